@@ -1,0 +1,54 @@
+# The only commands that people and machines run. `make demo` and `make test` install what they need.
+
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+LIMIT ?=
+SEED ?=
+SEEDS ?= 200
+STAMP := $(VENV)/.installed
+
+.PHONY: install demo test check types lint sim bench docs docs-check clean
+
+install: $(STAMP)
+
+$(STAMP): pyproject.toml
+	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; v >= (3, 11) or sys.exit("waltz needs Python 3.11 or newer, this is %d.%d: set PYTHON=..." % v)'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	touch $(STAMP)
+
+demo: $(STAMP)
+	$(BIN)/python -m demo $(if $(LIMIT),--limit $(LIMIT)) $(if $(SEED),--seed $(SEED))
+
+test: $(STAMP) lint types
+	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+lint: $(STAMP)
+	$(BIN)/ruff format --check
+	$(BIN)/ruff check
+	$(BIN)/codespell
+
+types: $(STAMP)
+	$(BIN)/mypy
+
+check: $(STAMP) lint types
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m 'not spark and not processes'
+
+sim: $(STAMP)
+	$(BIN)/python -m waltz.sim --seeds $(SEEDS) $(if $(SEED),--seed $(SEED))
+
+bench: $(STAMP)
+	$(BIN)/python -m bench
+
+docs: $(STAMP)
+	$(BIN)/python -m waltz.wire.document > docs/formats/wire.md
+	$(BIN)/python -m waltz.storage.document > docs/formats/disk.md
+	$(BIN)/python -m waltz.cluster.document > docs/formats/metadata.md
+
+docs-check: docs
+	git diff --exit-code --stat docs/formats
+
+clean:
+	rm -rf $(VENV) demo-output build dist .mypy_cache .pytest_cache .ruff_cache

@@ -1,0 +1,1 @@
+"""Waltz: a distributed, replicated write-ahead log for transactions, with optimistic locking."""

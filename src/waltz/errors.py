@@ -1,0 +1,139 @@
+"""The whole error tree on one screen.
+
+    WaltzError
+      ProtocolError
+        RemoteProtocolError      a peer sent bytes or a message that its protocol does not allow
+        LocalProtocolError       our own code asked for what the protocol or the API forbids
+      FencedError                a newer session or generation took over; what was sent: unknown
+      UnavailableError           not now: ask again later
+        ConnectionFailedError    nobody answered at that address; nothing was sent
+        ConnectionLostError      the connection ended; what was sent on it: unknown
+        CoordinatorLostError     the coordinator cannot be reached; what was asked: unknown
+        PartitionNotReadyError   the partition has no usable store session or server yet
+        OperationTimeoutError    the caller's time ran out; what was sent: unknown
+      StorageError               a replica's disk
+        SegmentFailedError       a write or sync failed; the writer stays closed until reopened
+        CorruptionError          bytes at or below a trusted mark do not check out
+        RemoteStorageError       a storage node answered with a failure; its text is in the message
+      CoordinationError          the coordinator refused a request
+        NoNodeError  NodeExistsError  VersionConflictError
+      ConfigurationError         refuse to start; the message names the setting and the remedy
+        DirectoryInUseError      another process holds the storage directory
+        ForeignDirectoryError    the directory belongs to another cluster
+      NotFoundError              no such transaction or partition
+      PartitionInactiveError     this client has not activated the partition
+      ClientAheadError           the client has applied more than the log holds
+      ClientClosedError          the client was closed before the outcome was known
+
+`retryable` says whether asking again may help. `may_be_written` says whether an append that ended
+with this error may nevertheless be in the log: only the feed knows. A refused lock is a result, not
+an error.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class WaltzError(Exception):
+    """Whatever goes wrong in Waltz; the text ends with facts: expected, found, where."""
+
+    retryable: ClassVar[bool] = False
+    may_be_written: ClassVar[bool] = False
+
+
+class ProtocolError(WaltzError): ...
+
+
+class RemoteProtocolError(ProtocolError):
+    """A peer sent what its protocol does not allow; the connection is beyond repair."""
+
+    may_be_written = True
+
+
+class LocalProtocolError(ProtocolError):
+    """Our own side asked for something the protocol or the API forbids; nothing was sent."""
+
+
+class FencedError(WaltzError):
+    """A newer session or generation has taken over. Fenced is not failed; it is unknown."""
+
+    retryable = True
+    may_be_written = True
+
+
+class UnavailableError(WaltzError):
+    retryable = True
+
+
+class ConnectionFailedError(UnavailableError): ...
+
+
+class ConnectionLostError(UnavailableError):
+    may_be_written = True
+
+
+class CoordinatorLostError(UnavailableError):
+    may_be_written = True
+
+
+class PartitionNotReadyError(UnavailableError): ...
+
+
+class OperationTimeoutError(UnavailableError):
+    may_be_written = True
+
+
+class StorageError(WaltzError): ...
+
+
+class SegmentFailedError(StorageError):
+    may_be_written = True
+
+
+class CorruptionError(StorageError): ...
+
+
+class RemoteStorageError(StorageError):
+    """A storage node answered with a failure; the message carries its text.
+
+    A node may fail in the middle of an append, so what was sent is unknown.
+    """
+
+    retryable = True
+    may_be_written = True
+
+
+class CoordinationError(WaltzError): ...
+
+
+class NoNodeError(CoordinationError): ...
+
+
+class NodeExistsError(CoordinationError): ...
+
+
+class VersionConflictError(CoordinationError):
+    retryable = True
+
+
+class ConfigurationError(WaltzError): ...
+
+
+class DirectoryInUseError(ConfigurationError): ...
+
+
+class ForeignDirectoryError(ConfigurationError): ...
+
+
+class NotFoundError(WaltzError): ...
+
+
+class PartitionInactiveError(WaltzError): ...
+
+
+class ClientAheadError(WaltzError): ...
+
+
+class ClientClosedError(WaltzError):
+    may_be_written = True

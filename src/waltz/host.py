@@ -1,0 +1,226 @@
+"""The doors to the outside, as protocols only: clock, network, disk, coordinator, random, workers.
+
+`waltz.system` implements them on the operating system, `waltz.sim` in a simulation. Nothing above
+these doors can tell which of the two it runs on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+from uuid import UUID
+
+from waltz.types import Address
+
+T = TypeVar("T")
+
+
+class Clock(Protocol):
+    def now(self) -> float:
+        """Seconds on a clock that never goes back; its zero means nothing."""
+        ...
+
+    def wall_milliseconds(self) -> int:
+        """Milliseconds since 1970 (UTC), for people and file headers; never for decisions."""
+        ...
+
+
+class Random(Protocol):
+    def uniform(self, low: float, high: float) -> float: ...
+
+    def uuid(self) -> UUID:
+        """A random UUID (version 4)."""
+        ...
+
+
+class Connection(Protocol):
+    """A TCP connection. A lost one and a finished one look the same: nobody knows what arrived."""
+
+    @property
+    def peer(self) -> str:
+        """The other side, for log lines."""
+        ...
+
+    async def read(self) -> bytes:
+        """Return what has arrived, one byte to `limits.READ_BYTES_MAX`; `b""` once the connection
+        has ended, for whatever reason."""
+        ...
+
+    def write(self, data: bytes) -> None:
+        """Queue `data`; ignored once the connection has ended."""
+        ...
+
+    @property
+    def unsent_bytes(self) -> int:
+        """How much of what was written still waits on this side."""
+        ...
+
+    async def drain(self) -> None:
+        """Return once what waits to be sent is below the low mark, or the connection has ended."""
+        ...
+
+    def close(self) -> None:
+        """End the connection; queued bytes are sent if the other side takes them. Idempotent."""
+        ...
+
+
+class Listener(Protocol):
+    @property
+    def address(self) -> Address:
+        """Where it listens; the real port where port 0 was asked for."""
+        ...
+
+    async def close(self) -> None:
+        """Stop accepting. Connections already accepted go on."""
+        ...
+
+
+class Network(Protocol):
+    async def connect(self, address: Address) -> Connection:
+        """Open a connection. Raises ConnectionFailedError."""
+        ...
+
+    async def listen(
+        self, address: Address, accept: Callable[[Connection], Awaitable[None]]
+    ) -> Listener:
+        """Run `accept` in a task of its own for every connection; the connection is closed when it
+        returns. Port 0 takes a free one. Raises ConfigurationError: port in use."""
+        ...
+
+
+class File(Protocol):
+    """An open file. Errors are OSError, as the operating system gives them."""
+
+    def size(self) -> int: ...
+
+    def read_at(self, offset: int, count: int) -> bytes:
+        """Return `count` bytes from `offset`, fewer only at the end of the file."""
+        ...
+
+    def write_at(self, offset: int, data: bytes | memoryview) -> None:
+        """Write all of `data`; a short write is finished or raises."""
+        ...
+
+    def truncate(self, size: int) -> None: ...
+
+    def sync(self) -> None:
+        """Return once all that was written, and the size, is on stable storage."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class Disk(Protocol):
+    """A file system. Paths are absolute or relative to the process; errors are OSError."""
+
+    def open(self, path: str, *, create: bool = False) -> File:
+        """Open for reading and writing. With `create` the file must not exist, without it it must.
+        Raises FileNotFoundError, FileExistsError."""
+        ...
+
+    def lock(self, path: str) -> Callable[[], None]:
+        """Take the exclusive lock of the existing file at `path`, held until the returned function
+        is called or the process ends. Raises DirectoryInUseError."""
+        ...
+
+    def exists(self, path: str) -> bool: ...
+
+    def list_directory(self, path: str) -> Sequence[str]:
+        """Names in the directory, sorted."""
+        ...
+
+    def make_directory(self, path: str) -> None:
+        """Create the directory; it must not exist, its parent must."""
+        ...
+
+    def remove(self, path: str) -> None:
+        """Remove a file."""
+        ...
+
+    def rename(self, source: str, target: str) -> None:
+        """Move a file over `target` in one step."""
+        ...
+
+    def sync_directory(self, path: str) -> None:
+        """Return once names created, renamed or removed in the directory are durable."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A node of the coordinator's tree.
+
+    `data` None means that no value was ever set, which differs from empty. `version` counts writes
+    from 0, `child_version` counts children created and deleted.
+    """
+
+    data: bytes | None
+    version: int
+    child_version: int
+
+
+ANY_VERSION = -1
+
+
+class Coordinator(Protocol):
+    """A small tree of versioned nodes, as ZooKeeper has it.
+
+    Every call may raise CoordinatorLostError, which says nothing about whether it took effect.
+    """
+
+    async def read(self, path: str) -> Node:
+        """Raises NoNodeError."""
+        ...
+
+    async def children(self, path: str) -> Sequence[str]:
+        """Names of the children, sorted. Raises NoNodeError."""
+        ...
+
+    async def create(
+        self, path: str, data: bytes | None, *, ephemeral: bool = False, sequential: bool = False
+    ) -> str:
+        """Create a node and return its path; its parent must exist.
+
+        An ephemeral node goes with this coordinator session. A sequential one gets ten digits
+        appended. Raises NodeExistsError, NoNodeError.
+        """
+        ...
+
+    async def write(self, path: str, data: bytes, *, version: int) -> int:
+        """Replace the data if the node is at `version` and return the new version.
+
+        Raises NoNodeError, VersionConflictError.
+        """
+        ...
+
+    async def delete(self, path: str, *, version: int = ANY_VERSION) -> None:
+        """Raises NoNodeError, VersionConflictError."""
+        ...
+
+    async def changed(self, path: str, seen: Node | None) -> None:
+        """Return as soon as the node differs from `seen` in version or child version, or exists
+        where `seen` is None, or is gone. Level-triggered: a change before the call counts."""
+        ...
+
+    async def close(self) -> None:
+        """End the coordinator session: its ephemeral nodes go at once."""
+        ...
+
+
+class Workers(Protocol):
+    async def run_blocking(self, function: Callable[[], T]) -> T:
+        """Run `function`, which may wait for a disk or a database, off the event loop."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """All doors of one process."""
+
+    clock: Clock
+    network: Network
+    disk: Disk
+    random: Random
+    workers: Workers
+    coordinator: Coordinator

@@ -1,0 +1,166 @@
+"""Every bound and default, with unit and reason. A number that bounds anything lives here."""
+
+from __future__ import annotations
+
+from typing import Final
+
+# Frames and fields
+
+FRAME_BYTES_MAX: Final = 32 * 1024 * 1024
+"""Payload of one frame (CS-01). The original has no bound; a peer that exceeds it is cut off."""
+
+HELLO_BYTES_MAX: Final = 64 * 1024
+"""Payload of a Hello frame: nobody has proved anything yet."""
+
+HELLO_VERSIONS_MAX: Final = 1024
+
+DATA_BYTES_MAX: Final = 16 * 1024 * 1024
+"""Data of one transaction: half a frame, so that one always fits in any message with its header."""
+
+LOCKS_MAX: Final = 10_000
+"""Locks of one kind in one append request."""
+
+TEXT_BYTES_MAX: Final = 1024 * 1024
+"""A text field: error messages, metrics."""
+
+READ_BYTES_MAX: Final = 256 * 1024
+"""Taken from a socket in one read."""
+
+WRITE_BUFFER_BYTES_HIGH: Final = 1024 * 1024
+"""Unsent bytes above which a sender waits; the original's 32 KiB costs a switch every few hundred
+transactions."""
+
+WRITE_BUFFER_BYTES_LOW: Final = 256 * 1024
+
+KEEP_ALIVE_SECONDS: Final = 600.0
+"""Write idleness after which the connecting side sends an empty frame, as the original does."""
+
+CONNECT_SECONDS_MAX: Final = 10.0
+HANDSHAKE_SECONDS_MAX: Final = 5.0
+
+# Batches
+
+BATCH_RECORDS_MAX: Final = 1_000
+"""Records of one append to the replicas (storage.maxBatchSize; the original: 100)."""
+
+BATCH_BYTES_MAX: Final = 4 * 1024 * 1024
+"""Bytes of one append to the replicas, unless a single record is larger."""
+
+BATCHES_IN_FLIGHT_MAX: Final = 4
+"""Batches that a store session sends ahead of the first unanswered one."""
+
+CATCH_UP_RECORDS_MAX: Final = 1_000
+CATCH_UP_BYTES_MAX: Final = 4 * 1024 * 1024
+"""What a replica behind is sent at a time (the original: 20 records)."""
+
+RECORD_LIST_RECORDS_MAX: Final = 10_000
+RECORD_LIST_BYTES_MAX: Final = 8 * 1024 * 1024
+"""Answer to one record list request: as many whole records as fit, at least one."""
+
+# Storage node
+
+SEGMENT_BYTES_THRESHOLD: Final = 1_000_000_000
+"""storage.segment.size.threshold: a segment above it is complete."""
+
+SEGMENTS_OPEN_MAX: Final = 5
+"""storage.segment.cache.capacity: complete segments kept open, per partition."""
+
+INDEX_CHECKPOINT_RECORDS: Final = 1_000
+"""Fixed by the on-disk format: the index is synced at every multiple."""
+
+STORAGE_MAILBOX_REQUESTS_MAX: Final = 1_000
+"""Requests that wait for one partition before its connections are no longer read."""
+
+DRAIN_BYTES_MAX: Final = 16 * 1024 * 1024
+"""Bytes of appends joined into one write and one sync."""
+
+# Store sessions
+
+RETRY_SECONDS_MIN: Final = 0.1
+RETRY_SECONDS_MAX: Final = 20.0
+"""storage.initialRetryInterval, storage.maxRetryInterval: store sessions, storage connects."""
+
+METADATA_RETRY_SECONDS_MIN: Final = 0.1
+METADATA_RETRY_SECONDS_MAX: Final = 1.0
+
+STORAGE_REQUEST_SECONDS_MAX: Final = 10.0
+"""A storage node that has not answered by then is lost to the session (hazard R6)."""
+
+CHECKPOINT_TRANSACTIONS: Final = 250_000
+"""storage.checkpointInterval: transactions after which a new store session starts."""
+
+PENDING_APPENDS_MAX: Final = 10_000
+PENDING_APPEND_BYTES_MAX: Final = 64 * 1024 * 1024
+"""Appends of one partition that wait in a server, undecided, before it stops reading requests."""
+
+# Server
+
+LOCK_TABLE_SLOTS: Final = 30_000
+"""server.optimisticLockTableSize."""
+
+FEED_FETCH_MIN: Final = 100
+"""server.minFetchSize: transactions a feed request always grants."""
+
+FEED_RUN_RECORDS_MAX: Final = 1_000
+"""Transactions sent to one client before the next one has its turn."""
+
+FEED_CACHE_BYTES: Final = 64 * 1024 * 1024
+"""server.feedCacheSize: recent records kept per server, headers and bodies together."""
+
+READ_AHEAD_RECORDS: Final = 512
+"""What a server fetches from a replica when one old transaction is asked for."""
+
+SERVER_MAILBOX_EVENTS_MAX: Final = 10_000
+
+# Client
+
+TRANSACTIONS_PENDING_MAX: Final = 5
+"""client.maxConcurrentTransactions: unfinished appends per partition; further submits wait."""
+
+MOUNT_SECONDS_MAX: Final = 10.0
+"""How long a submit waits for its partition to be mounted."""
+
+REGISTRATION_SECONDS_MAX: Final = 10.0
+"""How long a submit waits for room before the partition is flushed."""
+
+LONG_WAIT_SECONDS: Final = 5.0
+"""client.longWaitThreshold: a partition whose newest append waits longer is flushed."""
+
+RETRY_THREADS: Final = 1
+"""client.numTransactionRetryThreads."""
+
+NOT_READY_SECONDS: Final = 0.5
+"""Between a NOT_READY answer and the next mount."""
+
+RECONNECT_SECONDS_MIN: Final = 0.05
+RECONNECT_SECONDS_MAX: Final = 5.0
+
+TRANSACTION_RETRY_SECONDS_MIN: Final = 0.001
+TRANSACTION_RETRY_SECONDS_MAX: Final = 1.0
+"""Back-off, with jitter, between attempts of one transaction context."""
+
+APPLY_RETRY_SECONDS_MIN: Final = 0.01
+APPLY_RETRY_SECONDS_MAX: Final = 10.0
+"""Back-off after a callback raised (PM-38)."""
+
+DATA_RETRY_SECONDS_MIN: Final = 0.01
+DATA_RETRY_SECONDS_MAX: Final = 5.0
+"""Back-off of a body fetch after a failure (PM-32)."""
+
+APPLY_TRANSACTIONS_MAX: Final = 1_000
+"""Transactions handed to one call of `apply_transactions`."""
+
+FEED_BUFFER_TRANSACTIONS_MAX: Final = 10_000
+"""Fed but not applied transactions per partition before a client asks for no more."""
+
+DATA_REQUESTS_IN_FLIGHT_MAX: Final = 256
+"""Bodies requested ahead on one connection."""
+
+CLIENT_MAILBOX_EVENTS_MAX: Final = 10_000
+
+# Coordinator
+
+COORDINATOR_SESSION_SECONDS: Final = 10.0
+"""A process that the coordinator has not heard of for so long loses its ephemeral nodes."""
+
+COORDINATOR_LINE_BYTES_MAX: Final = 8 * 1024 * 1024

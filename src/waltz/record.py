@@ -1,0 +1,236 @@
+"""The transaction record and the batch: the one layout that lies on disk and flows everywhere.
+
+A batch is the bytes that will lie in the segment file: whole records, back to back, with dense IDs.
+It is packed once, where transaction IDs are given, and goes unsplit to every replica, to disk, to
+readers and to Arrow. Columns are cut from it without a loop.
+
+    offset  size  field
+         0     8  transaction ID
+         8    16  request ID
+        24     4  transaction header
+        28     4  data length n
+        32     4  CRC-32 of the data, as the client computed it
+        36     n  data
+    36 + n     4  CRC-32 of all bytes of the record before it
+
+Big-endian. Source: Waltz Internals, "Segment Data File"; the order is that of the Java original.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+from zlib import crc32
+
+import numpy as np
+from numpy.typing import NDArray
+
+from waltz.errors import CorruptionError
+from waltz.limits import DATA_BYTES_MAX
+from waltz.types import ClientId, Generation, PartitionId, RequestId, TransactionId
+
+RECORD_HEADER = struct.Struct(">q16siiI")
+RECORD_HEADER_BYTES = RECORD_HEADER.size
+RECORD_OVERHEAD_BYTES = RECORD_HEADER_BYTES + 4
+
+_CHECKSUM = struct.Struct(">I")
+_REQUEST_ID = struct.Struct(">iiii")
+
+assert RECORD_HEADER_BYTES == 36
+
+
+class NewRecord(NamedTuple):
+    """A transaction that has no ID yet: `request_id` in its 16 wire bytes, `checksum` of `data`."""
+
+    request_id: bytes
+    header: int
+    data: bytes
+    checksum: int
+
+
+class Record(NamedTuple):
+    """One record, for the places where transactions are handled one by one."""
+
+    transaction_id: TransactionId
+    request_id: RequestId
+    header: int
+    data: bytes
+    checksum: int
+
+
+def request_id_bytes(request_id: RequestId) -> bytes:
+    return _REQUEST_ID.pack(*request_id)
+
+
+def request_id_from(data: bytes | memoryview) -> RequestId:
+    client_id, generation, partition_id, sequence_number = _REQUEST_ID.unpack(data)
+    return RequestId(
+        ClientId(client_id), Generation(generation), PartitionId(partition_id), sequence_number
+    )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RecordBatch:
+    """Whole records with dense IDs from `first_transaction_id`; may be empty.
+
+    `offsets` has one entry per record, the byte where it starts in `block`, and a last one equal to
+    the length of `block`.
+    """
+
+    first_transaction_id: TransactionId
+    block: bytes
+    offsets: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, RecordBatch):
+            return NotImplemented
+        return self.first_transaction_id == other.first_transaction_id and self.block == other.block
+
+    def __hash__(self) -> int:
+        return hash((self.first_transaction_id, self.block))
+
+    @property
+    def next_transaction_id(self) -> TransactionId:
+        return TransactionId(self.first_transaction_id + len(self))
+
+    @property
+    def last_transaction_id(self) -> TransactionId:
+        """One before the first for an empty batch."""
+        return TransactionId(self.first_transaction_id + len(self) - 1)
+
+    def slice(self, first: TransactionId, count: int) -> RecordBatch:
+        """Return the records `first` to `first + count - 1`, as far as this batch has them."""
+        start = min(max(0, first - self.first_transaction_id), len(self))
+        end = min(max(start, first - self.first_transaction_id + count), len(self))
+        begin = int(self.offsets[start])
+        return RecordBatch(
+            TransactionId(self.first_transaction_id + start),
+            self.block[begin : int(self.offsets[end])],
+            self.offsets[start : end + 1] - begin,
+        )
+
+    def headers(self) -> NDArray[np.int32]:
+        """One transaction header per record."""
+        return self._column(24, 4).view(">i4").ravel().astype(np.int32)
+
+    def request_ids(self) -> NDArray[np.uint8]:
+        """One row of 16 bytes per record."""
+        return self._column(8, 16)
+
+    def data_checksums(self) -> NDArray[np.uint32]:
+        return self._column(32, 4).view(">u4").ravel().astype(np.uint32)
+
+    def data(self, index: int) -> bytes:
+        """The data of the record at zero-based `index`."""
+        return self.block[
+            int(self.offsets[index]) + RECORD_HEADER_BYTES : int(self.offsets[index + 1]) - 4
+        ]
+
+    def record(self, index: int) -> Record:
+        transaction_id, request_id, header, length, checksum = RECORD_HEADER.unpack_from(
+            self.block, int(self.offsets[index])
+        )
+        start = int(self.offsets[index]) + RECORD_HEADER_BYTES
+        return Record(
+            TransactionId(transaction_id),
+            request_id_from(request_id),
+            header,
+            self.block[start : start + length],
+            checksum,
+        )
+
+    def records(self) -> Iterator[Record]:
+        return (self.record(index) for index in range(len(self)))
+
+    def _column(self, start: int, size: int) -> NDArray[np.uint8]:
+        rows = self.offsets[:-1, np.newaxis] + np.arange(start, start + size)
+        column: NDArray[np.uint8] = np.frombuffer(self.block, np.uint8)[rows]
+        return column
+
+
+def empty_batch(first_transaction_id: TransactionId) -> RecordBatch:
+    return RecordBatch(first_transaction_id, b"", np.zeros(1, np.int64))
+
+
+def pack_records(
+    first_transaction_id: TransactionId, new_records: Sequence[NewRecord]
+) -> RecordBatch:
+    """Give `new_records` the IDs from `first_transaction_id` on and lay them out.
+
+    The checksum of the data is taken over as it came, so that it spans the whole way from the
+    client that computed it to the reader that checks it.
+    """
+    parts: list[bytes] = []
+    offsets = [0]
+    position = 0
+    pack, pack_checksum = RECORD_HEADER.pack, _CHECKSUM.pack
+    transaction_id = int(first_transaction_id)
+    for request_id, header, data, checksum in new_records:
+        head = pack(transaction_id, request_id, header, len(data), checksum)
+        parts += (head, data, pack_checksum(crc32(data, crc32(head))))
+        position += RECORD_OVERHEAD_BYTES + len(data)
+        offsets.append(position)
+        transaction_id += 1
+    return RecordBatch(first_transaction_id, b"".join(parts), np.array(offsets, np.int64))
+
+
+def join_batches(batches: Sequence[RecordBatch]) -> RecordBatch:
+    """Return adjoining `batches`, at least one, as one."""
+    if len(batches) == 1:
+        return batches[0]
+    offsets = []
+    position = 0
+    for batch, follower in zip(batches, [*batches[1:], None], strict=True):
+        assert follower is None or follower.first_transaction_id == batch.next_transaction_id
+        offsets.append(batch.offsets[:-1] + position)
+        position += len(batch.block)
+    offsets.append(np.array([position], np.int64))
+    return RecordBatch(
+        batches[0].first_transaction_id,
+        b"".join(batch.block for batch in batches),
+        np.concatenate(offsets),
+    )
+
+
+def scan_records(
+    buffer: bytes | memoryview, first_transaction_id: TransactionId, start: int = 0
+) -> NDArray[np.int64]:
+    """Return the offsets of the valid records from `start` on, and where the last of them ends.
+
+    The scan stops at the first record that is cut short, has another ID than its place demands, a
+    length out of bounds, or a wrong record checksum. The length is checked before it is used.
+    """
+    view = memoryview(buffer)
+    size = len(view)
+    offsets = [start]
+    transaction_id = int(first_transaction_id)
+    while size - start >= RECORD_OVERHEAD_BYTES:
+        found_id, _, _, length, _ = RECORD_HEADER.unpack_from(view, start)
+        end = start + RECORD_HEADER_BYTES + length
+        if found_id != transaction_id or not 0 <= length <= DATA_BYTES_MAX or end + 4 > size:
+            break
+        if crc32(view[start:end]) != _CHECKSUM.unpack_from(view, end)[0]:
+            break
+        start = end + 4
+        offsets.append(start)
+        transaction_id += 1
+    return np.array(offsets, np.int64)
+
+
+def batch_from_block(block: bytes, first_transaction_id: TransactionId) -> RecordBatch:
+    """Return the batch whose layout is exactly `block`, every record checked.
+
+    Raises CorruptionError, naming the first record that does not check out.
+    """
+    offsets = scan_records(block, first_transaction_id)
+    if offsets[-1] != len(block):
+        raise CorruptionError(
+            f"record {first_transaction_id + len(offsets) - 1} does not check out at byte"
+            f" {offsets[-1]} of a block of {len(block)}"
+        )
+    return RecordBatch(first_transaction_id, block, offsets)

@@ -1,0 +1,76 @@
+"""The log's nouns as values: identifiers and addresses.
+
+Owns the names everything else speaks in. Knows nothing of bytes on a wire or a disk: records and
+their layout are in `record.py`. Source: Waltz Internals, "Terminology".
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple, NewType
+
+from waltz.errors import ConfigurationError
+
+PartitionId = NewType("PartitionId", int)
+"""Zero-based; a cluster's partition count is fixed when it is created."""
+
+TransactionId = NewType("TransactionId", int)
+"""Dense per partition, from 0. As a mark (high-water, low-water) it may be `NOTHING`."""
+
+Generation = NewType("Generation", int)
+"""How often a partition has changed its server; the first owner has generation 1."""
+
+SessionId = NewType("SessionId", int)
+"""A store session; grows for ever per partition, the first is 0."""
+
+ClientId = NewType("ClientId", int)
+ServerId = NewType("ServerId", int)
+
+NOTHING: Final = TransactionId(-1)
+"""The mark of a partition, replica or client that holds nothing yet."""
+
+NO_SESSION: Final = SessionId(-1)
+NO_GENERATION: Final = Generation(-1)
+
+
+class RequestId(NamedTuple):
+    """Who asked for an append: unique among the appends of a cluster.
+
+    Four signed 32-bit numbers. `sequence_number` counts from 1 per client and partition.
+    Source: Client-Server Communication, "Request ID".
+    """
+
+    client_id: ClientId
+    generation: Generation
+    partition_id: PartitionId
+    sequence_number: int
+
+
+class Address(NamedTuple):
+    """Where a process listens: host name or IP address, and TCP port."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    @classmethod
+    def parse(cls, text: str) -> Address:
+        """Return the address written as `host:port` or `[ipv6]:port`.
+
+        Raises ConfigurationError: no host, no port, or a port outside 1 to 65535.
+        """
+        host, separator, port = text.rpartition(":")
+        if host.startswith("[") and host.endswith("]"):
+            host = host[1:-1]
+        elif ":" in host:
+            host = ""
+        if not (separator and host and port.isascii() and port.isdigit()):
+            raise ConfigurationError(f"not an address: {text!r}; expected host:port")
+        if not 1 <= int(port) <= 65535:
+            raise ConfigurationError(f"port out of range in address {text!r}; expected 1 to 65535")
+        return cls(host, int(port))
+
+
+ReplicaId = NewType("ReplicaId", str)
+"""A storage node as the cluster's metadata names it: its connect string `host:port`."""

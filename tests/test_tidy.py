@@ -1,0 +1,201 @@
+"""The house rules as tests: who imports whom, where waiting is allowed, what is too long.
+
+Each failure names the file, the line and the rule, and what to do instead.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PACKAGE = ROOT / "src" / "waltz"
+
+WORDS = {"types", "errors", "limits", "machine", "host", "record"}
+EVERYTHING = WORDS | {
+    "shell", "wire", "cluster", "storage", "store", "server", "client", "system", "sim", "spark",
+    "console", "cli",
+}  # fmt: skip
+LAYERS: dict[str, set[str]] = {
+    "errors": set(),
+    "types": {"errors"},
+    "limits": set(),
+    "machine": set(),
+    "host": {"types"},
+    "record": {"types", "errors", "limits"},
+    "shell": WORDS,
+    "wire": {"types", "errors", "limits", "record"},
+    "cluster": WORDS | {"wire"},
+    "storage": WORDS | {"wire"},
+    "store": WORDS | {"wire", "cluster"},
+    "client": WORDS | {"wire", "cluster"},
+    "server": WORDS | {"wire", "cluster", "store"},
+    "system": {"types", "errors", "limits", "host", "cluster.tree"},
+    "spark": {"types", "errors", ""},
+    "cli": EVERYTHING - {"sim"} | {""},
+    "sim": EVERYTHING - {"system", "spark", "console", "cli"} | {""},
+    "": WORDS | {"client", "system"},
+}
+"""What each top-level part of `waltz` may import; the empty name is `waltz/__init__.py`."""
+
+MAY_WAIT = {"system", "sim", "cli"}
+"""Parts whose every file may use asyncio; elsewhere only `shell.py` and `client/blocking.py`."""
+
+OUTSIDE = {"socket", "os", "time", "datetime", "random", "secrets", "threading", "kazoo"}
+MAY_TOUCH_OUTSIDE = {"system", "sim", "cli"}
+
+WAITING = ast.AsyncFunctionDef | ast.Await | ast.AsyncFor | ast.AsyncWith
+
+MODULE_LINES_MAX = 600
+FUNCTION_LINES_MAX = 70
+FORBIDDEN_NAMES = {"utils", "util", "common", "core", "helpers", "base", "impl"}
+
+
+def modules() -> list[Path]:
+    return sorted(PACKAGE.rglob("*.py"))
+
+
+def part_of(path: Path) -> str:
+    relative = path.relative_to(PACKAGE)
+    if len(relative.parts) > 1:
+        return relative.parts[0]
+    return "" if relative.stem == "__init__" else relative.stem
+
+
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(), str(path))
+
+
+def imports(tree: ast.Module) -> Iterator[tuple[str, int]]:
+    """Every imported module with its line; `from waltz import x` counts as `waltz.x`'s package."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, node.lineno) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, "imports are absolute"
+            yield (node.module or "", node.lineno)
+
+
+def where(path: Path, line: int) -> str:
+    return f"{path.relative_to(ROOT)}:{line}"
+
+
+def allowed(part: str, module: str) -> bool:
+    inside = module.split(".")[1:]
+    if not inside:
+        return "" in LAYERS[part]
+    if inside[0] == part or inside[0] in LAYERS[part]:
+        return True
+    return ".".join(inside[:2]) in LAYERS[part]
+
+
+def is_shell(path: Path) -> bool:
+    return path.name == "shell.py" or path.relative_to(PACKAGE).parts == ("client", "blocking.py")
+
+
+def test_each_part_imports_only_the_layers_below_it() -> None:
+    wrong = []
+    for path in modules():
+        part = part_of(path)
+        for module, line in imports(tree_of(path)):
+            if module.split(".")[0] != "waltz":
+                continue
+            if module == "waltz.shell" and (is_shell(path) or part in MAY_WAIT):
+                continue
+            if not allowed(part, module):
+                wrong.append(f"{where(path, line)}: {part!r} may not import {module}")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_only_shells_and_hosts_wait() -> None:
+    """Machines decide, shells do: a decision that awaits cannot be simulated step by step."""
+    wrong = []
+    for path in modules():
+        if is_shell(path) or part_of(path) in MAY_WAIT or path == PACKAGE / "host.py":
+            continue
+        for node in ast.walk(tree_of(path)):
+            if isinstance(node, WAITING) or (
+                isinstance(node, ast.Import) and any(name.name == "asyncio" for name in node.names)
+            ):
+                wrong.append(f"{where(path, node.lineno)}: waiting belongs into a shell.py")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_only_hosts_touch_the_operating_system() -> None:
+    wrong = []
+    for path in modules():
+        part = part_of(path)
+        if part in MAY_TOUCH_OUTSIDE or path.relative_to(PACKAGE).parts == (
+            "client",
+            "blocking.py",
+        ):
+            continue
+        for module, line in imports(tree_of(path)):
+            if module.split(".")[0] in OUTSIDE and part != "spark":
+                wrong.append(f"{where(path, line)}: {module} belongs behind a door of host.py")
+            if module.split(".")[0] in {"pyspark", "pyarrow"} and part != "spark":
+                wrong.append(f"{where(path, line)}: {module} belongs into waltz.spark")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_no_file_and_no_function_is_too_long() -> None:
+    wrong = []
+    for path in modules():
+        length = len(path.read_text().splitlines())
+        if length > MODULE_LINES_MAX:
+            wrong.append(f"{where(path, 1)}: {length} lines; is it one room or two?")
+        for node in ast.walk(tree_of(path)):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                lines = (node.end_lineno or node.lineno) - node.lineno + 1
+                if lines > FUNCTION_LINES_MAX:
+                    wrong.append(f"{where(path, node.lineno)}: {node.name} has {lines} lines")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_names_say_what_it_is() -> None:
+    wrong = [str(path) for path in modules() if path.stem in FORBIDDEN_NAMES]
+    assert not wrong, f"a file is named after what is in it: {wrong}"
+
+
+def test_every_module_says_what_it_owns() -> None:
+    wrong = [
+        where(path, 1)
+        for path in modules()
+        if path.read_text().strip() and not ast.get_docstring(tree_of(path))
+    ]
+    assert not wrong, f"a docstring says what the module owns: {wrong}"
+
+
+def test_every_module_with_logic_has_a_test_of_its_own_name() -> None:
+    """One test file per module, so that the module's branches are covered next to it."""
+    untested = {"limits", "machine", "host", "errors", "__init__", "__main__"}
+    wrong = []
+    for path in modules():
+        relative = path.relative_to(PACKAGE)
+        if relative.stem in untested or not path.read_text().strip():
+            continue
+        name = "_".join(relative.parts[1:]) if len(relative.parts) > 2 else relative.name
+        expected = ROOT / "tests" / (relative.parts[0] if len(relative.parts) > 1 else "")
+        if not (
+            (expected / f"test_{name}").exists() or (expected / f"test_{relative.name}").exists()
+        ):
+            wrong.append(f"{relative}: no {(expected / f'test_{name}').relative_to(ROOT)}")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_the_import_law_would_catch_a_breach() -> None:
+    assert allowed("server", "waltz.store.events")
+    assert not allowed("storage", "waltz.store.quorum")
+    assert not allowed("client", "waltz.storage.shell")
+    assert allowed("system", "waltz.cluster.tree")
+    assert not allowed("system", "waltz.cluster.shell")
+
+
+@pytest.mark.parametrize("page", ["wire", "disk", "metadata"])
+def test_printed_format_pages_exist(page: str) -> None:
+    text = (ROOT / "docs" / "formats" / f"{page}.md").read_text()
+    assert re.search(r"^# ", text, re.MULTILINE)
