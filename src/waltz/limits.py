@@ -23,6 +23,9 @@ LOCKS_MAX: Final = 10_000
 TEXT_BYTES_MAX: Final = 1024 * 1024
 """A text field: error messages, metrics."""
 
+STACK_FRAMES_MAX: Final = 1_000
+"""Stack frames in one failure response; our own have none."""
+
 READ_BYTES_MAX: Final = 256 * 1024
 """Taken from a socket in one read."""
 
@@ -52,6 +55,10 @@ BATCHES_IN_FLIGHT_MAX: Final = 4
 CATCH_UP_RECORDS_MAX: Final = 1_000
 CATCH_UP_BYTES_MAX: Final = 4 * 1024 * 1024
 """What a replica behind is sent at a time (the original: 20 records)."""
+
+RECENT_BATCH_BYTES_MAX: Final = 8 * 1024 * 1024
+"""Committed batches that a store session remembers for replicas that lag a little; those in flight
+come on top."""
 
 RECORD_LIST_RECORDS_MAX: Final = 10_000
 RECORD_LIST_BYTES_MAX: Final = 8 * 1024 * 1024
@@ -110,6 +117,18 @@ FEED_CACHE_BYTES: Final = 64 * 1024 * 1024
 READ_AHEAD_RECORDS: Final = 512
 """What a server fetches from a replica when one old transaction is asked for."""
 
+FEED_RUNS_PER_STEP_MAX: Final = 16
+"""Runs for clients far behind between two looks at what else has arrived."""
+
+READS_IN_FLIGHT_MAX: Final = 4
+"""Fetches of old records that one partition of a server has under way."""
+
+CONNECTIVITY_SECONDS_MAX: Final = 5.0
+"""How long a check of the storage nodes waits for one that is not connected."""
+
+RELEASE_SECONDS_MAX: Final = 5.0
+"""How long a server that stops waits for its undecided appends."""
+
 SERVER_MAILBOX_EVENTS_MAX: Final = 10_000
 
 # Client
@@ -158,9 +177,74 @@ DATA_REQUESTS_IN_FLIGHT_MAX: Final = 256
 
 CLIENT_MAILBOX_EVENTS_MAX: Final = 10_000
 
+LOCK_NAMES_CACHED_MAX: Final = 10_000
+"""Names of locks whose hash a client remembers."""
+
+TRANSACTIONS_PENDING_LIMIT: Final = 100_000
+"""The most that may be asked for as client.maxConcurrentTransactions."""
+
+RETRIES_PER_CALL_MAX: Final = 100
+"""Contexts that one retry thread executes again in one go."""
+
+HIGH_WATER_MARK_REQUEST_SECONDS: Final = 2.0
+"""Servers answer some high-water mark requests never (hazard H2): asked again after so long."""
+
+READER_SECONDS_MAX: Final = 30.0
+"""How long a reader waits for progress, through lost servers and moved partitions."""
+
+READER_ROWS_MAX: Final = 10_000
+READER_BYTES_MAX: Final = 16 * 1024 * 1024
+"""What a reader yields at a time: at most so many rows, and no more once it has so many bytes."""
+
+READER_FETCH_ROWS_MAX: Final = 1_000
+READER_FETCHES_IN_FLIGHT_MAX: Final = 4
+"""Bodies a reader asks for at a time, and how many times ahead of what was yielded."""
+
+CALLBACK_POLL_SECONDS: Final = 0.02
+"""Between two looks whether another process has applied a partition."""
+
+CALLBACK_PATIENCE_SECONDS: Final = 1.0
+"""How long a process leaves a partition that it does not prefer to others."""
+
+CLIENT_CLOSE_SECONDS: Final = 10.0
+"""How long closing a client waits for callbacks that are running."""
+
 # Coordinator
 
 COORDINATOR_SESSION_SECONDS: Final = 10.0
 """A process that the coordinator has not heard of for so long loses its ephemeral nodes."""
 
 COORDINATOR_LINE_BYTES_MAX: Final = 8 * 1024 * 1024
+
+COORDINATOR_GRACE_SECONDS: Final = 1.0
+"""Between the end of a connection and the end of its session: time for a live process to return."""
+
+COORDINATOR_CALL_SECONDS_MAX: Final = 5.0
+"""How long a call waits for a coordinator that cannot be reached."""
+
+COORDINATOR_RETRY_SECONDS_MIN: Final = 0.05
+COORDINATOR_RETRY_SECONDS_MAX: Final = 2.0
+"""Back-off between attempts to reach the coordinator."""
+
+COORDINATOR_REQUESTS_MAX: Final = 10_000
+"""Calls of one session that the embedded coordinator has not answered yet."""
+
+COORDINATOR_NODES_MAX: Final = 100_000
+COORDINATOR_NODE_BYTES_MAX: Final = 1024 * 1024
+"""Data of one node (ZooKeeper's default), and how many nodes a tree may have."""
+
+COORDINATOR_PATH_CHARACTERS_MAX: Final = 1024
+
+PARTITIONS_MAX: Final = 1_000_000
+"""Of one cluster; bounds what metadata may make a reader allocate."""
+
+METADATA_ENTRIES_MAX: Final = 100_000
+"""Servers, storage nodes or replicas in one metadata value."""
+
+# Host
+
+WORKER_THREADS_MAX: Final = 32
+"""Blocking calls under way at a time, mostly disk syncs."""
+
+CLOSE_SECONDS_MAX: Final = 5.0
+"""How long a closed connection may still send what was queued."""

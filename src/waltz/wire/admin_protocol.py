@@ -1,0 +1,141 @@
+"""What tools and the admin port of a storage node say to each other: protocol A, version 0.
+
+Owns the messages. There is no session here: these requests bypass fencing. Code 5 is unused.
+Source: Waltz Storage, "Administration".
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Final
+from uuid import UUID
+
+from waltz.limits import PARTITIONS_MAX
+from waltz.record import RecordBatch
+from waltz.types import PartitionId, TransactionId
+from waltz.wire.fields import (
+    BOOLEAN,
+    INT,
+    LENIENT_TEXT,
+    LONG,
+    PARTITION_IDS,
+    TEXT,
+    UUID_16,
+    ListOf,
+    Pair,
+)
+from waltz.wire.message import Codec, Message, message
+from waltz.wire.records import RECORDS, SESSION_INFO, STACK
+from waltz.wire.records import SessionInfo as SessionInfo
+from waltz.wire.records import StackFrame as StackFrame
+
+ADMIN_CLIENT_GREETING: Final = "Waltz Storage Admin Client"
+ADMIN_SERVER_GREETING: Final = "Waltz Storage Admin Server"
+STATUSES: Final = ListOf(Pair(INT, BOOLEAN), PARTITIONS_MAX)
+
+
+@dataclass(frozen=True, slots=True)
+class AdminMessage(Message):
+    """What every message of this protocol starts with."""
+
+    sequence_number: Annotated[int, LONG]
+
+
+@message(1)
+class AdminSuccessResponse(AdminMessage): ...
+
+
+@message(2)
+class AdminFailureResponse(AdminMessage):
+    message: Annotated[str, LENIENT_TEXT]
+    stack: Annotated[tuple[StackFrame, ...], STACK]
+
+
+@message(3)
+class AdminOpenRequest(AdminMessage):
+    """Show that both sides belong to one cluster; the sequence number is -1."""
+
+    cluster_key: Annotated[UUID, UUID_16]
+    partition_count: Annotated[int, INT]
+
+
+@message(4)
+class PartitionAvailableRequest(AdminMessage):
+    """Allow or refuse reads and writes by servers; refused, offline recovery is allowed."""
+
+    partition_ids: Annotated[tuple[PartitionId, ...], PARTITION_IDS]
+    available: Annotated[bool, BOOLEAN]
+
+
+@message(6)
+class PartitionAssignmentRequest(AdminMessage):
+    partition_ids: Annotated[tuple[PartitionId, ...], PARTITION_IDS]
+    assigned: Annotated[bool, BOOLEAN]
+    delete_storage_files: Annotated[bool, BOOLEAN]
+
+
+@message(7)
+class AdminRecordListRequest(AdminMessage):
+    partition_id: Annotated[PartitionId, INT]
+    first_transaction_id: Annotated[TransactionId, LONG]
+    count_max: Annotated[int, INT]
+
+
+@message(8)
+class AdminRecordListResponse(AdminMessage):
+    """Records from the first one asked for on; an empty batch starts at 0."""
+
+    partition_id: Annotated[PartitionId, INT]
+    records: Annotated[RecordBatch, RECORDS]
+
+
+@message(9)
+class AdminLastSessionInfoRequest(AdminMessage):
+    partition_id: Annotated[PartitionId, INT]
+
+
+@message(10)
+class AdminLastSessionInfoResponse(AdminMessage):
+    partition_id: Annotated[PartitionId, INT]
+    session_info: Annotated[SessionInfo, SESSION_INFO]
+
+
+@message(11)
+class MetricsRequest(AdminMessage): ...
+
+
+@message(12)
+class MetricsResponse(AdminMessage):
+    metrics_json: Annotated[str, TEXT]
+
+
+@message(13)
+class AssignedPartitionStatusRequest(AdminMessage): ...
+
+
+@message(14)
+class AssignedPartitionStatusResponse(AdminMessage):
+    """Whether each assigned partition is available; the order has no meaning."""
+
+    statuses: Annotated[tuple[tuple[PartitionId, bool], ...], STATUSES]
+
+
+ADMIN_CODEC: Final = Codec(
+    ord("A"),
+    (0,),
+    (
+        AdminSuccessResponse,
+        AdminFailureResponse,
+        AdminOpenRequest,
+        PartitionAvailableRequest,
+        PartitionAssignmentRequest,
+        AdminRecordListRequest,
+        AdminRecordListResponse,
+        AdminLastSessionInfoRequest,
+        AdminLastSessionInfoResponse,
+        MetricsRequest,
+        MetricsResponse,
+        AssignedPartitionStatusRequest,
+        AssignedPartitionStatusResponse,
+    ),
+)

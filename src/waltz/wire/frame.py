@@ -1,0 +1,115 @@
+"""Bytes of a connection become frames in exactly one place: here.
+
+Owns the bytes that have arrived and do not make a whole frame yet: between two reads, less than one
+frame.
+Must not know what a payload means.
+
+    offset  size  field
+         0     1  magic: which protocol
+         1     2  version of it, signed
+         3     4  length of the payload, signed; 0 makes a keep-alive
+         7     n  payload
+
+Source: Client-Server Communication, "Message Format".
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import Final
+
+from waltz.errors import LocalProtocolError, RemoteProtocolError
+from waltz.limits import FRAME_BYTES_MAX
+
+FRAME_HEADER: Final = struct.Struct(">Bhi")
+FRAME_HEADER_BYTES: Final = FRAME_HEADER.size
+
+_SHOWN_BYTES_MAX = 32
+
+
+def encode_frame(magic: int, version: int, parts: Sequence[bytes]) -> bytes:
+    """Return the frame with the payload `parts`; no bytes make a keep-alive.
+
+    Raises LocalProtocolError: larger than a frame may be.
+    """
+    length = sum(map(len, parts))
+    if length > FRAME_BYTES_MAX:
+        raise LocalProtocolError(
+            f"payload of {length} bytes; a frame holds at most {FRAME_BYTES_MAX}"
+        )
+    return b"".join((FRAME_HEADER.pack(magic, version, length), *parts))
+
+
+class FrameDecoder:
+    """Cuts what arrives into payloads. After an error it is of no further use."""
+
+    def __init__(self, magic: int, version: int, bytes_max: int) -> None:
+        self._data = b""
+        self._position = 0
+        # A payload of which only a part has arrived: it grows in place and is copied out once.
+        self._payload = bytearray()
+        self._missing = 0
+        self.expect(magic, version, bytes_max)
+
+    def expect(self, magic: int, version: int, bytes_max: int) -> None:
+        """Demand this magic and version, and at most so many bytes of payload, from now on."""
+        self._magic = magic
+        self._version = version
+        self._bytes_max = bytes_max
+
+    def receive(self, data: bytes) -> None:
+        """Take what has arrived. All frames that were whole before must have been taken out."""
+        assert self._position == 0
+        assert len(self._data) < FRAME_HEADER_BYTES
+        self._data = self._data + data if self._data else data
+
+    def next_frame(self) -> bytes | None:
+        """Return the next payload, never an empty one; None if more bytes have to arrive.
+
+        Raises RemoteProtocolError: another magic or version, or a length out of bounds; it is
+        judged before a byte of the payload is kept.
+        """
+        if self._missing:
+            return self._continued()
+        data = self._data
+        while (available := len(data) - self._position - FRAME_HEADER_BYTES) >= 0:
+            start = self._position
+            magic, version, length = FRAME_HEADER.unpack_from(data, start)
+            if magic != self._magic or version != self._version:
+                raise self._foreign(magic, version, data[start : start + _SHOWN_BYTES_MAX])
+            if not 0 <= length <= self._bytes_max:
+                raise RemoteProtocolError(f"frame length {length}; expected 0 to {self._bytes_max}")
+            start += FRAME_HEADER_BYTES
+            if available < length:
+                self._position = start
+                self._missing = length
+                return self._continued()
+            self._position = start + length
+            if length:
+                return data[start : start + length]
+        self._data = data[self._position :]
+        self._position = 0
+        return None
+
+    def _continued(self) -> bytes | None:
+        """Move what has arrived of the payload begun; return it if that was all of it."""
+        end = min(self._position + self._missing, len(self._data))
+        self._payload += memoryview(self._data)[self._position : end]
+        self._missing -= end - self._position
+        self._position = end
+        if self._missing:
+            self._data = b""
+            self._position = 0
+            return None
+        payload = bytes(self._payload)
+        self._payload = bytearray()
+        return payload
+
+    def _foreign(self, magic: int, version: int, shown: bytes) -> RemoteProtocolError:
+        text = "".join(chr(byte) if 32 <= byte < 127 else "." for byte in shown)
+        return RemoteProtocolError(
+            f"magic {magic:#04x} version {version}; expected magic {self._magic:#04x}"
+            f" ({chr(self._magic)}) version {self._version}; first bytes"
+            f" {text!r} = {shown.hex(' ')}"
+        )

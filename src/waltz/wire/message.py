@@ -1,0 +1,285 @@
+"""A message is declared once, a field a line; the declaration is walked to write and to read it.
+
+Owns the declaration and the codec, which turns the payload of a frame into a message and a message
+into a frame. Must not know any particular message. Beside the declared layout a codec may have fast
+paths: they return None for whatever is not plain, which then goes the declared way, so that every
+error is judged in one place.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import ClassVar, TypeVar, dataclass_transform, get_type_hints
+from zlib import crc32
+
+from waltz.errors import LocalProtocolError, RemoteProtocolError
+from waltz.wire.fields import AnyField, Reader
+from waltz.wire.frame import encode_frame
+
+M = TypeVar("M", bound="Message")
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Since:
+    """The encoding before it holds from `version` on; without one, older versions mean `absent`."""
+
+    version: int
+    absent: object
+
+
+@dataclass(frozen=True, slots=True)
+class OnlyIf:
+    """The field is there only if another one is (`given`) or is not None; otherwise `absent`."""
+
+    name: str
+    given: bool
+    absent: object
+
+
+@dataclass(frozen=True, slots=True)
+class ChecksumOf:
+    """The field is the CRC-32 of another one, verified by every reader, recomputed by none."""
+
+    name: str
+
+
+def since(version: int, *, absent: object = ()) -> Since:
+    return Since(version, absent)
+
+
+def only_with(name: str, *, absent: object) -> OnlyIf:
+    return OnlyIf(name, given=True, absent=absent)
+
+
+def only_without(name: str, *, absent: object) -> OnlyIf:
+    return OnlyIf(name, given=False, absent=absent)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """One field of a message: its name and how each version encodes it."""
+
+    name: str
+    encodings: tuple[tuple[int, AnyField], ...]
+    absent: object
+    condition: OnlyIf | None
+    checksum_of: str | None
+
+    def field_in(self, version: int) -> AnyField | None:
+        """Return the encoding of `version`; None if it lacks the field."""
+        found = None
+        for first, field in self.encodings:
+            if first <= version:
+                found = field
+        return found
+
+
+class Message:
+    """A frozen value with one attribute per field; see `message`."""
+
+    __slots__ = ()
+
+    CODE: ClassVar[int]
+    SINCE: ClassVar[int]
+    LAYOUT: ClassVar[tuple[Place, ...]]
+
+
+def layout_of(kind: type) -> tuple[Place, ...]:
+    """Return the places of a dataclass whose fields are annotated with their encodings."""
+    hints = get_type_hints(kind, include_extras=True)
+    return tuple(_place(field.name, hints[field.name].__metadata__) for field in fields(kind))
+
+
+def _place(name: str, marks: Iterable[AnyField | Since | OnlyIf | ChecksumOf]) -> Place:
+    encodings: list[tuple[int, AnyField]] = []
+    absent: object = None
+    condition = None
+    checksum_of = None
+    for mark in marks:
+        match mark:
+            case Since():
+                encodings[-1] = (mark.version, encodings[-1][1])
+                absent = mark.absent
+            case OnlyIf():
+                condition = mark
+            case ChecksumOf():
+                checksum_of = mark.name
+            case _:
+                encodings.append((0, mark))
+    return Place(name, tuple(encodings), absent, condition, checksum_of)
+
+
+@dataclass_transform(frozen_default=True)
+def message(code: int, *, since: int = 0) -> Callable[[type[M]], type[M]]:
+    """Make a class the message with type byte `code`, known to versions from `since` on.
+
+    An annotation names, after the field's type, its encoding, and for what the versions disagree
+    on, marks: `Annotated[bool, BOOLEAN]`, `Annotated[tuple[int, ...], LOCK_HASHES, since(1)]`,
+    `Annotated[State, OLD, NEW, since(3)]`.
+    """
+
+    def declare(kind: type[M]) -> type[M]:
+        declared = dataclass(frozen=True, slots=True)(kind)
+        declared.CODE = code
+        declared.SINCE = since
+        declared.LAYOUT = layout_of(declared)
+        return declared
+
+    return declare
+
+
+def write_fields(places: Sequence[Place], value: object, version: int, parts: list[bytes]) -> None:
+    """Append the fields of `value` as `version` has them.
+
+    Raises LocalProtocolError: a value out of range, or one that the version cannot express.
+    """
+    for place in places:
+        content = getattr(value, place.name)
+        where = f"{type(value).__name__}.{place.name}"
+        condition = place.condition
+        if condition and (getattr(value, condition.name) is not None) != condition.given:
+            if content != condition.absent:
+                raise LocalProtocolError(
+                    f"{where} is given, but {condition.name}"
+                    f" {'is not' if condition.given else 'is too'}"
+                )
+            continue
+        field = place.field_in(version)
+        if field is None:
+            if content != place.absent:
+                raise LocalProtocolError(
+                    f"{where} is not supported by version {version} of the protocol,"
+                    " upgrade servers"
+                )
+            continue
+        try:
+            field.write(parts, content)
+        except LocalProtocolError as error:
+            raise LocalProtocolError(f"{where}: {error}") from None
+        except struct.error as error:
+            raise LocalProtocolError(f"{where}: {content!r:.80} does not fit: {error}") from None
+
+
+def read_fields(kind: Callable[..., T], places: Sequence[Place], reader: Reader, version: int) -> T:
+    """Return what `kind` makes of the fields as `version` has them; they must end with `reader`.
+
+    Raises RemoteProtocolError: cut short, out of range, over a limit, a wrong checksum, or bytes
+    left over.
+    """
+    values: dict[str, object] = {}
+    for place in places:
+        condition = place.condition
+        if condition and (values[condition.name] is not None) != condition.given:
+            values[place.name] = condition.absent
+            continue
+        field = place.field_in(version)
+        if field is None:
+            values[place.name] = place.absent
+            continue
+        try:
+            value = values[place.name] = field.read(reader)
+        except RemoteProtocolError as error:
+            raise RemoteProtocolError(f"{place.name}: {error}") from None
+        if place.checksum_of is not None:
+            data = values[place.checksum_of]
+            assert isinstance(data, bytes)
+            if crc32(data) != value:
+                raise RemoteProtocolError(
+                    f"{place.name}: CRC-32 of the {len(data)} bytes of {place.checksum_of} is"
+                    f" {crc32(data):08x}; the message says {value:08x}"
+                )
+    reader.expect_end()
+    return kind(*values.values())
+
+
+@dataclass(frozen=True, slots=True)
+class FastPath:
+    """Hand-packed ways for one message, equal to the declared layout wherever they answer.
+
+    `encode` takes the message and the version and returns a whole frame, `decode` takes the
+    payload and the version. Both return None for what they leave to the declared way.
+    """
+
+    kind: type[Message]
+    encode: Callable[..., bytes | None]
+    decode: Callable[[bytes, int], Message | None]
+
+
+class Codec:
+    """The messages of one protocol, in all its versions."""
+
+    def __init__(
+        self,
+        magic: int,
+        versions: tuple[int, ...],
+        messages: Sequence[type[Message]],
+        fast_paths: Sequence[FastPath] = (),
+    ) -> None:
+        self.magic = magic
+        self.versions = versions
+        self.messages = tuple(messages)
+        self._kinds: Mapping[int, Mapping[int, type[Message]]] = {
+            version: {kind.CODE: kind for kind in messages if version >= kind.SINCE}
+            for version in versions
+        }
+        self._encoders = {path.kind: path.encode for path in fast_paths}
+        self._decoders = {path.kind.CODE: path.decode for path in fast_paths}
+        assert len({kind.CODE for kind in messages}) == len(messages)
+        assert all(min(versions) == path.kind.SINCE for path in fast_paths)
+
+    def encode(self, message: Message, version: int) -> bytes:
+        """Return the frame of `message`.
+
+        Raises LocalProtocolError: the version lacks the message or one of its fields, or a value
+        is out of range; nothing may be sent then.
+        """
+        assert version in self._kinds
+        encoder = self._encoders.get(type(message))
+        if encoder is not None and (encoded := encoder(message, version)) is not None:
+            return encoded
+        return self.encode_declared(message, version)
+
+    def decode(self, body: bytes | memoryview, version: int) -> Message:
+        """Return the message in `body`, the payload of a frame, every byte of which must be used.
+
+        Raises RemoteProtocolError: unknown type, length over its limit, wrong checksum, missing
+        or trailing bytes.
+        """
+        assert version in self._kinds
+        if not isinstance(body, bytes):
+            body = bytes(body)
+        if body:
+            decoder = self._decoders.get(body[0])
+            if decoder is not None and (decoded := decoder(body, version)) is not None:
+                return decoded
+        return self.decode_declared(body, version)
+
+    def encode_declared(self, message: Message, version: int) -> bytes:
+        """As `encode`, by the declared layout alone."""
+        kind = type(message)
+        if self._kinds[version].get(kind.CODE) is not kind:
+            raise LocalProtocolError(
+                f"{kind.__name__} is not supported by version {version} of protocol"
+                f" {chr(self.magic)!r}, upgrade servers"
+            )
+        parts = [kind.CODE.to_bytes(1, "big")]
+        write_fields(kind.LAYOUT, message, version, parts)
+        return encode_frame(self.magic, version, parts)
+
+    def decode_declared(self, body: bytes, version: int) -> Message:
+        """As `decode`, by the declared layout alone."""
+        if not body:
+            raise RemoteProtocolError("message of 0 bytes; expected a message type")
+        kind = self._kinds[version].get(body[0])
+        if kind is None:
+            raise RemoteProtocolError(
+                f"unknown message type {body[0]} in version {version} of protocol"
+                f" {chr(self.magic)!r}; expected one of {sorted(self._kinds[version])}"
+            )
+        try:
+            return read_fields(kind, kind.LAYOUT, Reader(body, 1), version)
+        except RemoteProtocolError as error:
+            raise RemoteProtocolError(f"{kind.__name__}: {error}") from None

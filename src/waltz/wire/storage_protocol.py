@@ -1,0 +1,180 @@
+"""What servers and storage nodes say to each other: protocol S, version 0.
+
+Owns the messages. Answers repeat session ID, sequence number and partition ID of their request; any
+request may be answered by a failure. `offline` is true only from the recovery tool.
+Source: Waltz Storage, "Messages".
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Final
+from uuid import UUID
+
+from waltz.record import Record, RecordBatch
+from waltz.types import PartitionId, SessionId, TransactionId
+from waltz.wire.fields import BOOLEAN, INT, LENIENT_TEXT, LONG, UUID_16, Optional
+from waltz.wire.message import Codec, Message, message
+from waltz.wire.records import (
+    RECORD,
+    RECORD_HEADER_FIELD,
+    RECORD_HEADERS,
+    RECORDS,
+    SESSION_INFO,
+    STACK,
+)
+from waltz.wire.records import (
+    RecordHeader as RecordHeader,
+)
+from waltz.wire.records import (
+    SessionInfo as SessionInfo,
+)
+from waltz.wire.records import (
+    StackFrame as StackFrame,
+)
+
+STORAGE_CLIENT_GREETING: Final = "Waltz Storage Client"
+STORAGE_SERVER_GREETING: Final = "Waltz Storage Server"
+
+
+@dataclass(frozen=True, slots=True)
+class StorageMessage(Message):
+    """What every message of this protocol starts with."""
+
+    session_id: Annotated[SessionId, LONG]
+    sequence_number: Annotated[int, LONG]
+    partition_id: Annotated[PartitionId, INT]
+
+
+@message(1)
+class OpenRequest(StorageMessage):
+    """Show that both sides belong to one cluster; session, sequence and partition are -1."""
+
+    cluster_key: Annotated[UUID, UUID_16]
+    partition_count: Annotated[int, INT]
+
+
+@message(2)
+class LastSessionInfoRequest(StorageMessage):
+    """Ask for the last session; its own session ID fences out all older ones."""
+
+    offline: Annotated[bool, BOOLEAN]
+
+
+@message(3)
+class LastSessionInfoResponse(StorageMessage):
+    session_info: Annotated[SessionInfo, SESSION_INFO]
+
+
+@message(4)
+class SetLowWaterMarkRequest(StorageMessage):
+    low_water_mark: Annotated[TransactionId, LONG]
+    offline: Annotated[bool, BOOLEAN]
+
+
+@message(5)
+class TruncateRequest(StorageMessage):
+    """Remove everything after `transaction_id`, the last one to keep; answered by the new last."""
+
+    transaction_id: Annotated[TransactionId, LONG]
+    offline: Annotated[bool, BOOLEAN]
+
+
+@message(6)
+class AppendRecordsRequest(StorageMessage):
+    records: Annotated[RecordBatch, RECORDS]
+    offline: Annotated[bool, BOOLEAN]
+
+
+@message(7)
+class SuccessResponse(StorageMessage): ...
+
+
+@message(8)
+class FailureResponse(StorageMessage):
+    """Refuse a request. The text is for people; the stack may be empty and is so from our side."""
+
+    message: Annotated[str, LENIENT_TEXT]
+    stack: Annotated[tuple[StackFrame, ...], STACK]
+
+
+@message(9)
+class RecordHeaderRequest(StorageMessage):
+    transaction_id: Annotated[TransactionId, LONG]
+
+
+@message(10)
+class RecordHeaderResponse(StorageMessage):
+    header: Annotated[RecordHeader | None, Optional(RECORD_HEADER_FIELD)]
+
+
+@message(11)
+class RecordRequest(StorageMessage):
+    transaction_id: Annotated[TransactionId, LONG]
+
+
+@message(12)
+class RecordResponse(StorageMessage):
+    record: Annotated[Record | None, Optional(RECORD)]
+
+
+@message(13)
+class MaxTransactionIdRequest(StorageMessage):
+    offline: Annotated[bool, BOOLEAN]
+
+
+@message(14)
+class MaxTransactionIdResponse(StorageMessage):
+    """The last transaction stored, committed or not; -1 for none."""
+
+    transaction_id: Annotated[TransactionId, LONG]
+
+
+@message(15)
+class RecordHeaderListRequest(StorageMessage):
+    first_transaction_id: Annotated[TransactionId, LONG]
+    count_max: Annotated[int, INT]
+
+
+@message(16)
+class RecordHeaderListResponse(StorageMessage):
+    headers: Annotated[tuple[RecordHeader, ...], RECORD_HEADERS]
+
+
+@message(17)
+class RecordListRequest(StorageMessage):
+    first_transaction_id: Annotated[TransactionId, LONG]
+    count_max: Annotated[int, INT]
+
+
+@message(18)
+class RecordListResponse(StorageMessage):
+    """Records from the first one asked for on; an empty batch starts at 0."""
+
+    records: Annotated[RecordBatch, RECORDS]
+
+
+STORAGE_CODEC: Final = Codec(
+    ord("S"),
+    (0,),
+    (
+        OpenRequest,
+        LastSessionInfoRequest,
+        LastSessionInfoResponse,
+        SetLowWaterMarkRequest,
+        TruncateRequest,
+        AppendRecordsRequest,
+        SuccessResponse,
+        FailureResponse,
+        RecordHeaderRequest,
+        RecordHeaderResponse,
+        RecordRequest,
+        RecordResponse,
+        MaxTransactionIdRequest,
+        MaxTransactionIdResponse,
+        RecordHeaderListRequest,
+        RecordHeaderListResponse,
+        RecordListRequest,
+        RecordListResponse,
+    ),
+)

@@ -1,0 +1,242 @@
+"""The bytes that the Java original printed, as frames and as messages with their field values."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from waltz.record import NewRecord, Record, RecordBatch, empty_batch, pack_records, request_id_bytes
+from waltz.types import (
+    ClientId,
+    Generation,
+    PartitionId,
+    RequestId,
+    SessionId,
+    TransactionId,
+)
+from waltz.wire import admin_protocol, client_protocol, storage_protocol
+from waltz.wire.admin_protocol import ADMIN_CODEC
+from waltz.wire.client_protocol import CLIENT_CODEC, MountState
+from waltz.wire.message import Codec, Message
+from waltz.wire.records import RecordHeader, SessionInfo, StackFrame
+from waltz.wire.storage_protocol import STORAGE_CODEC
+
+DIRECTORY = Path(__file__).parent.parent / "golden"
+
+CODECS: Mapping[str, Codec] = {
+    "client-server": CLIENT_CODEC,
+    "storage": STORAGE_CODEC,
+    "admin": ADMIN_CODEC,
+}
+CODEC_BY_MAGIC: Mapping[int, Codec] = {codec.magic: codec for codec in CODECS.values()}
+
+
+class GoldenFrame(NamedTuple):
+    """A line of `frames.txt`: `frame` None where the original refuses to encode."""
+
+    name: str
+    frame: bytes | None
+    refusal: str
+
+
+class Vector(NamedTuple):
+    """A line of `codec-vectors.jsonl` as the message that our side makes of its fields."""
+
+    name: str
+    codec: Codec
+    version: int
+    message: Message
+    frame: bytes | None
+
+
+def _golden_frames() -> list[GoldenFrame]:
+    found = []
+    for line in (DIRECTORY / "frames.txt").read_text().splitlines():
+        name, _, value = line.partition(" = ")
+        if name.startswith(("V", "S ", "A ", "hello ", "keepalive ")):
+            refused = value.startswith("EXC ")
+            found.append(
+                GoldenFrame(
+                    name, None if refused else bytes.fromhex(value), value if refused else ""
+                )
+            )
+    return found
+
+
+GOLDEN_FRAMES = _golden_frames()
+MESSAGE_FRAMES = [
+    (golden.name, golden.frame)
+    for golden in GOLDEN_FRAMES
+    if golden.frame is not None and golden.name.startswith(("V", "S ", "A "))
+]
+"""The frames that hold a message: no Hello, no keep-alive."""
+
+REFUSED = [golden for golden in GOLDEN_FRAMES if golden.frame is None]
+
+
+def _request_id(fields: Any) -> RequestId:
+    return RequestId(
+        ClientId(fields["clientId"]),
+        Generation(fields["generation"]),
+        PartitionId(fields["partitionId"]),
+        fields["seqNum"],
+    )
+
+
+def _data(fields: Any) -> bytes | None:
+    return None if fields is None else bytes.fromhex(fields["hex"])
+
+
+def _records(fields: Any) -> RecordBatch:
+    if not fields:
+        return empty_batch(TransactionId(0))
+    new_records = [
+        NewRecord(
+            request_id_bytes(_request_id(each["reqId"])),
+            each["header"],
+            bytes.fromhex(each["data"]["hex"]),
+            each["checksum"],
+        )
+        for each in fields
+    ]
+    return pack_records(fields[0]["transactionId"], new_records)
+
+
+def _header(fields: Any) -> RecordHeader | None:
+    if fields is None:
+        return None
+    return RecordHeader(fields["transactionId"], _request_id(fields["reqId"]), fields["header"])
+
+
+def _record(fields: Any) -> Record | None:
+    if fields is None:
+        return None
+    return Record(
+        fields["transactionId"],
+        _request_id(fields["reqId"]),
+        fields["header"],
+        bytes.fromhex(fields["data"]["hex"]),
+        fields["checksum"],
+    )
+
+
+def _session_info(fields: Any) -> SessionInfo:
+    return SessionInfo(
+        SessionId(fields["sessionId"]),
+        TransactionId(fields["lowWaterMark"]),
+        TransactionId(fields["localLowWaterMark"]),
+    )
+
+
+def _partition_flags(fields: Any) -> tuple[tuple[int, bool], ...]:
+    return tuple((int(key), value) for key, value in fields.items())
+
+
+_STACK = (
+    StackFrame("com.example.A", "m", "A.java", 12),
+    StackFrame("com.example.B", "n", None, -2),
+)
+"""The vectors give the size of a stack only; this is the one that was used."""
+
+_CONVERSIONS: Mapping[str, tuple[str, Callable[[Any], object]]] = {
+    "reqId": ("request_id", _request_id),
+    "clientHighWaterMark": ("client_high_water_mark", int),
+    "partitionState": ("state", MountState),
+    "writeLockRequest": ("write_locks", tuple),
+    "readLockRequest": ("read_locks", tuple),
+    "appendLockRequest": ("append_locks", tuple),
+    "header": ("header", int),
+    "data": ("data", _data),
+    "checksum": ("checksum", int),
+    "transactionId": ("transaction_id", int),
+    "storageConnectivityMap": ("connectivity", lambda fields: tuple(fields.items())),
+    "serverPartitionAssignments": ("partition_ids", tuple),
+    "serverPartitionHealthStats": ("health", _partition_flags),
+    "partitionIds": ("partition_ids", tuple),
+    "partitionsIds": ("partition_ids", tuple),
+    "result": ("result", bool),
+    "sessionId": ("session_id", int),
+    "partitionId": ("partition_id", int),
+    "seqNum": ("sequence_number", int),
+    "usedByOfflineRecovery": ("offline", bool),
+    "key": ("cluster_key", UUID),
+    "numPartitions": ("partition_count", int),
+    "lowWaterMark": ("low_water_mark", int),
+    "lastSessionInfo": ("session_info", _session_info),
+    "records": ("records", _records),
+    "recordHeader": ("header", _header),
+    "record": ("record", _record),
+    "recordHeaders": ("headers", lambda fields: tuple(map(_header, fields))),
+    "maxNumRecords": ("count_max", int),
+    "toggled": ("toggled", bool),
+    "deleteStorageFiles": ("delete_storage_files", bool),
+    "metricsJson": ("metrics_json", str),
+    "partitionStatusMap": ("statuses", _partition_flags),
+}
+
+_RENAMED_TYPES: Mapping[tuple[str, str], str] = {
+    ("client-server", "ServerPartitionsHealthStatRequest"): "ServerPartitionsHealthRequest",
+    ("client-server", "ServerPartitionsHealthStatResponse"): "ServerPartitionsHealthResponse",
+    ("storage", "AppendRequest"): "AppendRecordsRequest",
+    ("admin", "RecordListRequest"): "AdminRecordListRequest",
+    ("admin", "RecordListResponse"): "AdminRecordListResponse",
+    ("admin", "LastSessionInfoRequest"): "AdminLastSessionInfoRequest",
+    ("admin", "LastSessionInfoResponse"): "AdminLastSessionInfoResponse",
+}
+
+_RENAMED_FIELDS: Mapping[str, Mapping[str, str]] = {
+    "MountRequest": {"sequence_number": "connection_sequence"},
+    "PartitionAvailableRequest": {"toggled": "available"},
+    "PartitionAssignmentRequest": {"toggled": "assigned"},
+    "RecordHeaderListRequest": {"transaction_id": "first_transaction_id"},
+    "RecordListRequest": {"transaction_id": "first_transaction_id"},
+    "AdminRecordListRequest": {"transaction_id": "first_transaction_id"},
+}
+
+_MODULES = {
+    "client-server": client_protocol,
+    "storage": storage_protocol,
+    "admin": admin_protocol,
+}
+
+
+def _exception_fields(kind: str, exception: Any) -> dict[str, object]:
+    if kind == "TransactionDataResponse":
+        return {"error": exception["message"] if exception else None}
+    stack = _STACK[: exception["stackTraceElements"]]
+    return {"message": exception["message"], "stack": stack}
+
+
+def _vector(line: str) -> Vector:
+    vector = json.loads(line)
+    protocol = vector["proto"]
+    name = _RENAMED_TYPES.get((protocol, vector["type"]), vector["type"])
+    kind: type[Message] = getattr(_MODULES[protocol], name)
+    assert vector["typeId"] == kind.CODE
+    values: dict[str, object] = {}
+    for key, fields in vector["fields"].items():
+        if key == "exception":
+            values |= _exception_fields(name, fields)
+            continue
+        field, convert = _CONVERSIONS[key]
+        values[_RENAMED_FIELDS.get(name, {}).get(field, field)] = convert(fields)
+    # Every storage message of the original has the flag; only some put it on the wire.
+    arguments = [values.pop(place.name) for place in kind.LAYOUT]
+    assert values.keys() <= {"offline"}
+    return Vector(
+        f"{protocol} {vector['version']} {name} {vector.get('note', '')}".strip(),
+        CODECS[protocol],
+        vector["version"],
+        kind(*arguments),
+        bytes.fromhex(vector["frame"]) if "frame" in vector else None,
+    )
+
+
+VECTORS = [
+    _vector(line)
+    for line in (DIRECTORY / "codec-vectors.jsonl").read_text().splitlines()
+    if '"proto":"hello"' not in line
+]

@@ -1,0 +1,76 @@
+"""The admin protocol against the original's bytes."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+import pytest
+
+from tests.wire.golden import GOLDEN_FRAMES
+from waltz.errors import RemoteProtocolError
+from waltz.record import NewRecord, pack_records, request_id_bytes
+from waltz.types import ClientId, Generation, PartitionId, RequestId, SessionId, TransactionId
+from waltz.wire.admin_protocol import (
+    ADMIN_CODEC,
+    AdminFailureResponse,
+    AdminLastSessionInfoRequest,
+    AdminLastSessionInfoResponse,
+    AdminOpenRequest,
+    AdminRecordListRequest,
+    AdminRecordListResponse,
+    AdminSuccessResponse,
+    AssignedPartitionStatusRequest,
+    AssignedPartitionStatusResponse,
+    MetricsRequest,
+    MetricsResponse,
+    PartitionAssignmentRequest,
+    PartitionAvailableRequest,
+)
+from waltz.wire.message import Message
+from waltz.wire.records import SessionInfo, StackFrame
+
+KEY = UUID("00112233-4455-6677-8899-aabbccddeeff")
+P0, P2 = PartitionId(0), PartitionId(2)
+T100 = TransactionId(100)
+R = RequestId(ClientId(7), Generation(3), PartitionId(2), 5)
+RECORDS = pack_records(T100, [NewRecord(request_id_bytes(R), 0x11223344, b"hello", 0x3610A686)])
+STACK = (StackFrame("a.B", "c", "B.java", 12), StackFrame("a.N", "d", None, -2))
+INFO = SessionInfo(SessionId(8), TransactionId(99), TransactionId(98))
+
+EXPECTED: dict[str, Message] = {
+    "Open": AdminOpenRequest(-1, KEY, 4),
+    "Success open": AdminSuccessResponse(-1),
+    "Success": AdminSuccessResponse(0),
+    "Failure": AdminFailureResponse(0, "boom", STACK),
+    "Avail": PartitionAvailableRequest(0, (P0, P2), True),
+    "Assign": PartitionAssignmentRequest(1, (P0, P2), True, False),
+    "RecListReq": AdminRecordListRequest(2, P2, T100, 20),
+    "RecListResp": AdminRecordListResponse(2, P2, RECORDS),
+    "LsiReq": AdminLastSessionInfoRequest(3, P2),
+    "LsiResp": AdminLastSessionInfoResponse(3, P2, INFO),
+    "MetricsReq": MetricsRequest(4),
+    "MetricsResp": MetricsResponse(4, "{}"),
+    "StatusReq": AssignedPartitionStatusRequest(5),
+    "StatusResp": AssignedPartitionStatusResponse(5, ((P0, True), (P2, False))),
+}
+
+ADMIN_FRAMES = [
+    pytest.param(name[2:], frame, id=name[2:])
+    for name, frame, _ in GOLDEN_FRAMES
+    if name.startswith("A ") and frame is not None
+]
+
+
+@pytest.mark.parametrize(("name", "frame"), ADMIN_FRAMES)
+def test_every_golden_frame_holds_both_ways(name: str, frame: bytes) -> None:
+    assert ADMIN_CODEC.encode(EXPECTED[name], 0) == frame
+    assert ADMIN_CODEC.decode(frame[7:], 0) == EXPECTED[name]
+
+
+def test_every_golden_name_is_known() -> None:
+    assert {parameter.id for parameter in ADMIN_FRAMES} == EXPECTED.keys()
+
+
+def test_code_5_is_unused() -> None:
+    with pytest.raises(RemoteProtocolError, match="unknown message type 5"):
+        ADMIN_CODEC.decode(b"\x05" + bytes(8), 0)

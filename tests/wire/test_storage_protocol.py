@@ -1,0 +1,139 @@
+"""The storage protocol against the original's bytes."""
+
+from __future__ import annotations
+
+import struct
+from uuid import UUID
+
+import pytest
+
+from tests.wire.golden import GOLDEN_FRAMES
+from waltz.errors import LocalProtocolError, RemoteProtocolError
+from waltz.limits import FRAME_BYTES_MAX, STACK_FRAMES_MAX
+from waltz.record import NewRecord, Record, empty_batch, pack_records, request_id_bytes
+from waltz.types import (
+    NO_SESSION,
+    NOTHING,
+    ClientId,
+    Generation,
+    PartitionId,
+    RequestId,
+    SessionId,
+    TransactionId,
+)
+from waltz.wire.message import Message
+from waltz.wire.records import RecordHeader, SessionInfo, StackFrame
+from waltz.wire.storage_protocol import (
+    STORAGE_CODEC,
+    AppendRecordsRequest,
+    FailureResponse,
+    LastSessionInfoRequest,
+    LastSessionInfoResponse,
+    MaxTransactionIdRequest,
+    MaxTransactionIdResponse,
+    OpenRequest,
+    RecordHeaderListRequest,
+    RecordHeaderListResponse,
+    RecordHeaderRequest,
+    RecordHeaderResponse,
+    RecordListRequest,
+    RecordListResponse,
+    RecordRequest,
+    RecordResponse,
+    SetLowWaterMarkRequest,
+    SuccessResponse,
+    TruncateRequest,
+)
+
+S = SessionId(9)
+P = PartitionId(2)
+NO_PARTITION = PartitionId(-1)
+KEY = UUID("00112233-4455-6677-8899-aabbccddeeff")
+R = RequestId(ClientId(7), Generation(3), PartitionId(2), 5)
+T99, T100 = TransactionId(99), TransactionId(100)
+CHECKSUM = 0x3610A686
+
+RECORDS = pack_records(T100, [NewRecord(request_id_bytes(R), 0x11223344, b"hello", CHECKSUM)])
+NONE = empty_batch(TransactionId(0))
+STACK = (StackFrame("a.B", "c", "B.java", 12), StackFrame("a.N", "d", None, -2))
+OUT_OF_ORDER = "com.wepay.waltz.storage.exception.StorageException: transaction out of order"
+
+EXPECTED: dict[str, Message] = {
+    "Open": OpenRequest(NO_SESSION, -1, NO_PARTITION, KEY, 4),
+    "LastSessionInfoReq": LastSessionInfoRequest(S, 1, P, False),
+    "LastSessionInfoReq offline": LastSessionInfoRequest(S, 1, P, True),
+    "LastSessionInfoResp": LastSessionInfoResponse(
+        S, 1, P, SessionInfo(SessionId(8), T99, TransactionId(98))
+    ),
+    "LastSessionInfoResp fresh": LastSessionInfoResponse(
+        SessionId(1), 0, P, SessionInfo(NO_SESSION, NOTHING, NOTHING)
+    ),
+    "SetLWM": SetLowWaterMarkRequest(S, 2, P, T99, False),
+    "Truncate": TruncateRequest(S, 3, P, T99, False),
+    "Append": AppendRecordsRequest(S, 4, P, RECORDS, False),
+    "Append empty": AppendRecordsRequest(S, 4, P, NONE, False),
+    "Success open": SuccessResponse(NO_SESSION, -1, NO_PARTITION),
+    "Success": SuccessResponse(S, 4, P),
+    "Failure": FailureResponse(S, 4, P, "boom", STACK),
+    "Failure wrapped": FailureResponse(S, 4, P, OUT_OF_ORDER, ()),
+    "RecHdrReq": RecordHeaderRequest(S, 5, P, T100),
+    "RecHdrResp": RecordHeaderResponse(S, 5, P, RecordHeader(T100, R, 0x11223344)),
+    "RecHdrResp null": RecordHeaderResponse(S, 5, P, None),
+    "RecReq": RecordRequest(S, 6, P, T100),
+    "RecResp": RecordResponse(S, 6, P, Record(T100, R, 0x11223344, b"hello", CHECKSUM)),
+    "RecResp null": RecordResponse(S, 6, P, None),
+    "MaxReq": MaxTransactionIdRequest(S, 7, P, False),
+    "MaxResp": MaxTransactionIdResponse(S, 7, P, T100),
+    "HdrListReq": RecordHeaderListRequest(S, 8, P, T100, 64),
+    "HdrListResp": RecordHeaderListResponse(S, 8, P, (RecordHeader(T100, R, 0x11223344),)),
+    "RecListReq": RecordListRequest(S, 9, P, T100, 20),
+    "RecListResp": RecordListResponse(S, 9, P, RECORDS),
+    "RecListResp empty": RecordListResponse(S, 9, P, NONE),
+}
+
+STORAGE_FRAMES = [
+    pytest.param(name[2:], frame, id=name[2:])
+    for name, frame, _ in GOLDEN_FRAMES
+    if name.startswith("S ") and frame is not None
+]
+
+
+@pytest.mark.parametrize(("name", "frame"), STORAGE_FRAMES)
+def test_every_golden_frame_holds_both_ways(name: str, frame: bytes) -> None:
+    assert STORAGE_CODEC.encode(EXPECTED[name], 0) == frame
+    assert STORAGE_CODEC.decode(frame[7:], 0) == EXPECTED[name]
+
+
+def test_every_golden_name_is_known() -> None:
+    assert {parameter.id for parameter in STORAGE_FRAMES} == EXPECTED.keys()
+
+
+def test_a_failure_without_text_reads_as_empty() -> None:
+    """The original sends a null message for an exception that has none."""
+    body = STORAGE_CODEC.encode(FailureResponse(S, 4, P, "", ()), 0)[7:]
+    null = body[:21] + struct.pack(">i", -1) + body[25:]
+    assert STORAGE_CODEC.decode(null, 0) == FailureResponse(S, 4, P, "", ())
+
+
+def test_a_stack_is_bounded() -> None:
+    stack = (StackFrame("", "", None, -1),) * STACK_FRAMES_MAX
+    failure = FailureResponse(S, 4, P, "deep", stack)
+    assert STORAGE_CODEC.decode(STORAGE_CODEC.encode(failure, 0)[7:], 0) == failure
+    with pytest.raises(LocalProtocolError, match=f"stack: .* at most {STACK_FRAMES_MAX}"):
+        STORAGE_CODEC.encode(FailureResponse(S, 4, P, "deep", (*stack, stack[0])), 0)
+
+
+def test_a_batch_that_exceeds_a_frame_is_not_sent() -> None:
+    data = bytes(FRAME_BYTES_MAX // 4)
+    batch = pack_records(T100, [NewRecord(bytes(16), 0, data, 0)] * 4)
+    with pytest.raises(LocalProtocolError, match=f"a frame holds at most {FRAME_BYTES_MAX}"):
+        STORAGE_CODEC.encode(AppendRecordsRequest(S, 4, P, batch, False), 0)
+
+
+def test_records_out_of_order_are_refused() -> None:
+    body = STORAGE_CODEC.encode(AppendRecordsRequest(S, 4, P, RECORDS, False), 0)[7:]
+    doubled = body[:21] + struct.pack(">i", 2) + body[25:-1] * 2 + body[-1:]
+    with pytest.raises(
+        RemoteProtocolError, match=r"AppendRecordsRequest: records: transaction ID 100 .* 101"
+    ):
+        STORAGE_CODEC.decode(doubled, 0)
