@@ -11,6 +11,7 @@
         CoordinatorLostError     the coordinator cannot be reached; what was asked: unknown
         PartitionNotReadyError   the partition has no usable store session or server yet
         OperationTimeoutError    the caller's time ran out; what was sent: unknown
+        PostponedError           a callback asks to be called again later; nothing is wrong
       StorageError               a replica's disk
         SegmentFailedError       a write or sync failed; the writer stays closed until reopened
         CorruptionError          bytes at or below a trusted mark do not check out
@@ -82,6 +83,14 @@ class PartitionNotReadyError(UnavailableError): ...
 
 class OperationTimeoutError(UnavailableError):
     may_be_written = True
+
+
+class PostponedError(UnavailableError):
+    """Raised by a callback to be called again, with the same, after `delay_seconds`."""
+
+    def __init__(self, reason: str, delay_seconds: float) -> None:
+        super().__init__(reason)
+        self.delay_seconds = delay_seconds
 
 
 class StorageError(WaltzError): ...

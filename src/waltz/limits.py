@@ -200,7 +200,8 @@ READER_FETCH_ROWS_MAX: Final = 1_000
 READER_FETCHES_IN_FLIGHT_MAX: Final = 4
 """Bodies a reader asks for at a time, and how many times ahead of what was yielded."""
 
-CALLBACK_POLL_SECONDS: Final = 0.02
+CALLBACK_POLL_SECONDS_MIN: Final = 0.005
+CALLBACK_POLL_SECONDS_MAX: Final = 0.04
 """Between two looks whether another process has applied a partition."""
 
 CALLBACK_PATIENCE_SECONDS: Final = 1.0
@@ -228,6 +229,9 @@ COORDINATOR_RETRY_SECONDS_MAX: Final = 2.0
 
 COORDINATOR_REQUESTS_MAX: Final = 10_000
 """Calls of one session that the embedded coordinator has not answered yet."""
+
+COORDINATOR_SESSIONS_MAX: Final = 10_000
+"""Processes that the embedded coordinator serves at a time."""
 
 COORDINATOR_NODES_MAX: Final = 100_000
 COORDINATOR_NODE_BYTES_MAX: Final = 1024 * 1024

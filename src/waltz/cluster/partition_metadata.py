@@ -1,0 +1,111 @@
+"""One partition's entry in the coordinator: its generation, its store session, its replicas' marks.
+
+Changed only by compare-and-set on the version last read, which is what fences servers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+from waltz.cluster.layout import JAVA_TEXT, VERSION_1, Parts, entries
+from waltz.errors import FencedError, RemoteProtocolError
+from waltz.types import (
+    NO_GENERATION,
+    NO_SESSION,
+    Generation,
+    PartitionId,
+    ReplicaId,
+    SessionId,
+    TransactionId,
+)
+from waltz.wire.fields import INT, LONG
+
+_UNRESOLVED: Final = -(2**63)
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaState:
+    """The last session a replica took part in, and the high-water mark that session closed with.
+
+    None while that mark is unresolved. Source: Waltz Server, "Recovery Procedure".
+    """
+
+    session_id: SessionId
+    closing_high_water_mark: TransactionId | None
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionMetadata:
+    """`replica_states` has an entry for every replica that ever completed recovery."""
+
+    generation: Generation
+    session_id: SessionId
+    replica_states: Mapping[ReplicaId, ReplicaState]
+
+    LAYOUT = Parts(
+        ("version", VERSION_1),
+        ("generation", INT),
+        ("session ID", LONG),
+        (
+            "replica states",
+            entries(
+                ("version", VERSION_1),
+                ("replica ID version", VERSION_1),
+                ("partition ID", INT),
+                ("connect string", JAVA_TEXT),
+                ("session ID", LONG),
+                ("closing high-water mark, or -2^63", LONG),
+            ),
+        ),
+    )
+
+    def encode(self, partition_id: PartitionId) -> bytes:
+        """Return the bytes of the node; each replica state repeats the partition's ID."""
+        states = [
+            (
+                partition_id,
+                replica_id,
+                state.session_id,
+                _UNRESOLVED
+                if state.closing_high_water_mark is None
+                else state.closing_high_water_mark,
+            )
+            for replica_id, state in self.replica_states.items()
+        ]
+        return self.LAYOUT.encode(self.generation, self.session_id, states)
+
+    @classmethod
+    def decode(cls, data: bytes, partition_id: PartitionId) -> PartitionMetadata:
+        """Raises RemoteProtocolError, also where a replica of another partition is named."""
+        generation, session_id, states = cls.LAYOUT.decode(data)
+        replica_states: dict[ReplicaId, ReplicaState] = {}
+        for found_id, replica_id, replica_session_id, mark in states:
+            if found_id != partition_id or replica_id in replica_states:
+                raise RemoteProtocolError(
+                    f"replica {found_id}@{replica_id} in the metadata of partition {partition_id};"
+                    " expected one of it, once"
+                )
+            replica_states[ReplicaId(replica_id)] = ReplicaState(
+                SessionId(replica_session_id),
+                None if mark == _UNRESOLVED else TransactionId(mark),
+            )
+        return cls(Generation(generation), SessionId(session_id), replica_states)
+
+
+NEW_PARTITION: Final = PartitionMetadata(NO_GENERATION, NO_SESSION, {})
+"""What is created before a partition's first session."""
+
+
+def next_session(metadata: PartitionMetadata, generation: Generation) -> PartitionMetadata:
+    """Return what a server of `generation` writes to open the next store session.
+
+    Raises FencedError: a server of a later generation has been here.
+    """
+    if metadata.generation > generation:
+        raise FencedError(
+            f"generation {generation} has been replaced; the partition is at generation"
+            f" {metadata.generation}, session {metadata.session_id}"
+        )
+    return replace(metadata, generation=generation, session_id=SessionId(metadata.session_id + 1))

@@ -1,0 +1,463 @@
+"""What processes do with the coordinator: create and read a cluster, join it, follow it.
+
+Decisions are those of `server_assignment`; here they meet a coordinator that may be lost at any
+call. A lost one changes nothing that is being served: safety rests on store sessions alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from uuid import UUID
+
+from waltz.cluster.partition_metadata import PartitionMetadata
+from waltz.cluster.paths import DEFAULT_ROOT, ClusterPaths
+from waltz.cluster.replica_assignments import (
+    ConnectionMetadata,
+    GroupDescriptor,
+    ReplicaAssignments,
+)
+from waltz.cluster.server_assignment import (
+    NO_ASSIGNMENT,
+    Membership,
+    PartitionAssignment,
+    ServerDescriptor,
+    proposed_assignment,
+    routes,
+)
+from waltz.cluster.store_params import ClusterParams, StoreParams, decode_counter, encode_counter
+from waltz.cluster.tree import parent_of
+from waltz.errors import (
+    ConfigurationError,
+    CoordinationError,
+    NodeExistsError,
+    NoNodeError,
+    ProtocolError,
+    RemoteProtocolError,
+    UnavailableError,
+    VersionConflictError,
+)
+from waltz.host import Coordinator, Host, Node
+from waltz.limits import COORDINATOR_RETRY_SECONDS_MAX, COORDINATOR_RETRY_SECONDS_MIN
+from waltz.types import Address, ClientId, Generation, PartitionId, ReplicaId, ServerId
+
+logger = logging.getLogger(__name__)
+
+# Creating
+
+
+@dataclass(frozen=True, slots=True)
+class StorageEntry:
+    """Where a storage node listens; both addresses have the same host."""
+
+    connect: Address
+    admin: Address
+
+
+async def create_cluster(
+    coordinator: Coordinator,
+    *,
+    name: str,
+    partition_count: int,
+    cluster_key: UUID,
+    storages: Sequence[StorageEntry],
+    root: str = DEFAULT_ROOT,
+) -> None:
+    """Create a cluster whose storage nodes, each a group of its own, hold all partitions.
+
+    The store parameters are written last: with them the cluster exists. A creation that was cut
+    short before may be run again with the same name and number of partitions. Raises
+    NodeExistsError: there is a cluster. ConfigurationError: an admin address on another host.
+    VersionConflictError: somebody else creates a cluster there just now.
+    """
+    paths = ClusterPaths(root)
+    replica_ids = [ReplicaId(str(entry.connect)) for entry in storages]
+    for entry in storages:
+        if entry.admin.host != entry.connect.host:
+            raise ConfigurationError(
+                f"storage node {entry.connect} has its admin port at {entry.admin}; expected the"
+                " same host"
+            )
+    await _claim_root(coordinator, paths, ClusterParams(name, partition_count))
+    for path, data in (
+        (paths.server_descriptors, NO_ASSIGNMENT.encode()),
+        (paths.ids, None),
+        (paths.client_id_counter, encode_counter(0)),
+        (paths.server_id_counter, encode_counter(0)),
+        (paths.store, None),
+        (paths.partitions, None),
+        (paths.group_descriptor, None),
+        (paths.replica_assignments, None),
+        (paths.connection_metadata, None),
+    ):
+        await _create_if_absent(coordinator, path, data)
+    all_partitions = tuple(map(PartitionId, range(partition_count)))
+    ports = {replica_id: e.admin.port for replica_id, e in zip(replica_ids, storages, strict=True)}
+    groups = {replica_id: index + 1 for index, replica_id in enumerate(replica_ids)}
+    written: dict[str, int] = {}
+    for path, data in (
+        (paths.group_descriptor, GroupDescriptor(groups).encode()),
+        (
+            paths.replica_assignments,
+            ReplicaAssignments(dict.fromkeys(replica_ids, all_partitions)).encode(),
+        ),
+        (paths.connection_metadata, ConnectionMetadata(ports).encode()),
+        (paths.store, StoreParams(cluster_key, partition_count).encode()),
+    ):
+        async with admin_lock(coordinator, root=root):
+            store = await coordinator.read(paths.store)
+            if store.data is not None:
+                raise NodeExistsError(f"there is a cluster at {root}")
+            if path == paths.store:
+                for other, version in written.items():
+                    if (await coordinator.read(other)).version != version:
+                        raise VersionConflictError(f"another creation has written {other}")
+            version = (await coordinator.read(path)).version
+            written[path] = await coordinator.write(path, data, version=version)
+
+
+async def _claim_root(coordinator: Coordinator, paths: ClusterPaths, params: ClusterParams) -> None:
+    """Write the parameters, unless a creation cut short has left the same ones."""
+    ancestors = [paths.root]
+    while (ancestor := parent_of(ancestors[-1])) != "/":
+        ancestors.append(ancestor)
+    for path in reversed(ancestors):
+        await _create_if_absent(coordinator, path, None)
+    node = await coordinator.read(paths.root)
+    if node.data is None:
+        await coordinator.write(paths.root, params.encode(), version=node.version)
+        return
+    found = ClusterParams.decode(node.data)
+    complete = False
+    with contextlib.suppress(NoNodeError):
+        complete = (await coordinator.read(paths.store)).data is not None
+    if complete or found != params:
+        raise NodeExistsError(
+            f"there is a cluster at {paths.root}: {found.name!r} of {found.partition_count}"
+            " partitions"
+        )
+
+
+async def _create_if_absent(coordinator: Coordinator, path: str, data: bytes | None) -> None:
+    with contextlib.suppress(NodeExistsError):
+        await coordinator.create(path, data)
+
+
+@contextlib.asynccontextmanager
+async def admin_lock(coordinator: Coordinator, *, root: str = DEFAULT_ROOT) -> AsyncIterator[None]:
+    """Hold the mutex that serialises changes of store metadata; wait for whoever has it."""
+    path = ClusterPaths(root).admin_lock
+    while True:
+        try:
+            await coordinator.create(path, None, ephemeral=True)
+            break
+        except NodeExistsError:
+            with contextlib.suppress(NoNodeError):
+                await coordinator.changed(path, await coordinator.read(path))
+    try:
+        yield
+    finally:
+        with contextlib.suppress(NoNodeError):
+            await coordinator.delete(path)
+
+
+# Reading
+
+
+async def read_cluster_params(coordinator: Coordinator, root: str = DEFAULT_ROOT) -> ClusterParams:
+    """Raises NoNodeError: there is no cluster."""
+    return ClusterParams.decode(await _read_data(coordinator, root, root))
+
+
+async def read_store_params(coordinator: Coordinator, root: str = DEFAULT_ROOT) -> StoreParams:
+    """Raises NoNodeError: there is no cluster, or its creation was cut short."""
+    return StoreParams.decode(await _read_data(coordinator, ClusterPaths(root).store, root))
+
+
+async def read_replica_assignments(
+    coordinator: Coordinator, root: str = DEFAULT_ROOT
+) -> Mapping[ReplicaId, tuple[PartitionId, ...]]:
+    """Return the partitions of each storage node. Raises NoNodeError: there is no cluster."""
+    path = ClusterPaths(root).replica_assignments
+    return ReplicaAssignments.decode(await _read_data(coordinator, path, root)).partitions
+
+
+async def read_connection_metadata(
+    coordinator: Coordinator, root: str = DEFAULT_ROOT
+) -> Mapping[ReplicaId, int]:
+    """Return the admin port of each storage node. Raises NoNodeError: there is no cluster."""
+    path = ClusterPaths(root).connection_metadata
+    return ConnectionMetadata.decode(await _read_data(coordinator, path, root)).admin_ports
+
+
+async def read_partition_metadata(
+    coordinator: Coordinator, partition_id: PartitionId, root: str = DEFAULT_ROOT
+) -> PartitionMetadata:
+    """Raises NoNodeError: the partition has never had a store session."""
+    node = await coordinator.read(ClusterPaths(root).partition_metadata(partition_id))
+    return PartitionMetadata.decode(node.data or b"", partition_id)
+
+
+async def _read_data(coordinator: Coordinator, path: str, root: str) -> bytes:
+    return (await _read_value(coordinator, path, root))[0]
+
+
+async def _read_value(coordinator: Coordinator, path: str, root: str) -> tuple[bytes, int]:
+    """Return the data and the version of a node that every cluster has, and sets."""
+    with contextlib.suppress(NoNodeError):
+        node = await coordinator.read(path)
+        if node.data is not None:
+            return node.data, node.version
+    raise NoNodeError(f"there is no cluster at {root}: node {path} has no value; create one first")
+
+
+async def allocate_client_id(coordinator: Coordinator, root: str = DEFAULT_ROOT) -> ClientId:
+    """Return an ID that no other client of the cluster has ever had; the first is 1.
+
+    Source: Client-Server Communication, "Request ID".
+    """
+    return ClientId(await _allocate(coordinator, ClusterPaths(root).client_id_counter, root))
+
+
+async def allocate_server_id(coordinator: Coordinator, root: str = DEFAULT_ROOT) -> ServerId:
+    """Return an ID that no other server of the cluster has ever had; the first is 1."""
+    return ServerId(await _allocate(coordinator, ClusterPaths(root).server_id_counter, root))
+
+
+async def _allocate(coordinator: Coordinator, path: str, root: str) -> int:
+    while True:
+        data, version = await _read_value(coordinator, path, root)
+        identifier = decode_counter(data) + 1
+        try:
+            await coordinator.write(path, encode_counter(identifier), version=version)
+        except VersionConflictError:
+            continue  # somebody else took it; every conflict means that one of us got on
+        return identifier
+
+
+# Following
+
+
+async def _read_membership(coordinator: Coordinator, path: str) -> tuple[Node, Membership]:
+    """Read the parent, then its children: what is newer than the parent shows as a change of it."""
+    parent = await coordinator.read(path)
+    assignment = PartitionAssignment.decode(parent.data or b"")
+    descriptors: dict[ServerId, ServerDescriptor] = {}
+    for name in await coordinator.children(path):
+        try:
+            node = await coordinator.read(f"{path}/{name}")
+            descriptor = ServerDescriptor.decode(node.data or b"")
+        except NoNodeError:
+            continue
+        except RemoteProtocolError as error:
+            logger.warning("bad_server_descriptor node=%s error=%s", name, error)
+            continue
+        descriptors[descriptor.server_id] = descriptor
+    return parent, Membership(parent.version, parent.child_version, assignment, descriptors)
+
+
+async def _follow(host: Host, path: str, look: Callable[[], Awaitable[Node]]) -> None:
+    """Look at once and after every change of the node at `path`, for ever."""
+    pause = COORDINATOR_RETRY_SECONDS_MIN
+    while True:
+        try:
+            seen = await look()
+            pause = COORDINATOR_RETRY_SECONDS_MIN
+            await host.coordinator.changed(path, seen)
+        except (
+            UnavailableError,
+            CoordinationError,
+            ProtocolError,
+            ConfigurationError,
+        ) as error:
+            logger.warning("coordinator_trouble path=%s error=%s", path, error)
+            await asyncio.sleep(host.random.uniform(pause / 2, pause))
+            pause = min(2 * pause, COORDINATOR_RETRY_SECONDS_MAX)
+
+
+async def _cancel(task: asyncio.Task[None] | None) -> None:
+    """Raises what ended the task, if it ended by itself."""
+    if task is not None:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+
+class ServerMembership:
+    """A server's place in the cluster.
+
+    Keeps the server registered, also over lost coordinator sessions, always with the same ID. Tells
+    `on_assignment` the server's partitions whenever they have changed and the assignment fits the
+    present membership; nothing is told while the coordinator is away. Computes the assignment for
+    all while this server's ID is the smallest. Source: Waltz Server, "Cluster Manager".
+    """
+
+    def __init__(
+        self,
+        host: Host,
+        address: Address,
+        on_assignment: Callable[[dict[PartitionId, Generation]], None],
+        *,
+        preferred_partitions: Sequence[PartitionId] = (),
+        root: str = DEFAULT_ROOT,
+    ) -> None:
+        """`address` is where clients reach the server."""
+        self._host = host
+        self._address = address
+        self._on_assignment = on_assignment
+        self._preferred_partitions = tuple(preferred_partitions)
+        self._paths = ClusterPaths(root)
+        self._descriptor: ServerDescriptor | None = None
+        self._partition_count = 0
+        self._assigned: dict[PartitionId, Generation] = {}
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def server_id(self) -> ServerId | None:
+        """None before `start`."""
+        return None if self._descriptor is None else self._descriptor.server_id
+
+    async def start(self) -> None:
+        """Take a server ID and begin to register and follow.
+
+        Raises NoNodeError: there is no cluster. ConfigurationError: its parameters contradict each
+        other. CoordinatorLostError.
+        """
+        coordinator, root = self._host.coordinator, self._paths.root
+        params = await read_cluster_params(coordinator, root)
+        store_params = await read_store_params(coordinator, root)
+        if params.partition_count != store_params.partition_count:
+            raise ConfigurationError(
+                f"cluster {params.name!r} has {params.partition_count} partitions, its store"
+                f" {store_params.partition_count}"
+            )
+        self._partition_count = params.partition_count
+        server_id = await allocate_server_id(coordinator, root)
+        self._descriptor = ServerDescriptor(server_id, self._address, self._preferred_partitions)
+        self._task = asyncio.create_task(
+            _follow(self._host, self._paths.server_descriptors, self._look)
+        )
+
+    async def stop(self) -> None:
+        """Leave the cluster: whoever coordinates gives the partitions to others. Idempotent."""
+        task, self._task = self._task, None
+        if task is None:
+            return
+        await _cancel(task)
+        coordinator, path = self._host.coordinator, self._paths.server_descriptors
+        with contextlib.suppress(UnavailableError, CoordinationError):
+            for name in await coordinator.children(path):
+                with contextlib.suppress(NoNodeError):
+                    node = await coordinator.read(f"{path}/{name}")
+                    if node.data == self._own.encode():
+                        await coordinator.delete(f"{path}/{name}")
+
+    @property
+    def _own(self) -> ServerDescriptor:
+        assert self._descriptor is not None, "started"
+        return self._descriptor
+
+    async def _look(self) -> Node:
+        own, coordinator = self._own, self._host.coordinator
+        path = self._paths.server_descriptors
+        parent, membership = await _read_membership(coordinator, path)
+        if own.server_id not in membership.descriptors:
+            # Looked for by ID and not by node: a create whose answer was lost may have worked.
+            await coordinator.create(
+                self._paths.server_node_prefix, own.encode(), ephemeral=True, sequential=True
+            )
+            logger.info("server_registered server_id=%d address=%s", own.server_id, own.address)
+            return parent
+        if membership.is_consistent:
+            assigned = dict(membership.assignment.servers.get(own.server_id, {}))
+            if assigned != self._assigned:
+                self._assigned = assigned
+                self._on_assignment(dict(assigned))
+            return parent
+        proposed = proposed_assignment(membership, own.server_id, self._partition_count)
+        if proposed is not None:
+            with contextlib.suppress(VersionConflictError):
+                await coordinator.write(path, proposed.encode(), version=membership.version)
+        return parent
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterSnapshot:
+    """What clients and tools know of a cluster; `partitions` lacks those without a server."""
+
+    name: str
+    cluster_key: UUID
+    partition_count: int
+    partitions: Mapping[PartitionId, tuple[Address, Generation]]
+
+
+class ClusterView:
+    """Follows who serves what. Tells `on_view` every snapshot that differs from the last one.
+
+    While the coordinator is away, or an assignment does not fit the membership yet, what was known
+    still holds.
+    """
+
+    def __init__(
+        self,
+        host: Host,
+        on_view: Callable[[ClusterSnapshot], None] | None = None,
+        *,
+        root: str = DEFAULT_ROOT,
+    ) -> None:
+        self._host = host
+        self._on_view = on_view
+        self._paths = ClusterPaths(root)
+        self._current: ClusterSnapshot | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def current(self) -> ClusterSnapshot:
+        """The newest snapshot; there is one once `start` has returned."""
+        assert self._current is not None, "started"
+        return self._current
+
+    async def start(self) -> None:
+        """Take a first snapshot, tell it, and begin to follow.
+
+        Raises NoNodeError: there is no cluster. CoordinatorLostError.
+        """
+        coordinator, root = self._host.coordinator, self._paths.root
+        params = await read_cluster_params(coordinator, root)
+        store_params = await read_store_params(coordinator, root)
+        self._tell(
+            ClusterSnapshot(params.name, store_params.cluster_key, params.partition_count, {})
+        )
+        await self._look()
+        self._task = asyncio.create_task(
+            _follow(self._host, self._paths.server_descriptors, self._look)
+        )
+
+    async def stop(self) -> None:
+        """Idempotent."""
+        task, self._task = self._task, None
+        await _cancel(task)
+
+    async def _look(self) -> Node:
+        parent, membership = await _read_membership(
+            self._host.coordinator, self._paths.server_descriptors
+        )
+        partitions = routes(membership)
+        if partitions is not None and partitions != self.current.partitions:
+            self._tell(
+                ClusterSnapshot(
+                    self.current.name,
+                    self.current.cluster_key,
+                    self.current.partition_count,
+                    partitions,
+                )
+            )
+        return parent
+
+    def _tell(self, snapshot: ClusterSnapshot) -> None:
+        self._current = snapshot
+        if self._on_view is not None:
+            self._on_view(snapshot)

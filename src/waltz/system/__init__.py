@@ -1,0 +1,1 @@
+"""The doors of `waltz.host` on a real operating system."""

@@ -1,0 +1,116 @@
+"""Files of the operating system.
+
+Owns descriptors, locks and what "durable" takes here: `fdatasync` for contents and sizes, `fsync`
+of the directory for names. Knows nothing of what the bytes mean.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import struct
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from waltz.errors import DirectoryInUseError
+from waltz.host import File
+
+LOCKED_BYTES: Final = 128
+"""The original locks its control file's header; the same range makes both respect each other."""
+
+_FLOCK: Final = struct.Struct("@hhqqi0q")
+"""`struct flock`: type, whence, start, length, owner."""
+
+
+class RealFile:
+    """Implements `host.File` by positioned reads and writes, so threads may share it."""
+
+    def __init__(self, descriptor: int, path: str) -> None:
+        self._descriptor = descriptor
+        self._path = path
+
+    def size(self) -> int:
+        return os.fstat(self._descriptor).st_size
+
+    def read_at(self, offset: int, count: int) -> bytes:
+        data = os.pread(self._descriptor, count, offset)
+        if not data or len(data) == count:
+            return data
+        parts, found = [data], len(data)
+        while found < count and (data := os.pread(self._descriptor, count - found, offset + found)):
+            parts.append(data)
+            found += len(data)
+        return b"".join(parts)
+
+    def write_at(self, offset: int, data: bytes | memoryview) -> None:
+        rest = memoryview(data).cast("B")
+        while rest:
+            written = os.pwrite(self._descriptor, rest, offset)
+            if written == 0:
+                raise OSError(errno.EIO, "nothing was written", self._path)
+            offset += written
+            rest = rest[written:]
+
+    def truncate(self, size: int) -> None:
+        os.ftruncate(self._descriptor, size)
+
+    def sync(self) -> None:
+        try:
+            os.fdatasync(self._descriptor)
+        except OSError:
+            # The system now takes the lost pages for clean. Drop them, so that whoever reads this
+            # file again sees what the disk has and not what it should have had.
+            os.posix_fadvise(self._descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+            raise
+
+    def close(self) -> None:
+        if self._descriptor >= 0:
+            descriptor, self._descriptor = self._descriptor, -1
+            os.close(descriptor)
+
+
+class RealDisk:
+    """Implements `host.Disk`."""
+
+    def open(self, path: str, *, create: bool = False) -> File:
+        flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT | os.O_EXCL if create else 0)
+        return RealFile(os.open(path, flags, 0o644), path)
+
+    def lock(self, path: str) -> Callable[[], None]:
+        """The lock belongs to its own open file: it is refused to a second taker in this process
+        too, goes with a rename, and is respected by the original's record lock."""
+        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        request = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, LOCKED_BYTES, 0)
+        try:
+            fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, request)
+        except OSError as error:
+            os.close(descriptor)
+            if error.errno in (errno.EAGAIN, errno.EACCES):
+                raise DirectoryInUseError(
+                    f"{path} is locked: another process works in {os.path.dirname(path)}"
+                ) from error
+            raise
+        return RealFile(descriptor, path).close
+
+    def exists(self, path: str) -> bool:
+        return os.path.lexists(path)
+
+    def list_directory(self, path: str) -> Sequence[str]:
+        return sorted(os.listdir(path))
+
+    def make_directory(self, path: str) -> None:
+        os.mkdir(path, 0o755)
+
+    def remove(self, path: str) -> None:
+        os.unlink(path)
+
+    def rename(self, source: str, target: str) -> None:
+        os.replace(source, target)
+
+    def sync_directory(self, path: str) -> None:
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

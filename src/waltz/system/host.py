@@ -1,0 +1,63 @@
+"""All real doors of one process, put together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NoReturn
+
+from waltz.errors import LocalProtocolError
+from waltz.host import ANY_VERSION, Host, Node
+from waltz.system.clock import RealClock
+from waltz.system.disk import RealDisk
+from waltz.system.embedded import EmbeddedCoordinator
+from waltz.system.network import RealNetwork
+from waltz.system.random import RealRandom
+from waltz.system.workers import RealWorkers
+from waltz.types import Address
+
+
+def real_host(coordinator: Address | None) -> Host:
+    """Return the doors of this process; `coordinator` is where the embedded coordinator listens.
+
+    With None every coordinator call raises LocalProtocolError: storage nodes need none. Closing
+    `host.coordinator` is the caller's duty.
+    """
+    return Host(
+        clock=RealClock(),
+        network=RealNetwork(),
+        disk=RealDisk(),
+        random=RealRandom(),
+        workers=RealWorkers(),
+        coordinator=NoCoordinator() if coordinator is None else EmbeddedCoordinator(coordinator),
+    )
+
+
+class NoCoordinator:
+    """Implements `host.Coordinator` for a process that must not use one."""
+
+    async def read(self, path: str) -> Node:
+        _refuse(path)
+
+    async def children(self, path: str) -> Sequence[str]:
+        _refuse(path)
+
+    async def create(
+        self, path: str, data: bytes | None, *, ephemeral: bool = False, sequential: bool = False
+    ) -> str:
+        _refuse(path)
+
+    async def write(self, path: str, data: bytes, *, version: int) -> int:
+        _refuse(path)
+
+    async def delete(self, path: str, *, version: int = ANY_VERSION) -> None:
+        _refuse(path)
+
+    async def changed(self, path: str, seen: Node | None) -> None:
+        _refuse(path)
+
+    async def close(self) -> None:
+        """Nothing to end."""
+
+
+def _refuse(path: str) -> NoReturn:
+    raise LocalProtocolError(f"node {path} asked for by a process that was given no coordinator")

@@ -1,0 +1,39 @@
+"""Node paths, against the tree that the original made (CM-02, CM-05)."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.cluster.golden import golden_tree
+from waltz.cluster.paths import ClusterPaths
+from waltz.errors import LocalProtocolError
+from waltz.types import PartitionId
+
+
+def test_the_paths_are_those_of_the_original() -> None:
+    paths = ClusterPaths("/waltz_cluster")
+    found = {
+        paths.root,
+        paths.server_descriptors,
+        f"{paths.server_node_prefix}0000000000",
+        paths.ids,
+        paths.client_id_counter,
+        paths.server_id_counter,
+        paths.store,
+        paths.partitions,
+        paths.partition_metadata(PartitionId(0)),
+        paths.partition_metadata(PartitionId(1)),
+        paths.group_descriptor,
+        paths.replica_assignments,
+        paths.connection_metadata,
+    }
+    assert found == golden_tree("4-after-clients").keys()
+
+
+def test_a_root_may_lie_deeper() -> None:
+    assert ClusterPaths("/a/b").client_id_counter == "/a/b/ids/client"
+
+
+def test_a_root_that_is_no_path_is_refused() -> None:
+    with pytest.raises(LocalProtocolError):
+        ClusterPaths("waltz")

@@ -1,0 +1,364 @@
+"""The embedded coordinator as other processes see it, on real sockets."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from waltz.cluster.shell import (
+    ClusterView,
+    ServerMembership,
+    StorageEntry,
+    allocate_client_id,
+    create_cluster,
+)
+from waltz.errors import (
+    CoordinatorLostError,
+    LocalProtocolError,
+    NodeExistsError,
+    NoNodeError,
+    VersionConflictError,
+)
+from waltz.host import Connection, Node
+from waltz.system.embedded import EmbeddedCoordinator, EmbeddedCoordinatorServer
+from waltz.system.embedded_lines import line
+from waltz.system.host import real_host
+from waltz.system.network import RealNetwork, TcpConnection
+from waltz.types import Address, Generation, PartitionId
+
+LOOPBACK = Address("127.0.0.1", 0)
+
+
+class Scene:
+    """A server and its clients; all of them are closed at the end."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.server = self._new_server()
+        self._clients: list[EmbeddedCoordinator] = []
+
+    def _new_server(self) -> EmbeddedCoordinatorServer:
+        return EmbeddedCoordinatorServer(str(self.path), session_seconds=3.0, grace_seconds=0.3)
+
+    def client(self) -> EmbeddedCoordinator:
+        client = EmbeddedCoordinator(self.server.address)
+        self._clients.append(client)
+        return client
+
+    async def restart(self) -> None:
+        address = self.server.address
+        await self.server.stop()
+        self.server = self._new_server()
+        await self.server.start(address)
+
+    async def close(self) -> None:
+        for client in self._clients:
+            await client.close()
+        await self.server.stop()
+
+
+def play(tmp_path: Path, story: Callable[[Scene], Coroutine[Any, Any, None]]) -> None:
+    async def main() -> None:
+        scene = Scene(tmp_path / "coordinator.json")
+        await scene.server.start(LOOPBACK)
+        try:
+            await story(scene)
+        finally:
+            await scene.close()
+
+    asyncio.run(main())
+
+
+def cut(client: EmbeddedCoordinator) -> None:
+    """End the connection as a broken network does."""
+    assert isinstance(client._connection, TcpConnection)
+    assert client._connection._transport is not None
+    client._connection._transport.abort()
+
+
+async def eventually(condition: Callable[[], bool]) -> None:
+    """Return once `condition` holds; the test's own time limit is the bound."""
+    while not condition():
+        await asyncio.sleep(0.005)
+
+
+def test_all_calls_do_what_the_tree_does(tmp_path: Path) -> None:
+    async def story(scene: Scene) -> None:
+        client = scene.client()
+        assert await client.create("/a", b"1") == "/a"
+        assert await client.create("/a/none", None) == "/a/none"
+        assert await client.create("/a/s_", b"", sequential=True) == "/a/s_0000000001"
+        assert await client.read("/a") == Node(b"1", 0, 2)
+        assert await client.read("/a/none") == Node(None, 0, 0)
+        assert await client.children("/a") == ["none", "s_0000000001"]
+        assert await client.write("/a", b"2", version=0) == 1
+        await client.delete("/a/none")
+        for refused, error in (
+            (client.read("/b"), NoNodeError),
+            (client.children("/b"), NoNodeError),
+            (client.create("/a", b""), NodeExistsError),
+            (client.create("/b/c", b""), NoNodeError),
+            (client.write("/a", b"", version=0), VersionConflictError),
+            (client.delete("/a/s_0000000001", version=4), VersionConflictError),
+            (client.read("a"), LocalProtocolError),
+        ):
+            with pytest.raises(error):
+                await refused
+
+    play(tmp_path, story)
+
+
+def test_two_clients_that_compare_and_set_lose_no_increment(tmp_path: Path) -> None:
+    async def story(scene: Scene) -> None:
+        await scene.client().create("/n", b"0")
+
+        async def add(client: EmbeddedCoordinator) -> None:
+            for _ in range(20):
+                while True:
+                    node = await client.read("/n")
+                    value = int(node.data or b"") + 1
+                    try:
+                        await client.write("/n", str(value).encode(), version=node.version)
+                        break
+                    except VersionConflictError:
+                        continue
+
+        await asyncio.gather(*(add(scene.client()) for _ in range(2)))
+        assert await scene.client().read("/n") == Node(b"40", 40, 0)
+
+    play(tmp_path, story)
+
+
+async def create(coordinator: EmbeddedCoordinator) -> None:
+    await create_cluster(
+        coordinator,
+        name="test",
+        partition_count=4,
+        cluster_key=UUID(int=1),
+        storages=[StorageEntry(Address("h", 1), Address("h", 2))],
+    )
+
+
+def test_fifty_clients_started_together_have_fifty_ids(tmp_path: Path) -> None:
+    """CS-07"""
+
+    async def story(scene: Scene) -> None:
+        await create(scene.client())
+        clients = [scene.client() for _ in range(50)]
+        found = await asyncio.gather(*map(allocate_client_id, clients))
+        assert sorted(found) == list(range(1, 51))
+
+    play(tmp_path, story)
+
+
+def test_a_wait_for_a_change_does_not_hold_up_other_calls(tmp_path: Path) -> None:
+    async def story(scene: Scene) -> None:
+        client, other = scene.client(), scene.client()
+        await client.create("/a", b"")
+        waits = [
+            asyncio.ensure_future(client.changed("/a", await client.read("/a"))),
+            asyncio.ensure_future(client.changed("/b", None)),
+        ]
+        for _ in range(3):
+            assert await client.children("/") == ["a"]
+        await other.create("/b", b"")
+        await waits[1]
+        assert not waits[0].done()
+        await other.create("/a/child", None)
+        await waits[0]
+        await client.changed("/a", Node(b"", 0, 0))
+
+    play(tmp_path, story)
+
+
+def test_a_cancelled_wait_is_forgotten_by_the_server(tmp_path: Path) -> None:
+    async def story(scene: Scene) -> None:
+        client = scene.client()
+        waiting = asyncio.ensure_future(client.changed("/a", None))
+        sessions = scene.server._sessions
+        await eventually(lambda: any(session.waits for session in sessions.values()))
+        waiting.cancel()
+        await eventually(lambda: not any(session.waits for session in sessions.values()))
+        assert await client.children("/") == []
+
+    play(tmp_path, story)
+
+
+def test_a_closed_client_loses_its_ephemeral_nodes_at_once(tmp_path: Path) -> None:
+    async def story(scene: Scene) -> None:
+        client, other = scene.client(), scene.client()
+        await client.create("/e", b"", ephemeral=True)
+        waiting = asyncio.ensure_future(client.changed("/x", None))
+        assert await other.children("/") == ["e"]
+        await client.close()
+        assert await other.children("/") == []
+        with pytest.raises(CoordinatorLostError, match="closed"):
+            await waiting
+        with pytest.raises(CoordinatorLostError, match="closed"):
+            await client.children("/")
+        await client.close()
+
+    play(tmp_path, story)
+
+
+def test_a_client_that_comes_back_in_time_keeps_its_session(tmp_path: Path) -> None:
+    async def story(scene: Scene) -> None:
+        client, other = scene.client(), scene.client()
+        await client.create("/e", b"", ephemeral=True)
+        waiting = asyncio.ensure_future(client.changed("/late", None))
+        await asyncio.sleep(0)
+        cut(client)
+        assert await client.children("/") == ["e"]
+        await asyncio.sleep(0.5)  # longer than the grace
+        assert await other.children("/") == ["e"]
+        await other.create("/late", b"")
+        await waiting
+
+    play(tmp_path, story)
+
+
+def test_a_client_that_stays_away_loses_its_session(tmp_path: Path) -> None:
+    async def story(scene: Scene) -> None:
+        client, other = scene.client(), scene.client()
+        await client.create("/e", b"", ephemeral=True)
+        seen = await other.read("/e")
+        assert client._task is not None
+        client._task.cancel()  # as the end of the process would
+        await other.changed("/e", seen)
+        assert await other.children("/") == []
+
+    play(tmp_path, story)
+
+
+def test_what_a_lost_write_did_is_unknown_and_a_lost_read_is_asked_again(tmp_path: Path) -> None:
+    async def story() -> None:
+        greetings = 0
+
+        async def cut_off_the_first(connection: Connection) -> None:
+            nonlocal greetings
+            await connection.read()
+            greetings += 1
+            connection.write(line(session="s", session_seconds=10.0))
+            asked = await connection.read()
+            if greetings == 2:
+                assert b'"call":"children"' in asked
+                connection.write(line(id=3, result=["found"]))
+                await connection.read()
+
+        listener = await RealNetwork().listen(LOOPBACK, cut_off_the_first)
+        client = EmbeddedCoordinator(listener.address)
+        calls = [client.create("/a", b""), client.children("/")]
+        created, found = await asyncio.gather(*calls, return_exceptions=True)
+        assert isinstance(created, CoordinatorLostError)
+        assert created.may_be_written
+        assert found == ["found"]
+        await client.close()
+        await listener.close()
+
+    asyncio.run(story())
+
+
+def test_a_coordinator_that_is_not_there_is_told_in_bounded_time() -> None:
+    async def story() -> None:
+        listener = await RealNetwork().listen(LOOPBACK, lambda _: asyncio.sleep(0))
+        await listener.close()
+        client = EmbeddedCoordinator(listener.address, call_seconds_max=0.2)
+        with pytest.raises(CoordinatorLostError, match=f"no coordinator at {listener.address}"):
+            await client.changed("/", None)
+        with pytest.raises(CoordinatorLostError):
+            await client.create("/a", b"")
+        await client.close()
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize(
+    "answer", [b"HTTP/1.1 400 Bad Request\r\n\r\n", line(session=1), line(session="s")]
+)
+def test_somebody_else_at_that_address_is_not_believed(answer: bytes) -> None:
+    async def story() -> None:
+        async def greet(connection: Connection) -> None:
+            await connection.read()
+            connection.write(answer)
+            await connection.read()
+
+        listener = await RealNetwork().listen(LOOPBACK, greet)
+        client = EmbeddedCoordinator(listener.address, call_seconds_max=0.2)
+        with pytest.raises(CoordinatorLostError, match=r"no coordinator at .*: not"):
+            await client.read("/")
+        await client.close()
+        await listener.close()
+
+    asyncio.run(story())
+
+
+def test_a_silent_coordinator_is_left_and_tried_again() -> None:
+    async def story() -> None:
+        greetings = asyncio.Queue[None]()
+
+        async def fall_silent(connection: Connection) -> None:
+            await connection.read()
+            greetings.put_nowait(None)
+            connection.write(line(session="s", session_seconds=0.06))
+            while await connection.read():
+                pass
+
+        listener = await RealNetwork().listen(LOOPBACK, fall_silent)
+        client = EmbeddedCoordinator(listener.address)
+        waiting = asyncio.ensure_future(client.changed("/", None))
+        for _ in range(3):
+            await greetings.get()
+        assert not waiting.done()
+        await client.close()
+        await asyncio.wait([waiting])
+        assert isinstance(waiting.exception(), CoordinatorLostError)
+        await listener.close()
+
+    asyncio.run(story())
+
+
+def test_a_cluster_lives_on_when_its_coordinator_is_restarted(tmp_path: Path) -> None:
+    """CM-08, CM-14, CM-15, CM-27 on real sockets."""
+
+    async def story(scene: Scene) -> None:
+        await create(scene.client())
+        told: dict[str, dict[PartitionId, Generation]] = {}
+        hosts = {name: real_host(scene.server.address) for name in ("one", "two", "viewer")}
+
+        def server(name: str) -> ServerMembership:
+            def tell(found: dict[PartitionId, Generation]) -> None:
+                told[name] = found
+
+            return ServerMembership(hosts[name], Address(name, 7000), tell)
+
+        servers = {name: server(name) for name in ("one", "two")}
+        view = ClusterView(hosts["viewer"])
+        await view.start()
+        for each in servers.values():
+            await each.start()
+
+        def settled(*names: str) -> bool:
+            served = [p for name in names for p in told.get(name, {})]
+            routed = {address.host for address, _ in view.current.partitions.values()}
+            return sorted(served) == [0, 1, 2, 3] and routed == set(names)
+
+        await eventually(lambda: settled("one", "two"))
+        await scene.restart()
+        await scene.client().changed("/waltz/serverDescriptors", None)
+        tree = scene.server._tree
+        await eventually(lambda: len(tree.children("/waltz/serverDescriptors")) == 2)
+        await eventually(lambda: settled("one", "two"))
+        await servers["one"].stop()
+        await eventually(lambda: settled("two"))
+        await servers["two"].stop()
+        await eventually(lambda: not view.current.partitions)
+        await view.stop()
+        for host in hosts.values():
+            await host.coordinator.close()
+
+    play(tmp_path, story)

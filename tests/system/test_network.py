@@ -1,0 +1,220 @@
+"""TCP on real sockets: bounds, ends and errors."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Awaitable, Callable
+from typing import cast
+
+import pytest
+
+from waltz.errors import ConfigurationError, ConnectionFailedError
+from waltz.host import Connection
+from waltz.limits import READ_BYTES_MAX, WRITE_BUFFER_BYTES_HIGH, WRITE_BUFFER_BYTES_LOW
+from waltz.system.network import RealNetwork, TcpConnection, TcpListener
+from waltz.types import Address
+
+LOOPBACK = Address("127.0.0.1", 0)
+
+
+async def pair(network: RealNetwork) -> tuple[TcpListener, TcpConnection, TcpConnection]:
+    """A listener and both ends of a connection that stays open until one of them is closed."""
+    arrived: asyncio.Queue[Connection] = asyncio.Queue()
+    listener = await network.listen(LOOPBACK, keeping(arrived))
+    ours = await network.connect(listener.address)
+    theirs = await arrived.get()
+    assert isinstance(ours, TcpConnection)
+    assert isinstance(theirs, TcpConnection)
+    return listener, ours, theirs
+
+
+def keeping(arrived: asyncio.Queue[Connection]) -> Callable[[Connection], Awaitable[None]]:
+    async def accept(connection: Connection) -> None:
+        arrived.put_nowait(connection)
+        await asyncio.Event().wait()
+
+    return accept
+
+
+async def read_exactly(connection: Connection, count: int) -> bytes:
+    found = b""
+    while len(found) < count:
+        data = await connection.read()
+        assert 1 <= len(data) <= READ_BYTES_MAX
+        found += data
+    return found
+
+
+def test_what_is_written_arrives_in_order_and_then_the_end() -> None:
+    async def story() -> None:
+        listener, ours, theirs = await pair(RealNetwork())
+        data = bytes(range(256)) * 16 * 1024
+        for start in range(0, len(data), 100_000):
+            ours.write(data[start : start + 100_000])
+        ours.close()
+        assert await read_exactly(theirs, len(data)) == data
+        assert await theirs.read() == b""
+        assert await theirs.read() == b""
+        await listener.close()
+
+    asyncio.run(story())
+
+
+def test_sockets_do_not_wait_for_more_and_notice_the_dead() -> None:
+    async def story() -> None:
+        listener, ours, theirs = await pair(RealNetwork())
+        for connection in (ours, theirs):
+            assert connection._transport is not None
+            found = cast(socket.socket, connection._transport.get_extra_info("socket"))
+            assert found.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+            assert found.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+        assert ours.peer == str(listener.address)
+        assert theirs.peer.startswith("127.0.0.1:")
+        await listener.close()
+
+    asyncio.run(story())
+
+
+def test_an_unread_connection_stops_its_sender_and_goes_on_when_read() -> None:
+    async def story() -> None:
+        listener, ours, theirs = await pair(RealNetwork())
+        count = 0
+        while ours.unsent_bytes <= WRITE_BUFFER_BYTES_HIGH:
+            ours.write(bytes(1024 * 1024))
+            count += 1024 * 1024
+            await asyncio.sleep(0)
+        draining = asyncio.ensure_future(ours.drain())
+        await asyncio.sleep(0.05)
+        assert not draining.done()
+        assert len(theirs._received) <= 2 * READ_BYTES_MAX
+        await read_exactly(theirs, count - WRITE_BUFFER_BYTES_LOW // 2)
+        await draining
+        assert ours.unsent_bytes <= WRITE_BUFFER_BYTES_LOW
+        await listener.close()
+
+    asyncio.run(story())
+
+
+def test_an_end_wakes_readers_and_senders_that_wait() -> None:
+    async def story() -> None:
+        listener, ours, theirs = await pair(RealNetwork())
+        while ours.unsent_bytes <= WRITE_BUFFER_BYTES_HIGH:
+            ours.write(bytes(1024 * 1024))
+            await asyncio.sleep(0)
+        draining = asyncio.ensure_future(ours.drain())
+        reading = asyncio.ensure_future(ours.read())
+        await asyncio.sleep(0)
+        assert theirs._transport is not None
+        theirs._transport.abort()
+        assert await reading == b""
+        await draining
+        ours.write(b"ignored")
+        assert ours.unsent_bytes == 0
+        await listener.close()
+
+    asyncio.run(story())
+
+
+def test_closing_ends_ones_own_read() -> None:
+    async def story() -> None:
+        listener, ours, _ = await pair(RealNetwork())
+        reading = asyncio.ensure_future(ours.read())
+        await asyncio.sleep(0)
+        ours.close()
+        ours.close()
+        assert await reading == b""
+        await listener.close()
+
+    asyncio.run(story())
+
+
+def test_a_cancelled_read_loses_nothing() -> None:
+    async def story() -> None:
+        listener, ours, theirs = await pair(RealNetwork())
+        reading = asyncio.ensure_future(theirs.read())
+        await asyncio.sleep(0)
+        reading.cancel()
+        await asyncio.wait([reading])
+        ours.write(b"kept")
+        assert await theirs.read() == b"kept"
+        await listener.close()
+
+    asyncio.run(story())
+
+
+def test_a_connection_is_closed_when_its_handler_returns_or_fails() -> None:
+    async def story() -> None:
+        reports: list[object] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, report: reports.append(report))
+
+        async def accept(connection: Connection) -> None:
+            if await connection.read() == b"fail":
+                raise ValueError
+
+        network = RealNetwork()
+        listener = await network.listen(LOOPBACK, accept)
+        for word in (b"go", b"fail"):
+            connection = await network.connect(listener.address)
+            connection.write(word)
+            assert await connection.read() == b""
+        await listener.close()
+
+    asyncio.run(story())
+
+
+def test_a_closed_listener_accepts_no_more_and_leaves_the_accepted_alone() -> None:
+    async def story() -> None:
+        network = RealNetwork()
+        listener, ours, theirs = await pair(network)
+        await listener.close()
+        with pytest.raises(ConnectionFailedError, match=f"{listener.address}: Connect"):
+            await network.connect(listener.address)
+        ours.write(b"still here")
+        assert await theirs.read() == b"still here"
+
+    asyncio.run(story())
+
+
+def test_a_port_in_use_is_named() -> None:
+    async def story() -> None:
+        network = RealNetwork()
+        listener, _, _ = await pair(network)
+        with pytest.raises(ConfigurationError, match=f"port {listener.address.port} on 127.0.0.1"):
+            await network.listen(listener.address, keeping(asyncio.Queue()))
+        await listener.close()
+        again = await network.listen(listener.address, keeping(asyncio.Queue()))
+        assert again.address == listener.address
+        await again.close()
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("host", ["no.such.host.invalid", "x" * 64 + ".invalid", "192.0.2.1"])
+def test_a_host_that_is_not_ours_cannot_be_listened_on(host: str) -> None:
+    async def story() -> None:
+        with pytest.raises(ConfigurationError, match="cannot listen on"):
+            await RealNetwork().listen(Address(host, 0), keeping(asyncio.Queue()))
+
+    asyncio.run(story())
+
+
+def test_a_name_without_an_address_is_a_failed_connection() -> None:
+    async def story() -> None:
+        with pytest.raises(ConnectionFailedError, match=r"no connection to no\.such\."):
+            await RealNetwork().connect(Address("no.such.host.invalid", 1))
+
+    asyncio.run(story())
+
+
+def test_a_name_of_several_addresses_listens_on_one_free_port() -> None:
+    async def story() -> None:
+        network = RealNetwork()
+        listener = await network.listen(Address("localhost", 0), keeping(asyncio.Queue()))
+        assert listener.address.host == "localhost"
+        assert listener.address.port > 0
+        connection = await network.connect(listener.address)
+        connection.close()
+        await listener.close()
+
+    asyncio.run(story())
