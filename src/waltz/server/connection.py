@@ -1,0 +1,187 @@
+"""Who is at the other end of a connection, and whose word counts.
+
+Owns the rules by which messages find their partition and by which a client's newer connection
+replaces an older one. Knows nothing of sockets. Source: Client-Server Communication, "Mount
+Request".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from waltz.errors import RemoteProtocolError
+from waltz.types import ClientId, Generation, PartitionId
+from waltz.wire.client_protocol import (
+    AddPreferredPartitionRequest,
+    AppendRequest,
+    CheckStorageConnectivityRequest,
+    ClientMessage,
+    FeedRequest,
+    FlushRequest,
+    HighWaterMarkRequest,
+    MountRequest,
+    MountResponse,
+    MountState,
+    RemovePreferredPartitionRequest,
+    ServerPartitionsAssignmentRequest,
+    ServerPartitionsHealthRequest,
+    TransactionDataRequest,
+    TransactionDataResponse,
+)
+from waltz.wire.message import Message
+
+PARTITION_NOT_READY = "partition not ready"
+
+
+class Peer(NamedTuple):
+    """A connection as its partitions see it.
+
+    `client_id` is that of the connection's first message, `sequence` that of its first mount.
+    """
+
+    connection_id: int
+    version: int
+    client_id: ClientId
+    sequence: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class MessagesReceived:
+    """Messages of one connection for one partition, in the order in which they came."""
+
+    peer: Peer
+    messages: tuple[ClientMessage, ...]
+
+
+class Sorted(NamedTuple):
+    """Where the messages of one read go; partitions in order of the first message for them."""
+
+    for_partitions: tuple[tuple[PartitionId, MessagesReceived], ...]
+    for_server: tuple[ClientMessage, ...]
+
+
+FOR_PARTITION: Final = frozenset(
+    {
+        MountRequest,
+        AppendRequest,
+        FeedRequest,
+        TransactionDataRequest,
+        FlushRequest,
+        HighWaterMarkRequest,
+    }
+)
+FOR_SERVER: Final = frozenset(
+    {
+        CheckStorageConnectivityRequest,
+        ServerPartitionsAssignmentRequest,
+        AddPreferredPartitionRequest,
+        RemovePreferredPartitionRequest,
+        ServerPartitionsHealthRequest,
+    }
+)
+
+
+class Sorter:
+    """Sorts what one connection sends by partition, and learns who sends it."""
+
+    def __init__(self, connection_id: int) -> None:
+        self._connection_id = connection_id
+        self._client_id: ClientId | None = None
+        self._sequence: int | None = None
+
+    def sort(self, messages: Iterable[Message], version: int) -> Sorted:
+        """Return what each partition and the server itself are to hear.
+
+        Raises RemoteProtocolError: a message that only servers send.
+        """
+        sorted_messages: dict[PartitionId, list[ClientMessage]] = {}
+        for_server: list[ClientMessage] = []
+        for message in messages:
+            kind = type(message)
+            if kind not in FOR_PARTITION and kind not in FOR_SERVER:
+                raise RemoteProtocolError(f"{kind.__name__} from a client; only servers send it")
+            assert isinstance(message, ClientMessage)
+            if self._client_id is None:
+                self._client_id = message.request_id.client_id
+            if self._sequence is None and isinstance(message, MountRequest):
+                self._sequence = message.connection_sequence
+            if kind in FOR_SERVER:
+                for_server.append(message)
+                continue
+            partition_id = message.request_id.partition_id
+            if partition_id in sorted_messages:
+                sorted_messages[partition_id].append(message)
+            else:
+                sorted_messages[partition_id] = [message]
+        if self._client_id is None:
+            return Sorted((), ())
+        peer = Peer(self._connection_id, version, self._client_id, self._sequence)
+        for_partitions = tuple(
+            (partition_id, MessagesReceived(peer, tuple(for_partition)))
+            for partition_id, for_partition in sorted_messages.items()
+        )
+        return Sorted(for_partitions, tuple(for_server))
+
+
+def answer_without_partition(message: ClientMessage) -> ClientMessage | None:
+    """Return what a server says for a partition it does not have; most gets no answer."""
+    match message:
+        case MountRequest():
+            return MountResponse(message.request_id, MountState.NOT_READY)
+        case TransactionDataRequest():
+            return TransactionDataResponse(
+                message.request_id, message.transaction_id, None, 0, PARTITION_NOT_READY
+            )
+        case _:
+            return None
+
+
+class _Registration(NamedTuple):
+    connection_id: int
+    sequence: int
+    generation: Generation
+
+
+class Mounts:
+    """Which connection speaks for each client of one partition."""
+
+    def __init__(self) -> None:
+        self._registrations: dict[ClientId, _Registration] = {}
+
+    def __len__(self) -> int:
+        return len(self._registrations)
+
+    def mount(self, peer: Peer, generation: Generation) -> int | None:
+        """Let `peer` speak for its client unless an older mount outranks it.
+
+        A higher generation wins, then a higher connection sequence; the same two mount again.
+        Returns the connection that is replaced, if there is one.
+        """
+        assert peer.sequence is not None
+        known = self._registrations.get(peer.client_id)
+        rank = (generation, peer.sequence)
+        if known is not None and rank < (known.generation, known.sequence):
+            return None
+        self._registrations[peer.client_id] = _Registration(
+            peer.connection_id, peer.sequence, generation
+        )
+        if known is None or known.connection_id == peer.connection_id:
+            return None
+        return known.connection_id
+
+    def is_valid(self, peer: Peer) -> bool:
+        """Whether the messages of `peer` count: its client's last mount had its sequence."""
+        known = self._registrations.get(peer.client_id)
+        return known is not None and known.sequence == peer.sequence
+
+    def connection_ids(self) -> list[int]:
+        return [registration.connection_id for registration in self._registrations.values()]
+
+    def remove(self, connection_id: int) -> None:
+        """Forget the connection."""
+        for client_id, known in self._registrations.items():
+            if known.connection_id == connection_id:
+                del self._registrations[client_id]
+                return

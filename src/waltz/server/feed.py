@@ -1,0 +1,251 @@
+"""Where each client stands in a partition's log, and whose turn it is to be fed.
+
+A feed is pulled: a mount grants what the client misses, a feed request at least `FEED_FETCH_MIN`
+transactions, and when the grant is used up the client is told and asks again. Clients near the head
+are served in every step; those further behind take turns, a bounded number per step, so that a
+thousand of them cannot delay a commit's way to the rest. A client whose connection is full is left
+out until it has room. Knows nothing of locks, appends or sockets.
+Source: Client-Server Communication, "Feed Request"; Waltz Server, "Partition Object".
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Set
+from dataclasses import dataclass
+from enum import IntEnum, auto
+
+from waltz.limits import FEED_FETCH_MIN, FEED_RUN_RECORDS_MAX, FEED_RUNS_PER_STEP_MAX
+from waltz.server.connection import Peer
+from waltz.server.feed_cache import FeedCache
+from waltz.server.fetches import Fetches
+from waltz.server.outbox import Outbox
+from waltz.types import PartitionId, RequestId, TransactionId
+from waltz.wire.client_protocol import FeedRequest, FeedSuspended, MountResponse, MountState
+
+
+class Place(IntEnum):
+    """Where a feed waits, and for what."""
+
+    IDLE = 0  # for the client to ask
+    AT_HEAD = auto()  # for the next commit
+    NEAR = auto()  # for this step
+    FAR = auto()  # for its turn
+    FETCHING = auto()  # for records from the store
+    BLOCKED = auto()  # for its connection to take more
+    REMOVED = auto()  # for nothing
+
+
+@dataclass(slots=True, eq=False)
+class Feed:
+    """One client's position: `quota` transactions from `next_transaction_id` on are owed to it."""
+
+    connection_id: int
+    version: int
+    request_id: RequestId
+    next_transaction_id: TransactionId
+    quota: int
+    is_mounting: bool
+    place: Place = Place.IDLE
+    next_request: FeedRequest | None = None
+    """A feed request that came before the mount was answered."""
+
+
+class Feeds:
+    """All feeds of one partition, by connection."""
+
+    def __init__(self, partition_id: PartitionId, cache: FeedCache, fetches: Fetches) -> None:
+        self._partition_id = partition_id
+        self._cache = cache
+        self._fetches = fetches
+        self._feeds: dict[int, Feed] = {}
+        # A feed that has moved on stays in the queue it left; its place tells.
+        self._queues: list[deque[Feed]] = [deque() for _ in Place]
+
+    def __len__(self) -> int:
+        return len(self._feeds)
+
+    @property
+    def has_work(self) -> bool:
+        """Whether a feed waits for its turn and nothing else."""
+        near, far = self._queues[Place.NEAR], self._queues[Place.FAR]
+        return any(feed.place is Place.NEAR for feed in near) or any(
+            feed.place is Place.FAR for feed in far
+        )
+
+    def expect_mount(self, peer: Peer, request_id: RequestId) -> None:
+        """Feed the client nothing until it is known where its mount begins and ends."""
+        self.remove(peer.connection_id)
+        self._feeds[peer.connection_id] = Feed(
+            peer.connection_id, peer.version, request_id, TransactionId(0), 0, True
+        )
+
+    def mount(self, connection_id: int, next_transaction_id: TransactionId, quota: int) -> None:
+        """Owe the client exactly `quota` transactions and then the word that it is mounted.
+
+        The mount was expected, and the connection has not mounted again since.
+        """
+        feed = self._feeds[connection_id]
+        feed.next_transaction_id = next_transaction_id
+        feed.quota = quota
+        self._start(feed)
+
+    def is_mounting(self, connection_id: int, request_id: RequestId) -> bool:
+        """Whether that mount is the connection's last and has not been answered."""
+        feed = self._feeds.get(connection_id)
+        return feed is not None and feed.is_mounting and feed.request_id == request_id
+
+    def request(self, peer: Peer, request: FeedRequest, high_water_mark: TransactionId) -> None:
+        """Owe the client all that it misses or `FEED_FETCH_MIN`, whichever is more.
+
+        A request replaces the one before it, except that a mount is finished first.
+        """
+        feed = self._feeds.get(peer.connection_id)
+        if feed is not None and feed.is_mounting:
+            feed.next_request = request
+            return
+        self.remove(peer.connection_id)
+        missed = high_water_mark - request.client_high_water_mark
+        self._feeds[peer.connection_id] = feed = Feed(
+            peer.connection_id,
+            peer.version,
+            request.request_id,
+            TransactionId(request.client_high_water_mark + 1),
+            max(missed, FEED_FETCH_MIN),
+            False,
+        )
+        self._start(feed)
+
+    def remove(self, connection_id: int) -> None:
+        feed = self._feeds.pop(connection_id, None)
+        if feed is not None:
+            feed.place = Place.REMOVED
+
+    def resume(self, connection_id: int) -> None:
+        """The connection takes more."""
+        feed = self._feeds.get(connection_id)
+        if feed is not None and feed.place is Place.BLOCKED:
+            self._enqueue(feed, Place.FAR)
+
+    def wake_at_head(self) -> None:
+        """There is a new commit."""
+        self._move_all(Place.AT_HEAD, Place.NEAR)
+
+    def wake_fetching(self) -> None:
+        """A read has ended or may be started again."""
+        self._move_all(Place.FETCHING, Place.FAR)
+
+    def serve(
+        self, high_water_mark: TransactionId, blocked: Set[int], outbox: Outbox, now: float
+    ) -> None:
+        """Give everyone near the head, and some who are not, what they are owed."""
+        near, far = self._queues[Place.NEAR], self._queues[Place.FAR]
+        if not near and not far:
+            return
+        turn = _Turn(high_water_mark, blocked, outbox, now, {})
+        for _ in range(len(near)):
+            feed = near.popleft()
+            if feed.place is Place.NEAR:
+                self._serve(feed, turn)
+        for _ in range(min(len(far), FEED_RUNS_PER_STEP_MAX)):
+            feed = far.popleft()
+            if feed.place is Place.FAR:
+                self._serve(feed, turn)
+
+    def check_invariants(self, high_water_mark: TransactionId) -> None:
+        for connection_id, feed in self._feeds.items():
+            assert feed.connection_id == connection_id
+            assert feed.place is not Place.REMOVED
+            assert feed.place is not Place.IDLE or feed.quota == 0
+            assert 0 <= feed.next_transaction_id <= high_water_mark + 1
+            if feed.place not in (Place.IDLE, Place.BLOCKED):
+                assert sum(queued is feed for queued in self._queues[feed.place]) == 1
+            if feed.place is Place.AT_HEAD:
+                assert feed.next_transaction_id == high_water_mark + 1
+            if feed.is_mounting:
+                assert feed.next_transaction_id + feed.quota <= high_water_mark + 1
+
+    def _serve(self, feed: Feed, turn: _Turn) -> None:
+        """Send one run to `feed` and put it where it waits next."""
+        if feed.connection_id in turn.blocked:
+            feed.place = Place.BLOCKED
+            return
+        if feed.quota and feed.next_transaction_id <= turn.high_water_mark:
+            run = self._run(feed, turn)
+            if run is None:
+                self._fetches.want(feed.next_transaction_id, turn.high_water_mark, turn.now)
+                self._enqueue(feed, Place.FETCHING)
+                return
+            frames, count = run
+            turn.outbox.add(feed.connection_id, frames)
+            feed.next_transaction_id = TransactionId(feed.next_transaction_id + count)
+            feed.quota -= count
+        if not feed.quota:
+            self._finish(feed, turn)
+        elif feed.next_transaction_id > turn.high_water_mark:
+            self._enqueue(feed, Place.AT_HEAD)
+        else:
+            self._enqueue(feed, Place.FAR)
+
+    def _finish(self, feed: Feed, turn: _Turn) -> None:
+        """Tell the client that it has got what it was owed."""
+        feed.place = Place.IDLE
+        if not feed.is_mounting:
+            turn.outbox.add(feed.connection_id, FeedSuspended(feed.request_id))
+            return
+        feed.is_mounting = False
+        turn.outbox.add(feed.connection_id, MountResponse(feed.request_id, MountState.READY))
+        if feed.next_request is not None:
+            request, feed.next_request = feed.next_request, None
+            peer = Peer(feed.connection_id, feed.version, request.request_id.client_id, None)
+            self.request(peer, request, turn.high_water_mark)
+
+    def _run(self, feed: Feed, turn: _Turn) -> tuple[bytes, int] | None:
+        """Return feed data from the feed's position on and its count; None if there is none here.
+
+        Feeds at the same position with the same claim share the very same bytes.
+        """
+        first = feed.next_transaction_id
+        count_max = min(feed.quota, turn.high_water_mark - first + 1, FEED_RUN_RECORDS_MAX)
+        key = (feed.version, first, count_max)
+        run = turn.runs.get(key)
+        if run is None:
+            run = turn.runs[key] = self._cut_run(feed.version, first, count_max)
+        return run if run[1] else None
+
+    def _cut_run(self, version: int, first: TransactionId, count_max: int) -> tuple[bytes, int]:
+        parts: list[bytes] = []
+        position, end = first, first + count_max
+        while position < end:
+            entry = self._cache.find(self._partition_id, position)
+            if entry is None:
+                break
+            part_end = min(end, entry.batch.next_transaction_id)
+            parts.append(self._cache.feed_frames(entry, version, position, part_end - position))
+            position = TransactionId(part_end)
+        return (parts[0] if len(parts) == 1 else b"".join(parts)), position - first
+
+    def _enqueue(self, feed: Feed, place: Place) -> None:
+        feed.place = place
+        self._queues[place].append(feed)
+
+    def _start(self, feed: Feed) -> None:
+        self._enqueue(feed, Place.NEAR if feed.quota <= FEED_RUN_RECORDS_MAX else Place.FAR)
+
+    def _move_all(self, place: Place, target: Place) -> None:
+        waiting = self._queues[place]
+        while waiting:
+            feed = waiting.popleft()
+            if feed.place is place:
+                self._enqueue(feed, target)
+
+
+@dataclass(frozen=True, slots=True)
+class _Turn:
+    """What one round of serving has in common; `runs` are those cut so far."""
+
+    high_water_mark: TransactionId
+    blocked: Set[int]
+    outbox: Outbox
+    now: float
+    runs: dict[tuple[int, TransactionId, int], tuple[bytes, int]]

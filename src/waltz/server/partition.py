@@ -1,0 +1,568 @@
+"""One partition as its server sees it: who may append, in what order, and who hears of it.
+
+Owns the lock table, the mounts, the positions of the feeds, and what waits for appends to be
+decided. Takes the messages of clients and the outcomes of the store; knows neither sockets nor
+replicas. One machine serves one generation, since others may write between two. What holds always:
+an append reaches the store only under that generation and after its locks were checked; locks,
+cache and feeds move together with a commit; every request that the protocol answers is answered
+once what it waits for is decided, also across store sessions.
+Source: Waltz Server, "Partition Object"; Client-Server Communication.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, TypeAlias, assert_never
+
+from waltz.limits import PENDING_APPEND_BYTES_MAX, PENDING_APPENDS_MAX, RELEASE_SECONDS_MAX
+from waltz.record import NewRecord, RecordBatch, request_id_bytes
+from waltz.server.connection import (
+    PARTITION_NOT_READY,
+    MessagesReceived,
+    Mounts,
+    Peer,
+    answer_without_partition,
+)
+from waltz.server.feed import Feeds
+from waltz.server.feed_cache import FeedCache
+from waltz.server.fetches import Fetches, ReadRecords
+from waltz.server.lock_table import LockTable
+from waltz.server.outbox import Outbox, Send
+from waltz.server.transaction_data import DataRequests
+from waltz.store.events import AppendsFailed, Committed, StoreClosed, StoreOpened
+from waltz.types import NOTHING, Generation, PartitionId, RequestId, TransactionId
+from waltz.wire.client_protocol import (
+    AppendRequest,
+    ClientMessage,
+    FeedRequest,
+    FlushRequest,
+    FlushResponse,
+    HighWaterMarkRequest,
+    HighWaterMarkResponse,
+    LockFailure,
+    MountRequest,
+    MountResponse,
+    MountState,
+    TransactionDataRequest,
+)
+
+# What it hears, besides MessagesReceived and the events of the store
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionLost:
+    connection_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionFilled:
+    """The connection has more unsent bytes than it should; `ConnectionDrained` will follow."""
+
+    connection_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionDrained:
+    connection_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class RecordsRead:
+    """The answer to `ReadRecords`: records from the first one asked for, perhaps fewer."""
+
+    first_transaction_id: TransactionId
+    batch: RecordBatch
+
+
+@dataclass(frozen=True, slots=True)
+class ReadFailed:
+    first_transaction_id: TransactionId
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionRevoked:
+    """The partition is no longer this server's under this generation: close at once.
+
+    With `comes_back` it is under a higher one. Clients do not mount again for a generation alone,
+    so those that are mounted have to be cut off.
+    """
+
+    comes_back: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseRequested:
+    """The server stops: take no more appends, and close when all are decided, or soon anyway."""
+
+
+PartitionEvent: TypeAlias = (
+    MessagesReceived
+    | ConnectionLost
+    | ConnectionFilled
+    | ConnectionDrained
+    | RecordsRead
+    | ReadFailed
+    | PartitionRevoked
+    | ReleaseRequested
+    | StoreOpened
+    | Committed
+    | AppendsFailed
+    | StoreClosed
+)
+
+# What it wants done, besides Send and ReadRecords
+
+
+@dataclass(frozen=True, slots=True)
+class AppendRecords:
+    """Hand `records` to the store, in this order; each gets exactly one outcome."""
+
+    records: tuple[NewRecord, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CloseConnection:
+    """The client breaks the protocol, or has to mount again."""
+
+    connection_id: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class StopReading:
+    """Take nothing more from those who send to this partition, until `ResumeReading`."""
+
+
+@dataclass(frozen=True, slots=True)
+class ResumeReading: ...
+
+
+@dataclass(frozen=True, slots=True)
+class RequestsDropped:
+    """Requests got no answer, as the protocol has it; for logs and counters only."""
+
+    connection_id: int
+    reason: str
+    count: int
+
+
+PartitionEffect: TypeAlias = (
+    Send
+    | AppendRecords
+    | ReadRecords
+    | CloseConnection
+    | StopReading
+    | ResumeReading
+    | RequestsDropped
+)
+
+STALE_CONNECTION = "stale connection"
+STALE_GENERATION = "stale generation"
+
+
+class _Append(NamedTuple):
+    arrival: int
+    connection_id: int
+    request: AppendRequest
+
+
+class _Barrier(NamedTuple):
+    """A request that is answered once all appends up to `arrival` are decided."""
+
+    arrival: int
+    peer: Peer
+    request: MountRequest | FlushRequest
+
+
+class ServerPartition:
+    """The machine of one partition on one server."""
+
+    def __init__(self, partition_id: PartitionId, generation: Generation, cache: FeedCache) -> None:
+        self.partition_id = partition_id
+        self.generation = generation
+        self.closed = False
+        self.is_open = False
+        """Whether the store has a session: the partition's health."""
+        self.high_water_mark: TransactionId | None = None
+        """The highest ID known to be committed; None until the store has opened once."""
+        self._cache = cache
+        self._fetches = Fetches(partition_id, cache)
+        self._feeds = Feeds(partition_id, cache, self._fetches)
+        self._data_requests = DataRequests(partition_id, cache, self._fetches)
+        self._mounts = Mounts()
+        self._locks = LockTable(NOTHING)
+        self._blocked: set[int] = set()
+        self._arrivals: list[_Append] = []
+        self._arrival_count = 0
+        self._waiting: list[_Append] = []
+        self._waiting_until = 0
+        self._in_flight_bytes: deque[int] = deque()
+        self._pending_count = 0
+        self._pending_bytes = 0
+        self._barriers_behind: deque[_Barrier] = deque()
+        self._barriers: deque[tuple[int, _Barrier]] = deque()
+        self._early_questions: list[tuple[int, HighWaterMarkRequest]] = []
+        self._reading_stopped = False
+        self._release_at: float | None = None
+        self._outbox = Outbox()
+        self._effects: list[PartitionEffect] = []
+        self.deadline: float | None = None
+
+    def step(self, events: Sequence[PartitionEvent], now: float) -> Sequence[PartitionEffect]:
+        """Take `events` in order; what they make possible is done once, at the end."""
+        for event in events:
+            self._take(event, now)
+            if self.closed:
+                break
+        else:
+            self._advance(now)
+        effects, self._effects = self._effects, []
+        effects += self._outbox.take()
+        return effects
+
+    def check_invariants(self) -> None:
+        self._locks.check_invariants()
+        self._fetches.check_invariants()
+        self._feeds.check_invariants(
+            NOTHING if self.high_water_mark is None else self.high_water_mark
+        )
+        assert not self._arrivals
+        assert len(self._in_flight_bytes) == self._locks.issued - self._locks.decided
+        assert self._pending_count == len(self._in_flight_bytes) + len(self._waiting)
+        waiting_bytes = sum(len(append.request.data) for append in self._waiting)
+        assert self._pending_bytes == sum(self._in_flight_bytes) + waiting_bytes
+        assert [a.arrival for a in self._waiting] == sorted(a.arrival for a in self._waiting)
+        assert not self._waiting or self._waiting_until > self._locks.decided
+        assert all(ticket > self._locks.decided for ticket, _ in self._barriers)
+        assert not self._early_questions or self.high_water_mark is None
+
+    # Events
+
+    def _take(self, event: PartitionEvent, now: float) -> None:
+        match event:
+            case MessagesReceived(peer, messages):
+                self._receive(peer, messages)
+            case Committed(batch):
+                self._commit(batch)
+            case AppendsFailed(count):
+                self._locks.fail(count)
+                self._forget(self._in_flight_bytes.popleft() for _ in range(count))
+            case StoreOpened(_, high_water_mark):
+                self._open(high_water_mark)
+            case StoreClosed():
+                self.is_open = False
+            case RecordsRead(first_transaction_id, batch):
+                self._end_read(first_transaction_id, batch, "the store has no such record", now)
+            case ReadFailed(first_transaction_id, reason):
+                self._end_read(first_transaction_id, None, reason, now)
+            case ConnectionFilled(connection_id):
+                self._blocked.add(connection_id)
+            case ConnectionDrained(connection_id):
+                self._blocked.discard(connection_id)
+                self._feeds.resume(connection_id)
+                self._data_requests.resume(connection_id)
+            case ConnectionLost(connection_id):
+                self._lose(connection_id)
+            case PartitionRevoked(comes_back):
+                self._close()
+                if comes_back:
+                    self._cut_off_mounted()
+            case ReleaseRequested():
+                self._release_at = now + RELEASE_SECONDS_MAX
+            case _:
+                assert_never(event)
+
+    def _receive(self, peer: Peer, messages: Sequence[ClientMessage]) -> None:
+        is_valid = self._mounts.is_valid(peer)
+        connection_id, generation = peer.connection_id, self.generation
+        unheard = stale = 0
+        for message in messages:
+            if not isinstance(message, AppendRequest):
+                unheard += not self._receive_other(peer, message, is_valid)
+                is_valid = self._mounts.is_valid(peer)
+            elif not is_valid or self._release_at is not None:
+                unheard += 1
+            elif message.request_id.generation != generation:
+                # Before any lock is checked: a stale request must not hold up or inform anybody.
+                # Source: Client-Server Communication, "Generation Number".
+                stale += 1
+            else:
+                self._arrival_count += 1
+                self._arrivals.append(_Append(self._arrival_count, connection_id, message))
+                self._pending_bytes += len(message.data)
+        if unheard:
+            self._effects.append(RequestsDropped(connection_id, STALE_CONNECTION, unheard))
+        if stale:
+            self._effects.append(RequestsDropped(connection_id, STALE_GENERATION, stale))
+
+    def _receive_other(self, peer: Peer, message: ClientMessage, is_valid: bool) -> bool:
+        """Take a message that is no append; return False if it does not count."""
+        mark = self.high_water_mark
+        match message:
+            case MountRequest():
+                self._mount(peer, message)
+            case FeedRequest():
+                if not is_valid:
+                    return False
+                self._feed(peer, message)
+            case FlushRequest():
+                self._barriers_behind.append(_Barrier(self._arrival_count, peer, message))
+            case TransactionDataRequest():
+                if mark is None:
+                    self._answer_absent(peer.connection_id, message)
+                else:
+                    self._data_requests.ask(peer.connection_id, message)
+            case HighWaterMarkRequest():
+                if mark is None:
+                    self._early_questions.append((peer.connection_id, message))
+                else:
+                    self._answer_mark(peer.connection_id, message, mark)
+            case _:
+                raise AssertionError(f"{type(message).__name__} is not for a partition")
+        return True
+
+    def _mount(self, peer: Peer, request: MountRequest) -> None:
+        """Register the connection; the feed starts when all earlier appends are decided.
+
+        A connection that a newer one outranks is told NOT_READY, where the original says nothing:
+        a client whose newer connection is dead without anybody knowing asks again until it is.
+        Source: Client-Server Communication, "Mounting a partition".
+        """
+        replaced = self._mounts.mount(peer, request.request_id.generation)
+        if replaced is not None:
+            self._feeds.remove(replaced)
+        if not self._mounts.is_valid(peer):
+            self._effects.append(RequestsDropped(peer.connection_id, STALE_CONNECTION, 1))
+            self._answer_mount(peer, request.request_id, MountState.NOT_READY)
+        elif not self.is_open:
+            self._answer_mount(peer, request.request_id, MountState.NOT_READY)
+        elif request.client_high_water_mark < NOTHING:
+            self._reject(peer, "mount", request.client_high_water_mark)
+        else:
+            self._feeds.expect_mount(peer, request.request_id)
+            self._barriers_behind.append(_Barrier(self._arrival_count, peer, request))
+
+    def _feed(self, peer: Peer, request: FeedRequest) -> None:
+        mark = self.high_water_mark
+        if mark is None or not NOTHING <= request.client_high_water_mark <= mark:
+            self._reject(peer, "feed request", request.client_high_water_mark)
+        else:
+            self._feeds.request(peer, request, mark)
+
+    def _commit(self, batch: RecordBatch) -> None:
+        """Locks, cache and feeds move together."""
+        count = len(batch)
+        self._locks.commit(batch.first_transaction_id, count)
+        self._forget(self._in_flight_bytes.popleft() for _ in range(count))
+        self._cache.add(self.partition_id, batch)
+        assert self.high_water_mark is not None, "a commit before the first store session"
+        if batch.last_transaction_id > self.high_water_mark:
+            self.high_water_mark = batch.last_transaction_id
+            self._feeds.wake_at_head()
+
+    def _open(self, high_water_mark: TransactionId) -> None:
+        self.is_open = True
+        self._fetches.succeed()
+        if self.high_water_mark is None or high_water_mark > self.high_water_mark:
+            # Written by an earlier owner, with locks that nobody here has seen (SV-10).
+            self._locks.raise_marks(high_water_mark)
+            self.high_water_mark = high_water_mark
+            self._feeds.wake_at_head()
+        questions, self._early_questions = self._early_questions, []
+        for connection_id, request in questions:
+            self._answer_mark(connection_id, request, self.high_water_mark)
+        self._wake_fetching()
+
+    def _end_read(
+        self,
+        first_transaction_id: TransactionId,
+        batch: RecordBatch | None,
+        reason: str,
+        now: float,
+    ) -> None:
+        asked = self._fetches.end(first_transaction_id)
+        if batch is not None and len(batch):
+            assert batch.first_transaction_id == first_transaction_id
+            self._cache.add(self.partition_id, batch)
+            self._fetches.succeed()
+        else:
+            self._fetches.fail(now)
+            self._data_requests.fail(asked, reason, self._outbox)
+        self._wake_fetching()
+
+    def _lose(self, connection_id: int) -> None:
+        self._blocked.discard(connection_id)
+        self._mounts.remove(connection_id)
+        self._feeds.remove(connection_id)
+        self._data_requests.remove(connection_id)
+        self._early_questions = [q for q in self._early_questions if q[0] != connection_id]
+
+    def _close(self) -> None:
+        self.closed = True
+        for barrier in (*(barrier for _, barrier in self._barriers), *self._barriers_behind):
+            self._answer_absent(barrier.peer.connection_id, barrier.request)
+        self._data_requests.fail_all(PARTITION_NOT_READY, self._outbox)
+        self._cache.drop(self.partition_id)
+        if self._reading_stopped:
+            self._effects.append(ResumeReading())
+
+    def _cut_off_mounted(self) -> None:
+        for connection_id in self._mounts.connection_ids():
+            self._effects.append(
+                CloseConnection(
+                    connection_id,
+                    f"partition {self.partition_id} has left generation {self.generation}",
+                )
+            )
+
+    # What the events make possible
+
+    def _advance(self, now: float) -> None:
+        self._admit()
+        self._pass_barriers()
+        if self._fetches.retry_at is not None and now >= self._fetches.retry_at:
+            self._wake_fetching()
+        if self.high_water_mark is not None:
+            self._feeds.serve(self.high_water_mark, self._blocked, self._outbox, now)
+            self._data_requests.serve(self.high_water_mark, self._blocked, self._outbox, now)
+        self._effects += self._fetches.take_started()
+        self._balance_reading()
+        if self._release_at is not None and (not self._pending_count or now >= self._release_at):
+            self._close()
+            return
+        has_work = self._feeds.has_work or self._data_requests.has_work
+        deadlines = (self._fetches.retry_at, self._release_at, now if has_work else None)
+        self.deadline = min((d for d in deadlines if d is not None), default=None)
+
+    def _admit(self) -> None:
+        """Check the locks of what has arrived and of what need not wait any longer."""
+        candidates, self._arrivals = self._arrivals, []
+        self._pending_count += len(candidates)
+        if self._waiting and self._locks.decided >= self._waiting_until:
+            self._locks.forget_reservations()
+            candidates = self._waiting + candidates
+            self._waiting = []
+        if not candidates:
+            return
+        admission = self._locks.admit([append.request for append in candidates])
+        if admission.waiting:
+            first_until = min(admission.waiting.values())
+            until = min(self._waiting_until, first_until) if self._waiting else first_until
+            self._waiting_until = until
+            self._waiting += [candidates[index] for index in sorted(admission.waiting)]
+        for index, transaction_id in admission.refused.items():
+            _, connection_id, request = candidates[index]
+            self._outbox.add(connection_id, LockFailure(request.request_id, transaction_id))
+            self._forget((len(request.data),))
+        if admission.waiting or admission.refused:
+            candidates = [
+                append
+                for index, append in enumerate(candidates)
+                if index not in admission.waiting and index not in admission.refused
+            ]
+        if candidates:
+            self._hand_over([append.request for append in candidates])
+
+    def _hand_over(self, requests: Sequence[AppendRequest]) -> None:
+        self._in_flight_bytes += [len(request.data) for request in requests]
+        self._effects.append(
+            AppendRecords(
+                tuple(
+                    [
+                        NewRecord(
+                            request_id_bytes(request.request_id),
+                            request.header,
+                            request.data,
+                            request.checksum,
+                        )
+                        for request in requests
+                    ]
+                )
+            )
+        )
+
+    def _pass_barriers(self) -> None:
+        """Answer the mounts and flushes before which nothing is undecided any more."""
+        if self.high_water_mark is None:
+            return
+        behind = self._barriers_behind
+        oldest_waiting = self._waiting[0].arrival if self._waiting else self._arrival_count + 1
+        while behind and behind[0].arrival < oldest_waiting:
+            # All earlier appends have gone to the store: the newest ticket decides.
+            self._barriers.append((self._locks.issued, behind.popleft()))
+        while self._barriers and self._barriers[0][0] <= self._locks.decided:
+            _, (_, peer, request) = self._barriers.popleft()
+            if isinstance(request, FlushRequest):
+                response = FlushResponse(request.request_id, self.high_water_mark)
+                self._outbox.add(peer.connection_id, response)
+            else:
+                self._start_feed(peer, request, self.high_water_mark)
+
+    def _start_feed(
+        self, peer: Peer, request: MountRequest, high_water_mark: TransactionId
+    ) -> None:
+        missed = high_water_mark - request.client_high_water_mark
+        if not self._feeds.is_mounting(peer.connection_id, request.request_id):
+            self._answer_mount(peer, request.request_id, MountState.NOT_READY)
+        elif missed < 0:
+            self._feeds.remove(peer.connection_id)
+            self._answer_mount(peer, request.request_id, MountState.CLIENT_AHEAD)
+        else:
+            next_transaction_id = TransactionId(request.client_high_water_mark + 1)
+            self._feeds.mount(peer.connection_id, next_transaction_id, missed)
+
+    def _wake_fetching(self) -> None:
+        self._feeds.wake_fetching()
+        self._data_requests.wake_fetching()
+
+    def _balance_reading(self) -> None:
+        """Bound what waits here: nothing more is read for this partition while it is full."""
+        count = (
+            self._pending_count
+            + len(self._barriers)
+            + len(self._barriers_behind)
+            + len(self._early_questions)
+            + len(self._data_requests)
+        )
+        if not self._reading_stopped:
+            if count >= PENDING_APPENDS_MAX or self._pending_bytes >= PENDING_APPEND_BYTES_MAX:
+                self._reading_stopped = True
+                self._effects.append(StopReading())
+        elif count <= PENDING_APPENDS_MAX // 2 and (
+            self._pending_bytes <= PENDING_APPEND_BYTES_MAX // 2
+        ):
+            self._reading_stopped = False
+            self._effects.append(ResumeReading())
+
+    def _forget(self, sizes: Iterable[int]) -> None:
+        """Appends of these sizes are decided."""
+        for size in sizes:
+            self._pending_count -= 1
+            self._pending_bytes -= size
+
+    # Answers
+
+    def _answer_mount(self, peer: Peer, request_id: RequestId, state: MountState) -> None:
+        self._outbox.add(peer.connection_id, MountResponse(request_id, state))
+
+    def _answer_mark(
+        self, connection_id: int, request: HighWaterMarkRequest, mark: TransactionId
+    ) -> None:
+        self._outbox.add(connection_id, HighWaterMarkResponse(request.request_id, mark))
+
+    def _answer_absent(self, connection_id: int, request: ClientMessage) -> None:
+        answer = answer_without_partition(request)
+        if answer is not None:
+            self._outbox.add(connection_id, answer)
+
+    def _reject(self, peer: Peer, what: str, client_high_water_mark: TransactionId) -> None:
+        self._effects.append(
+            CloseConnection(
+                peer.connection_id,
+                f"{what} of client {peer.client_id} from {client_high_water_mark}; expected"
+                f" {NOTHING} to {self.high_water_mark} in partition {self.partition_id}",
+            )
+        )

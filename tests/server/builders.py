@@ -1,0 +1,112 @@
+"""Values that the tests of this folder are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from zlib import crc32
+
+from waltz.record import NewRecord, RecordBatch, pack_records, request_id_bytes
+from waltz.server.connection import MessagesReceived, Peer
+from waltz.types import ClientId, Generation, PartitionId, RequestId, TransactionId
+from waltz.wire.client_protocol import (
+    CLIENT_CODEC,
+    AppendRequest,
+    ClientMessage,
+    FeedData,
+    FeedRequest,
+    FlushRequest,
+    HighWaterMarkRequest,
+    MountRequest,
+    TransactionDataRequest,
+)
+from waltz.wire.frame import FrameDecoder
+
+PARTITION = PartitionId(3)
+VERSION = 4
+
+
+def tid(number: int) -> TransactionId:
+    return TransactionId(number)
+
+
+def request_id(client: int = 7, sequence: int = 1, generation: int = 1) -> RequestId:
+    return RequestId(ClientId(client), Generation(generation), PARTITION, sequence)
+
+
+def peer(connection: int = 1, client: int = 7, sequence: int | None = 0) -> Peer:
+    return Peer(connection, VERSION, ClientId(client), sequence)
+
+
+def record(sequence: int, client: int = 7, data: bytes = b"data", header: int = 0) -> NewRecord:
+    return NewRecord(request_id_bytes(request_id(client, sequence)), header, data, crc32(data))
+
+
+def batch(first: int, count: int, size: int = 8) -> RecordBatch:
+    """Records whose sequence number is their ID, with data of `size` bytes."""
+    records = [record(first + n, data=b"%0*d" % (size, first + n)) for n in range(count)]
+    return pack_records(tid(first), records)
+
+
+def fed(first: int, count: int, client: int = 7) -> list[FeedData]:
+    """The feed of `batch(first, count)`."""
+    return [FeedData(request_id(client, n), tid(n), 0) for n in range(first, first + count)]
+
+
+def mount(mark: int = -1, client: int = 7, sequence: int = 1, connection_sequence: int = 0,
+          generation: int = 1) -> MountRequest:  # fmt: skip
+    return MountRequest(request_id(client, sequence, generation), tid(mark), connection_sequence)
+
+
+def feed_request(mark: int = -1, client: int = 7, sequence: int = 1) -> FeedRequest:
+    return FeedRequest(request_id(client, sequence), tid(mark))
+
+
+def append(
+    sequence: int,
+    mark: int = -1,
+    *,
+    client: int = 7,
+    generation: int = 1,
+    write: Sequence[int] = (),
+    read: Sequence[int] = (),
+    append: Sequence[int] = (),
+    data: bytes = b"data",
+) -> AppendRequest:
+    return AppendRequest(
+        request_id(client, sequence, generation),
+        tid(mark),
+        tuple(write),
+        tuple(read),
+        tuple(append),
+        0,
+        data,
+        crc32(data),
+    )
+
+
+def flush(sequence: int = 1, client: int = 7) -> FlushRequest:
+    return FlushRequest(request_id(client, sequence))
+
+
+def data_request(transaction: int, sequence: int = 1, client: int = 7) -> TransactionDataRequest:
+    return TransactionDataRequest(request_id(client, sequence), tid(transaction))
+
+
+def mark_request(sequence: int = 1, client: int = 7) -> HighWaterMarkRequest:
+    return HighWaterMarkRequest(request_id(client, sequence))
+
+
+def received(sender: Peer, *messages: ClientMessage) -> MessagesReceived:
+    return MessagesReceived(sender, messages)
+
+
+def decoded(part: ClientMessage | bytes | object) -> list[object]:
+    """Return the messages of one part of what is sent."""
+    if not isinstance(part, bytes):
+        return [part]
+    decoder = FrameDecoder(CLIENT_CODEC.magic, VERSION, len(part))
+    decoder.receive(part)
+    messages: list[object] = []
+    while (body := decoder.next_frame()) is not None:
+        messages.append(CLIENT_CODEC.decode(body, VERSION))
+    return messages

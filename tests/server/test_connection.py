@@ -1,0 +1,121 @@
+from __future__ import annotations
+
+import pytest
+
+from tests.server.builders import (
+    PARTITION,
+    VERSION,
+    append,
+    data_request,
+    feed_request,
+    flush,
+    mark_request,
+    mount,
+    peer,
+    request_id,
+    tid,
+)
+from waltz.errors import RemoteProtocolError
+from waltz.server.connection import (
+    MessagesReceived,
+    Mounts,
+    Sorted,
+    Sorter,
+    answer_without_partition,
+)
+from waltz.types import ClientId, Generation, PartitionId, RequestId
+from waltz.wire.client_protocol import (
+    FlushRequest,
+    FlushResponse,
+    MountResponse,
+    MountState,
+    ServerPartitionsAssignmentRequest,
+    TransactionDataResponse,
+)
+
+FIRST = Generation(1)
+
+
+def test_messages_are_sorted_by_partition_and_keep_their_order() -> None:
+    other = FlushRequest(RequestId(ClientId(7), FIRST, PartitionId(0), 9))
+    question = ServerPartitionsAssignmentRequest(RequestId(ClientId(7), FIRST, PartitionId(0), 0))
+    messages = [append(1), other, question, append(2)]
+    assert Sorter(1).sort(messages, VERSION) == Sorted(
+        (
+            (PARTITION, MessagesReceived(peer(sequence=None), (append(1), append(2)))),
+            (PartitionId(0), MessagesReceived(peer(sequence=None), (other,))),
+        ),
+        (question,),
+    )
+
+
+def test_connection_is_known_by_its_first_message_and_its_first_mount() -> None:
+    """CS-24: neither changes later."""
+    sorter = Sorter(1)
+    assert sorter.sort([], VERSION) == Sorted((), ())
+    sorter.sort([flush(client=7)], VERSION)
+    sorter.sort([mount(client=8, connection_sequence=5)], VERSION)
+    ((_, event),), _ = sorter.sort([mount(client=9, connection_sequence=6)], VERSION)
+    assert event.peer == peer(client=7, sequence=5)
+
+
+def test_message_that_only_servers_send_is_refused() -> None:
+    with pytest.raises(RemoteProtocolError, match="FlushResponse"):
+        Sorter(1).sort([FlushResponse(request_id(), tid(0))], VERSION)
+
+
+def test_partition_elsewhere_is_told_to_mounts_and_data_requests_only() -> None:
+    """SV-04, H2."""
+    assert answer_without_partition(mount()) == MountResponse(request_id(), MountState.NOT_READY)
+    assert answer_without_partition(data_request(4)) == TransactionDataResponse(
+        request_id(), tid(4), None, 0, "partition not ready"
+    )
+    for message in (append(1), feed_request(), flush(), mark_request()):
+        assert answer_without_partition(message) is None
+
+
+def test_newer_connection_replaces_an_older_one() -> None:
+    """CS-24, SV-18."""
+    mounts = Mounts()
+    old, new = peer(connection=1, sequence=0), peer(connection=2, sequence=1)
+    assert not mounts.is_valid(old)
+    assert mounts.mount(old, FIRST) is None
+    assert mounts.is_valid(old)
+    assert mounts.mount(new, FIRST) == 1
+    assert mounts.is_valid(new)
+    assert not mounts.is_valid(old)
+    assert mounts.mount(old, FIRST) is None
+    assert not mounts.is_valid(old), "an older sequence does not come back"
+
+
+def test_higher_generation_outranks_a_higher_sequence() -> None:
+    mounts = Mounts()
+    mounts.mount(peer(connection=1, sequence=5), FIRST)
+    assert mounts.mount(peer(connection=2, sequence=0), Generation(2)) == 1
+    assert mounts.is_valid(peer(connection=2, sequence=0))
+    assert not mounts.is_valid(peer(connection=1, sequence=5))
+
+
+def test_connection_of_the_same_rank_takes_over_so_that_losing_the_first_does_not_unmount() -> None:
+    mounts = Mounts()
+    mounts.mount(peer(connection=1), FIRST)
+    assert mounts.mount(peer(connection=2), FIRST) == 1
+    mounts.remove(1)
+    assert mounts.is_valid(peer(connection=2))
+    mounts.remove(2)
+    assert len(mounts) == 0
+    assert not mounts.is_valid(peer(connection=2))
+
+
+def test_clients_do_not_disturb_each_other() -> None:
+    mounts = Mounts()
+    mounts.mount(peer(connection=1, client=7, sequence=3), FIRST)
+    mounts.mount(peer(connection=2, client=8, sequence=0), FIRST)
+    assert mounts.is_valid(peer(connection=1, client=7, sequence=3))
+    assert mounts.connection_ids() == [1, 2]
+
+
+def test_connection_that_never_mounted_is_not_valid() -> None:
+    mounts = Mounts()
+    mounts.mount(peer(connection=1), FIRST)
+    assert not mounts.is_valid(peer(connection=2, sequence=None))

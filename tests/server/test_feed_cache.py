@@ -1,0 +1,118 @@
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.server.builders import PARTITION, VERSION, batch, decoded, fed, tid
+from waltz.record import empty_batch
+from waltz.server.feed_cache import BATCH_OVERHEAD_BYTES, CachedBatch, FeedCache
+from waltz.types import PartitionId
+
+OTHER = PartitionId(4)
+
+
+def test_record_is_found_in_the_batch_that_has_it() -> None:
+    cache = FeedCache()
+    cache.add(PARTITION, batch(0, 3))
+    cache.add(PARTITION, batch(3, 2))
+    for number in range(5):
+        entry = cache.find(PARTITION, tid(number))
+        assert entry is not None
+        assert entry.batch.first_transaction_id == (0 if number < 3 else 3)
+    assert cache.find(PARTITION, tid(5)) is None
+    assert cache.find(PARTITION, tid(-1)) is None
+    assert cache.find(OTHER, tid(0)) is None
+    cache.check_invariants()
+
+
+def test_next_cached_is_where_a_read_may_stop() -> None:
+    cache = FeedCache()
+    cache.add(PARTITION, batch(10, 5))
+    assert cache.next_cached(PARTITION, tid(3)) == 10
+    assert cache.next_cached(PARTITION, tid(10)) is None
+    assert cache.next_cached(OTHER, tid(3)) is None
+
+
+def test_empty_batch_leaves_no_trace() -> None:
+    cache = FeedCache()
+    cache.add(PARTITION, empty_batch(tid(0)))
+    assert cache.byte_count == 0
+    cache.check_invariants()
+
+
+def test_longer_batch_replaces_a_shorter_one() -> None:
+    cache = FeedCache()
+    cache.add(PARTITION, batch(0, 2))
+    cache.add(PARTITION, batch(0, 1))
+    assert cache.find(PARTITION, tid(1)) is not None
+    cache.add(PARTITION, batch(0, 4))
+    assert cache.find(PARTITION, tid(3)) is not None
+    cache.check_invariants()
+
+
+def test_part_of_a_batch_is_fed_as_a_slice_of_the_frames_encoded_once() -> None:
+    """SV-06, SV-20."""
+    cache = FeedCache()
+    cache.add(PARTITION, batch(5, 10))
+    entry = cache.find(PARTITION, tid(5))
+    assert entry is not None
+    whole = cache.feed_frames(entry, VERSION, tid(5), 10)
+    assert decoded(whole) == fed(5, 10)
+    assert cache.feed_frames(entry, VERSION, tid(5), 10) is whole
+    assert decoded(cache.feed_frames(entry, VERSION, tid(7), 3)) == fed(7, 3)
+
+
+def test_oldest_batches_of_all_partitions_leave_first() -> None:
+    size = CachedBatch(batch(0, 1)).byte_count
+    cache = FeedCache(16 * size)
+    for number in range(16):
+        cache.add(PARTITION if number % 2 else OTHER, batch(number, 1))
+    assert cache.find(OTHER, tid(0)) is not None
+    cache.add(PARTITION, batch(16, 1))
+    assert cache.find(OTHER, tid(0)) is None
+    assert cache.find(PARTITION, tid(1)) is None
+    assert cache.find(PARTITION, tid(16)) is not None
+    assert cache.byte_count <= 16 * size
+    cache.check_invariants()
+
+
+def test_batch_larger_than_the_cache_stays_until_the_next_one() -> None:
+    cache = FeedCache(BATCH_OVERHEAD_BYTES)
+    cache.add(PARTITION, batch(0, 1, size=5000))
+    assert cache.find(PARTITION, tid(0)) is not None
+    cache.add(PARTITION, batch(1, 1, size=5000))
+    assert cache.find(PARTITION, tid(0)) is None
+    assert cache.find(PARTITION, tid(1)) is not None
+    cache.check_invariants()
+
+
+def test_dropped_partition_gives_its_room_back() -> None:
+    cache = FeedCache()
+    cache.add(PARTITION, batch(0, 3))
+    cache.add(OTHER, batch(0, 3))
+    cache.drop(PARTITION)
+    cache.drop(PARTITION)
+    assert cache.find(PARTITION, tid(0)) is None
+    assert cache.find(OTHER, tid(0)) is not None
+    cache.check_invariants()
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(0, 1), st.integers(0, 40), st.integers(0, 8)), max_size=40),
+    st.integers(1, 8000),
+)
+def test_what_is_found_is_what_was_added_and_the_bound_holds(
+    additions: list[tuple[int, int, int]], bytes_max: int
+) -> None:
+    cache = FeedCache(bytes_max)
+    for partition, first, count in additions:
+        cache.add(PartitionId(partition), batch(first, count))
+        cache.check_invariants()
+        if count:
+            assert cache.find(PartitionId(partition), tid(first)) is not None
+    for partition in (0, 1):
+        for number in range(50):
+            entry = cache.find(PartitionId(partition), tid(number))
+            if entry is not None:
+                assert entry.batch.slice(tid(number), 1) == batch(number, 1)

@@ -1,0 +1,65 @@
+from __future__ import annotations
+
+from tests.server.builders import PARTITION, batch, tid
+from waltz.limits import (
+    READ_AHEAD_RECORDS,
+    READS_IN_FLIGHT_MAX,
+    RETRY_SECONDS_MAX,
+    RETRY_SECONDS_MIN,
+)
+from waltz.server.feed_cache import FeedCache
+from waltz.server.fetches import Fetches, ReadRecords
+
+MARK = tid(100_000)
+
+
+def test_one_read_serves_all_who_want_what_it_covers() -> None:
+    """SV-22."""
+    fetches = Fetches(PARTITION, FeedCache())
+    for number in (10, 11, 10, 10 + READ_AHEAD_RECORDS - 1):
+        fetches.want(tid(number), MARK, 0.0)
+    assert fetches.take_started() == [ReadRecords(tid(10), READ_AHEAD_RECORDS)]
+    assert fetches.take_started() == []
+    assert fetches.end(tid(10)) == range(10, 10 + READ_AHEAD_RECORDS)
+    fetches.want(tid(11), MARK, 0.0)
+    assert fetches.take_started() == [ReadRecords(tid(11), READ_AHEAD_RECORDS)]
+    fetches.check_invariants()
+
+
+def test_read_stops_at_the_mark_and_at_what_is_cached() -> None:
+    cache = FeedCache()
+    fetches = Fetches(PARTITION, cache)
+    fetches.want(tid(10), tid(12), 0.0)
+    cache.add(PARTITION, batch(25, 5))
+    fetches.want(tid(20), MARK, 0.0)
+    assert fetches.take_started() == [ReadRecords(tid(10), 3), ReadRecords(tid(20), 5)]
+
+
+def test_reads_under_way_are_bounded() -> None:
+    fetches = Fetches(PARTITION, FeedCache())
+    for number in range(READS_IN_FLIGHT_MAX + 3):
+        fetches.want(tid(number * 1000), MARK, 0.0)
+    assert len(fetches.take_started()) == READS_IN_FLIGHT_MAX
+    fetches.check_invariants()
+
+
+def test_failed_read_leaves_only_a_growing_pause() -> None:
+    """H1."""
+    fetches = Fetches(PARTITION, FeedCache())
+    now, pauses = 0.0, []
+    for _ in range(12):
+        fetches.want(tid(5), MARK, now)
+        assert len(fetches.take_started()) == 1
+        fetches.end(tid(5))
+        fetches.fail(now)
+        fetches.want(tid(5), MARK, now)
+        assert fetches.take_started() == []
+        assert fetches.retry_at is not None
+        pauses.append(fetches.retry_at - now)
+        now = fetches.retry_at
+    assert abs(pauses[0] - RETRY_SECONDS_MIN) < 1e-9
+    assert max(pauses) <= RETRY_SECONDS_MAX + 1e-6
+    assert pauses[-1] > 10 * pauses[0]
+    fetches.succeed()
+    fetches.want(tid(5), MARK, now)
+    assert len(fetches.take_started()) == 1

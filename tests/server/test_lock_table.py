@@ -1,0 +1,355 @@
+"""The lock table against an exact list of locks, and its two ways of checking compared."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from waltz.server.lock_table import (
+    COLUMNS_MIN,
+    Admission,
+    LockTable,
+    lock_slot_columns,
+    lock_slots,
+)
+from waltz.types import NOTHING, ClientId, Generation, PartitionId, RequestId, TransactionId
+
+NUMBERS = count(1)
+
+GOLDEN = Path(__file__).parent.parent / "golden" / "frames.txt"
+
+
+@dataclass(frozen=True)
+class Request:
+    request_id: RequestId
+    client_high_water_mark: TransactionId
+    write_locks: tuple[int, ...] = ()
+    read_locks: tuple[int, ...] = ()
+    append_locks: tuple[int, ...] = ()
+
+
+def request(
+    mark: int,
+    write: Sequence[int] = (),
+    read: Sequence[int] = (),
+    append: Sequence[int] = (),
+    *,
+    client: int | None = None,
+) -> Request:
+    """A request of the client, or of one that sends nothing else."""
+    number = next(NUMBERS)
+    request_id = RequestId(
+        ClientId(1000 + number if client is None else client), Generation(1), PartitionId(0), number
+    )
+    return Request(request_id, TransactionId(mark), tuple(write), tuple(read), tuple(append))
+
+
+def accepted(admission: Admission, requests_count: int) -> list[int]:
+    return [
+        i
+        for i in range(requests_count)
+        if i not in admission.refused and i not in admission.waiting
+    ]
+
+
+def golden_slots() -> list[tuple[int, tuple[int, ...]]]:
+    lines = [line for line in GOLDEN.read_text().splitlines() if line.startswith("lockslots")]
+    return [
+        (int(line.split()[1]), tuple(int(n) for n in re.findall(r"idx=(\d+)", line)))
+        for line in lines
+    ]
+
+
+def test_slots_are_those_of_the_original() -> None:
+    golden = golden_slots()
+    assert len(golden) == 5
+    for lock, slots in golden:
+        assert lock_slots(lock, 30_000) == slots
+    columns = lock_slot_columns([lock for lock, _ in golden], 30_000)
+    assert [tuple(row) for row in columns.tolist()] == [slots for _, slots in golden]
+
+
+@given(st.lists(st.integers(-(2**31), 2**31 - 1)), st.integers(1, 100_000))
+def test_columns_of_slots_are_the_slots_one_by_one(locks: list[int], slot_count: int) -> None:
+    columns = lock_slot_columns(locks, slot_count).tolist()
+    assert [tuple(row) for row in columns] == [lock_slots(lock, slot_count) for lock in locks]
+
+
+# Behaviour observed at the original
+
+
+def test_write_and_read_of_a_newer_lock_are_refused_and_append_is_not() -> None:
+    """PM-20, PM-21, PM-22: write 123 is transaction 1; then a client that stands at 0."""
+    table = LockTable(TransactionId(0))
+    assert not any(table.admit([request(0, write=[123])]))
+    table.commit(TransactionId(1), 1)
+    admission = table.admit(
+        [request(0, write=[123]), request(0, read=[123]), request(0, append=[123])]
+    )
+    assert admission == Admission({0: TransactionId(1), 1: TransactionId(1)}, {})
+    table.commit(TransactionId(2), 1)
+    assert table.admit([request(1, write=[123])]).refused == {0: TransactionId(2)}
+
+
+def test_equal_mark_passes() -> None:
+    """SV-11."""
+    table = LockTable(TransactionId(41))
+    assert table.admit([request(41, write=[7])]) == Admission({}, {})
+
+
+def test_several_locks_are_refused_for_any_of_them() -> None:
+    """PM-23."""
+    table = LockTable(NOTHING)
+    table.admit([request(-1, write=[1, 2])])
+    table.commit(TransactionId(0), 1)
+    admission = table.admit([request(-1, [1, 2]), request(-1, [2, 3]), request(-1, [4, 5])])
+    assert admission == Admission({0: TransactionId(0), 1: TransactionId(0)}, {})
+
+
+def test_read_locks_are_not_recorded() -> None:
+    """PM-21: read then read, and read then write, pass at equal marks."""
+    table = LockTable(NOTHING)
+    assert not any(table.admit([request(-1, read=[9])]))
+    assert not any(table.admit([request(-1, read=[9])]))
+    assert not any(table.admit([request(-1, write=[9])]))
+
+
+def test_new_table_refuses_clients_behind_once() -> None:
+    """SV-10."""
+    table = LockTable(TransactionId(9))
+    assert table.admit([request(8, write=[1])]).refused == {0: TransactionId(9)}
+    assert table.admit([request(9, write=[1])]) == Admission({}, {})
+
+
+def test_take_over_computed_before_the_owners_updates_is_refused() -> None:
+    """PM-22: the owner updates under (read parent, append child), a rival writes both."""
+    table = LockTable(NOTHING)
+    parent, child = 100, 200
+    updates = [request(5, read=[parent], append=[child])] * 2
+    assert table.admit(updates) == Admission({}, {}), "updates do not wait for each other"
+    table.commit(TransactionId(6), 2)
+    assert table.admit([request(5, write=[parent, child])]).refused == {0: TransactionId(7)}
+
+
+def test_no_locks_and_a_mark_below_nothing_is_refused() -> None:
+    """The estimate without locks is -1."""
+    table = LockTable(NOTHING)
+    assert table.admit([request(-1)]) == Admission({}, {})
+    assert table.admit([request(-2)]).refused == {0: NOTHING}
+    assert table.admit([request(-2)] * COLUMNS_MIN).refused == dict.fromkeys(
+        range(COLUMNS_MIN), NOTHING
+    )
+
+
+# Waiting
+
+
+def test_conflict_in_flight_waits_for_that_transaction_only() -> None:
+    """SV-09."""
+    table = LockTable(NOTHING)
+    assert table.admit(
+        [request(-1, [1]), request(-1, [2]), request(-1, [1]), request(-1, [3])]
+    ) == Admission({}, {2: 1})
+    assert table.issued == 3
+    table.commit(TransactionId(0), 1)
+    assert table.admit([request(-1, [1])]).refused == {0: TransactionId(0)}
+
+
+def test_failed_append_lets_the_waiting_one_pass() -> None:
+    table = LockTable(NOTHING)
+    assert table.admit([request(-1, [1]), request(-1, [1])]).waiting == {1: 1}
+    table.fail(1)
+    table.forget_reservations()
+    assert table.admit([request(-1, [1])]) == Admission({}, {})
+
+
+def test_later_request_queues_behind_a_waiting_one() -> None:
+    table = LockTable(NOTHING)
+    assert table.admit([request(-1, [1]), request(-1, [1, 2]), request(-1, [2])]).waiting == {
+        1: 1,
+        2: 1,
+    }
+    assert table.admit([request(-1, append=[2])]).waiting == {0: 1}
+    assert table.admit([request(-1, append=[3])]) == Admission({}, {})
+
+
+def test_appends_of_one_client_do_not_overtake_each_other() -> None:
+    """CI-15: a client that sees a later append of its own in the feed gives up the earlier ones."""
+    table = LockTable(NOTHING)
+    batch = [
+        request(-1, [1], client=8),
+        request(-1, [1], client=7),
+        request(-1, client=7),
+        request(-1, client=8),
+        request(-1, [5], client=7),
+    ]
+    assert table.admit(batch) == Admission({}, {1: 1, 2: 1, 4: 1})
+    assert table.admit([request(-1, client=7)] * COLUMNS_MIN).waiting == dict.fromkeys(
+        range(COLUMNS_MIN), 1
+    )
+
+
+def test_append_lock_does_not_wait_for_a_claim() -> None:
+    table = LockTable(NOTHING)
+    assert table.admit([request(-1, [1]), request(-1, append=[1])]) == Admission({}, {})
+    assert table.admit([request(5, [1])]).waiting == {0: 2}
+
+
+def test_raised_marks_refuse_what_others_may_have_written() -> None:
+    table = LockTable(NOTHING)
+    table.raise_marks(TransactionId(10))
+    assert table.admit([request(9, [1])]).refused == {0: TransactionId(10)}
+
+
+def test_deciding_more_than_was_accepted_is_a_bug() -> None:
+    table = LockTable(NOTHING)
+    with pytest.raises(AssertionError):
+        table.commit(TransactionId(0), 1)
+
+
+# Against simpler truths
+
+LOCKS = st.lists(st.integers(0, 12), max_size=3)
+
+
+@st.composite
+def requests(draw: st.DrawFn) -> tuple[int, int, list[int], list[int], list[int]]:
+    lag = draw(st.integers(0, 4))
+    kinds = draw(st.sampled_from(["w", "r", "a", "wra"]))
+    return (
+        draw(st.integers(0, 3)),
+        lag,
+        draw(LOCKS) if "w" in kinds else [],
+        draw(LOCKS) if "r" in kinds else [],
+        draw(LOCKS) if "a" in kinds else [],
+    )
+
+
+STEPS = st.lists(
+    st.one_of(
+        st.lists(requests(), min_size=1, max_size=12),
+        st.tuples(st.sampled_from(["commit", "fail"]), st.integers(1, 6)),
+    ),
+    max_size=25,
+)
+
+
+class Driver:
+    """Runs a table the way a partition does, and keeps an exact list of locks beside it."""
+
+    def __init__(self, slot_count: int, *, by_columns: bool) -> None:
+        self.table = LockTable(NOTHING, slot_count)
+        self.mark = -1
+        self.in_flight: list[Request] = []
+        self.waiting: list[tuple[int, Request]] = []
+        self.exact: dict[int, int] = {}
+        self.trace: list[object] = []
+        self.last_passed: dict[ClientId, int] = {}
+        self._admit = self.table._admit_many if by_columns else self.table._admit_one_by_one
+
+    def admit(self, arrived: list[Request]) -> None:
+        table = self.table
+        if self.waiting and table.decided >= min(until for until, _ in self.waiting):
+            table.forget_reservations()
+            arrived = [waiting for _, waiting in self.waiting] + arrived
+            self.waiting = []
+        if not arrived:
+            return
+        before = len(self.in_flight)
+        admission = self._admit(arrived)
+        self.trace.append((admission, table.issued))
+        for index in accepted(admission, len(arrived)):
+            self.check_passed(arrived[index])
+            self.in_flight.append(arrived[index])
+        assert table.issued - table.decided == len(self.in_flight) >= before
+        for index in sorted(admission.waiting):
+            assert table.decided < admission.waiting[index] <= table.issued
+            self.waiting.append((admission.waiting[index], arrived[index]))
+        table.check_invariants()
+
+    def check_passed(self, passed: Request) -> None:
+        """No checked lock is newer than the client's mark, nor about to be."""
+        client_id, number = passed.request_id.client_id, passed.request_id.sequence_number
+        assert self.last_passed.get(client_id, 0) < number, "overtaken by a later one"
+        self.last_passed[client_id] = number
+        checked = {*passed.write_locks, *passed.read_locks}
+        assert all(self.exact.get(lock, -1) <= passed.client_high_water_mark for lock in checked)
+        for other in self.in_flight:
+            assert checked.isdisjoint({*other.write_locks, *other.append_locks})
+
+    def commit(self, count: int) -> None:
+        self.table.commit(TransactionId(self.mark + 1), count)
+        for committed in self.in_flight[:count]:
+            self.mark += 1
+            for lock in (*committed.write_locks, *committed.append_locks):
+                self.exact[lock] = self.mark
+        del self.in_flight[:count]
+
+    def fail(self, count: int) -> None:
+        self.table.fail(count)
+        del self.in_flight[:count]
+
+    def run(self, steps: Sequence[object]) -> None:
+        for step in steps:
+            match step:
+                case list():
+                    self.admit(
+                        [request(self.mark - lag, w, r, a, client=c) for c, lag, w, r, a in step]
+                    )
+                case (str() as outcome, int() as count):
+                    count = min(count, len(self.in_flight))
+                    self.commit(count) if outcome == "commit" else self.fail(count)
+                    self.admit([])
+        for _ in range(1000):
+            if not self.in_flight:
+                break
+            self.commit(1)
+            self.admit([])
+        assert not self.waiting, "whoever waits is decided in the end"
+
+
+@settings(max_examples=150, deadline=None)
+@given(STEPS, st.sampled_from([7, 40, 30_000]))
+def test_no_request_passes_that_an_exact_list_of_locks_would_refuse(
+    steps: list[object], slot_count: int
+) -> None:
+    """SV-07. Small tables make collisions the rule; the table then refuses more, never less."""
+    Driver(slot_count, by_columns=False).run(steps)
+
+
+@settings(max_examples=150, deadline=None)
+@given(STEPS, st.sampled_from([7, 40, 30_000]))
+def test_checking_by_columns_gives_what_checking_one_by_one_gives(
+    steps: list[object], slot_count: int
+) -> None:
+    slow = Driver(slot_count, by_columns=False)
+    fast = Driver(slot_count, by_columns=True)
+    slow.run(steps)
+    fast.run(steps)
+    assert fast.trace == slow.trace
+    assert fast.table._marks.tolist() == slow.table._marks.tolist()
+    assert fast.table._claims.tolist() == slow.table._claims.tolist()
+
+
+def test_large_batch_of_different_locks_is_accepted_whole() -> None:
+    table = LockTable(NOTHING)
+    batch = [request(-1, [lock * 7919]) for lock in range(500)]
+    assert not table.admit(batch).refused
+    table.check_invariants()
+
+
+def test_commits_may_cut_batches_anywhere() -> None:
+    table = LockTable(NOTHING)
+    table.admit([request(-1, [lock * 7919]) for lock in range(200)])
+    for first in range(0, 200, 3):
+        table.commit(TransactionId(first), min(3, 200 - first))
+        table.check_invariants()
+    for lock in range(200):
+        assert table.admit([request(lock - 1, [lock * 7919])]).refused == {0: TransactionId(lock)}
