@@ -1,0 +1,122 @@
+"""What tools may ask of a node: availability, assignment, records, session, metrics, status.
+
+Owns the meaning of the admin port's requests. Knows nothing of connections; there is no session
+here, so nothing is fenced. Source: Waltz Storage, "Administration".
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import asdict
+from uuid import UUID
+
+from waltz.errors import CorruptionError, NotFoundError, StorageError
+from waltz.limits import RECORD_LIST_BYTES_MAX, RECORD_LIST_RECORDS_MAX
+from waltz.storage.drain import error_text
+from waltz.storage.partition import StoragePartition
+from waltz.types import PartitionId
+from waltz.wire.admin_protocol import (
+    AdminFailureResponse,
+    AdminLastSessionInfoRequest,
+    AdminLastSessionInfoResponse,
+    AdminMessage,
+    AdminOpenRequest,
+    AdminRecordListRequest,
+    AdminRecordListResponse,
+    AssignedPartitionStatusRequest,
+    AssignedPartitionStatusResponse,
+    MetricsRequest,
+    MetricsResponse,
+)
+from waltz.wire.storage_protocol import OpenRequest
+
+PartitionRead = AdminRecordListRequest | AdminLastSessionInfoRequest
+NodeRead = MetricsRequest | AssignedPartitionStatusRequest
+
+
+def admin_failure(request: AdminMessage, error: BaseException) -> AdminFailureResponse:
+    return AdminFailureResponse(request.sequence_number, error_text(error), ())
+
+
+def check_partition_ids(partition_ids: Iterable[PartitionId], partition_count: int) -> None:
+    """Raises NotFoundError with the valid range."""
+    for partition_id in partition_ids:
+        if not 0 <= partition_id < partition_count:
+            raise NotFoundError(f"no partition {partition_id}; expected 0 to {partition_count - 1}")
+
+
+def answer_of_partition(partition: StoragePartition, request: PartitionRead) -> AdminMessage:
+    """Return what is stored, available or not, and whatever the session.
+
+    Raises NotFoundError, StorageError, OSError.
+    """
+    partition.check_assigned()
+    if isinstance(request, AdminLastSessionInfoRequest):
+        return AdminLastSessionInfoResponse(
+            request.sequence_number, request.partition_id, partition.session_info
+        )
+    partition.check_healthy()
+    records = partition.read(
+        request.first_transaction_id,
+        count_max=min(request.count_max, RECORD_LIST_RECORDS_MAX),
+        bytes_max=RECORD_LIST_BYTES_MAX,
+    )
+    return AdminRecordListResponse(request.sequence_number, request.partition_id, records)
+
+
+def answer_of_node(partitions: Iterable[StoragePartition], request: NodeRead) -> AdminMessage:
+    """`partitions` are all that the node has opened or been asked to."""
+    known = [partition for partition in partitions if _is_assigned(partition)]
+    if isinstance(request, AssignedPartitionStatusRequest):
+        statuses = tuple((partition.partition_id, is_usable(partition)) for partition in known)
+        return AssignedPartitionStatusResponse(request.sequence_number, statuses)
+    return MetricsResponse(request.sequence_number, metrics_json(known))
+
+
+def is_usable(partition: StoragePartition) -> bool:
+    """Whether servers are served: available, and not damaged."""
+    return partition.damage is None and partition.info.is_available
+
+
+def metrics_json(partitions: Iterable[StoragePartition]) -> str:
+    """Gauges and counters per partition; the counters since the node started."""
+    return json.dumps(
+        {
+            "partitions": {
+                str(partition.partition_id): {
+                    "usable": is_usable(partition),
+                    "writable": partition.is_writable,
+                    "damage": None if partition.damage is None else str(partition.damage),
+                    "next_transaction_id": partition.next_transaction_id,
+                    "segments": partition.segment_count,
+                    **asdict(partition.counters),
+                }
+                for partition in partitions
+            }
+        }
+    )
+
+
+def _is_assigned(partition: StoragePartition) -> bool:
+    """A partition whose control file entry is damaged may be: it counts, so that it is seen."""
+    try:
+        return partition.info.is_assigned
+    except CorruptionError:
+        return True
+
+
+def check_cluster(
+    request: OpenRequest | AdminOpenRequest, *, cluster_key: UUID, count: int
+) -> None:
+    """Raises StorageError: whoever opens the connection belongs to another cluster."""
+    if request.cluster_key != cluster_key:
+        raise StorageError(
+            f"cluster keys differ: this node's is {cluster_key}, the other side's"
+            f" {request.cluster_key}"
+        )
+    if request.partition_count != count:
+        raise StorageError(
+            f"partition counts differ: this node's cluster has {count}, the other side's"
+            f" {request.partition_count}"
+        )

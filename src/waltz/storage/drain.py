@@ -1,0 +1,199 @@
+"""What waits for one partition, answered together: one write where appends adjoin, and one sync.
+
+Owns the order of requests and the rule that no answer rests on bytes that are not synced. Knows
+nothing of files. Source: Waltz Storage, "Messages".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+from waltz.errors import (
+    FencedError,
+    NotFoundError,
+    SegmentFailedError,
+    StorageError,
+    UnavailableError,
+)
+from waltz.limits import DRAIN_BYTES_MAX, RECORD_LIST_BYTES_MAX, RECORD_LIST_RECORDS_MAX
+from waltz.record import Record, RecordBatch, join_batches, request_id_from
+from waltz.types import TransactionId
+from waltz.wire.storage_protocol import (
+    AppendRecordsRequest,
+    FailureResponse,
+    LastSessionInfoRequest,
+    LastSessionInfoResponse,
+    MaxTransactionIdRequest,
+    MaxTransactionIdResponse,
+    RecordHeader,
+    RecordHeaderListRequest,
+    RecordHeaderListResponse,
+    RecordHeaderRequest,
+    RecordHeaderResponse,
+    RecordListRequest,
+    RecordListResponse,
+    RecordRequest,
+    RecordResponse,
+    SetLowWaterMarkRequest,
+    StorageMessage,
+    SuccessResponse,
+    TruncateRequest,
+)
+
+if TYPE_CHECKING:
+    from waltz.storage.partition import StoragePartition
+
+REFUSALS: Final = (StorageError, FencedError, UnavailableError, NotFoundError, OSError)
+"""What answers one request with a failure; anything else is a bug and ends the node."""
+
+
+def error_text(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}"
+
+
+def failure(request: StorageMessage, error: BaseException) -> FailureResponse:
+    """Return the answer that tells of `error`."""
+    return FailureResponse(
+        request.session_id,
+        request.sequence_number,
+        request.partition_id,
+        error_text(error),
+        (),
+    )
+
+
+class Drain:
+    """One call of `process`: the answers so far, and from where on they rest on unsynced bytes."""
+
+    def __init__(self, partition: StoragePartition, requests: Sequence[StorageMessage]) -> None:
+        self._partition = partition
+        self._requests = requests
+        self._answers: list[StorageMessage] = []
+        self._unsettled: int | None = None
+        """The first answer that waits for the sync."""
+        self._waiting: list[RecordBatch] = []
+        """Accepted appends, adjoining, not yet written."""
+        self._list_bytes_left = DRAIN_BYTES_MAX
+
+    def run(self) -> list[StorageMessage]:
+        for request in self._requests:
+            if not isinstance(request, AppendRecordsRequest):
+                self._write_waiting()
+            if isinstance(request, TruncateRequest | SetLowWaterMarkRequest):
+                self._settle()
+            try:
+                self._partition.check_permission(request)
+                answer = self._answer(request)
+            except REFUSALS as error:
+                answer = failure(request, error)
+            self._answers.append(answer)
+        self._write_waiting()
+        self._settle()
+        counters = self._partition.counters
+        counters.requests += len(self._requests)
+        counters.refusals += sum(isinstance(answer, FailureResponse) for answer in self._answers)
+        return self._answers
+
+    def _write_waiting(self) -> None:
+        if not self._waiting:
+            return
+        batch = join_batches(self._waiting)
+        self._waiting = []
+        try:
+            self._partition.write(batch)
+        except SegmentFailedError as error:
+            self._fail_unsettled(error)
+            return
+        self._partition.counters.records_appended += len(batch)
+        self._partition.counters.bytes_appended += len(batch.block)
+
+    def _settle(self) -> None:
+        if self._unsettled is None:
+            return
+        try:
+            self._partition.sync()
+        except SegmentFailedError as error:
+            self._fail_unsettled(error)
+            return
+        self._partition.counters.drains_synced += 1
+        self._unsettled = None
+
+    def _fail_unsettled(self, error: SegmentFailedError) -> None:
+        assert self._unsettled is not None
+        for position in range(self._unsettled, len(self._answers)):
+            self._answers[position] = failure(self._requests[position], error)
+        self._unsettled = None
+
+    def _answer(self, request: StorageMessage) -> StorageMessage:
+        head = (request.session_id, request.sequence_number, request.partition_id)
+        partition = self._partition
+        match request:
+            case AppendRecordsRequest():
+                self._accept(request.records)
+                return SuccessResponse(*head)
+            case LastSessionInfoRequest():
+                return LastSessionInfoResponse(*head, partition.session_info)
+            case MaxTransactionIdRequest():
+                last = TransactionId(partition.next_transaction_id - 1)
+                return MaxTransactionIdResponse(*head, last)
+            case SetLowWaterMarkRequest():
+                partition.set_low_water_mark(request.session_id, request.low_water_mark)
+                return SuccessResponse(*head)
+            case TruncateRequest():
+                return MaxTransactionIdResponse(*head, partition.truncate(request.transaction_id))
+            case RecordRequest():
+                return RecordResponse(*head, self._record(request.transaction_id))
+            case RecordHeaderRequest():
+                record = self._record(request.transaction_id)
+                header = record and RecordHeader(*record[:3])
+                return RecordHeaderResponse(*head, header)
+            case RecordListRequest():
+                records = self._list(request.first_transaction_id, request.count_max)
+                return RecordListResponse(*head, records)
+            case RecordHeaderListRequest():
+                records = self._list(request.first_transaction_id, request.count_max)
+                return RecordHeaderListResponse(*head, record_headers(records))
+            case _:
+                raise StorageError(f"not a request to a partition: {type(request).__name__}")
+
+    def _accept(self, records: RecordBatch) -> None:
+        next_transaction_id = self._partition.check_writable().next_transaction_id
+        if self._waiting:
+            next_transaction_id = self._waiting[-1].next_transaction_id
+        if not len(records):
+            return
+        if records.first_transaction_id != next_transaction_id:
+            raise StorageError(
+                f"transaction out of order: expected {next_transaction_id},"
+                f" found {records.first_transaction_id}"
+            )
+        self._waiting.append(records)
+        if self._unsettled is None:
+            self._unsettled = len(self._answers)
+
+    def _record(self, transaction_id: TransactionId) -> Record | None:
+        records = self._partition.read(transaction_id, count_max=1, bytes_max=1)
+        return records.record(0) if len(records) else None
+
+    def _list(self, first_transaction_id: TransactionId, count_max: int) -> RecordBatch:
+        """All lists of one drain together are bounded too; each still gets one record."""
+        records = self._partition.read(
+            first_transaction_id,
+            count_max=min(count_max, RECORD_LIST_RECORDS_MAX),
+            bytes_max=max(1, min(RECORD_LIST_BYTES_MAX, self._list_bytes_left)),
+        )
+        self._list_bytes_left -= len(records.block)
+        return records
+
+
+def record_headers(records: RecordBatch) -> tuple[RecordHeader, ...]:
+    request_ids = records.request_ids().tobytes()
+    return tuple(
+        RecordHeader(
+            TransactionId(records.first_transaction_id + index),
+            request_id_from(request_ids[16 * index : 16 * index + 16]),
+            header,
+        )
+        for index, header in enumerate(records.headers().tolist())
+    )

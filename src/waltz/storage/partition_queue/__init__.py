@@ -1,0 +1,1 @@
+"""What waits for one partition of a storage node."""

@@ -1,0 +1,174 @@
+"""The queue of one partition: requests of all connections, in order of arrival.
+
+Owns back pressure and the hand-over to worker threads. Everything that waits is processed together,
+in a thread; while its one sync runs, the next requests gather. Decides nothing about them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TypeVar
+
+from waltz.errors import StorageError, UnavailableError
+from waltz.host import Connection, Host
+from waltz.limits import DRAIN_BYTES_MAX, STORAGE_MAILBOX_REQUESTS_MAX
+from waltz.shell import Mailbox
+from waltz.storage.drain import REFUSALS
+from waltz.storage.partition import StoragePartition
+from waltz.wire.handshake import Link
+from waltz.wire.message import Message
+from waltz.wire.storage_protocol import AppendRecordsRequest, StorageMessage
+
+T = TypeVar("T")
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True, eq=False)
+class Peer:
+    """One accepted connection."""
+
+    connection: Connection
+    link: Link
+    is_opened: bool = False
+    """Whether it has shown that it belongs to this cluster."""
+    is_gone: bool = False
+
+    def send(self, messages: Sequence[Message]) -> None:
+        """All with one write."""
+        if not self.is_gone:
+            self.connection.write(b"".join([self.link.encode(message) for message in messages]))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PartitionRequest:
+    peer: Peer
+    message: StorageMessage
+
+    @property
+    def size(self) -> int:
+        message = self.message
+        return len(message.records.block) if isinstance(message, AppendRecordsRequest) else 0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Command:
+    """Something to do with the partition in its turn."""
+
+    function: Callable[[], object]
+    result: asyncio.Future[object]
+
+
+class PartitionQueue:
+    """What waits for one partition, and the loop that works it off."""
+
+    def __init__(self, host: Host, partition: StoragePartition) -> None:
+        self.partition = partition
+        self._workers = host.workers
+        self._mailbox: Mailbox[PartitionRequest | _Command] = Mailbox(
+            host.clock, STORAGE_MAILBOX_REQUESTS_MAX
+        )
+        self._waiting_bytes = 0
+        self._has_room = asyncio.Event()
+        self._stopped = False
+
+    def is_stopping(self) -> bool:
+        return self._stopped
+
+    async def put(self, request: PartitionRequest) -> None:
+        """Wait for room, by count and by bytes, and let the request wait for its turn."""
+        await self._mailbox.room()
+        while self._waiting_bytes >= DRAIN_BYTES_MAX and not self.is_stopping():
+            self._has_room.clear()
+            await self._has_room.wait()
+        self._waiting_bytes += request.size
+        self._mailbox.put(request)
+
+    async def command(self, function: Callable[[], T]) -> T:
+        """Run `function` in a worker, after what waits already, and return what it returns.
+
+        Raises what it raises; UnavailableError: the node stops.
+        """
+        if self.is_stopping():
+            raise _stopping()
+        result: asyncio.Future[object] = asyncio.get_running_loop().create_future()
+        self._mailbox.put(_Command(function, result))
+        return await result  # type: ignore[return-value]
+
+    async def stop(self) -> None:
+        """Let `run` end after what waits already."""
+
+        def close() -> None:
+            self._stopped = True
+            self.partition.close()
+
+        await self.command(close)
+
+    async def run(self) -> None:
+        while not self.is_stopping():
+            requests: list[PartitionRequest] = []
+            size = 0
+            for event in await self._mailbox.drain(None):
+                if self.is_stopping():
+                    _drop(event)
+                elif isinstance(event, _Command):
+                    await self._process(requests)
+                    requests, size = [], 0
+                    await self._perform(event)
+                else:
+                    if size + event.size > DRAIN_BYTES_MAX:
+                        await self._process(requests)
+                        requests, size = [], 0
+                    requests.append(event)
+                    size += event.size
+            await self._process(requests)
+        self._has_room.set()
+        if len(self._mailbox):
+            for event in await self._mailbox.drain(None):
+                _drop(event)
+
+    async def _process(self, requests: list[PartitionRequest]) -> None:
+        if not requests:
+            return
+        partition = self.partition
+        was_writable = partition.is_writable
+        messages = [request.message for request in requests]
+        answers = await self._workers.run_blocking(partial(partition.process, messages))
+        by_peer: dict[Peer, list[Message]] = {}
+        for request, answer in zip(requests, answers, strict=True):
+            by_peer.setdefault(request.peer, []).append(answer)
+        for peer, peer_answers in by_peer.items():
+            peer.send(peer_answers)
+        self._waiting_bytes -= sum(request.size for request in requests)
+        self._has_room.set()
+        if partition.is_checkpoint_due:
+            try:
+                await self._workers.run_blocking(partition.checkpoint)
+            except StorageError as error:
+                log.error("checkpoint_failed partition=%d error=%s", partition.partition_id, error)
+        if was_writable and not partition.is_writable:
+            log.error("writer_closed partition=%d", partition.partition_id)
+
+    async def _perform(self, command: _Command) -> None:
+        try:
+            result = await self._workers.run_blocking(command.function)
+        except REFUSALS as error:
+            if not command.result.done():
+                command.result.set_exception(error)
+        else:
+            if not command.result.done():
+                command.result.set_result(result)
+
+
+def _stopping() -> UnavailableError:
+    return UnavailableError("the storage node stops")
+
+
+def _drop(event: PartitionRequest | _Command) -> None:
+    """Whoever sent a request finds its connection lost."""
+    if isinstance(event, _Command) and not event.result.done():
+        event.result.set_exception(_stopping())

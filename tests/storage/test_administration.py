@@ -1,0 +1,143 @@
+"""What tools are told about a node and its partitions (SN-22 to SN-27)."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.storage.support import (
+    KEY,
+    OTHER_KEY,
+    ZERO,
+    append,
+    batch,
+    fresh_disk,
+    make_partition,
+    open_control,
+    open_partition,
+    start_session,
+    succeed,
+    t,
+)
+from waltz.errors import CorruptionError, NotFoundError, StorageError
+from waltz.record import empty_batch
+from waltz.storage.administration import (
+    admin_failure,
+    answer_of_node,
+    answer_of_partition,
+    check_cluster,
+    check_partition_ids,
+)
+from waltz.storage.partition import StoragePartition
+from waltz.types import NO_SESSION, PartitionId
+from waltz.wire.admin_protocol import (
+    AdminFailureResponse,
+    AdminLastSessionInfoRequest,
+    AdminLastSessionInfoResponse,
+    AdminOpenRequest,
+    AdminRecordListRequest,
+    AdminRecordListResponse,
+    AssignedPartitionStatusRequest,
+    AssignedPartitionStatusResponse,
+    MetricsRequest,
+    MetricsResponse,
+    SessionInfo,
+)
+from waltz.wire.storage_protocol import OpenRequest
+
+
+def used_partition() -> StoragePartition:
+    partition = open_partition(fresh_disk())
+    succeed(partition, append(0, 10))
+    start_session(partition, 7, 99)
+    return partition
+
+
+def test_records_and_session_are_shown_even_while_unavailable() -> None:
+    """SN-22, SN-23: no session, no availability."""
+    partition = used_partition()
+    partition.set_available(False)
+    records = AdminRecordListRequest(5, ZERO, t(3), 4)
+    assert answer_of_partition(partition, records) == AdminRecordListResponse(5, ZERO, batch(3, 4))
+    beyond = AdminRecordListRequest(6, ZERO, t(10), 4)
+    expected = AdminRecordListResponse(6, ZERO, empty_batch(t(0)))
+    assert answer_of_partition(partition, beyond) == expected
+    session = AdminLastSessionInfoRequest(7, ZERO)
+    assert answer_of_partition(partition, session) == AdminLastSessionInfoResponse(
+        7, ZERO, SessionInfo(partition.info.session_id, t(99), t(9))
+    )
+
+
+def test_unassigned_and_damaged_partitions_show_nothing_wrong() -> None:
+    partition = used_partition()
+    partition.damage = CorruptionError("broken")
+    with pytest.raises(CorruptionError, match="broken"):
+        answer_of_partition(partition, AdminRecordListRequest(5, ZERO, t(3), 4))
+    answer_of_partition(partition, AdminLastSessionInfoRequest(7, ZERO))
+    partition.unassign(delete_files=False)
+    with pytest.raises(NotFoundError, match="not assigned"):
+        answer_of_partition(partition, AdminLastSessionInfoRequest(7, ZERO))
+
+
+def test_status_and_metrics_tell_of_assigned_partitions_only() -> None:
+    """SN-24, SN-25."""
+    disk = fresh_disk()
+    control = open_control(disk, partition_count=5, assigned=(0, 1, 2, 3))
+    disk.damage("/storage/waltz-storage.ctl", 128 + 76 * 3 + 4, bytes(72))
+    control.close()
+    control = open_control(disk, partition_count=5)
+    partitions = [make_partition(disk, control, number=number) for number in range(5)]
+    for partition in partitions:
+        partition.open()
+    partitions[0].write(batch(0, 3))
+    partitions[1].set_available(False)
+    partitions[2].damage = StorageError("gone")
+    status = answer_of_node(partitions, AssignedPartitionStatusRequest(1))
+    expected = tuple((PartitionId(number), number == 0) for number in range(4))
+    assert status == AssignedPartitionStatusResponse(1, expected)
+    metrics = answer_of_node(partitions, MetricsRequest(2))
+    assert isinstance(metrics, MetricsResponse)
+    shown = json.loads(metrics.metrics_json)["partitions"]
+    assert list(shown) == ["0", "1", "2", "3"]
+    assert shown["0"] == {
+        "usable": True,
+        "writable": True,
+        "damage": None,
+        "next_transaction_id": 3,
+        "segments": 1,
+        "requests": 0,
+        "refusals": 0,
+        "records_appended": 0,
+        "bytes_appended": 0,
+        "drains_synced": 0,
+    }
+    assert shown["2"]["damage"] == "gone"
+    assert "both structs fail" in shown["3"]["damage"]
+
+
+def test_partition_ids_out_of_range_are_named_with_the_range() -> None:
+    """SN-27."""
+    check_partition_ids([PartitionId(0), PartitionId(3)], 4)
+    for number in (-1, 4):
+        with pytest.raises(NotFoundError, match=f"no partition {number}; expected 0 to 3"):
+            check_partition_ids([PartitionId(0), PartitionId(number)], 4)
+
+
+def test_only_members_of_the_cluster_open_a_connection() -> None:
+    """SN-03, SN-19."""
+    for make in (
+        lambda key, count: OpenRequest(NO_SESSION, -1, PartitionId(-1), key, count),
+        lambda key, count: AdminOpenRequest(-1, key, count),
+    ):
+        check_cluster(make(KEY, 4), cluster_key=KEY, count=4)
+        with pytest.raises(StorageError, match="cluster keys differ"):
+            check_cluster(make(OTHER_KEY, 4), cluster_key=KEY, count=4)
+        with pytest.raises(StorageError, match="this node's cluster has 4, the other side's 5"):
+            check_cluster(make(KEY, 5), cluster_key=KEY, count=4)
+
+
+def test_failure_names_the_error() -> None:
+    """SN-13."""
+    answer = admin_failure(MetricsRequest(3), NotFoundError("no partition 9"))
+    assert answer == AdminFailureResponse(3, "NotFoundError: no partition 9", ())

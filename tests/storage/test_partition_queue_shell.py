@@ -1,0 +1,235 @@
+"""What waits for one partition: grouping, back pressure, commands, the end (SN-15, SN-26)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field, replace
+
+import pytest
+
+from tests.storage.support import (
+    SESSION,
+    ZERO,
+    append,
+    batch,
+    fresh_disk,
+    open_partition,
+    read_all,
+    t,
+)
+from waltz.errors import NotFoundError, UnavailableError
+from waltz.host import Host
+from waltz.limits import DRAIN_BYTES_MAX, STORAGE_MAILBOX_REQUESTS_MAX
+from waltz.sim.disk import Operation, SimulatedDisk, fail_nth
+from waltz.storage.partition_queue.shell import PartitionQueue, PartitionRequest, Peer
+from waltz.system.host import real_host
+from waltz.wire.handshake import Link
+from waltz.wire.storage_protocol import (
+    STORAGE_CODEC,
+    AppendRecordsRequest,
+    FailureResponse,
+    MaxTransactionIdRequest,
+    StorageMessage,
+    SuccessResponse,
+)
+
+
+@dataclass
+class Recorder:
+    """A connection that keeps what is written to it."""
+
+    written: list[bytes] = field(default_factory=list)
+    peer: str = "a test"
+    unsent_bytes: int = 0
+
+    async def read(self) -> bytes:
+        return b""
+
+    def write(self, data: bytes) -> None:
+        self.written.append(data)
+
+    async def drain(self) -> None:
+        """Nothing waits."""
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+class Bench:
+    """A queue with its loop running, and connections to it."""
+
+    def __init__(self, disk: SimulatedDisk, host: Host) -> None:
+        self.disk = disk
+        self.partition = open_partition(disk)
+        self.queue = PartitionQueue(host, self.partition)
+        self.connections: list[Recorder] = []
+
+    def peer(self) -> Peer:
+        connection = Recorder()
+        self.connections.append(connection)
+        ours, theirs = Link(STORAGE_CODEC, "node"), Link(STORAGE_CODEC, "test")
+        ours.receive(theirs.hello())
+        return Peer(connection, ours, is_opened=True)
+
+    async def put(self, peer: Peer, *messages: StorageMessage) -> None:
+        for message in messages:
+            await self.queue.put(PartitionRequest(peer, message))
+
+    def answers(self, number: int) -> list[StorageMessage]:
+        link = Link(STORAGE_CODEC, "test")
+        link.receive(Link(STORAGE_CODEC, "node").hello())
+        messages = link.receive(b"".join(self.connections[number].written))
+        return [message for message in messages if isinstance(message, StorageMessage)]
+
+
+def run_bench(test: Callable[[Bench], Awaitable[None]], *, ends_itself: bool = False) -> None:
+    async def main() -> None:
+        bench = Bench(fresh_disk(), real_host(None))
+        running = asyncio.create_task(bench.queue.run())
+        await asyncio.wait_for(test(bench), 30)
+        if not ends_itself:
+            await bench.queue.stop()
+        await asyncio.wait_for(running, 30)
+
+    asyncio.run(main())
+
+
+def test_what_waits_is_one_drain_and_one_write_per_connection() -> None:
+    async def test(bench: Bench) -> None:
+        one, other = bench.peer(), bench.peer()
+        bench.disk.counts.clear()
+        for number in range(20):
+            await bench.put((one, other)[number % 2], append(number, 1))
+        await bench.queue.command(lambda: None)
+        assert bench.disk.counts == {Operation.WRITE: 1, Operation.SYNC: 1}
+        assert [len(connection.written) for connection in bench.connections] == [1, 1]
+        assert [answer.sequence_number for answer in bench.answers(1)] == list(range(1, 20, 2))
+
+    run_bench(test)
+
+
+def test_commands_run_in_their_turn() -> None:
+    async def test(bench: Bench) -> None:
+        peer = bench.peer()
+        await bench.put(peer, append(0, 3))
+        asking = asyncio.create_task(bench.queue.command(lambda: bench.partition.truncate(2)))  # type: ignore[arg-type]
+        counting = asyncio.create_task(
+            bench.queue.command(lambda: bench.partition.next_transaction_id)
+        )
+        await asyncio.sleep(0)
+        await bench.put(peer, append(3, 2))
+        assert (await asking, await counting) == (2, 3)
+        await bench.queue.command(lambda: None)
+        assert len(read_all(bench.partition)) == 5
+
+    run_bench(test)
+
+
+def test_commands_raise_what_they_raise() -> None:
+    async def test(bench: Bench) -> None:
+        def refuse() -> None:
+            raise NotFoundError("nothing there")
+
+        with pytest.raises(NotFoundError, match="nothing there"):
+            await bench.queue.command(refuse)
+
+    run_bench(test)
+
+
+def test_abandoned_commands_do_no_harm() -> None:
+    async def test(bench: Bench) -> None:
+        def refuse() -> None:
+            raise NotFoundError("nobody listens")
+
+        for function in (refuse, lambda: None):
+            asking = asyncio.create_task(bench.queue.command(function))
+            await asyncio.sleep(0)
+            asking.cancel()
+        await bench.queue.command(lambda: None)
+
+    run_bench(test)
+
+
+def test_checkpoint_follows_the_answers() -> None:
+    async def test(bench: Bench) -> None:
+        await bench.put(bench.peer(), append(0, 1500))
+        await bench.queue.command(lambda: None)
+        assert not bench.partition.is_checkpoint_due
+        assert len(bench.disk.content(f"/storage/0/{0:019d}.idx")) == 128 + 8 * 1500
+
+    run_bench(test)
+
+
+def test_failed_checkpoint_is_logged_and_closes_the_writer(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def test(bench: Bench) -> None:
+        peer = bench.peer()
+        bench.disk.fault = fail_nth(Operation.SYNC, 2)
+        await bench.put(peer, append(0, 1500))
+        await bench.queue.command(lambda: None)
+        await bench.put(peer, append(1500, 1))
+        await bench.queue.command(lambda: None)
+        assert [type(answer) for answer in bench.answers(0)] == [SuccessResponse, FailureResponse]
+
+    run_bench(test)
+    assert "checkpoint_failed partition=0" in caplog.text
+    assert caplog.text.count("writer_closed partition=0") == 1
+
+
+def test_readers_wait_for_room_by_count_and_by_bytes() -> None:
+    async def test(bench: Bench) -> None:
+        peer = bench.peer()
+        question = MaxTransactionIdRequest(SESSION, 1, ZERO, offline=False)
+        await bench.put(peer, *[question] * STORAGE_MAILBOX_REQUESTS_MAX)
+        waiting = asyncio.create_task(bench.put(peer, question))
+        await asyncio.wait_for(waiting, 10)
+        large = AppendRecordsRequest(
+            SESSION, 1, ZERO, batch(0, 1, size=DRAIN_BYTES_MAX // 2), offline=False
+        )
+        for number in range(5):
+            records = replace(large.records, first_transaction_id=t(number))
+            await bench.put(peer, replace(large, records=records))
+            assert bench.queue._waiting_bytes < 2 * DRAIN_BYTES_MAX
+        await bench.queue.command(lambda: None)
+        assert bench.queue._waiting_bytes == 0
+        assert len(bench.answers(0)) == STORAGE_MAILBOX_REQUESTS_MAX + 1 + 5
+
+    run_bench(test)
+
+
+def test_answers_for_a_connection_that_is_gone_are_dropped() -> None:
+    async def test(bench: Bench) -> None:
+        peer = bench.peer()
+        await bench.put(peer, append(0, 1))
+        peer.is_gone = True
+        await bench.queue.command(lambda: None)
+        assert bench.connections[0].written == []
+        assert len(read_all(bench.partition)) == 1
+
+    run_bench(test)
+
+
+def test_after_the_stop_nothing_is_done_and_nothing_hangs() -> None:
+    async def test(bench: Bench) -> None:
+        peer = bench.peer()
+        await bench.put(peer, append(0, 1))
+        stopping = asyncio.create_task(bench.queue.stop())
+        late = asyncio.create_task(bench.queue.command(lambda: None))
+        await asyncio.sleep(0)
+        await bench.put(peer, append(1, 1))
+        await stopping
+        with pytest.raises(UnavailableError, match="node stops"):
+            await late
+        with pytest.raises(UnavailableError, match="node stops"):
+            await bench.queue.command(lambda: None)
+        assert len(bench.answers(0)) == 1
+        assert len(read_all(open_partition(released(bench.disk)))) == 1
+
+    run_bench(test, ends_itself=True)
+
+
+def released(disk: SimulatedDisk) -> SimulatedDisk:
+    disk.release_locks()
+    return disk
