@@ -1,1 +1,148 @@
-"""Waltz: a distributed, replicated write-ahead log for transactions, with optimistic locking."""
+"""Waltz: a distributed, replicated write-ahead log for transactions, with optimistic locking.
+
+    with waltz.open_client("localhost:2181", callbacks) as client:
+        client.submit(context)
+
+    with waltz.open_reader("localhost:2181") as log:
+        for columns in log.read(0, 0, log.high_water_mark(0) + 1): ...
+
+`cluster` is where the coordinator listens, as host:port.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from waltz.client.blocking import LogReader, WaltzClient
+from waltz.client.callbacks import NoCallbacks, SqlCallbacks, WaltzClientCallbacks
+from waltz.client.options import options_from
+from waltz.client.reader.columns import TransactionColumns
+from waltz.client.reader.shell import AsyncLogReader
+from waltz.client.shell import AsyncWaltzClient
+from waltz.client.transaction import (
+    BytesSerializer,
+    JsonSerializer,
+    PartitionLocalLock,
+    Serializer,
+    StringSerializer,
+    Transaction,
+    TransactionBuilder,
+    TransactionContext,
+)
+from waltz.errors import (
+    ClientAheadError,
+    ClientClosedError,
+    ConfigurationError,
+    CoordinatorLostError,
+    CorruptionError,
+    LocalProtocolError,
+    NotFoundError,
+    OperationTimeoutError,
+    PartitionInactiveError,
+    PartitionNotReadyError,
+    PostponedError,
+    RemoteProtocolError,
+    UnavailableError,
+    WaltzError,
+)
+from waltz.host import Host
+from waltz.limits import READER_SECONDS_MAX
+from waltz.types import NOTHING, Address, ClientId, PartitionId, RequestId, TransactionId
+
+__all__ = [
+    "NOTHING",
+    "AsyncLogReader",
+    "AsyncWaltzClient",
+    "BytesSerializer",
+    "ClientAheadError",
+    "ClientClosedError",
+    "ClientId",
+    "ConfigurationError",
+    "CoordinatorLostError",
+    "CorruptionError",
+    "JsonSerializer",
+    "LocalProtocolError",
+    "LogReader",
+    "NoCallbacks",
+    "NotFoundError",
+    "OperationTimeoutError",
+    "PartitionId",
+    "PartitionInactiveError",
+    "PartitionLocalLock",
+    "PartitionNotReadyError",
+    "PostponedError",
+    "RemoteProtocolError",
+    "RequestId",
+    "Serializer",
+    "SqlCallbacks",
+    "StringSerializer",
+    "Transaction",
+    "TransactionBuilder",
+    "TransactionColumns",
+    "TransactionContext",
+    "TransactionId",
+    "UnavailableError",
+    "WaltzClient",
+    "WaltzClientCallbacks",
+    "WaltzError",
+    "open_async_client",
+    "open_async_reader",
+    "open_client",
+    "open_reader",
+]
+
+
+def open_client(cluster: str, callbacks: WaltzClientCallbacks, **options: Any) -> WaltzClient:
+    """Return a client for threads, which follows the log from now on until it is closed.
+
+    The options are those of `ClientOptions`. Raises ConfigurationError: not an address, an unknown
+    option; NoNodeError: there is no cluster; CoordinatorLostError: nobody answers.
+    """
+    settings = options_from(options)
+    address = Address.parse(cluster)
+    return WaltzClient(lambda: _real_host(address), callbacks, settings)
+
+
+def open_async_client(
+    cluster: str, callbacks: WaltzClientCallbacks, **options: Any
+) -> AsyncWaltzClient:
+    """Return a client for asyncio, which starts when it is entered: `async with open_…`.
+
+    To be called on the loop. Raises ConfigurationError; entering raises as `open_client`.
+    """
+    settings = options_from(options)
+    host, release_host = _real_host(Address.parse(cluster))
+    return AsyncWaltzClient(host, callbacks, settings, release_host=release_host)
+
+
+def open_reader(
+    cluster: str, *, timeout_seconds: float = READER_SECONDS_MAX, root: str | None = None
+) -> LogReader:
+    """Return a reader of ranges of the log, for threads.
+
+    `timeout_seconds` bounds how long it waits without progress. Raises as `open_client`.
+    """
+    address = Address.parse(cluster)
+    return LogReader(lambda: _real_host(address), timeout_seconds=timeout_seconds, root=root)
+
+
+def open_async_reader(
+    cluster: str, *, timeout_seconds: float = READER_SECONDS_MAX, root: str | None = None
+) -> AsyncLogReader:
+    """Return a reader for asyncio, which starts when it is entered. To be called on the loop."""
+    host, release_host = _real_host(Address.parse(cluster))
+    return AsyncLogReader(
+        host, timeout_seconds=timeout_seconds, root=root, release_host=release_host
+    )
+
+
+def _real_host(coordinator: Address) -> tuple[Host, Callable[[], None]]:
+    """The doors of this process; imported late, so that values alone do not need them."""
+    from waltz.system.host import real_host
+    from waltz.system.workers import RealWorkers
+
+    host = real_host(coordinator)
+    workers = host.workers
+    assert isinstance(workers, RealWorkers)
+    return host, workers.close

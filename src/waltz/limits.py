@@ -153,6 +153,8 @@ NOT_READY_SECONDS: Final = 0.5
 
 RECONNECT_SECONDS_MIN: Final = 0.05
 RECONNECT_SECONDS_MAX: Final = 5.0
+RECONNECT_BROKEN_SECONDS_MAX: Final = 0.25
+"""The same for a server that had greeted: it is there, and its partitions wait."""
 
 TRANSACTION_RETRY_SECONDS_MIN: Final = 0.001
 TRANSACTION_RETRY_SECONDS_MAX: Final = 1.0

@@ -1,0 +1,1 @@
+"""The `waltz` command: shows and launches; decides nothing."""

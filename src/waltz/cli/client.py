@@ -1,0 +1,183 @@
+"""`waltz status`, `waltz append`, `waltz tail`: a look at a cluster and a hand on its log."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+import waltz
+from waltz.cli.layout import FILE_NAME, read_cluster_file
+from waltz.cli.nodes import ADDRESS, run_loop
+from waltz.cli.overview import ClusterOverview, read_overview
+from waltz.errors import ConfigurationError
+from waltz.types import Address
+
+DEFAULT_DIRECTORY = Path("waltz-data")
+
+
+def cluster_option(command: Any) -> Any:
+    return click.option(
+        "--cluster",
+        type=ADDRESS,
+        envvar="WALTZ_CLUSTER",
+        help="The coordinator's host:port; default: $WALTZ_CLUSTER, then ./waltz-data.",
+    )(command)
+
+
+def find_cluster(given: Address | None) -> str:
+    """Return the coordinator's address. Raises ConfigurationError: none given, none found."""
+    if given is not None:
+        return str(given)
+    if (DEFAULT_DIRECTORY / FILE_NAME).exists():
+        return str(read_cluster_file(DEFAULT_DIRECTORY).coordinator)
+    raise ConfigurationError(
+        "no cluster given: pass --cluster host:port, set WALTZ_CLUSTER, or run in the directory"
+        " that holds waltz-data"
+    )
+
+
+@click.command()
+@cluster_option
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def status(cluster: Address | None, as_json: bool) -> None:
+    """Show servers, storage nodes, partitions and their marks."""
+    overview = run_loop(read_overview(find_cluster(cluster)))
+    if as_json:
+        click.echo(json.dumps(overview.to_json(), indent=2))
+    else:
+        show_overview(overview)
+    if not overview.is_healthy:
+        sys.exit(1)
+
+
+def show_overview(overview: ClusterOverview) -> None:
+    console = Console(highlight=False, soft_wrap=True)
+    console.print(f"[bold]cluster {overview.name}[/]  key {overview.cluster_key}\n")
+    nodes = Table("storage node", "reachable", box=None, pad_edge=False)
+    for storage in overview.storages:
+        nodes.add_row(storage.replica_id, "yes" if storage.reachable else "[red]no[/]")
+    console.print(nodes, "")
+    partitions = Table(box=None, pad_edge=False)
+    for heading in ("partition", "generation", "session", "mark", "replicas"):
+        partitions.add_column(heading, justify="right", no_wrap=True)
+    partitions.add_column("server", no_wrap=True)
+    for partition in overview.partitions:
+        mark = partition.high_water_mark
+        partitions.add_row(
+            str(partition.partition_id),
+            str(partition.generation),
+            str(partition.session_id),
+            "[red]unknown[/]" if mark is None else str(mark),
+            f"{partition.replicas_current} of {len(overview.storages)}",
+            partition.server or "[red]none[/]",
+        )
+    console.print(partitions)
+
+
+def parse_lock(text: str) -> waltz.PartitionLocalLock:
+    name, separator, number = text.rpartition(":")
+    if not separator or not number.lstrip("-").isdigit():
+        raise click.BadParameter(f"{text!r} is not a lock; expected name:number")
+    return waltz.PartitionLocalLock(name, int(number))
+
+
+@click.command()
+@cluster_option
+@click.option("--partition", type=click.IntRange(min=0), required=True)
+@click.option("--header", type=click.IntRange(-(2**31), 2**31 - 1), default=0, show_default=True)
+@click.option("--write-lock", "write_locks", multiple=True, help="name:number; may be repeated.")
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON object per transaction.")
+@click.argument("data", nargs=-1)
+def append(
+    cluster: Address | None,
+    partition: int,
+    header: int,
+    write_locks: tuple[str, ...],
+    as_json: bool,
+    data: tuple[str, ...],
+) -> None:
+    """Append each DATA argument, or each line of standard input, and print its transaction ID."""
+    locks = [parse_lock(text) for text in write_locks]
+    with waltz.open_client(find_cluster(cluster), waltz.NoCallbacks()) as client:
+        for line in with_progress(data) if data else stdin_lines():
+            transaction_id = client.append(
+                partition, line.encode(), header=header, write_locks=locks
+            )
+            if as_json:
+                click.echo(json.dumps({"partition": partition, "transaction_id": transaction_id}))
+            else:
+                click.echo(transaction_id)
+
+
+def stdin_lines() -> Iterator[str]:
+    for line in sys.stdin:
+        yield line.rstrip("\n")
+
+
+def with_progress(items: tuple[str, ...]) -> Iterable[str]:
+    """Show a bar on a terminal if there is much to do."""
+    if len(items) < 100 or not sys.stderr.isatty():
+        return items
+    columns = (TextColumn("append"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+
+    def tracked() -> Iterator[str]:
+        with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+            yield from progress.track(items)
+
+    return tracked()
+
+
+@click.command()
+@cluster_option
+@click.option("--partition", type=click.IntRange(min=0), required=True)
+@click.option(
+    "--from", "start", default="latest", show_default=True, help="earliest, latest or an ID."
+)
+@click.option("--follow/--no-follow", default=True, show_default=True, help="Wait for more.")
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON object per transaction.")
+def tail(cluster: Address | None, partition: int, start: str, follow: bool, as_json: bool) -> None:
+    """Print the transactions of a partition, one a line: ID, header, data."""
+    with waltz.open_reader(find_cluster(cluster)) as reader:
+        if start == "earliest":
+            first = 0
+        elif start == "latest":
+            first = reader.high_water_mark(partition) + 1
+        elif start.isdigit():
+            first = int(start)
+        else:
+            raise click.BadParameter(f"--from {start!r}: expected earliest, latest or an ID")
+        if follow:
+            runs = reader.follow(partition, first)
+        else:
+            runs = reader.read(partition, first, reader.high_water_mark(partition) + 1)
+        for run in runs:
+            for index, data in enumerate(run.data):
+                transaction_id = run.first_transaction_id + index
+                print_transaction(
+                    partition, transaction_id, int(run.headers[index]), data, as_json=as_json
+                )
+            sys.stdout.flush()
+
+
+def print_transaction(
+    partition: int, transaction_id: int, header: int, data: bytes, *, as_json: bool
+) -> None:
+    text = data.decode(errors="backslashreplace")
+    if as_json:
+        value = {
+            "partition": partition,
+            "transaction_id": transaction_id,
+            "header": header,
+            "data": text,
+        }
+        print(json.dumps(value))
+    else:
+        print(f"{transaction_id}\t{header}\t{text}")

@@ -1,0 +1,200 @@
+"""What `waltz up` keeps in its directory: which cluster it is, where its processes listen.
+
+    <directory>/
+      cluster.json         this file's `ClusterFile`
+      lock                 held by the running `waltz up`
+      coordinator.json     the coordinator's tree
+      storage-1/ …         one storage directory per node
+      logs/storage-1.log … what each process said
+
+Addresses are chosen once, when the directory is created: the cluster's metadata names storage nodes
+by them.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+from waltz.errors import ConfigurationError, DirectoryInUseError
+from waltz.types import Address
+
+FILE_NAME = "cluster.json"
+FORMAT_VERSION = 1
+STORAGE_NODES = 3
+
+
+@dataclass(frozen=True, slots=True)
+class StoragePlace:
+    name: str
+    address: Address
+    admin_address: Address
+
+
+@dataclass(frozen=True, slots=True)
+class ServerPlace:
+    name: str
+    address: Address
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterFile:
+    """The fixed part of `cluster.json`: it never changes once the directory exists."""
+
+    name: str
+    cluster_key: str
+    partition_count: int
+    coordinator: Address
+    storages: tuple[StoragePlace, ...]
+    servers: tuple[ServerPlace, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "format": FORMAT_VERSION,
+            "name": self.name,
+            "cluster_key": self.cluster_key,
+            "partition_count": self.partition_count,
+            "coordinator": str(self.coordinator),
+            "storages": [
+                {"name": s.name, "address": str(s.address), "admin": str(s.admin_address)}
+                for s in self.storages
+            ],
+            "servers": [{"name": s.name, "address": str(s.address)} for s in self.servers],
+        }
+
+    @classmethod
+    def from_json(cls, value: dict[str, Any]) -> ClusterFile:
+        """Raises KeyError, TypeError, ConfigurationError: not such a value."""
+        if value["format"] != FORMAT_VERSION:
+            raise ConfigurationError(
+                f"format {value['format']} is not known; this version reads {FORMAT_VERSION}"
+            )
+        return cls(
+            str(value["name"]),
+            str(value["cluster_key"]),
+            int(value["partition_count"]),
+            Address.parse(value["coordinator"]),
+            tuple(
+                StoragePlace(s["name"], Address.parse(s["address"]), Address.parse(s["admin"]))
+                for s in value["storages"]
+            ),
+            tuple(ServerPlace(s["name"], Address.parse(s["address"])) for s in value["servers"]),
+        )
+
+
+def read_cluster_file(directory: Path) -> ClusterFile:
+    """Raises ConfigurationError: none there, or not readable as one."""
+    path = directory / FILE_NAME
+    try:
+        return ClusterFile.from_json(json.loads(path.read_text()))
+    except FileNotFoundError:
+        raise ConfigurationError(
+            f"{directory} holds no cluster: no {FILE_NAME} in it; `waltz up --directory"
+            f" {directory}` creates one"
+        ) from None
+    except (KeyError, TypeError, ValueError, ConfigurationError, OSError) as error:
+        raise ConfigurationError(f"cannot read {path}: {error!r}") from error
+
+
+def write_cluster_file(
+    directory: Path, cluster: ClusterFile, *, ready: bool, processes: list[dict[str, Any]]
+) -> None:
+    """Replace `cluster.json` in one step: its fixed part, and what runs now."""
+    value = cluster.to_json() | {"ready": ready, "processes": processes}
+    temporary = directory / f"{FILE_NAME}.new"
+    with temporary.open("w") as file:
+        json.dump(value, file, indent=2)
+        file.write("\n")
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.rename(directory / FILE_NAME)
+
+
+def lock_directory(directory: Path) -> Callable[[], None]:
+    """Take the directory for this process. Raises DirectoryInUseError."""
+    descriptor = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        raise DirectoryInUseError(
+            f"{directory} is in use: another `waltz up` runs on it; stop that one first, or give"
+            " this one another --directory"
+        ) from None
+    return lambda: os.close(descriptor)
+
+
+def prepare_directory(directory: Path) -> bool:
+    """Make the directory if need be and return whether it holds a cluster already.
+
+    Raises ConfigurationError: not a directory, not writable, or something else's. Nothing in it is
+    touched then.
+    """
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        names = {path.name for path in directory.iterdir()}
+    except OSError as error:
+        raise ConfigurationError(
+            f"cannot use {directory} as a directory: {error.strerror}"
+        ) from error
+    if not os.access(directory, os.W_OK | os.X_OK):
+        raise ConfigurationError(f"cannot write to {directory}: permission denied")
+    if FILE_NAME in names:
+        return True
+    if names - {"lock"}:
+        raise ConfigurationError(
+            f"{directory} is not empty and holds no cluster (no {FILE_NAME}, but"
+            f" {min(names)!r}); give an empty or new --directory"
+        )
+    return False
+
+
+def choose_ports(host: str, first: int, count: int) -> list[int]:
+    """Return `count` ports from `first` on, or free ones if it is 0.
+
+    Raises ConfigurationError: one of them is in use.
+    """
+    ports = []
+    sockets = []
+    try:
+        for index in range(count):
+            probe = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+            sockets.append(probe)
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            port = first + index if first else 0
+            try:
+                probe.bind((host, port))
+            except (OSError, OverflowError) as error:
+                raise ConfigurationError(
+                    f"cannot listen on {Address(host, port)}: {error}; choose another --port"
+                ) from error
+            ports.append(cast(int, probe.getsockname()[1]))
+    finally:
+        for probe in sockets:
+            probe.close()
+    return ports
+
+
+def plan_cluster(
+    *, name: str, cluster_key: str, host: str, port: int, servers: int, partitions: int
+) -> ClusterFile:
+    """Give every process of a new cluster its addresses, side by side from `port` on."""
+    ports = choose_ports(host, port, 1 + servers + 2 * STORAGE_NODES)
+    coordinator, *rest = (Address(host, number) for number in ports)
+    return ClusterFile(
+        name,
+        cluster_key,
+        partitions,
+        coordinator,
+        tuple(
+            StoragePlace(f"storage-{i + 1}", rest[servers + 2 * i], rest[servers + 2 * i + 1])
+            for i in range(STORAGE_NODES)
+        ),
+        tuple(ServerPlace(f"server-{i + 1}", rest[i]) for i in range(servers)),
+    )

@@ -1,0 +1,367 @@
+"""`waltz up`: a whole cluster on this machine, for trials, tests and small jobs.
+
+This process runs the embedded coordinator and looks after the others: one process per storage node
+and server. A child that dies is started again, with growing pauses; when this process ends, in
+whatever way, the children end too, because their standard input does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from uuid import UUID, uuid4
+
+import click
+from rich.console import Console
+
+from waltz.cli.layout import (
+    ClusterFile,
+    lock_directory,
+    plan_cluster,
+    prepare_directory,
+    read_cluster_file,
+    write_cluster_file,
+)
+from waltz.cli.nodes import run_loop
+from waltz.cluster.shell import StorageEntry, create_cluster, read_store_params
+from waltz.errors import ConfigurationError, NoNodeError
+from waltz.system.embedded import EmbeddedCoordinator, EmbeddedCoordinatorServer
+
+RESTART_SECONDS_MIN = 0.2
+RESTART_SECONDS_MAX = 5.0
+START_SECONDS_MAX = 60.0
+STOP_SECONDS_MAX = 20.0
+
+console = Console(stderr=True, highlight=False)
+
+
+@dataclass
+class Child:
+    """A process of the cluster, and how to start it."""
+
+    name: str
+    role: str
+    arguments: list[str]
+    log: Path
+    process: asyncio.subprocess.Process | None = None
+    restarts: int = 0
+    ready: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def start(self) -> None:
+        """Start the process; `ready` is set once it says so."""
+        self.ready.clear()
+        with self.log.open("ab") as log:
+            self.process = await asyncio.create_subprocess_exec(
+                sys.executable,
+                "-m",
+                "waltz.cli.main",
+                *self.arguments,
+                "--end-with-stdin",
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=log,
+                start_new_session=True,
+            )
+
+    async def watch(self) -> int:
+        """Follow the process to its end and return its exit status."""
+        assert self.process is not None
+        assert self.process.stdout is not None
+        async for line in self.process.stdout:
+            if line.strip() == b"ready":
+                self.ready.set()
+        return await self.process.wait()
+
+    def last_words(self) -> str:
+        """The last line of the log."""
+        lines = self.log.read_text(errors="replace").strip().splitlines()
+        return lines[-1] if lines else "it said nothing"
+
+    async def stop(self) -> None:
+        """Ask the process to stop, and insist if it does not."""
+        if self.process is None or self.process.returncode is not None:
+            return
+        with contextlib.suppress(ProcessLookupError):
+            self.process.send_signal(signal.SIGTERM)
+        try:
+            async with asyncio.timeout(STOP_SECONDS_MAX):
+                await self.process.wait()
+        except TimeoutError:
+            console.print(f"{self.name} did not stop within {STOP_SECONDS_MAX:.0f} s: killed")
+            with contextlib.suppress(ProcessLookupError):
+                self.process.kill()
+            await self.process.wait()
+
+
+class Supervisor:
+    """Starts the cluster's processes, keeps them running, and stops them in order."""
+
+    def __init__(self, directory: Path, cluster: ClusterFile) -> None:
+        self._directory = directory
+        self._cluster = cluster
+        logs = directory / "logs"
+        logs.mkdir(exist_ok=True)
+        coordinator = ["--coordinator", str(cluster.coordinator)]
+        self._storages = [
+            Child(
+                place.name,
+                "storage",
+                [
+                    "storage",
+                    *coordinator,
+                    *("--address", str(place.address)),
+                    *("--admin-address", str(place.admin_address)),
+                    *("--directory", str(directory / place.name)),
+                    "--assign-all",
+                ],
+                logs / f"{place.name}.log",
+            )
+            for place in cluster.storages
+        ]
+        self._servers = [
+            Child(
+                place.name,
+                "server",
+                ["server", *coordinator, "--address", str(place.address)],
+                logs / f"{place.name}.log",
+            )
+            for place in cluster.servers
+        ]
+        self._told = asyncio.Event()
+        self._watchers: list[asyncio.Task[None]] = []
+        self._first_watch: dict[str, asyncio.Task[int]] = {}
+
+    @property
+    def children(self) -> list[Child]:
+        return self._storages + self._servers
+
+    def tell_to_stop(self) -> None:
+        self._told.set()
+
+    def note(self, *, ready: bool) -> None:
+        """Bring `cluster.json` up to date."""
+        processes: list[dict[str, Any]] = [
+            {"name": "coordinator", "role": "coordinator", "pid": os.getpid(), "restarts": 0}
+        ]
+        for child in self.children:
+            if child.process is not None and child.process.returncode is None:
+                processes.append(
+                    {
+                        "name": child.name,
+                        "role": child.role,
+                        "pid": child.process.pid,
+                        "restarts": child.restarts,
+                    }
+                )
+        write_cluster_file(self._directory, self._cluster, ready=ready, processes=processes)
+
+    async def start(self) -> None:
+        """Start all of them at once. Raises ConfigurationError with what one of them said."""
+        for child in self.children:
+            await child.start()
+        for child in self.children:
+            await self._first_ready(child)
+        self.note(ready=True)
+        self._watchers = [asyncio.create_task(self._keep(child)) for child in self.children]
+
+    async def _first_ready(self, child: Child) -> None:
+        watching = asyncio.create_task(child.watch())
+        ready = asyncio.create_task(child.ready.wait())
+        done, _ = await asyncio.wait(
+            {watching, ready}, timeout=START_SECONDS_MAX, return_when=asyncio.FIRST_COMPLETED
+        )
+        ready.cancel()
+        if watching in done:
+            raise ConfigurationError(f"{child.name} did not start: {child.last_words()}")
+        if not done:
+            watching.cancel()
+            raise ConfigurationError(
+                f"{child.name} is not ready after {START_SECONDS_MAX:.0f} s; see {child.log}"
+            )
+        self._first_watch[child.name] = watching
+
+    async def _keep(self, child: Child) -> None:
+        """Start `child` again whenever it ends, until told to stop."""
+        pause = RESTART_SECONDS_MIN
+        watching = self._first_watch.pop(child.name)
+        while True:
+            status = await watching
+            if self._told.is_set():
+                return
+            ended = f"by signal {-status}" if status < 0 else f"with status {status}"
+            console.print(f"[yellow]{child.name} ended {ended}[/]; starting it again")
+            pause = RESTART_SECONDS_MIN if child.ready.is_set() else pause * 2
+            await asyncio.sleep(min(pause, RESTART_SECONDS_MAX))
+            if self._told.is_set():
+                return
+            await child.start()
+            child.restarts += 1
+            self.note(ready=True)
+            watching = asyncio.create_task(child.watch())
+
+    async def run(self) -> None:
+        """Return once told to stop."""
+        await self._told.wait()
+
+    async def stop(self) -> None:
+        """Stop servers, then storage nodes; each group side by side."""
+        self._told.set()
+        for group in (self._servers, self._storages):
+            await asyncio.gather(*(child.stop() for child in group))
+        for task in [*self._watchers, *self._first_watch.values()]:
+            task.cancel()
+        await asyncio.gather(*self._watchers, return_exceptions=True)
+        self.note(ready=False)
+
+
+def open_layout(
+    directory: Path, *, name: str, host: str, port: int, servers: int | None, partitions: int | None
+) -> ClusterFile:
+    """Return the directory's cluster, planned and made anew if it holds none.
+
+    Raises ConfigurationError: the directory's cluster was created with other numbers.
+    """
+    if not prepare_directory(directory):
+        planned = plan_cluster(
+            name=name,
+            cluster_key=str(uuid4()),
+            host=host,
+            port=port,
+            servers=servers or 1,
+            partitions=partitions or 4,
+        )
+        write_cluster_file(directory, planned, ready=False, processes=[])
+        for place in planned.storages:
+            (directory / place.name).mkdir()
+        return planned
+    cluster = read_cluster_file(directory)
+    for option, wanted, found in (
+        ("--partitions", partitions, cluster.partition_count),
+        ("--servers", servers, len(cluster.servers)),
+    ):
+        if wanted is not None and wanted != found:
+            raise ConfigurationError(
+                f"{directory} was created with {option} {found}, not {wanted}; leave the option"
+                " out, or give another --directory"
+            )
+    return cluster
+
+
+async def run_cluster(directory: Path, cluster: ClusterFile) -> None:
+    """Run the coordinator and all processes until told to stop; stop them whatever happens."""
+    supervisor = Supervisor(directory, cluster)
+    coordinator = EmbeddedCoordinatorServer(str(directory / "coordinator.json"))
+    await coordinator.start(cluster.coordinator)
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, supervisor.tell_to_stop)
+    try:
+        await describe_cluster(cluster)
+        starting = asyncio.create_task(supervisor.start())
+        # The coordinator ends by itself only if its disk fails: then the cluster has to stop.
+        ending = [
+            asyncio.create_task(supervisor.run()),
+            asyncio.create_task(coordinator.run()),
+        ]
+        await asyncio.wait([starting, *ending], return_when=asyncio.FIRST_COMPLETED)
+        if starting.done():
+            await starting
+            show_cluster(directory, cluster)
+            await asyncio.wait(ending, return_when=asyncio.FIRST_COMPLETED)
+        else:
+            starting.cancel()
+            await asyncio.gather(starting, return_exceptions=True)
+        told, coordinating = ending
+        told.cancel()
+        if coordinating.done():
+            await coordinating
+        console.print("stopping")
+    finally:
+        await supervisor.stop()
+        await coordinator.stop()
+    console.print("stopped")
+
+
+async def describe_cluster(cluster: ClusterFile) -> None:
+    """Write a new cluster's parameters and storage nodes into the coordinator.
+
+    Raises ConfigurationError: the coordinator knows another cluster.
+    """
+    connection = EmbeddedCoordinator(cluster.coordinator)
+    try:
+        with contextlib.suppress(NoNodeError):
+            params = await read_store_params(connection)
+            if str(params.cluster_key) != cluster.cluster_key:
+                raise ConfigurationError(
+                    f"the coordinator at {cluster.coordinator} holds cluster {params.cluster_key},"
+                    f" not {cluster.cluster_key}"
+                )
+            return
+        await create_cluster(
+            connection,
+            name=cluster.name,
+            partition_count=cluster.partition_count,
+            cluster_key=UUID(cluster.cluster_key),
+            storages=[StorageEntry(s.address, s.admin_address) for s in cluster.storages],
+        )
+    finally:
+        await connection.close()
+
+
+def show_cluster(directory: Path, cluster: ClusterFile) -> None:
+    console.print(
+        f"[bold]cluster {cluster.name}[/] is up: {cluster.partition_count} partitions,"
+        f" {len(cluster.servers)} server(s), {len(cluster.storages)} storage nodes"
+    )
+    console.print(f"  clients connect to  {cluster.coordinator}")
+    console.print(f"  files and logs in   {directory}")
+    console.print("  Ctrl-C stops all of it")
+
+
+@click.command()
+@click.option(
+    "--directory",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=Path("waltz-data"),
+    show_default=True,
+    help="Where the cluster lives; created if it does not exist.",
+)
+@click.option("--servers", type=click.IntRange(1, 64), help="How many servers (new: 1).")
+@click.option("--partitions", type=click.IntRange(1, 4096), help="How many partitions (new: 4).")
+@click.option("--name", default="waltz", show_default=True, help="Name of a new cluster.")
+@click.option("--host", default="127.0.0.1", show_default=True, help="Where to listen.")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=7100,
+    show_default=True,
+    help="First port of a new cluster, the coordinator's; 0 takes free ones.",
+)
+def up(
+    directory: Path,
+    servers: int | None,
+    partitions: int | None,
+    name: str,
+    host: str,
+    port: int,
+) -> None:
+    """Start a whole cluster on this machine, or start it again where it was.
+
+    It consists of a coordinator, servers, and three storage nodes with a directory each.
+    """
+    directory = directory.absolute()
+    prepare_directory(directory)
+    unlock = lock_directory(directory)
+    try:
+        cluster = open_layout(
+            directory, name=name, host=host, port=port, servers=servers, partitions=partitions
+        )
+        run_loop(run_cluster(directory, cluster))
+    finally:
+        unlock()

@@ -1,0 +1,465 @@
+"""The client and the reader for threads: the same verbs, run by a loop in one background thread.
+
+Owns that thread, and the gate where threads wait. A submit costs its caller the execution and a
+queue; all submits that come while the loop is busy wake it once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+import time
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Sequence
+from functools import partial
+from queue import Empty, SimpleQueue
+from types import TracebackType
+from typing import Any, TypeVar
+from uuid import UUID
+
+from waltz.client.callbacks import WaltzClientCallbacks
+from waltz.client.calls import is_called_by, tell_exception, tell_expiration, tell_refusal
+from waltz.client.options import ClientOptions
+from waltz.client.partitions.shell import PartitionRunner
+from waltz.client.reader.columns import TransactionColumns
+from waltz.client.reader.shell import AsyncLogReader
+from waltz.client.shell import AsyncWaltzClient, settle_append
+from waltz.client.submission import Submission, checked_partition
+from waltz.client.transaction import PartitionLocalLock, PlainAppend, TransactionContext
+from waltz.errors import (
+    ClientClosedError,
+    LocalProtocolError,
+    OperationTimeoutError,
+    PartitionNotReadyError,
+)
+from waltz.host import Host
+from waltz.limits import CLIENT_CLOSE_SECONDS, READER_SECONDS_MAX
+from waltz.types import ClientId, PartitionId, TransactionId
+
+T = TypeVar("T")
+
+NewHost = Callable[[], tuple[Host, Callable[[], None]]]
+"""Makes the doors of a client, on its loop, and what ends them but the coordinator session."""
+
+FORK_REMEDY = "this client was opened before a fork; open one in each process, after the fork"
+
+
+class LoopThread:
+    """An event loop that runs in a thread of its own until `stop`."""
+
+    def __init__(self, name: str) -> None:
+        self._process_id = os.getpid()
+        self._loop = _new_loop()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    def call(self, work: Coroutine[Any, Any, T], timeout_seconds: float | None = None) -> T:
+        """Run `work` on the loop and return its result; an interrupted wait cancels it.
+
+        Raises ClientClosedError; OperationTimeoutError; LocalProtocolError: on the loop's thread.
+        """
+        try:
+            self.check_process()
+            if threading.current_thread() is self._thread:
+                raise LocalProtocolError("a blocking call on the loop that would have to serve it")
+            future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        except BaseException as error:
+            work.close()
+            if isinstance(error, RuntimeError):
+                raise ClientClosedError("closed") from None
+            raise
+        try:
+            return future.result(timeout_seconds)
+        except TimeoutError:
+            if future.done():
+                raise
+            future.cancel()
+            raise OperationTimeoutError(f"no result in {timeout_seconds} s") from None
+        except BaseException:
+            future.cancel()
+            raise
+
+    def check_process(self) -> None:
+        """Raises LocalProtocolError: this is another process, which has no such thread."""
+        if os.getpid() != self._process_id:
+            raise LocalProtocolError(FORK_REMEDY)
+
+    def stop(self) -> None:
+        """End the loop and its thread. Idempotent; does nothing in a forked process."""
+        if os.getpid() != self._process_id or self._loop.is_closed():
+            return
+        try:
+            self._loop.call_soon_threadsafe(self._loop.stop)
+        except RuntimeError:
+            return
+        if threading.current_thread() is not self._thread:
+            self._thread.join(CLIENT_CLOSE_SECONDS)
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        try:
+            self._loop.run_forever()
+            self._loop.run_until_complete(self._loop.shutdown_asyncgens())
+        finally:
+            self._loop.close()
+
+
+def _new_loop() -> asyncio.AbstractEventLoop:
+    try:
+        import uvloop
+    except ImportError:  # it does not exist for every platform
+        return asyncio.new_event_loop()
+    return uvloop.new_event_loop()
+
+
+class ThreadGate:
+    """A gate for threads: a queue of permits, which costs little while there are some."""
+
+    def __init__(self, capacity: int) -> None:
+        self._mounted = threading.Event()
+        self._permits: SimpleQueue[None] = SimpleQueue()
+        self._error: Exception | None = None
+        self.release(capacity)
+
+    def enter(
+        self,
+        mount_seconds_max: float,
+        registration_seconds_max: float,
+        nudge: Callable[[], None],
+        deadline: float | None,
+    ) -> bool:
+        """Return True once the partition is mounted and has room, which is taken.
+
+        False: `deadline`, of `time.monotonic`, came first. Raises PartitionNotReadyError: no server
+        in time; and what the gate failed with.
+        """
+        if not (
+            self._mounted.is_set() or self._mounted.wait(min(mount_seconds_max, _left(deadline)))
+        ):
+            if _left(deadline) <= 0:
+                return False
+            raise PartitionNotReadyError(
+                f"the partition had no usable server for {mount_seconds_max:g} s"
+            )
+        while True:
+            try:
+                self._permits.get(timeout=min(registration_seconds_max, _left(deadline)))
+                break
+            except Empty:
+                if _left(deadline) <= 0:
+                    return False
+                nudge()
+        if self._error is not None:
+            self._permits.put(None)  # for the next one who waits
+            raise self._error
+        return True
+
+    def set_mounted(self, mounted: bool) -> None:
+        if mounted or self._error is not None:
+            self._mounted.set()
+        else:
+            self._mounted.clear()
+
+    def release(self, count: int) -> None:
+        for _ in range(count):
+            self._permits.put(None)
+
+    def fail(self, error: Exception) -> None:
+        self._error = self._error or error
+        self._mounted.set()
+        self._permits.put(None)
+
+
+def _left(deadline: float | None) -> float:
+    return threading.TIMEOUT_MAX if deadline is None else max(0.0, deadline - time.monotonic())
+
+
+class WaltzClient:
+    """Submits transactions and applies the log, for threads; a context manager.
+
+    Any thread may call, callbacks too, except that `flush`, `append` and `close` inside a callback
+    raise LocalProtocolError: they would wait for it.
+    """
+
+    def __init__(
+        self, new_host: NewHost, callbacks: WaltzClientCallbacks, options: ClientOptions
+    ) -> None:
+        """Raises NoNodeError: there is no cluster. CoordinatorLostError."""
+        self._options = options
+        self._thread = LoopThread("waltz-client")
+        try:
+            self._core = self._thread.call(_open_client(new_host, callbacks, options))
+        except BaseException:
+            self._thread.stop()
+            raise
+
+    # What it knows
+
+    @property
+    def client_id(self) -> ClientId:
+        return self._core.client_id
+
+    @property
+    def partition_count(self) -> int:
+        return self._core.partition_count
+
+    @property
+    def cluster_key(self) -> UUID:
+        return self._core.cluster_key
+
+    @property
+    def cluster_name(self) -> str:
+        return self._core.cluster_name
+
+    def has_pending_transactions(self) -> bool:
+        """Whether a submitted context has not ended yet (PM-39)."""
+        return self._core.has_pending_transactions()
+
+    def client_high_water_mark(self, partition_id: int) -> TransactionId:
+        """Return the last transaction of the partition that was applied here."""
+        return self._core.client_high_water_mark(partition_id)
+
+    def get_high_water_mark(
+        self, partition_id: int, timeout_seconds: float | None = None
+    ) -> TransactionId:
+        """Return the last transaction in the partition's log, -1 for none (PM-36).
+
+        Raises NotFoundError, ClientClosedError, OperationTimeoutError.
+        """
+        return self._thread.call(self._core.get_high_water_mark(partition_id), timeout_seconds)
+
+    # Writing
+
+    def submit(self, context: TransactionContext) -> None:
+        """Execute `context` and send what it wants in the log; do not wait for the verdict (PM-05).
+
+        Waits until the partition has a server and room (PM-42); inside a callback it does not wait
+        for room. Whatever is raised was told to the context's `on_exception` before: NotFoundError,
+        PartitionInactiveError, PartitionNotReadyError, ClientAheadError, ClientClosedError,
+        LocalProtocolError, and what `execute` raises.
+        """
+        self._submit(context, None)
+
+    def submit_many(self, contexts: Sequence[TransactionContext]) -> None:
+        """Submit `contexts` in order; raises at the first that `submit` would raise for."""
+        for context in contexts:
+            self._submit(context, None)
+
+    def append(
+        self,
+        partition_id: int,
+        data: bytes,
+        *,
+        header: int = 0,
+        write_locks: Sequence[PartitionLocalLock] = (),
+        read_locks: Sequence[PartitionLocalLock] = (),
+        append_locks: Sequence[PartitionLocalLock] = (),
+    ) -> TransactionId:
+        """Append one transaction and return its ID once it is in the log and applied here.
+
+        For data that does not depend on what was applied: a refused lock is tried again with the
+        same data. Raises as `submit`; ClientClosedError may leave it in the log.
+        """
+        self._refuse_inside_callbacks("append")
+        answer: SimpleQueue[TransactionId | Exception] = SimpleQueue()
+
+        def finished(submission: Submission, error: Exception | None) -> None:
+            settle_append(submission, error, answer.put, answer.put)
+
+        context = PlainAppend(partition_id, data, header, write_locks, read_locks, append_locks)
+        self._submit(context, finished)
+        result = answer.get()
+        if isinstance(result, Exception):
+            raise result
+        return result
+
+    def flush(self, timeout_seconds: float | None = None) -> None:
+        """Return once every context submitted before has ended, retries included (PM-37).
+
+        Raises OperationTimeoutError, ClientClosedError.
+        """
+        self._refuse_inside_callbacks("flush")
+        self._thread.call(self._core.flush(timeout_seconds))
+
+    def _submit(
+        self,
+        context: TransactionContext,
+        on_finished: Callable[[Submission, Exception | None], None] | None,
+    ) -> None:
+        core = self._core
+        try:
+            self._thread.check_process()
+            partition_id = checked_partition(context, core.partition_count)
+            runner = core.runner(partition_id)
+            holds_room = not is_called_by(core)
+            if holds_room and not self._enter(runner, context):
+                tell_expiration(Submission(0, context, partition_id))
+                return
+            submission = core.submissions.admit(context, partition_id, holds_room=holds_room)
+        except Exception as error:
+            tell_exception(Submission(0, context, PartitionId(0)), error)
+            raise
+        submission.on_finished = on_finished
+        try:
+            # Sampled first: the state that execute reads is that of the mark, or newer.
+            if submission.execute(runner.high_water_mark):
+                core.submissions.hand_over(submission)
+                return
+        except BaseException as error:
+            reason = error if isinstance(error, Exception) else ClientClosedError("interrupted")
+            tell_exception(submission, reason)
+            core.submissions.withdraw(submission, reason)
+            raise
+        tell_refusal(submission)
+        core.submissions.withdraw(submission, None)
+
+    def _enter(self, runner: PartitionRunner, context: TransactionContext) -> bool:
+        gate, options = runner.gate, self._options
+        assert isinstance(gate, ThreadGate)
+        seconds = context.timeout_seconds
+        return gate.enter(
+            options.mount_seconds_max,
+            options.registration_seconds_max,
+            partial(self._core.nudge, runner),
+            None if seconds is None else time.monotonic() + seconds,
+        )
+
+    def _refuse_inside_callbacks(self, verb: str) -> None:
+        if is_called_by(self._core):
+            raise LocalProtocolError(f"{verb} called inside a callback, which it would wait for")
+
+    # Closing
+
+    def close(self) -> None:
+        """End everything; contexts that have no verdict yet get ClientClosedError (PM-44).
+
+        Returns in bounded time, whatever servers and callbacks do. Idempotent.
+        """
+        self._refuse_inside_callbacks("close")
+        _close_in_time(self._thread, self._core.close(), self._options.close_seconds_max)
+
+    def __enter__(self) -> WaltzClient:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+async def _open_client(
+    new_host: NewHost, callbacks: WaltzClientCallbacks, options: ClientOptions
+) -> AsyncWaltzClient:
+    host, release_host = new_host()
+    client = AsyncWaltzClient(
+        host, callbacks, options, release_host=release_host, new_gate=ThreadGate
+    )
+    await client.start()
+    return client
+
+
+def _close_in_time(thread: LoopThread, work: Coroutine[Any, Any, None], seconds_max: float) -> None:
+    try:
+        thread.call(work, seconds_max + CLIENT_CLOSE_SECONDS)
+    except (ClientClosedError, OperationTimeoutError):
+        pass  # closed before, or as far as could be waited for
+    finally:
+        thread.stop()
+
+
+class LogReader:
+    """Reads the log as columns, for threads; a context manager.
+
+    Without a state of its own: every read says where it starts. Used by Spark's tasks and by tools.
+    """
+
+    def __init__(
+        self,
+        new_host: NewHost,
+        *,
+        timeout_seconds: float = READER_SECONDS_MAX,
+        root: str | None = None,
+    ) -> None:
+        """Raises NoNodeError: there is no cluster. CoordinatorLostError."""
+        self._thread = LoopThread("waltz-reader")
+        try:
+            self._core = self._thread.call(_open_reader(new_host, timeout_seconds, root))
+        except BaseException:
+            self._thread.stop()
+            raise
+
+    @property
+    def partition_count(self) -> int:
+        return self._core.partition_count
+
+    @property
+    def cluster_key(self) -> UUID:
+        return self._core.cluster_key
+
+    def high_water_mark(self, partition_id: int) -> TransactionId:
+        """Return the last transaction in the partition's log, -1 for none.
+
+        Raises NotFoundError; UnavailableError: no server answered in time.
+        """
+        return self._thread.call(self._core.high_water_mark(partition_id))
+
+    def read(
+        self, partition_id: int, first: int, end: int
+    ) -> Generator[TransactionColumns, None, None]:
+        """Yield the transactions from `first` to `end` - 1: dense, in order, complete.
+
+        Fetches ahead. Raises NotFoundError: no such partition, or the log ends before `end`;
+        UnavailableError: no progress for `timeout_seconds`; LocalProtocolError: not a range.
+        """
+        return self._iterate(self._core.read(partition_id, first, end))
+
+    def follow(self, partition_id: int, first: int) -> Generator[TransactionColumns, None, None]:
+        """Yield the transactions from `first` on as they come, for ever.
+
+        Raises NotFoundError, ClientAheadError: the log ends before `first` - 1; UnavailableError.
+        """
+        return self._iterate(self._core.follow(partition_id, first))
+
+    def _iterate(
+        self, columns: AsyncGenerator[TransactionColumns, None]
+    ) -> Generator[TransactionColumns, None, None]:
+        async def advance() -> TransactionColumns | None:
+            return await anext(columns, None)
+
+        try:
+            while (found := self._thread.call(advance())) is not None:
+                yield found
+        finally:
+            try:
+                self._thread.call(columns.aclose())
+            except ClientClosedError:
+                pass  # the reader was closed first, and that with it
+
+    def close(self) -> None:
+        """Idempotent."""
+        _close_in_time(self._thread, self._core.close(), CLIENT_CLOSE_SECONDS)
+
+    def __enter__(self) -> LogReader:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+async def _open_reader(
+    new_host: NewHost, timeout_seconds: float, root: str | None
+) -> AsyncLogReader:
+    host, release_host = new_host()
+    reader = AsyncLogReader(
+        host, timeout_seconds=timeout_seconds, root=root, release_host=release_host
+    )
+    await reader.start()
+    return reader

@@ -1,0 +1,299 @@
+"""What a client calls in an application: callbacks, as plain code and ready-made for databases.
+
+Owns the application's side of following the log. Knows nothing of feeds and connections, and never
+waits: who wants to be called again later says so with PostponedError. SQLAlchemy is imported when
+`SqlCallbacks` is used.
+"""
+
+# ruff: noqa: B027 - an application leaves out the callbacks that it does not need
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from waltz.client.transaction import Transaction
+from waltz.errors import LocalProtocolError, PostponedError
+from waltz.limits import (
+    APPLY_RETRY_SECONDS_MAX,
+    APPLY_RETRY_SECONDS_MIN,
+    CALLBACK_PATIENCE_SECONDS,
+    CALLBACK_POLL_SECONDS_MAX,
+    CALLBACK_POLL_SECONDS_MIN,
+)
+from waltz.types import NOTHING, PartitionId, TransactionId
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection, Engine, Table
+
+
+class WaltzClientCallbacks(ABC):
+    """How an application follows the log.
+
+    A subclass has `apply_transaction`, or else `apply_transactions(transactions)`, which gets all
+    contiguous transactions that wait, at most `limits.APPLY_TRANSACTIONS_MAX`, in one call, all of
+    them or, if it raises, none. Per partition there is one call at a time, in the order of the IDs;
+    partitions are called in parallel. Whatever raises is called again with the same transactions,
+    later and later, while the other partitions go on (PM-38).
+    """
+
+    prefetch: bool = False
+    """Whether the data of all transactions is fetched, many at a time, before they are handed over.
+    Otherwise each is fetched when it is asked for; `choose_prefetch(transactions)`, if there is
+    one, returns those to fetch ahead, by their headers for example (PM-45)."""
+
+    @abstractmethod
+    def get_client_high_water_mark(self, partition_id: PartitionId) -> TransactionId | int | None:
+        """Return the last transaction applied, -1 for none: the feed starts after it (PM-27).
+
+        None means: whatever the log holds now, so that only what comes later is handed over.
+        """
+
+    def apply_transaction(self, transaction: Transaction) -> None:
+        """Apply one transaction."""
+        raise NotImplementedError("apply_transaction or apply_transactions")
+
+    def uncaught_exception(
+        self, partition_id: PartitionId, transaction_id: TransactionId, error: Exception
+    ) -> None:
+        """Applying has raised; `transaction_id` is the first that is not applied (PM-29)."""
+
+
+class NoCallbacks(WaltzClientCallbacks):
+    """For clients that only write: starts at the end of the log and ignores what comes."""
+
+    def get_client_high_water_mark(self, partition_id: PartitionId) -> None:
+        return None
+
+    def apply_transactions(self, transactions: Sequence[Transaction]) -> None:
+        """Nothing to apply."""
+
+
+@dataclass(slots=True)
+class _Progress:
+    """Of one partition: the mark as last read, how long it has not moved, failures in a row."""
+
+    mark: TransactionId = NOTHING
+    waited_seconds: float = 0.0
+    pause_seconds: float = 0.0
+    failures: int = 0
+    readings: int = 0
+
+
+class SqlCallbacks(WaltzClientCallbacks):
+    """Applies the log to a SQL database, each transaction once, whoever else applies it too.
+
+    The client's high-water mark lies in a table of the same database and moves in the same database
+    transaction as the change. Moving it is guarded, so of several processes that share the database
+    exactly one applies a transaction (PM-50 to PM-52).
+
+    Every process sees every transaction, and fetching all data in each would be wasted work: a
+    process leaves the partitions that are not in `preferred_partitions` to others, and applies them
+    only when nobody has for `patience_seconds`. With None, the default, it prefers all.
+
+    A subclass has `apply(connection, transactions)`; it may override `wants_data`.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        *,
+        table_name: str = "waltz_high_water_marks",
+        preferred_partitions: Collection[int] | None = None,
+        patience_seconds: float = CALLBACK_PATIENCE_SECONDS,
+    ) -> None:
+        import sqlalchemy
+
+        self.engine = engine
+        self.table: Table = sqlalchemy.Table(
+            table_name,
+            sqlalchemy.MetaData(),
+            sqlalchemy.Column(
+                "partition_id", sqlalchemy.Integer, primary_key=True, autoincrement=False
+            ),
+            sqlalchemy.Column("high_water_mark", sqlalchemy.BigInteger, nullable=False),
+        )
+        self._preferred = None if preferred_partitions is None else frozenset(preferred_partitions)
+        self._patience_seconds = patience_seconds
+        self._progress: dict[PartitionId, _Progress] = {}
+
+    @abstractmethod
+    def apply(self, connection: Connection, transactions: Sequence[Transaction]) -> None:
+        """Make the changes of `transactions`, dense and in order, on `connection`.
+
+        The database transaction is committed by the caller; on any error it is rolled back and
+        everything is done again.
+        """
+
+    def wants_data(self, transaction: Transaction) -> bool:
+        """Whether `apply` will ask for the data; then it is fetched ahead."""
+        return True
+
+    def on_error_getting_client_high_water_mark(self, attempt: int, error: Exception) -> None:
+        """The database does not answer; `attempt` counts from 1. Raise to give up (PM-55)."""
+
+    def get_client_high_water_mark(self, partition_id: PartitionId) -> TransactionId:
+        from sqlalchemy.exc import DBAPIError
+
+        progress = self._progress_of(partition_id)
+        try:
+            self.table.create(self.engine, checkfirst=True)
+            mark = self._stored_or_new(partition_id)
+        except DBAPIError as error:
+            progress.readings += 1
+            self.on_error_getting_client_high_water_mark(progress.readings, error)
+            raise PostponedError(
+                f"high-water mark of partition {partition_id} not read: {error}",
+                _back_off(progress.readings),
+            ) from error
+        progress.readings = 0
+        return mark
+
+    def choose_prefetch(self, transactions: Sequence[Transaction]) -> Sequence[Transaction]:
+        """Return what this process is about to apply, if it is its turn.
+
+        Raises PostponedError: it is left to another process for now, or the database is away.
+        """
+        partition_id = transactions[0].partition_id
+        progress = self._progress_of(partition_id)
+        before = progress.mark
+        with _Retrying(progress):
+            mark = self._read_mark(partition_id)
+        rest = [each for each in transactions if each.transaction_id > mark]
+        if rest and not self._is_preferred(partition_id):
+            if mark > before:
+                progress.waited_seconds = progress.pause_seconds = 0.0
+            if progress.waited_seconds < self._patience_seconds:
+                pause = min(
+                    CALLBACK_POLL_SECONDS_MAX,
+                    max(CALLBACK_POLL_SECONDS_MIN, 2 * progress.pause_seconds),
+                )
+                progress.pause_seconds = pause
+                progress.waited_seconds += pause
+                raise PostponedError(f"partition {partition_id} is left to another process", pause)
+        return [each for each in rest if self.wants_data(each)]
+
+    def apply_transactions(self, transactions: Sequence[Transaction]) -> None:
+        """Apply what no other process has. Raises PostponedError: the database failed."""
+        partition_id = transactions[0].partition_id
+        last = transactions[-1].transaction_id
+        progress = self._progress_of(partition_id)
+        while progress.mark < last:
+            rest = [each for each in transactions if each.transaction_id > progress.mark]
+            expected = TransactionId(rest[0].transaction_id - 1)
+            if progress.mark < expected:
+                self._read_again(partition_id, expected)
+                continue
+            with _Retrying(progress):
+                applied = self._apply_guarded(partition_id, rest, expected)
+            if applied:
+                progress.mark = last
+            else:
+                self._read_again(partition_id, expected)
+
+    def _apply_guarded(
+        self, partition_id: PartitionId, rest: Sequence[Transaction], expected: TransactionId
+    ) -> bool:
+        """Move the mark and apply in one database transaction; False: somebody else has moved it.
+
+        The guarded update comes first: its lock makes everybody else wait for the outcome.
+        """
+        table = self.table
+        with self.engine.connect() as connection:
+            _begin_immediate(connection)
+            updated = connection.execute(
+                table.update()
+                .where(table.c.partition_id == partition_id, table.c.high_water_mark == expected)
+                .values(high_water_mark=rest[-1].transaction_id)
+            )
+            if updated.rowcount != 1:
+                connection.rollback()
+                return False
+            self.apply(connection, rest)
+            connection.commit()
+        return True
+
+    def _read_again(self, partition_id: PartitionId, expected: TransactionId) -> None:
+        """Raises LocalProtocolError: the database holds less than this client has passed."""
+        progress = self._progress_of(partition_id)
+        with _Retrying(progress):
+            mark = self._read_mark(partition_id)
+        if mark < expected:
+            raise LocalProtocolError(
+                f"the database is at transaction {mark} of partition {partition_id}; expected"
+                f" {expected}: it was set back, restart the client"
+            )
+
+    def _read_mark(self, partition_id: PartitionId) -> TransactionId:
+        """Read the stored mark; what is remembered of it only grows (PM-57)."""
+        table = self.table
+        with self.engine.connect() as connection:
+            found = connection.execute(
+                table.select().where(table.c.partition_id == partition_id)
+            ).one()
+        progress = self._progress_of(partition_id)
+        progress.mark = max(progress.mark, TransactionId(found.high_water_mark))
+        return TransactionId(found.high_water_mark)
+
+    def _stored_or_new(self, partition_id: PartitionId) -> TransactionId:
+        from sqlalchemy.exc import IntegrityError, NoResultFound
+
+        try:
+            return self._read_mark(partition_id)
+        except NoResultFound:
+            pass
+        try:
+            with self.engine.begin() as connection:
+                connection.execute(
+                    self.table.insert().values(partition_id=partition_id, high_water_mark=NOTHING)
+                )
+        except IntegrityError:
+            pass  # another process was faster
+        return self._read_mark(partition_id)
+
+    def _is_preferred(self, partition_id: PartitionId) -> bool:
+        return self._preferred is None or partition_id in self._preferred
+
+    def _progress_of(self, partition_id: PartitionId) -> _Progress:
+        return self._progress.setdefault(partition_id, _Progress())
+
+
+class _Retrying:
+    """Turns a database that is away, locked or in a deadlock into PostponedError (PM-54).
+
+    What the application's own statements violate is its error and goes through.
+    """
+
+    def __init__(self, progress: _Progress) -> None:
+        self._progress = progress
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        from sqlalchemy.exc import InterfaceError, InternalError, OperationalError
+
+        if error is None:
+            self._progress.failures = 0
+        elif isinstance(error, OperationalError | InterfaceError | InternalError):
+            self._progress.failures += 1
+            raise PostponedError(
+                f"database failed: {error}", _back_off(self._progress.failures)
+            ) from error
+
+
+def _back_off(failures: int) -> float:
+    return min(APPLY_RETRY_SECONDS_MAX, APPLY_RETRY_SECONDS_MIN * 2.0 ** min(failures - 1, 20))
+
+
+def _begin_immediate(connection: Connection) -> None:
+    """Take SQLite's write lock at once: a lock that must grow from a read fails instead of waiting.
+
+    Other databases, and drivers that have begun already, take it with the first update.
+    """
+    if connection.dialect.name != "sqlite":
+        return
+    driver = connection.connection.dbapi_connection
+    if driver is not None and not getattr(driver, "in_transaction", True):
+        connection.exec_driver_sql("BEGIN IMMEDIATE")

@@ -1,0 +1,211 @@
+"""The application's callbacks, called in the promised order: on a worker, never on the loop.
+
+Owns the order of callbacks and what becomes of their errors. Knows nothing of threads: whoever
+calls these functions is on one. Order per own transaction: on_completion(True), apply, the mark
+moves, on_application (PM-11, PM-12).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+
+from waltz.client.callbacks import WaltzClientCallbacks
+from waltz.client.submission import Submission
+from waltz.client.transaction import Transaction
+from waltz.errors import ClientClosedError, PostponedError
+from waltz.types import PartitionId, TransactionId
+
+logger = logging.getLogger(__name__)
+
+_CALLED_BY: ContextVar[object] = ContextVar("waltz_called_by", default=None)
+
+
+@contextmanager
+def called_by(client: object) -> Iterator[None]:
+    """Mark what runs inside as a callback of `client`."""
+    token = _CALLED_BY.set(client)
+    try:
+        yield
+    finally:
+        _CALLED_BY.reset(token)
+
+
+def is_called_by(client: object) -> bool:
+    """Whether the caller is inside a callback of `client`, where it must not wait for it."""
+    return _CALLED_BY.get() is client
+
+
+@dataclass(frozen=True, slots=True)
+class ApplyOutcome:
+    """`error` is None if all was applied; PostponedError is no failure."""
+
+    last_transaction_id: TransactionId
+    error: Exception | None = None
+
+
+def apply_in_order(
+    callbacks: WaltzClientCallbacks,
+    partition_id: PartitionId,
+    transactions: Sequence[Transaction],
+    own: Mapping[TransactionId, Submission],
+    move_mark: Callable[[TransactionId], None],
+) -> ApplyOutcome:
+    """Apply `transactions`, dense and in order, and tell the contexts in `own` about it."""
+    in_batches = getattr(callbacks, "apply_transactions", None)
+    if in_batches is None:
+        return _apply_one_by_one(callbacks, partition_id, transactions, own, move_mark)
+    for submission in own.values():
+        tell_completion(submission)
+    first, last = transactions[0].transaction_id, transactions[-1].transaction_id
+    try:
+        in_batches(transactions)
+    except Exception as error:  # whatever an application raises blocks its partition only
+        _report(callbacks, partition_id, first, error)
+        return ApplyOutcome(TransactionId(first - 1), error)
+    move_mark(last)
+    for submission in own.values():
+        _tell_application(submission)
+    return ApplyOutcome(last)
+
+
+def choose_prefetch(
+    callbacks: WaltzClientCallbacks,
+    partition_id: PartitionId,
+    transactions: Sequence[Transaction],
+    own: Mapping[TransactionId, Submission],
+) -> Sequence[Transaction] | ApplyOutcome:
+    """Ask which of `transactions` are to be fetched ahead; an outcome if that failed.
+
+    Contexts of a batch learn of its success first: applying may be left to others for a while.
+    """
+    if hasattr(callbacks, "apply_transactions"):
+        for submission in own.values():
+            tell_completion(submission)
+    choose = getattr(callbacks, "choose_prefetch", None)
+    if callbacks.prefetch or choose is None:
+        return transactions
+    try:
+        chosen: Sequence[Transaction] = choose(transactions)
+    except Exception as error:  # as when applying
+        first = transactions[0].transaction_id
+        _report(callbacks, partition_id, first, error)
+        return ApplyOutcome(TransactionId(first - 1), error)
+    return chosen
+
+
+def _apply_one_by_one(
+    callbacks: WaltzClientCallbacks,
+    partition_id: PartitionId,
+    transactions: Sequence[Transaction],
+    own: Mapping[TransactionId, Submission],
+    move_mark: Callable[[TransactionId], None],
+) -> ApplyOutcome:
+    apply = callbacks.apply_transaction
+    for transaction in transactions:
+        transaction_id = transaction.transaction_id
+        submission = own.get(transaction_id) if own else None
+        if submission is not None:
+            tell_completion(submission)
+        try:
+            apply(transaction)
+        except Exception as error:  # as above
+            _report(callbacks, partition_id, transaction_id, error)
+            return ApplyOutcome(TransactionId(transaction_id - 1), error)
+        move_mark(transaction_id)
+        if submission is not None:
+            _tell_application(submission)
+    return ApplyOutcome(transactions[-1].transaction_id)
+
+
+def _report(
+    callbacks: WaltzClientCallbacks,
+    partition_id: PartitionId,
+    transaction_id: TransactionId,
+    error: Exception,
+) -> None:
+    if isinstance(error, PostponedError | ClientClosedError):
+        return
+    try:
+        callbacks.uncaught_exception(partition_id, transaction_id, error)
+    except Exception:  # a broken reporter must not stop what it reports on
+        logger.exception("callback_failed callback=uncaught_exception partition=%d", partition_id)
+
+
+def tell_completion(submission: Submission) -> None:
+    """Tell the context, once, that it is in the log."""
+    if submission.claim_verdict():
+        submission.completed = True
+        with _errors_logged("on_completion"):
+            submission.context.on_completion(True)
+
+
+def tell_refusal(submission: Submission) -> None:
+    """Tell the context, once, that it is not in the log and never will be."""
+    if submission.claim_verdict():
+        with _errors_logged("on_completion"):
+            submission.context.on_completion(False)
+
+
+def tell_exception(submission: Submission, error: Exception) -> None:
+    """Tell the context, once, that it cannot go on."""
+    if submission.claim_verdict():
+        with _errors_logged("on_exception"):
+            submission.context.on_exception(error)
+
+
+def tell_expiration(submission: Submission) -> None:
+    """Tell a context, whose verdict the caller has claimed, that its time is up."""
+    with _errors_logged("on_expiration"):
+        submission.context.on_expiration()
+
+
+def tell_end(submission: Submission, error: Exception) -> None:
+    """Tell a context how it stands when its client closes."""
+    if submission.transaction_id is not None:
+        tell_completion(submission)
+    else:
+        tell_exception(submission, error)
+
+
+def tell_lock_failure(submission: Submission) -> None:
+    """Tell the context about the lock it was refused for, if it was."""
+    transaction_id, submission.lock_failure = submission.lock_failure, None
+    if transaction_id is not None:
+        with _errors_logged("on_lock_failure"):
+            submission.context.on_lock_failure(transaction_id)
+
+
+def execute_again(
+    submission: Submission, high_water_mark: Callable[[PartitionId], TransactionId]
+) -> Exception | bool:
+    """Run a context that failed once more. True: it is to be sent; False: it has ended.
+
+    An exception has been told to the context and is returned (PM-09, PM-40).
+    """
+    tell_lock_failure(submission)
+    try:
+        if submission.execute(high_water_mark(submission.partition_id)):
+            return True
+    except Exception as error:  # whatever an application raises ends its context only
+        tell_exception(submission, error)
+        return error
+    tell_refusal(submission)
+    return False
+
+
+def _tell_application(submission: Submission) -> None:
+    if submission.completed:
+        with _errors_logged("on_application"):
+            submission.context.on_application()
+
+
+@contextmanager
+def _errors_logged(callback: str) -> Iterator[None]:
+    try:
+        yield
+    except Exception:  # what a notification raises changes nothing about what it says
+        logger.exception("callback_failed callback=%s", callback)

@@ -1,0 +1,243 @@
+"""Which connections a client has and wants: one or two to every server that has partitions.
+
+Owns, per server and role, whether it is connected and when to try again, and which partition is
+at which server. Must not know what is said on a connection. Jitter comes with the events. Always:
+every server of the present view has each connection open, under way, or due at a known time
+(CI-01, CI-06 to CI-08).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import TypeAlias, assert_never
+
+from waltz.limits import (
+    RECONNECT_BROKEN_SECONDS_MAX,
+    RECONNECT_SECONDS_MAX,
+    RECONNECT_SECONDS_MIN,
+)
+from waltz.types import Address, Generation, PartitionId
+
+
+class Role(Enum):
+    STREAM = "mount, append, feed, flush"
+    REQUESTS = "transaction data, high-water marks"
+
+
+@dataclass(frozen=True, slots=True)
+class ViewChanged:
+    """Who serves what now; partitions without a server are missing."""
+
+    partitions: Mapping[PartitionId, tuple[Address, Generation]]
+
+
+@dataclass(frozen=True, slots=True)
+class Connected:
+    """The handshake is done on the connection with this sequence number."""
+
+    connection_sequence: int
+
+
+@dataclass(frozen=True, slots=True)
+class Disconnected:
+    """It could not be opened, or has ended. `jitter` is from 0 to 1."""
+
+    connection_sequence: int
+    jitter: float
+
+
+@dataclass(frozen=True, slots=True)
+class Stopped:
+    """The client closes."""
+
+
+Event: TypeAlias = ViewChanged | Connected | Disconnected | Stopped
+
+
+@dataclass(frozen=True, slots=True)
+class OpenConnection:
+    """Open one. The sequence number names it and grows over all connections of a client, so a
+    server always takes the newer one, also when it has been away (hazard H5)."""
+
+    address: Address
+    role: Role
+    connection_sequence: int
+
+
+@dataclass(frozen=True, slots=True)
+class CloseConnection:
+    connection_sequence: int
+
+
+@dataclass(frozen=True, slots=True)
+class AttachPartition:
+    """The partition is at the other end of this connection from now on."""
+
+    partition_id: PartitionId
+    role: Role
+    connection_sequence: int
+
+
+@dataclass(frozen=True, slots=True)
+class DetachPartition:
+    """The partition is not at the other end of this connection any more."""
+
+    partition_id: PartitionId
+    role: Role
+    connection_sequence: int
+
+
+@dataclass(frozen=True, slots=True)
+class RaiseGeneration:
+    """The cluster gives the partition's generation as this."""
+
+    partition_id: PartitionId
+    generation: Generation
+
+
+Effect: TypeAlias = (
+    OpenConnection | CloseConnection | AttachPartition | DetachPartition | RaiseGeneration
+)
+
+
+@dataclass(slots=True)
+class _Place:
+    """One connection that is wanted; `connection_sequence` is None while waiting for `due_at`."""
+
+    address: Address
+    role: Role
+    connection_sequence: int | None = None
+    connected_at: float | None = None
+    due_at: float = 0.0
+    failures: int = 0
+
+
+class ClusterConnection:
+    """See the module. `roles` are the connections that every server gets."""
+
+    def __init__(self, roles: Sequence[Role] = tuple(Role)) -> None:
+        self.closed = False
+        self._roles = tuple(roles)
+        self._next_sequence = 0
+        self._places: dict[tuple[Address, Role], _Place] = {}
+        self._by_sequence: dict[int, _Place] = {}
+        self._partitions: dict[PartitionId, tuple[Address, Generation]] = {}
+        self._effects: list[Effect] = []
+
+    @property
+    def deadline(self) -> float | None:
+        return min(
+            (place.due_at for place in self._places.values() if place.connection_sequence is None),
+            default=None,
+        )
+
+    def step(self, events: Sequence[Event], now: float) -> Sequence[Effect]:
+        self._effects = []
+        for event in events:
+            match event:
+                case ViewChanged():
+                    self._change_view(event.partitions, now)
+                case Connected():
+                    self._connect(event.connection_sequence, now)
+                case Disconnected():
+                    self._disconnect(event, now)
+                case Stopped():
+                    self._change_view({}, now)
+                    self.closed = True
+                case _:
+                    assert_never(event)
+        for place in self._places.values():
+            if place.connection_sequence is None and place.due_at <= now:
+                self._open(place)
+        return self._effects
+
+    def check_invariants(self) -> None:
+        addresses = {address for address, _ in self._partitions.values()}
+        assert {address for address, _ in self._places} == addresses
+        for sequence, place in self._by_sequence.items():
+            assert place.connection_sequence == sequence
+        for place in self._places.values():
+            assert place.connected_at is None or place.connection_sequence is not None
+
+    def _change_view(
+        self, partitions: Mapping[PartitionId, tuple[Address, Generation]], now: float
+    ) -> None:
+        before, self._partitions = self._partitions, dict(partitions)
+        moved = [
+            partition_id
+            for partition_id in {**before, **partitions}
+            if before.get(partition_id, (None,))[0] != partitions.get(partition_id, (None,))[0]
+        ]
+        for partition_id, (_, generation) in partitions.items():
+            if before.get(partition_id, (None, None))[1] != generation:
+                self._effects.append(RaiseGeneration(partition_id, generation))
+        for partition_id in moved:
+            if partition_id in before:
+                self._tell(partition_id, before[partition_id][0], DetachPartition)
+        addresses = dict.fromkeys(address for address, _ in partitions.values())
+        for key in [key for key in self._places if key[0] not in addresses]:
+            sequence = self._places.pop(key).connection_sequence
+            if sequence is not None:
+                del self._by_sequence[sequence]
+                self._effects.append(CloseConnection(sequence))
+        for address in addresses:
+            for role in self._roles:
+                self._places.setdefault((address, role), _Place(address, role, due_at=now))
+        for partition_id in moved:
+            if partition_id in partitions:
+                self._tell(partition_id, partitions[partition_id][0], AttachPartition)
+
+    def _tell(
+        self,
+        partition_id: PartitionId,
+        address: Address,
+        effect: type[AttachPartition] | type[DetachPartition],
+    ) -> None:
+        for role in self._roles:
+            place = self._places.get((address, role))
+            if (
+                place is not None
+                and place.connected_at is not None
+                and place.connection_sequence is not None
+            ):
+                self._effects.append(effect(partition_id, role, place.connection_sequence))
+
+    def _open(self, place: _Place) -> None:
+        sequence = self._next_sequence
+        self._next_sequence += 1
+        place.connection_sequence = sequence
+        self._by_sequence[sequence] = place
+        self._effects.append(OpenConnection(place.address, place.role, sequence))
+
+    def _connect(self, sequence: int, now: float) -> None:
+        place = self._by_sequence.get(sequence)
+        if place is None:  # not wanted any more
+            return
+        place.connected_at = now
+        for partition_id, (address, _) in self._partitions.items():
+            if address == place.address:
+                self._effects.append(AttachPartition(partition_id, place.role, sequence))
+
+    def _disconnect(self, event: Disconnected, now: float) -> None:
+        place = self._by_sequence.pop(event.connection_sequence, None)
+        if place is None:
+            return
+        if place.connected_at is not None:
+            for partition_id, (address, _) in self._partitions.items():
+                if address == place.address:
+                    self._effects.append(
+                        DetachPartition(partition_id, place.role, event.connection_sequence)
+                    )
+        longest = (
+            RECONNECT_SECONDS_MAX if place.connected_at is None else RECONNECT_BROKEN_SECONDS_MAX
+        )
+        delay = min(longest, RECONNECT_SECONDS_MIN * 2 ** min(place.failures, 20))
+        if place.connected_at is not None and now - place.connected_at >= delay:
+            # What has worked for longer than it is to wait is replaced at once (CI-07).
+            place.failures = 0
+            delay = 0.0
+        place.failures += 1
+        place.connected_at = place.connection_sequence = None
+        place.due_at = now + delay * (0.5 + 0.5 * event.jitter)

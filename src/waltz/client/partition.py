@@ -1,0 +1,466 @@
+"""One partition as a client sees it: mount, appends, feed, verdicts, retries.
+
+Owns the transaction monitor, what has been fed and not applied yet, and both marks: `fed` (the last
+transaction that came in order) and `high_water_mark` (the last one applied). Must not know
+connections, threads or callbacks: those are effects. Always: marks only grow, transactions are
+handed over in order and one batch at a time, a submission is in one place only.
+Source: Client-Server Communication; rows CI-10 to CI-27.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from enum import Enum
+from typing import assert_never
+
+from waltz.client.partition_events import (
+    AppendRefused,
+    Applied,
+    ApplyTransactions,
+    Effect,
+    Event,
+    FailSubmission,
+    FlushWanted,
+    GenerationRaised,
+    HighWaterMarkLoaded,
+    LoadHighWaterMark,
+    MountChanged,
+    PartitionClosed,
+    Received,
+    ReleaseRoom,
+    RetrySubmissions,
+    SendMessages,
+    StreamLost,
+    StreamOpened,
+    Submitted,
+)
+from waltz.client.submission import Submission
+from waltz.client.transaction_monitor import TransactionMonitor
+from waltz.limits import (
+    APPLY_TRANSACTIONS_MAX,
+    FEED_BUFFER_TRANSACTIONS_MAX,
+    LONG_WAIT_SECONDS,
+    MOUNT_SECONDS_MAX,
+    NOT_READY_SECONDS,
+)
+from waltz.types import (
+    NO_GENERATION,
+    NOTHING,
+    ClientId,
+    PartitionId,
+    RequestId,
+    TransactionId,
+)
+from waltz.wire.client_protocol import (
+    AppendRequest,
+    FeedData,
+    FeedRequest,
+    FeedSuspended,
+    FlushRequest,
+    FlushResponse,
+    LockFailure,
+    MountRequest,
+    MountResponse,
+    MountState,
+)
+from waltz.wire.message import Message
+
+
+class Phase(Enum):
+    DETACHED = "no stream"
+    LOADING = "stream; the application's mark is asked for"
+    MOUNTING = "mount request sent"
+    NOT_READY = "the server was not ready; asked again soon"
+    MOUNTED = "mounted"
+    AHEAD = "this client has applied more than the log holds"
+    CLOSED = "closed"
+
+
+class ClientPartition:
+    """See the module."""
+
+    def __init__(
+        self,
+        client_id: ClientId,
+        partition_id: PartitionId,
+        *,
+        long_wait_seconds: float = LONG_WAIT_SECONDS,
+        apply_count_max: int = APPLY_TRANSACTIONS_MAX,
+        buffer_count_max: int = FEED_BUFFER_TRANSACTIONS_MAX,
+    ) -> None:
+        self.phase = Phase.DETACHED
+        self.generation = NO_GENERATION
+        self.high_water_mark = NOTHING
+        self.fed = NOTHING
+        self.monitor: TransactionMonitor[Submission] = TransactionMonitor()
+        self.monitor.start()
+        self._client_id = client_id
+        self._partition_id = partition_id
+        self._long_wait_seconds = long_wait_seconds
+        self._apply_count_max = apply_count_max
+        self._buffer_count_max = buffer_count_max
+        self._sequence_number = 0
+        self._connection_sequence: int | None = None
+        self.mark_known = False
+        self._mount_request_id: RequestId | None = None
+        self._mount_at: float | None = None
+        self._waiting: deque[Submission] = deque()
+        self._buffer: deque[FeedData] = deque()
+        self._in_hand: list[FeedData] = []
+        self._apply_at: float | None = None
+        self._applying = False
+        self._feed_due = False
+        self._feeds = 0
+        self._gap_seen = False
+        self._own: dict[TransactionId, Submission] = {}
+        self._held_failures: list[tuple[TransactionId, Submission]] = []
+        self._held_flushes: list[FlushResponse] = []
+        self._nudge_at: float | None = None
+        self._effects: list[Effect] = []
+        self._outbox: list[Message] = []
+        self._retries: list[Submission] = []
+        self._released = 0
+
+    @property
+    def closed(self) -> bool:
+        return self.phase is Phase.CLOSED
+
+    @property
+    def deadline(self) -> float | None:
+        times = (self._mount_at, self._apply_at, self._nudge_at)
+        return min((time for time in times if time is not None), default=None)
+
+    @property
+    def has_room(self) -> bool:
+        """Whether more of the feed may be taken from the connection.
+
+        While the application's callback fails there is room: what comes is dropped and asked for
+        again later, so that the other partitions of the connection flow on (PM-38).
+        """
+        return len(self._buffer) < self._buffer_count_max or self._apply_at is not None
+
+    def step(self, events: Sequence[Event], now: float) -> Sequence[Effect]:
+        self._effects = []
+        for event in events:
+            self._take(event, now)
+        if self.phase is not Phase.CLOSED:
+            self._catch_up_with_time(now)
+            self._hand_over()
+            self._ask_for_more()
+        if self._outbox:
+            assert self._connection_sequence is not None, "what waits goes with its stream"
+            self._effects.append(SendMessages(self._connection_sequence, self._outbox))
+            self._outbox = []
+        if self._released:
+            self._effects.append(ReleaseRoom(self._released))
+            self._released = 0
+        if self._retries:
+            self._effects.append(RetrySubmissions(self._retries))
+            self._retries = []
+        return self._effects
+
+    def check_invariants(self) -> None:
+        self.monitor.check_invariants()
+        assert self.high_water_mark <= self.fed
+        assert self.fed - self.high_water_mark == len(self._buffer) + len(self._in_hand)
+        ids = [data.transaction_id for data in (*self._in_hand, *self._buffer)]
+        assert ids == list(range(self.high_water_mark + 1, self.fed + 1))
+        assert not self._applying or self._in_hand
+        assert all(self.high_water_mark < own <= self.fed for own in self._own)
+        if self.phase is not Phase.AHEAD:
+            mounting = self.phase in (Phase.MOUNTING, Phase.NOT_READY, Phase.MOUNTED)
+            assert mounting == (self._mount_request_id is not None)
+
+    def _take(self, event: Event, now: float) -> None:
+        match event:
+            case Received():
+                if event.connection_sequence == self._connection_sequence:
+                    self._receive(event.messages, now)
+            case Applied():
+                self._finish_batch(event, now)
+            case Submitted():
+                self._submit(event.submissions, now)
+            case StreamOpened():
+                self._open_stream(event.connection_sequence, now)
+            case StreamLost():
+                if event.connection_sequence == self._connection_sequence:
+                    self._lose_stream()
+            case HighWaterMarkLoaded():
+                self._load(event.high_water_mark, now)
+            case GenerationRaised():
+                self.generation = max(self.generation, event.generation)
+            case FlushWanted():
+                self._flush(now)
+            case AppendRefused():
+                refused = self.monitor.abort(event.request_id)
+                if refused is not None:
+                    self._effects.append(FailSubmission(refused, event.error))
+            case PartitionClosed():
+                self._close()
+            case _:
+                assert_never(event)
+
+    # Mounting
+
+    def _open_stream(self, connection_sequence: int, now: float) -> None:
+        if self.phase in (Phase.AHEAD, Phase.CLOSED):
+            return
+        if self._connection_sequence is not None:
+            self._lose_stream()
+        self._connection_sequence = connection_sequence
+        if self.mark_known and (len(self.monitor) or self._in_hand or self._buffer):
+            # An own append may lie between our mark and one that another process has moved on;
+            # skipping it would lose its verdict, so only an idle partition asks again (PM-27).
+            self._mount(now)
+        else:
+            self.phase = Phase.LOADING
+            self._effects.append(LoadHighWaterMark())
+
+    def _load(self, high_water_mark: TransactionId, now: float) -> None:
+        if self.phase is not Phase.LOADING:
+            return
+        if high_water_mark > self.high_water_mark and not (self._in_hand or self._buffer):
+            self.high_water_mark = self.fed = high_water_mark
+        self.mark_known = True
+        self._mount(now)
+
+    def _mount(self, now: float) -> None:
+        self.phase = Phase.MOUNTING
+        self._mount_request_id = self._next_request_id()
+        # Some mounts are never answered (hazards H2, H3, H5), so they are repeated.
+        self._mount_at = now + MOUNT_SECONDS_MAX
+        assert self._connection_sequence is not None
+        self._outbox.append(
+            MountRequest(self._mount_request_id, self.fed, self._connection_sequence)
+        )
+
+    def _lose_stream(self) -> None:
+        if self.phase is Phase.MOUNTED:
+            self._effects.append(MountChanged(None))
+        self._connection_sequence = None
+        self._mount_request_id = None
+        self._mount_at = None
+        self._nudge_at = None
+        self._feed_due = self._gap_seen = False
+        self._feeds = 0
+        self._held_flushes.clear()
+        self._outbox.clear()
+        if self.phase is not Phase.AHEAD:
+            self.phase = Phase.DETACHED
+
+    def _answer_mount(self, response: MountResponse, now: float) -> None:
+        if response.request_id != self._mount_request_id or self.phase is not Phase.MOUNTING:
+            return
+        match response.state:
+            case MountState.READY:
+                self.phase = Phase.MOUNTED
+                self._mount_at = None
+                self._effects.append(MountChanged(MountState.READY))
+                # Whatever was sent on an earlier stream is decided now; the answer says up to
+                # which transaction one has to look (CI-17).
+                self._flush(now)
+                self._feed_due = True
+                waiting, self._waiting = self._waiting, deque()
+                self._submit(waiting, now)
+            case MountState.NOT_READY:
+                self.phase = Phase.NOT_READY
+                self._mount_at = now + NOT_READY_SECONDS
+            case MountState.CLIENT_AHEAD:
+                self.phase = Phase.AHEAD
+                self._mount_at = None
+                self._effects.append(MountChanged(MountState.CLIENT_AHEAD))
+            case _:
+                assert_never(response.state)
+
+    # Appending
+
+    def _submit(self, submissions: Sequence[Submission] | deque[Submission], now: float) -> None:
+        if self.phase is not Phase.MOUNTED:
+            self._waiting.extend(submissions)
+            return
+        if not submissions:
+            return
+        generation, client_id, partition_id = self.generation, self._client_id, self._partition_id
+        for submission in submissions:
+            draft = submission.draft
+            if draft is None or submission.decided:  # ended while it waited
+                continue
+            self._sequence_number += 1
+            request_id = RequestId(client_id, generation, partition_id, self._sequence_number)
+            self.monitor.register(request_id, submission)
+            self._outbox.append(
+                AppendRequest(
+                    request_id,
+                    submission.client_high_water_mark,
+                    draft.write_locks,
+                    draft.read_locks,
+                    draft.append_locks,
+                    draft.header,
+                    draft.data,
+                    draft.checksum,
+                )
+            )
+        self._nudge_at = now + self._long_wait_seconds
+
+    def _flush(self, now: float) -> None:
+        last = self.monitor.last_registered
+        if last is None or self.phase is not Phase.MOUNTED:
+            return
+        self._outbox.append(FlushRequest(last))
+        self._nudge_at = now + self._long_wait_seconds
+
+    def _settle(self) -> None:
+        """Let the answers take effect whose transaction has been applied (CI-20, CI-21).
+
+        Before that a retry would not see the state that beat it.
+        """
+        mark = self.high_water_mark
+        if self._held_failures:
+            self._retries += [each for beaten_by, each in self._held_failures if beaten_by <= mark]
+            self._held_failures = [held for held in self._held_failures if held[0] > mark]
+        if self._held_flushes:
+            for answer in self._held_flushes:
+                if answer.transaction_id <= mark:
+                    self._retries += self.monitor.flush(answer.request_id)
+            self._held_flushes = [a for a in self._held_flushes if a.transaction_id > mark]
+        if not len(self.monitor):
+            self._nudge_at = None
+
+    # Being fed
+
+    def _receive(self, messages: Sequence[Message], now: float) -> None:
+        buffer, client_id, limit = self._buffer, self._client_id, self._buffer_limit()
+        expected = self.fed + 1
+        for message in messages:
+            if type(message) is FeedData:
+                transaction_id = message.transaction_id
+                # Repetitions, and what follows something dropped, are not the next (CI-13).
+                if transaction_id != expected or len(buffer) >= limit:
+                    self._gap_seen |= transaction_id >= expected
+                    continue
+                buffer.append(message)
+                expected += 1
+                if message.request_id[0] == client_id:
+                    self._commit(message)
+                continue
+            self.fed = TransactionId(expected - 1)
+            self._hear(message, now)
+        if self.fed < expected - 1:
+            self.fed = TransactionId(expected - 1)
+            if self.phase is Phase.MOUNTING:
+                self._mount_at = now + MOUNT_SECONDS_MAX
+
+    def _buffer_limit(self) -> int:
+        """While the application fails, a full buffer drops; otherwise the shell stops reading, and
+        what was read already is kept."""
+        return self._buffer_count_max if self._apply_at is not None else 1 << 62
+
+    def _hear(self, message: Message, now: float) -> None:
+        match message:
+            case MountResponse():
+                self._answer_mount(message, now)
+            case FeedSuspended():
+                if message.request_id == self._mount_request_id:
+                    self._feeds -= 1
+                    # Two feeds may be under way after a gap; one that is ahead is of no use.
+                    self._feed_due |= self._feeds <= 0 or self._gap_seen
+            case LockFailure():
+                submission = self.monitor.abort(message.request_id)
+                if submission is not None:
+                    submission.lock_failure = message.transaction_id
+                    self._held_failures.append((message.transaction_id, submission))
+                    self._settle()
+            case FlushResponse():
+                self._held_flushes.append(message)
+                self._settle()
+            case _:
+                pass  # nothing else belongs on a stream; a newer server may know better
+
+    def _commit(self, message: FeedData) -> None:
+        decided = self.monitor.commit(message.request_id)
+        if decided is None:
+            return
+        failed, submission = decided
+        self._retries += failed
+        if not submission.decided:
+            submission.transaction_id = message.transaction_id
+            self._own[message.transaction_id] = submission
+            if submission.holds_room:
+                submission.holds_room = False
+                self._released += 1
+
+    def _ask_for_more(self) -> None:
+        """Ask for more of the feed once half of the buffer is free."""
+        if (
+            self._feed_due
+            and self.phase is Phase.MOUNTED
+            and len(self._buffer) <= self._buffer_count_max // 2
+        ):
+            assert self._mount_request_id is not None
+            self._outbox.append(FeedRequest(self._mount_request_id, self.fed))
+            self._feed_due = self._gap_seen = False
+            self._feeds += 1
+
+    # Applying
+
+    def _hand_over(self) -> None:
+        if self._applying or self._apply_at is not None or not (self._in_hand or self._buffer):
+            return
+        if not self._in_hand:
+            buffer = self._buffer
+            count = min(len(buffer), self._apply_count_max)
+            self._in_hand = [buffer.popleft() for _ in range(count)]
+        self._applying = True
+        own = {}
+        if self._own:
+            ids = [data.transaction_id for data in self._in_hand]
+            own = {each: self._own[each] for each in ids if each in self._own}
+        self._effects.append(ApplyTransactions(self._in_hand, own))
+
+    def _finish_batch(self, event: Applied, now: float) -> None:
+        assert self._applying, "nothing was handed over"
+        self._applying = False
+        done = max(0, event.last_transaction_id - self.high_water_mark)
+        if done and self._own:
+            for data in self._in_hand[:done]:
+                self._own.pop(data.transaction_id, None)
+        self._in_hand = self._in_hand[done:]
+        self.high_water_mark = max(self.high_water_mark, event.last_transaction_id)
+        if self._in_hand:
+            assert event.retry_seconds is not None
+            self._apply_at = now + event.retry_seconds
+        self._settle()
+
+    # Time and the end
+
+    def _catch_up_with_time(self, now: float) -> None:
+        if self._mount_at is not None and now >= self._mount_at:
+            if self.phase is Phase.MOUNTING and self._buffer:
+                # It is this side that is slow: the answer comes after what is not read yet.
+                self._mount_at = now + MOUNT_SECONDS_MAX
+            else:
+                self._mount(now)
+        if self._apply_at is not None and now >= self._apply_at:
+            self._apply_at = None
+            self._feed_due |= self._gap_seen
+        if self._nudge_at is not None and now >= self._nudge_at:
+            self._nudge_at = None
+            self._flush(now)
+
+    def _close(self) -> None:
+        if self.phase is Phase.MOUNTED:
+            self._effects.append(MountChanged(None))
+        self.phase = Phase.CLOSED
+        self._connection_sequence = None
+        self._mount_request_id = None
+        self._mount_at = self._apply_at = self._nudge_at = None
+        self._waiting.clear()
+        self._outbox.clear()
+        self.monitor.close()
+
+    def _next_request_id(self) -> RequestId:
+        self._sequence_number += 1
+        return RequestId(
+            self._client_id, self.generation, self._partition_id, self._sequence_number
+        )

@@ -1,0 +1,1 @@
+"""Partitions at work: their machines with messages, callbacks and room for submits."""

@@ -1,0 +1,344 @@
+"""One partition at work: its machine, its messages, its callbacks, and the gate for submits.
+
+Decides nothing of the protocol: that is `ClientPartition`. Owns the mark that submits sample, which
+moves as soon as the application has applied.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Protocol, TypeVar, assert_never
+
+from waltz.client.callbacks import WaltzClientCallbacks
+from waltz.client.calls import ApplyOutcome, apply_in_order, called_by, choose_prefetch
+from waltz.client.options import ClientOptions
+from waltz.client.partition import ClientPartition
+from waltz.client.partition_events import (
+    AppendRefused,
+    Applied,
+    ApplyTransactions,
+    Effect,
+    Event,
+    FailSubmission,
+    HighWaterMarkLoaded,
+    LoadHighWaterMark,
+    MountChanged,
+    ReleaseRoom,
+    RetrySubmissions,
+    SendMessages,
+)
+from waltz.client.requests.shell import Requests
+from waltz.client.submission import Submission
+from waltz.client.tasks.shell import Tasks
+from waltz.client.transaction import FetchData, Transaction
+from waltz.errors import (
+    ClientAheadError,
+    ClientClosedError,
+    LocalProtocolError,
+    PartitionNotReadyError,
+    PostponedError,
+)
+from waltz.host import Host
+from waltz.limits import (
+    APPLY_RETRY_SECONDS_MAX,
+    APPLY_RETRY_SECONDS_MIN,
+    CLIENT_MAILBOX_EVENTS_MAX,
+)
+from waltz.shell import Mailbox, run
+from waltz.types import NOTHING, ClientId, PartitionId, TransactionId
+from waltz.wire.client_protocol import AppendRequest, MountState
+from waltz.wire.message import Message
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+
+class Gate(Protocol):
+    """Where submits wait for their partition and for room; told on the loop only."""
+
+    def set_mounted(self, mounted: bool) -> None: ...
+
+    def release(self, count: int) -> None:
+        """So many that went in have left."""
+        ...
+
+    def fail(self, error: Exception) -> None:
+        """Nobody gets in any more: everybody gets `error`."""
+        ...
+
+
+class LoopGate:
+    """A gate for tasks."""
+
+    def __init__(self, capacity: int) -> None:
+        self._room = capacity
+        self._mounted = False
+        self._error: Exception | None = None
+        self._changed = asyncio.Event()
+
+    async def enter(
+        self, mount_seconds_max: float, registration_seconds_max: float, nudge: Callable[[], None]
+    ) -> None:
+        """Return once the partition is mounted and has room, which is taken.
+
+        Raises PartitionNotReadyError: no server in time; and what the gate failed with.
+        """
+        try:
+            async with asyncio.timeout(mount_seconds_max):
+                await self._until(lambda: self._mounted)
+        except TimeoutError:
+            raise PartitionNotReadyError(
+                f"the partition had no usable server for {mount_seconds_max:g} s"
+            ) from None
+        while self._room <= 0:
+            try:
+                async with asyncio.timeout(registration_seconds_max):
+                    await self._until(lambda: self._room > 0)
+            except TimeoutError:
+                nudge()
+        self._room -= 1
+
+    async def _until(self, condition: Callable[[], bool]) -> None:
+        while True:
+            if self._error is not None:
+                raise self._error
+            if condition():
+                return
+            await self._changed.wait()
+
+    def set_mounted(self, mounted: bool) -> None:
+        self._mounted = mounted
+        self._tell()
+
+    def release(self, count: int) -> None:
+        self._room += count
+        self._tell()
+
+    def fail(self, error: Exception) -> None:
+        self._error = self._error or error
+        self._tell()
+
+    def _tell(self) -> None:
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """What a partition needs of its client; `client` marks calls as coming from its callbacks."""
+
+    client: object
+    host: Host
+    callbacks: WaltzClientCallbacks
+    options: ClientOptions
+    tasks: Tasks
+    requests: Requests
+    fetch_blocking: FetchData
+    send: Callable[[int, Sequence[Message]], list[tuple[Message, LocalProtocolError]]]
+    retry: Callable[[Sequence[Submission]], None]
+    finish: Callable[[Submission], None]
+    fail: Callable[[Submission, Exception], None]
+    give_up: Callable[[PartitionId, Exception], None]
+
+    async def call(self, function: Callable[[], T]) -> T:
+        """Run an application's callback on a worker."""
+
+        def marked() -> T:
+            with called_by(self.client):
+                return function()
+
+        return await self.host.workers.run_blocking(marked)
+
+
+class PartitionRunner:
+    """See the module."""
+
+    def __init__(
+        self, services: Services, client_id: ClientId, partition_id: PartitionId, gate: Gate
+    ) -> None:
+        self.partition_id = partition_id
+        self.gate = gate
+        self.high_water_mark = NOTHING
+        self.machine = ClientPartition(
+            client_id, partition_id, long_wait_seconds=services.options.long_wait_seconds
+        )
+        self.mailbox: Mailbox[Event] = Mailbox(services.host.clock, CLIENT_MAILBOX_EVENTS_MAX)
+        self._services = services
+        self._loading = False
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._room = asyncio.Event()
+        self._stalled = False
+        self._failures = 0
+        self._prepared: dict[TransactionId, Transaction] = {}
+
+    def start(self) -> None:
+        services = self._services
+        services.tasks.start(run(self.machine, self.mailbox, services.host.clock, self._perform))
+
+    async def room(self) -> None:
+        """Return once more of the feed may be read from the partition's connection."""
+        await self.mailbox.room()
+        while not (self.machine.has_room or self._stalled or self.machine.closed):
+            self._room.clear()
+            await self._room.wait()
+
+    async def idle(self) -> None:
+        """Return once no callback of the partition is running."""
+        await self._idle.wait()
+
+    def _perform(self, effect: Effect) -> None:
+        services = self._services
+        match effect:
+            case SendMessages():
+                for message, error in services.send(effect.connection_sequence, effect.messages):
+                    assert isinstance(message, AppendRequest), f"{message}: {error}"
+                    self.mailbox.put(AppendRefused(message.request_id, error))
+            case ApplyTransactions():
+                self._room.set()
+                self._idle.clear()
+                services.tasks.start(self._apply(effect))
+            case ReleaseRoom():
+                self.gate.release(effect.count)
+            case RetrySubmissions():
+                services.retry(effect.submissions)
+            case FailSubmission():
+                services.fail(effect.submission, effect.error)
+            case LoadHighWaterMark():
+                if not self._loading:
+                    self._loading = True
+                    services.tasks.start(self._load())
+            case MountChanged():
+                self._change_mount(effect.state)
+            case _:
+                assert_never(effect)
+
+    def _change_mount(self, state: MountState | None) -> None:
+        logger.info("mount_changed partition=%d state=%s", self.partition_id, state)
+        self.gate.set_mounted(state is MountState.READY)
+        if state is MountState.CLIENT_AHEAD:
+            self._services.give_up(
+                self.partition_id,
+                ClientAheadError(
+                    f"this client has applied partition {self.partition_id} through transaction"
+                    f" {self.machine.high_water_mark}; the log holds less"
+                ),
+            )
+
+    # Callbacks
+
+    async def _load(self) -> None:
+        """Ask the application for its mark until it gives one."""
+        services, partition_id = self._services, self.partition_id
+        try:
+            failures = 0
+            while True:
+                try:
+                    mark = await services.call(
+                        lambda: services.callbacks.get_client_high_water_mark(partition_id)
+                    )
+                    break
+                except PostponedError as error:
+                    logger.info("mark_postponed partition=%d reason=%s", partition_id, error)
+                    await asyncio.sleep(error.delay_seconds)
+                except Exception:  # an application's error keeps its partition back, no more
+                    logger.exception("mark_failed partition=%d", partition_id)
+                    failures += 1
+                    await asyncio.sleep(self._back_off(failures))
+            if mark is None:
+                mark = self.high_water_mark
+                if not self.machine.mark_known:
+                    mark = await services.requests.high_water_mark(partition_id)
+        except ClientClosedError:
+            return
+        finally:
+            self._loading = False
+        # Submits may sample it from now on: the application's state is that of this mark.
+        self.high_water_mark = max(self.high_water_mark, TransactionId(mark))
+        self.mailbox.put(HighWaterMarkLoaded(TransactionId(mark)))
+
+    async def _apply(self, effect: ApplyTransactions) -> None:
+        transactions = self._prepare(effect)
+        try:
+            outcome = await self._fetch_and_apply(transactions, effect)
+        except ClientClosedError:
+            return
+        finally:
+            self._idle.set()
+        last = outcome.last_transaction_id
+        for transaction_id, submission in effect.own.items():
+            if transaction_id <= last:
+                self._services.finish(submission)
+        if outcome.error is None:
+            self._failures = 0
+            self._stalled = False
+            self._prepared = {}
+            self.mailbox.put(Applied(last))
+            return
+        self._failures = 1 if last >= transactions[0].transaction_id else self._failures + 1
+        if isinstance(outcome.error, PostponedError):
+            delay = outcome.error.delay_seconds
+            logger.debug("apply_postponed partition=%d reason=%s", self.partition_id, outcome.error)
+        else:
+            delay = self._back_off(self._failures)
+            logger.warning(
+                "apply_failed partition=%d transaction=%d attempt=%d",
+                self.partition_id, last + 1, self._failures, exc_info=outcome.error,
+            )  # fmt: skip
+        self._prepared = {
+            each.transaction_id: each for each in transactions if each.transaction_id > last
+        }
+        self._stalled = True
+        self._room.set()
+        self.mailbox.put(Applied(last, delay))
+
+    def _prepare(self, effect: ApplyTransactions) -> list[Transaction]:
+        """The application's view of what was fed; own data is here already."""
+        if self._prepared:  # what has been fetched for a first attempt is not fetched again
+            return [self._prepared[each.transaction_id] for each in effect.transactions]
+        fetch = self._services.fetch_blocking
+        transactions = [
+            Transaction(each.request_id, each.transaction_id, each.header, None, fetch)
+            for each in effect.transactions
+        ]
+        if effect.own:
+            first = transactions[0].transaction_id
+            for transaction_id, submission in effect.own.items():
+                if submission.draft is not None:
+                    transactions[transaction_id - first].provide_data(submission.draft.data)
+        return transactions
+
+    async def _fetch_and_apply(
+        self, transactions: list[Transaction], effect: ApplyTransactions
+    ) -> ApplyOutcome:
+        services, partition_id = self._services, self.partition_id
+        callbacks = services.callbacks
+        if callbacks.prefetch or hasattr(callbacks, "choose_prefetch"):
+            chosen = await services.call(
+                partial(choose_prefetch, callbacks, partition_id, transactions, effect.own)
+            )
+            if isinstance(chosen, ApplyOutcome):
+                return chosen
+            missing = [each for each in chosen if not each.has_data]
+            bodies = await services.requests.fetch(
+                partition_id, [each.transaction_id for each in missing]
+            )
+            for transaction, data in zip(missing, bodies, strict=True):
+                transaction.provide_data(data)
+        return await services.call(
+            partial(
+                apply_in_order, callbacks, partition_id, transactions, effect.own, self._move_mark
+            )
+        )
+
+    def _move_mark(self, transaction_id: TransactionId) -> None:
+        self.high_water_mark = transaction_id
+
+    def _back_off(self, failures: int) -> float:
+        longest = min(APPLY_RETRY_SECONDS_MAX, APPLY_RETRY_SECONDS_MIN * 2.0 ** min(failures, 20))
+        return self._services.host.random.uniform(longest / 2, longest)

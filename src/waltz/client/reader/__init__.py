@@ -1,0 +1,1 @@
+"""Ranges of the log as columns, for pipelines and tools."""

@@ -1,0 +1,388 @@
+"""The reader: ranges of the log as columns, bodies fetched ahead.
+
+Owns one stream connection per read, which ends with it, and the connections for bodies. Stateless
+between reads. Decisions are those of `FeedCursor`, `ClusterConnection` and `PendingRequests`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing
+from types import TracebackType
+from typing import Any
+from uuid import UUID
+
+from waltz.client.cluster_connection import Role
+from waltz.client.connection.shell import Connections, ServerConnection
+from waltz.client.reader.columns import TransactionColumns, columns_of
+from waltz.client.reader.feed import FeedCursor, FeedPhase
+from waltz.client.requests.shell import Requests
+from waltz.client.tasks.shell import Tasks
+from waltz.cluster.paths import DEFAULT_ROOT
+from waltz.cluster.shell import ClusterSnapshot, ClusterView, allocate_client_id
+from waltz.errors import (
+    ClientClosedError,
+    LocalProtocolError,
+    NotFoundError,
+    RemoteProtocolError,
+    UnavailableError,
+)
+from waltz.host import Host
+from waltz.limits import (
+    NOT_READY_SECONDS,
+    READER_BYTES_MAX,
+    READER_FETCH_ROWS_MAX,
+    READER_FETCHES_IN_FLIGHT_MAX,
+    READER_ROWS_MAX,
+    READER_SECONDS_MAX,
+    RECONNECT_SECONDS_MAX,
+    RECONNECT_SECONDS_MIN,
+)
+from waltz.types import Address, ClientId, Generation, PartitionId, TransactionId
+from waltz.wire.client_protocol import FeedData
+from waltz.wire.message import Message
+
+logger = logging.getLogger(__name__)
+
+
+class AsyncLogReader:
+    """Reads the log as columns, for asyncio; an async context manager, or `start` and `close`."""
+
+    def __init__(
+        self,
+        host: Host,
+        *,
+        timeout_seconds: float = READER_SECONDS_MAX,
+        root: str | None = None,
+        release_host: Callable[[], None] | None = None,
+    ) -> None:
+        """`timeout_seconds` bounds how long anything waits without progress. With `release_host`
+        closing ends the coordinator session, too, and calls it."""
+        self._host = host
+        self._timeout_seconds = timeout_seconds
+        self._root = root or DEFAULT_ROOT
+        self._release_host = release_host
+        self._tasks = Tasks(self._crash)
+        self._view = ClusterView(host, self._change_view, root=self._root)
+        self._view_changed = asyncio.Event()
+        self._free_client_ids: list[ClientId] = []
+        self._next_sequence = 0
+        self._feeds: dict[int, tuple[PartitionId, Address, ServerConnection]] = {}
+        self._requests: Requests | None = None
+        self._connections: Connections | None = None
+        self._error: Exception | None = None
+
+    async def start(self) -> None:
+        """Learn the cluster. Raises NoNodeError: there is none. CoordinatorLostError."""
+        try:
+            await self._view.start()
+            client_id = await allocate_client_id(self._host.coordinator, self._root)
+        except BaseException:
+            await self.close()
+            raise
+        self._free_client_ids.append(client_id)
+        self._requests = Requests(
+            self._host, self._tasks, client_id, self._send_requests, self._break_off
+        )
+        self._connections = Connections(
+            self._host, self._tasks, {Role.REQUESTS: self._requests}, _ignore_generation
+        )
+        self._requests.start()
+        self._connections.start()
+        self._change_view(self._view.current)
+
+    async def close(self) -> None:
+        """Idempotent; reads under way end with ClientClosedError."""
+        self._error = self._error or ClientClosedError("reader closed")
+        if self._requests is not None:
+            self._requests.stop()
+        for _, _, connection in self._feeds.values():
+            connection.close()
+        await self._tasks.stop()
+        await self._view.stop()
+        release, self._release_host = self._release_host, None
+        if release is not None:
+            await self._host.coordinator.close()
+            release()
+
+    async def __aenter__(self) -> AsyncLogReader:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    @property
+    def partition_count(self) -> int:
+        return self._view.current.partition_count
+
+    @property
+    def cluster_key(self) -> UUID:
+        return self._view.current.cluster_key
+
+    async def high_water_mark(self, partition_id: int) -> TransactionId:
+        """Return the last transaction in the partition's log, -1 for none.
+
+        Raises NotFoundError; UnavailableError: no server answered in time.
+        """
+        self._check_partition(partition_id)
+        assert self._requests is not None, "started"
+        try:
+            async with asyncio.timeout(self._timeout_seconds):
+                return await self._requests.high_water_mark(PartitionId(partition_id))
+        except TimeoutError:
+            raise self._out_of_time(partition_id, "its high-water mark") from None
+
+    def read(
+        self, partition_id: int, first: int, end: int
+    ) -> AsyncGenerator[TransactionColumns, None]:
+        """Yield the transactions from `first` to `end` - 1: dense, in order, complete.
+
+        Raises NotFoundError: no such partition, or the log ends before `end`; UnavailableError: no
+        progress in time; LocalProtocolError: not a range; ClientAheadError.
+        """
+        if not 0 <= first <= end:
+            raise LocalProtocolError(f"transactions {first} to {end}, exclusive; expected a range")
+        self._check_partition(partition_id)
+        return self._read(PartitionId(partition_id), first, end)
+
+    def follow(self, partition_id: int, first: int) -> AsyncGenerator[TransactionColumns, None]:
+        """Yield the transactions from `first` on as they come, for ever. Raises as `read`."""
+        if first < 0:
+            raise LocalProtocolError(f"transaction {first}; expected at least 0")
+        self._check_partition(partition_id)
+        return self._read(PartitionId(partition_id), first, None)
+
+    # Bodies
+
+    async def _read(
+        self, partition_id: PartitionId, first: int, end: int | None
+    ) -> AsyncGenerator[TransactionColumns, None]:
+        """Join runs of the feed, whose bodies are fetched ahead, into what is yielded."""
+        if first == end:
+            return
+        client_id = await self._take_client_id()
+        fetching: asyncio.Queue[asyncio.Task[tuple[list[FeedData], list[bytes]]] | None] = (
+            asyncio.Queue(READER_FETCHES_IN_FLIGHT_MAX)
+        )
+        cursor = FeedCursor(client_id, partition_id, first, end)
+        feeding = asyncio.create_task(self._fetch_ahead(partition_id, cursor, fetching))
+        feeding.add_done_callback(lambda _: _wake(fetching))
+        try:
+            fed: list[FeedData] = []
+            data: list[bytes] = []
+            size = 0
+            while (task := await self._next(fetching, feeding)) is not None:
+                more_fed, more_data = await task
+                fed += more_fed
+                data += more_data
+                size += sum(map(len, more_data))
+                is_last = end is None and fetching.empty()
+                if len(fed) >= READER_ROWS_MAX or size >= READER_BYTES_MAX or is_last:
+                    yield columns_of(fed, data)
+                    fed, data, size = [], [], 0
+            if fed:
+                yield columns_of(fed, data)
+        finally:
+            feeding.cancel()
+            left: list[asyncio.Task[Any] | None] = [feeding]
+            while not fetching.empty():
+                left.append(fetching.get_nowait())
+            for each in filter(None, left):
+                each.cancel()
+            await asyncio.gather(*filter(None, left), return_exceptions=True)
+            self._free_client_ids.append(client_id)
+
+    async def _next(
+        self, fetching: asyncio.Queue[Any], feeding: asyncio.Task[None]
+    ) -> asyncio.Task[tuple[list[FeedData], list[bytes]]] | None:
+        """The next fetch, whose turn it is; None at the end. Raises what ended the feed."""
+        while True:
+            if fetching.empty() and feeding.done():
+                feeding.result()
+                return None
+            task: asyncio.Task[tuple[list[FeedData], list[bytes]]] | None = await fetching.get()
+            if task is not None:
+                return task
+
+    async def _fetch_ahead(
+        self,
+        partition_id: PartitionId,
+        cursor: FeedCursor,
+        fetching: asyncio.Queue[asyncio.Task[tuple[list[FeedData], list[bytes]]] | None],
+    ) -> None:
+        async with aclosing(self._feed(partition_id, cursor)) as runs:
+            async for fed in runs:
+                for start in range(0, len(fed), READER_FETCH_ROWS_MAX):
+                    run = fed[start : start + READER_FETCH_ROWS_MAX]
+                    fetch = asyncio.create_task(self._fetch(partition_id, run))
+                    try:
+                        await fetching.put(fetch)
+                    except asyncio.CancelledError:
+                        fetch.cancel()
+                        raise
+
+    async def _fetch(
+        self, partition_id: PartitionId, fed: list[FeedData]
+    ) -> tuple[list[FeedData], list[bytes]]:
+        assert self._requests is not None, "started"
+        try:
+            async with asyncio.timeout(self._timeout_seconds):
+                ids = [each.transaction_id for each in fed]
+                return fed, await self._requests.fetch(partition_id, ids)
+        except TimeoutError:
+            raise self._out_of_time(
+                partition_id, f"data from transaction {fed[0].transaction_id} on"
+            ) from None
+
+    # The feed
+
+    async def _feed(
+        self, partition_id: PartitionId, cursor: FeedCursor
+    ) -> AsyncGenerator[list[FeedData], None]:
+        """Yield runs of the feed, through lost connections and moved partitions."""
+        loop = asyncio.get_running_loop()
+        progress_at = loop.time()
+        pause = RECONNECT_SECONDS_MIN
+        while not cursor.done:
+            seconds_left = progress_at + self._timeout_seconds - loop.time()
+            try:
+                async with asyncio.timeout(seconds_left):
+                    address, generation = await self._owner(partition_id)
+                    connection = await ServerConnection.open(self._host, address)
+            except TimeoutError:
+                raise self._out_of_time(partition_id, f"transaction {cursor.position}") from None
+            except (UnavailableError, RemoteProtocolError) as error:
+                logger.info("feed_not_opened partition=%d error=%s", partition_id, error)
+                await asyncio.sleep(self._host.random.uniform(pause / 2, pause))
+                pause = min(2 * pause, RECONNECT_SECONDS_MAX)
+                continue
+            runs = self._feed_from(
+                partition_id, cursor, connection, address, generation, progress_at
+            )
+            async with aclosing(runs):
+                async for fed in runs:
+                    yield fed
+                    progress_at = loop.time()
+                    pause = RECONNECT_SECONDS_MIN
+            self._check_open()
+            if cursor.is_caught_up:
+                progress_at = loop.time()  # silence was no lack of progress
+            if not cursor.done:
+                await asyncio.sleep(self._host.random.uniform(pause / 2, pause))
+                pause = min(2 * pause, RECONNECT_SECONDS_MAX)
+
+    async def _feed_from(
+        self,
+        partition_id: PartitionId,
+        cursor: FeedCursor,
+        connection: ServerConnection,
+        address: Address,
+        generation: Generation,
+        progress_at: float,
+    ) -> AsyncGenerator[list[FeedData], None]:
+        """Yield runs of the feed until it is done or the connection has ended."""
+        loop = asyncio.get_running_loop()
+        sequence = self._next_sequence
+        self._next_sequence += 1
+        self._feeds[sequence] = partition_id, address, connection
+        try:
+            connection.send([cursor.mount(generation, sequence)])
+            while not cursor.done:
+                limit = None if cursor.is_caught_up else progress_at + self._timeout_seconds
+                try:
+                    async with asyncio.timeout_at(limit):
+                        messages = await connection.receive()
+                except TimeoutError:
+                    raise self._out_of_time(
+                        partition_id, f"transaction {cursor.position}"
+                    ) from None
+                if messages is None:
+                    return
+                fed, replies = cursor.receive(messages)
+                if fed:
+                    yield fed
+                    progress_at = loop.time()
+                if replies:
+                    connection.send(replies)
+                if cursor.phase is FeedPhase.NOT_READY:
+                    await asyncio.sleep(NOT_READY_SECONDS)
+                    connection.send([cursor.mount(generation, sequence)])
+        except RemoteProtocolError as error:
+            logger.warning("feed_broken partition=%d error=%s", partition_id, error)
+        finally:
+            del self._feeds[sequence]
+            connection.close()
+
+    async def _owner(self, partition_id: PartitionId) -> tuple[Address, Generation]:
+        """Wait until the partition has a server."""
+        while True:
+            self._check_open()
+            owner = self._view.current.partitions.get(partition_id)
+            if owner is not None:
+                return owner
+            self._view_changed.clear()
+            await self._view_changed.wait()
+
+    def _change_view(self, snapshot: ClusterSnapshot) -> None:
+        self._view_changed.set()
+        if self._connections is not None:
+            self._connections.change_view(snapshot.partitions)
+        for partition_id, address, connection in list(self._feeds.values()):
+            # A server that has lost the partition falls silent; nothing else would tell.
+            owner = snapshot.partitions.get(partition_id)
+            if owner is None or owner[0] != address:
+                connection.close()
+
+    async def _take_client_id(self) -> ClientId:
+        """Two feeds of one partition need two clients: the newer mount would end the older."""
+        self._check_open()
+        if self._free_client_ids:
+            return self._free_client_ids.pop()
+        return await allocate_client_id(self._host.coordinator, self._root)
+
+    def _check_open(self) -> None:
+        if self._error is not None:
+            raise self._error
+
+    def _check_partition(self, partition_id: int) -> None:
+        self._check_open()
+        if not 0 <= partition_id < self.partition_count:
+            raise NotFoundError(
+                f"partition {partition_id}; expected 0 to {self.partition_count - 1}"
+            )
+
+    def _out_of_time(self, partition_id: int, what: str) -> UnavailableError:
+        return UnavailableError(
+            f"no progress with partition {partition_id} in {self._timeout_seconds:g} s: waited for"
+            f" {what}"
+        )
+
+    def _send_requests(self, connection_sequence: int, messages: Sequence[Message]) -> None:
+        assert self._connections is not None, "started"
+        self._connections.send(connection_sequence, messages)
+
+    def _break_off(self, connection_sequence: int, reason: str) -> None:
+        assert self._connections is not None, "started"
+        self._connections.break_off(connection_sequence, reason)
+
+    def _crash(self, error: BaseException) -> None:
+        self._error = ClientClosedError(f"reader failed: {error!r}")
+        if self._requests is not None:
+            self._requests.stop()
+
+
+def _ignore_generation(_: PartitionId, __: Generation) -> None:
+    """Only appends carry generations."""
+
+
+def _wake(queue: asyncio.Queue[Any]) -> None:
+    if queue.empty():
+        queue.put_nowait(None)

@@ -1,0 +1,1 @@
+"""Bodies and high-water marks, asked for on the second connection to each server."""

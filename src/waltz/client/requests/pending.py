@@ -1,0 +1,290 @@
+"""Bodies and high-water marks that were asked for and have not arrived.
+
+Owns what is asked, where it was sent, and when to ask again. Must not know connections or who
+waits. Always: what is wanted is unsent, in flight on a present connection, or due at a known time,
+so nothing asked for is forgotten when a connection goes or a partition moves (CI-04, CI-22).
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias, assert_never
+
+from waltz.limits import (
+    DATA_REQUESTS_IN_FLIGHT_MAX,
+    DATA_RETRY_SECONDS_MAX,
+    DATA_RETRY_SECONDS_MIN,
+    HIGH_WATER_MARK_REQUEST_SECONDS,
+)
+from waltz.types import NO_GENERATION, NOTHING, ClientId, PartitionId, RequestId, TransactionId
+from waltz.wire.client_protocol import (
+    HighWaterMarkRequest,
+    HighWaterMarkResponse,
+    TransactionDataRequest,
+    TransactionDataResponse,
+)
+from waltz.wire.message import Message
+
+
+@dataclass(frozen=True, slots=True)
+class DataWanted:
+    """Somebody waits for these bodies. They were fed: a server may answer wrongly for ever if it is
+    asked for what is not committed yet (hazard H1)."""
+
+    partition_id: PartitionId
+    transaction_ids: Sequence[TransactionId]
+
+
+@dataclass(frozen=True, slots=True)
+class MarkWanted:
+    """Somebody waits for the server's high-water mark; requests under way are shared (PM-36)."""
+
+    partition_id: PartitionId
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionAttached:
+    partition_id: PartitionId
+    connection_sequence: int
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionDetached:
+    partition_id: PartitionId
+    connection_sequence: int
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """What a server sent; `jitter` is from 0 to 1."""
+
+    connection_sequence: int
+    messages: Sequence[Message]
+    jitter: float
+
+
+Event: TypeAlias = DataWanted | MarkWanted | PartitionAttached | PartitionDetached | Answered
+
+
+@dataclass(frozen=True, slots=True)
+class SendRequests:
+    connection_sequence: int
+    messages: Sequence[Message]
+
+
+@dataclass(frozen=True, slots=True)
+class DataArrived:
+    partition_id: PartitionId
+    transaction_id: TransactionId
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class MarkArrived:
+    partition_id: PartitionId
+    high_water_mark: TransactionId
+
+
+@dataclass(frozen=True, slots=True)
+class BreakConnection:
+    """It carries what it must not (CI-05)."""
+
+    connection_sequence: int
+    reason: str
+
+
+Effect: TypeAlias = SendRequests | DataArrived | MarkArrived | BreakConnection
+
+
+@dataclass(slots=True)
+class _Partition:
+    connection_sequence: int | None = None
+    attempts: dict[TransactionId, int] = field(default_factory=dict)
+    unsent: deque[TransactionId] = field(default_factory=deque)
+    in_flight: dict[TransactionId, None] = field(default_factory=dict)
+    mark_wanted: bool = False
+    mark_due_at: float | None = None
+
+
+class PendingRequests:
+    """See the module."""
+
+    def __init__(
+        self, client_id: ClientId, *, in_flight_max: int = DATA_REQUESTS_IN_FLIGHT_MAX
+    ) -> None:
+        self.closed = False
+        self._client_id = client_id
+        self._in_flight_max = in_flight_max
+        self._sequence_number = 0
+        self._partitions: dict[PartitionId, _Partition] = {}
+        self._in_flight: dict[int, int] = {}
+        self._again: list[tuple[float, PartitionId, TransactionId]] = []
+        self._sending: dict[PartitionId, None] = {}
+        self._outboxes: dict[int, list[Message]] = {}
+        self._effects: list[Effect] = []
+
+    @property
+    def deadline(self) -> float | None:
+        times = [partition.mark_due_at for partition in self._partitions.values()]
+        if self._again:
+            times.append(self._again[0][0])
+        return min((time for time in times if time is not None), default=None)
+
+    def step(self, events: Sequence[Event], now: float) -> Sequence[Effect]:
+        self._effects = []
+        for event in events:
+            self._take(event, now)
+        while self._again and self._again[0][0] <= now:
+            _, partition_id, transaction_id = heapq.heappop(self._again)
+            self._partitions[partition_id].unsent.append(transaction_id)
+            self._sending[partition_id] = None
+        for partition_id, partition in self._partitions.items():
+            if partition.mark_due_at is not None and partition.mark_due_at <= now:
+                self._ask_mark(partition_id, partition, now)
+        self._send()
+        for sequence, messages in self._outboxes.items():
+            self._effects.append(SendRequests(sequence, messages))
+        self._outboxes = {}
+        return self._effects
+
+    def check_invariants(self) -> None:
+        counts: dict[int, int] = {}
+        again = [(partition_id, transaction_id) for _, partition_id, transaction_id in self._again]
+        for partition_id, each in self._partitions.items():
+            later = [transaction_id for key, transaction_id in again if key == partition_id]
+            assert sorted([*each.unsent, *each.in_flight, *later]) == sorted(each.attempts)
+            if each.connection_sequence is None:
+                assert not each.in_flight
+            else:
+                sequence = each.connection_sequence
+                counts[sequence] = counts.get(sequence, 0) + len(each.in_flight)
+        for sequence, count in self._in_flight.items():
+            assert count == counts.get(sequence, 0) <= self._in_flight_max
+
+    def _take(self, event: Event, now: float) -> None:
+        match event:
+            case DataWanted():
+                partition = self._partition(event.partition_id)
+                for transaction_id in event.transaction_ids:
+                    if transaction_id not in partition.attempts:
+                        partition.attempts[transaction_id] = 0
+                        partition.unsent.append(transaction_id)
+                self._sending[event.partition_id] = None
+            case MarkWanted():
+                partition = self._partition(event.partition_id)
+                if not partition.mark_wanted:
+                    partition.mark_wanted = True
+                    partition.mark_due_at = now
+            case PartitionAttached():
+                self._detach(event.partition_id, None)
+                partition = self._partition(event.partition_id)
+                partition.connection_sequence = event.connection_sequence
+                self._in_flight.setdefault(event.connection_sequence, 0)
+                self._sending[event.partition_id] = None
+                if partition.mark_wanted:
+                    partition.mark_due_at = now
+            case PartitionDetached():
+                self._detach(event.partition_id, event.connection_sequence)
+            case Answered():
+                self._receive(event, now)
+            case _:
+                assert_never(event)
+
+    def _partition(self, partition_id: PartitionId) -> _Partition:
+        return self._partitions.setdefault(partition_id, _Partition())
+
+    def _detach(self, partition_id: PartitionId, connection_sequence: int | None) -> None:
+        """Take back what was sent on that connection; None for whatever connection there is."""
+        partition = self._partition(partition_id)
+        sequence = partition.connection_sequence
+        if sequence is None or connection_sequence not in (None, sequence):
+            return
+        partition.connection_sequence = None
+        self._in_flight[sequence] -= len(partition.in_flight)
+        if not any(each.connection_sequence == sequence for each in self._partitions.values()):
+            del self._in_flight[sequence]
+        partition.unsent.extendleft(reversed(partition.in_flight))
+        partition.in_flight.clear()
+
+    def _receive(self, event: Answered, now: float) -> None:
+        sequence = event.connection_sequence
+        for message in event.messages:
+            if type(message) is TransactionDataResponse:
+                partition_id = message.request_id.partition_id
+                transaction_id = message.transaction_id
+                partition = self._partition(partition_id)
+                if (
+                    partition.connection_sequence != sequence
+                    or transaction_id not in partition.in_flight
+                ):
+                    continue
+                del partition.in_flight[transaction_id]
+                self._in_flight[sequence] -= 1
+                if message.data is not None:
+                    del partition.attempts[transaction_id]
+                    self._effects.append(DataArrived(partition_id, transaction_id, message.data))
+                else:
+                    attempts = partition.attempts[transaction_id]
+                    partition.attempts[transaction_id] += 1
+                    delay = min(DATA_RETRY_SECONDS_MAX, DATA_RETRY_SECONDS_MIN * 2.0**attempts)
+                    due_at = now + delay * (0.5 + 0.5 * event.jitter)
+                    heapq.heappush(self._again, (due_at, partition_id, transaction_id))
+            elif type(message) is HighWaterMarkResponse:
+                self._receive_mark(message)
+            else:
+                self._effects.append(
+                    BreakConnection(
+                        sequence, f"{type(message).__name__} on a connection for requests"
+                    )
+                )
+                return
+        if self._in_flight.get(sequence, self._in_flight_max) < self._in_flight_max:
+            for partition_id, partition in self._partitions.items():
+                if partition.connection_sequence == sequence and partition.unsent:
+                    self._sending[partition_id] = None
+
+    def _receive_mark(self, message: HighWaterMarkResponse) -> None:
+        partition_id = message.request_id.partition_id
+        partition = self._partition(partition_id)
+        # A recovering server may report a mark below that of an empty log (hazard H8): not yet.
+        if partition.mark_wanted and message.transaction_id >= NOTHING:
+            partition.mark_wanted = False
+            partition.mark_due_at = None
+            self._effects.append(MarkArrived(partition_id, message.transaction_id))
+
+    def _ask_mark(self, partition_id: PartitionId, partition: _Partition, now: float) -> None:
+        sequence = partition.connection_sequence
+        partition.mark_due_at = None
+        if sequence is None:  # asked once it is attached
+            return
+        partition.mark_due_at = now + HIGH_WATER_MARK_REQUEST_SECONDS
+        self._outboxes.setdefault(sequence, []).append(
+            HighWaterMarkRequest(self._next_request_id(partition_id))
+        )
+
+    def _send(self) -> None:
+        sending, self._sending = self._sending, {}
+        for partition_id in sending:
+            partition = self._partitions[partition_id]
+            sequence = partition.connection_sequence
+            if sequence is None:
+                continue
+            room = self._in_flight_max - self._in_flight[sequence]
+            count = min(room, len(partition.unsent))
+            if not count:
+                continue
+            outbox = self._outboxes.setdefault(sequence, [])
+            for _ in range(count):
+                transaction_id = partition.unsent.popleft()
+                partition.in_flight[transaction_id] = None
+                outbox.append(
+                    TransactionDataRequest(self._next_request_id(partition_id), transaction_id)
+                )
+            self._in_flight[sequence] += count
+
+    def _next_request_id(self, partition_id: PartitionId) -> RequestId:
+        self._sequence_number += 1
+        return RequestId(self._client_id, NO_GENERATION, partition_id, self._sequence_number)

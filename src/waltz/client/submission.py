@@ -1,0 +1,89 @@
+"""A context on its way: what the client keeps about it between its submit and its end.
+
+Owns the one rule that a context is told its end exactly once. Knows nothing of where it waits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from waltz.client.transaction import Draft, TransactionBuilder, TransactionContext
+from waltz.errors import NotFoundError
+from waltz.types import PartitionId, TransactionId
+
+
+class Submission:
+    """`draft` is what the last execution wants in the log; None once the context has ended.
+
+    `client_high_water_mark` was sampled before that execution: what the application read is not
+    older. `transaction_id` is known once the feed has shown it.
+    """
+
+    __slots__ = (
+        "_undecided",
+        "attempts",
+        "cancel_expiration",
+        "client_high_water_mark",
+        "completed",
+        "context",
+        "draft",
+        "holds_room",
+        "lock_failure",
+        "number",
+        "on_finished",
+        "partition_id",
+        "transaction_id",
+    )
+
+    def __init__(self, number: int, context: TransactionContext, partition_id: PartitionId) -> None:
+        self.number = number
+        self.context = context
+        self.partition_id = partition_id
+        self.client_high_water_mark = TransactionId(-1)
+        self.draft: Draft | None = None
+        self.transaction_id: TransactionId | None = None
+        self.lock_failure: TransactionId | None = None
+        self.holds_room = False
+        self.completed = False
+        self.attempts = 0
+        self.cancel_expiration: Callable[[], None] | None = None
+        self.on_finished: Callable[[Submission, Exception | None], None] | None = None
+        self._undecided = [None]
+
+    def execute(self, client_high_water_mark: TransactionId) -> bool:
+        """Run the context's `execute` on the state as of `client_high_water_mark`.
+
+        False: there is nothing to write. Raises what the application raises, and
+        LocalProtocolError: no data was set.
+        """
+        self.attempts += 1
+        self.client_high_water_mark = client_high_water_mark
+        builder = TransactionBuilder()
+        if not self.context.execute(builder):
+            return False
+        self.draft = Draft(builder)
+        return True
+
+    def claim_verdict(self) -> bool:
+        """Return True to exactly one caller, of whatever thread: that one tells the context."""
+        try:
+            self._undecided.pop()
+        except IndexError:
+            return False
+        return True
+
+    @property
+    def decided(self) -> bool:
+        """Whether somebody has claimed the verdict."""
+        return not self._undecided
+
+
+def checked_partition(context: TransactionContext, partition_count: int) -> PartitionId:
+    """Return the partition the context chooses. Raises NotFoundError: there is no such (PM-06)."""
+    partition_id = context.partition_id(partition_count)
+    if not 0 <= partition_id < partition_count:
+        raise NotFoundError(
+            f"partition {partition_id} chosen by {type(context).__name__};"
+            f" expected 0 to {partition_count - 1}"
+        )
+    return PartitionId(partition_id)

@@ -1,0 +1,1 @@
+"""Contexts between their submit and their end."""

@@ -1,0 +1,259 @@
+"""The contexts of a client that have not ended: handed over, sent, waiting to be executed again.
+
+Owns that every one of them ends exactly once and that whoever flushes learns of it. What becomes
+of an append is decided by the partitions; user code runs on workers, through `call`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, Protocol
+
+from waltz.client.calls import (
+    execute_again,
+    tell_end,
+    tell_exception,
+    tell_expiration,
+    tell_lock_failure,
+    tell_refusal,
+)
+from waltz.client.partition_events import Submitted
+from waltz.client.partitions.shell import PartitionRunner
+from waltz.client.submission import Submission
+from waltz.client.tasks.shell import Tasks
+from waltz.client.transaction import TransactionContext
+from waltz.errors import ClientClosedError, OperationTimeoutError
+from waltz.host import Random
+from waltz.limits import (
+    RETRIES_PER_CALL_MAX,
+    TRANSACTION_RETRY_SECONDS_MAX,
+    TRANSACTION_RETRY_SECONDS_MIN,
+)
+from waltz.types import PartitionId, TransactionId
+
+
+class Call(Protocol):
+    """Runs an application's callback on a worker."""
+
+    def __call__(self, function: Callable[[], Any]) -> Awaitable[Any]: ...
+
+
+class _Flush:
+    """Somebody who waits for the end of these submissions."""
+
+    def __init__(self, numbers: dict[int, Submission]) -> None:
+        self.numbers = dict.fromkeys(numbers)
+        self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+
+class Submissions:
+    """See the module. Made on the loop; `admit`, `hand_over` and `withdraw` are for any thread."""
+
+    def __init__(
+        self,
+        runners: Mapping[PartitionId, PartitionRunner],
+        tasks: Tasks,
+        random: Random,
+        call: Call,
+        *,
+        retry_threads: int,
+    ) -> None:
+        self._runners = runners
+        self._tasks = tasks
+        self._random = random
+        self._call = call
+        self._retry_threads = retry_threads
+        self._loop = asyncio.get_running_loop()
+        self._error: Exception | None = None
+        self._numbers = itertools.count(1)
+        self._unfinished: dict[int, Submission] = {}
+        self._flushes: list[_Flush] = []
+        self._handed: deque[Submission] = deque()
+        self._wake_due = False
+        self._retries: asyncio.Queue[Submission] = asyncio.Queue()
+
+    def __len__(self) -> int:
+        return len(self._unfinished)
+
+    def start(self) -> None:
+        for _ in range(self._retry_threads):
+            self._tasks.start(self._execute_retries())
+
+    # From any thread
+
+    def admit(
+        self, context: TransactionContext, partition_id: PartitionId, *, holds_room: bool
+    ) -> Submission:
+        """Register a context that has passed the gate. Raises what the client closed with."""
+        submission = Submission(next(self._numbers), context, partition_id)
+        submission.holds_room = holds_room
+        self._unfinished[submission.number] = submission
+        if self._error is not None:  # closing looks at what was registered before
+            del self._unfinished[submission.number]
+            raise self._error
+        return submission
+
+    def hand_over(self, submission: Submission) -> None:
+        """Send what was executed; wakes the loop once for all that waits."""
+        self._handed.append(submission)
+        if not self._wake_due:
+            self._wake_due = True
+            self.wake(self._take_handed)
+
+    def withdraw(self, submission: Submission, error: Exception | None) -> None:
+        """Forget a submission that was never sent and has been told its end."""
+        self.wake(partial(self.finish, submission, error))
+
+    def wake(self, function: Callable[[], None]) -> None:
+        """Run `function` on the loop. Raises ClientClosedError: there is none any more."""
+        try:
+            self._loop.call_soon_threadsafe(function)
+        except RuntimeError:
+            raise ClientClosedError("client closed") from None
+
+    def _take_handed(self) -> None:
+        # First the flag: who appends from now on wakes the loop again.
+        self._wake_due = False
+        handed = self._handed
+        runs: dict[PartitionId, list[Submission]] = {}
+        while handed:
+            submission = handed.popleft()
+            self.expire_in_time(submission)
+            runs.setdefault(submission.partition_id, []).append(submission)
+        for partition_id, submissions in runs.items():
+            self._runners[partition_id].mailbox.put(Submitted(submissions))
+
+    # Ends
+
+    def finish(self, submission: Submission, error: Exception | None = None) -> None:
+        """The context has been told its end; forget it, once."""
+        if self._unfinished.pop(submission.number, None) is None:
+            return
+        if submission.cancel_expiration is not None:
+            submission.cancel_expiration()
+        if submission.holds_room:
+            submission.holds_room = False
+            self._runners[submission.partition_id].gate.release(1)
+        submission.draft = None
+        if submission.on_finished is not None:
+            submission.on_finished(submission, error)
+        for flush in self._flushes:
+            flush.numbers.pop(submission.number, None)
+            if not flush.numbers and not flush.done.done():
+                flush.done.set_result(None)
+
+    def fail(self, submission: Submission, error: Exception) -> None:
+        """Tell a context that it cannot go on."""
+        self._tasks.start(self._tell(submission, partial(tell_exception, submission, error), error))
+
+    def give_up(self, partition_id: PartitionId, error: Exception) -> None:
+        """Nothing can be written to the partition any more."""
+        self._runners[partition_id].gate.fail(error)
+        for submission in list(self._unfinished.values()):
+            if submission.partition_id == partition_id:
+                self.fail(submission, error)
+
+    def expire_in_time(self, submission: Submission) -> None:
+        """Give the context up once its time has passed, if it has a limit (PM-14)."""
+        seconds = submission.context.timeout_seconds
+        if seconds is not None:
+            timer = self._loop.call_later(seconds, self._expire, submission)
+            submission.cancel_expiration = timer.cancel
+
+    def _expire(self, submission: Submission) -> None:
+        if submission.claim_verdict():
+            error = OperationTimeoutError("the context's time is up")
+            self._tasks.start(self._tell(submission, partial(tell_expiration, submission), error))
+
+    async def _tell(
+        self, submission: Submission, tell: Callable[[], None], error: Exception | None
+    ) -> None:
+        await self._call(tell)
+        self.finish(submission, error)
+
+    def refuse(self, error: Exception) -> None:
+        """Admit nobody any more."""
+        self._error = error
+
+    async def end_all(self, error: Exception) -> None:
+        """Tell all contexts how they stand: in the log as far as known, else `error` (PM-44)."""
+        unfinished = list(self._unfinished.values())
+
+        def tell_all() -> None:
+            for submission in unfinished:
+                tell_end(submission, error)
+
+        if unfinished:
+            await self._call(tell_all)
+        self.forget_all(error)
+
+    def forget_all(self, error: Exception) -> None:
+        """Let whoever waits for a context go; those that are stuck are not told any more."""
+        for submission in list(self._unfinished.values()):
+            self.finish(submission, error)
+
+    async def flush(self, timeout_seconds: float | None, nudge: Callable[[], None]) -> None:
+        """Return once all that are unfinished now have ended. Raises OperationTimeoutError."""
+        flush = _Flush(self._unfinished.copy())
+        if not flush.numbers:
+            return
+        self._flushes.append(flush)
+        nudge()
+        try:
+            async with asyncio.timeout(timeout_seconds):
+                await flush.done
+        except TimeoutError:
+            raise OperationTimeoutError(
+                f"{len(flush.numbers)} transactions have not ended in {timeout_seconds} s"
+            ) from None
+        finally:
+            self._flushes.remove(flush)
+
+    # Retries
+
+    def retry(self, submissions: Sequence[Submission]) -> None:
+        """Execute these again soon, or end them if this client never does (PM-40, PM-41)."""
+        for submission in submissions:
+            if submission.decided:
+                continue
+            if not self._retry_threads:
+                tell = partial(_tell_unretried, submission)
+                self._tasks.start(self._tell(submission, tell, None))
+                continue
+            longest = min(
+                TRANSACTION_RETRY_SECONDS_MAX,
+                TRANSACTION_RETRY_SECONDS_MIN * 2.0 ** min(submission.attempts, 20),
+            )
+            delay = self._random.uniform(0.0, longest)
+            self._loop.call_later(delay, self._retries.put_nowait, submission)
+
+    async def _execute_retries(self) -> None:
+        """What one retry thread does: contexts whose time has come, many in one go."""
+        while True:
+            batch = [await self._retries.get()]
+            while len(batch) < RETRIES_PER_CALL_MAX and not self._retries.empty():
+                batch.append(self._retries.get_nowait())
+            batch = [submission for submission in batch if not submission.decided]
+            if not batch:
+                continue
+            outcomes = await self._call(partial(self._execute_all, batch))
+            for submission, outcome in zip(batch, outcomes, strict=True):
+                if outcome is not True:
+                    self.finish(submission, outcome or None)
+                elif not submission.decided:
+                    self._runners[submission.partition_id].mailbox.put(Submitted([submission]))
+
+    def _execute_all(self, batch: Sequence[Submission]) -> list[Exception | bool]:
+        return [execute_again(submission, self._mark) for submission in batch]
+
+    def _mark(self, partition_id: PartitionId) -> TransactionId:
+        return self._runners[partition_id].high_water_mark
+
+
+def _tell_unretried(submission: Submission) -> None:
+    tell_lock_failure(submission)
+    tell_refusal(submission)

@@ -1,0 +1,1 @@
+"""Tasks that live and end together."""

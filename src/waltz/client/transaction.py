@@ -1,0 +1,326 @@
+"""What an application writes and what it gets back: contexts, builders, transactions, locks.
+
+Owns the application's side of one transaction as values. Knows nothing of connections, of retries
+or of when anything is called. Source: Waltz Internals, "Application Programming Model".
+"""
+
+# ruff: noqa: B027 - an application leaves out the callbacks that it does not need
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
+from typing import Any, Final, Protocol, TypeVar
+from zlib import crc32
+
+from waltz.errors import LocalProtocolError
+from waltz.limits import DATA_BYTES_MAX, LOCK_NAMES_CACHED_MAX, LOCKS_MAX
+from waltz.types import PartitionId, RequestId, TransactionId
+
+T = TypeVar("T")
+
+HEADER_MIN: Final = -(2**31)
+HEADER_MAX: Final = 2**31 - 1
+
+
+class Serializer(Protocol[T]):
+    """Turns what an application calls a transaction into bytes and back (PM-26)."""
+
+    def serialize(self, value: T) -> bytes: ...
+
+    def deserialize(self, data: bytes) -> T: ...
+
+
+class BytesSerializer:
+    """Bytes as they are."""
+
+    def serialize(self, value: bytes) -> bytes:
+        return bytes(value)
+
+    def deserialize(self, data: bytes) -> bytes:
+        return data
+
+
+class StringSerializer:
+    """Text as UTF-8."""
+
+    def serialize(self, value: str) -> bytes:
+        return value.encode()
+
+    def deserialize(self, data: bytes) -> str:
+        return data.decode()
+
+
+class JsonSerializer:
+    """What JSON can express, without spaces, as UTF-8."""
+
+    def serialize(self, value: Any) -> bytes:
+        return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+
+    def deserialize(self, data: bytes) -> Any:
+        return json.loads(data)
+
+
+class PartitionLocalLock:
+    """A lock: a name and a signed 64-bit number, valid within one partition.
+
+    `hash` is what servers see: Java's hash of the name, XOR the two halves of the number. Every
+    client must compute it alike, or mutual exclusion is silently lost (PM-25).
+    """
+
+    __slots__ = ("hash", "id", "name")
+
+    def __init__(self, name: str, id: int) -> None:  # noqa: A002 - the documents' word
+        if not isinstance(name, str):
+            raise LocalProtocolError(f"lock name {name!r}; expected a string")
+        if not -(2**63) <= id < 2**63:
+            raise LocalProtocolError(f"lock ID {id}; expected a signed 64-bit number")
+        self.name = name
+        self.id = id
+        folded = (id ^ (id >> 32)) & 0xFFFFFFFF
+        value = _text_hash(name) ^ folded
+        self.hash = value - 2**32 if value >= 2**31 else value
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, PartitionLocalLock):
+            return NotImplemented
+        return self.id == other.id and self.name == other.name
+
+    def __hash__(self) -> int:
+        return hash((self.name, self.id))
+
+    def __repr__(self) -> str:
+        return f"PartitionLocalLock({self.name!r}, {self.id})"
+
+
+@lru_cache(LOCK_NAMES_CACHED_MAX)
+def _text_hash(text: str) -> int:
+    """Java's hash of a string: a fold over its UTF-16 code units, modulo 2**32."""
+    data = text.encode("utf-16-be", "surrogatepass")
+    value = 0
+    for index in range(0, len(data), 2):
+        value = (31 * value + (data[index] << 8 | data[index + 1])) & 0xFFFFFFFF
+    return value
+
+
+Locks = tuple[int, ...]
+
+
+class TransactionBuilder:
+    """What `TransactionContext.execute` fills in: header, data and locks."""
+
+    __slots__ = ("_data", "_header", "append_locks", "read_locks", "write_locks")
+
+    def __init__(self) -> None:
+        self._header = 0
+        self._data: bytes | None = None
+        self.write_locks: Locks = ()
+        self.read_locks: Locks = ()
+        self.append_locks: Locks = ()
+
+    @property
+    def header(self) -> int:
+        return self._header
+
+    @header.setter
+    def header(self, header: int) -> None:
+        self.set_header(header)
+
+    def set_header(self, header: int) -> None:
+        """Set the number that travels with the feed, 0 if never set (PM-17).
+
+        Raises LocalProtocolError: not a signed 32-bit number.
+        """
+        if not HEADER_MIN <= header <= HEADER_MAX:
+            raise LocalProtocolError(
+                f"transaction header {header}; expected {HEADER_MIN} to {HEADER_MAX}"
+            )
+        self._header = header
+
+    def set_transaction_data(self, value: T, serializer: Serializer[T]) -> None:
+        """Set the data. Raises LocalProtocolError: too large; and what the serializer raises."""
+        data = serializer.serialize(value)
+        if not isinstance(data, bytes):
+            raise LocalProtocolError(
+                f"{type(serializer).__name__}.serialize returned {type(data).__name__};"
+                " expected bytes"
+            )
+        self.set_data(data)
+
+    def set_data(self, data: bytes) -> None:
+        """Set the data as bytes. Raises LocalProtocolError: too large."""
+        if len(data) > DATA_BYTES_MAX:
+            raise LocalProtocolError(
+                f"transaction data of {len(data)} bytes; expected at most {DATA_BYTES_MAX}"
+            )
+        self._data = data
+
+    @property
+    def data(self) -> bytes:
+        """Raises LocalProtocolError: `execute` has set none (PM-19)."""
+        if self._data is None:
+            raise LocalProtocolError("no transaction data set: execute must set it or return False")
+        return self._data
+
+    def set_write_locks(self, locks: Iterable[PartitionLocalLock]) -> None:
+        """Be refused if one of `locks` is newer than what this client has applied, and mark them
+        all as changed by this transaction (PM-20)."""
+        self.write_locks = _lock_hashes(locks)
+
+    def set_read_locks(self, locks: Iterable[PartitionLocalLock]) -> None:
+        """Be refused as for write locks, but mark nothing (PM-21)."""
+        self.read_locks = _lock_hashes(locks)
+
+    def set_append_locks(self, locks: Iterable[PartitionLocalLock]) -> None:
+        """Mark `locks` as changed by this transaction without a check (PM-22)."""
+        self.append_locks = _lock_hashes(locks)
+
+
+def _lock_hashes(locks: Iterable[PartitionLocalLock]) -> Locks:
+    hashes = tuple([lock.hash for lock in locks])
+    if len(hashes) > LOCKS_MAX:
+        raise LocalProtocolError(f"{len(hashes)} locks of one kind; expected at most {LOCKS_MAX}")
+    return hashes
+
+
+class TransactionContext(ABC):
+    """One transaction an application wants in the log, and what it is told about it.
+
+    It ends exactly once: by `on_completion`, `on_expiration` or `on_exception`. Callbacks run on
+    worker threads, never two of one context at a time.
+    """
+
+    timeout_seconds: float | None = None
+    """How long it may take from the submit to its end; None is for ever (CX-05)."""
+
+    @abstractmethod
+    def partition_id(self, partition_count: int) -> int:
+        """Return the partition the transaction belongs to, from 0 to `partition_count` - 1."""
+
+    @abstractmethod
+    def execute(self, builder: TransactionBuilder) -> bool:
+        """Fill `builder` from the application's present state, or return False: nothing to write.
+
+        May be called several times; each time the state may be newer.
+        """
+
+    def on_completion(self, result: bool) -> None:
+        """The final verdict: True, it is in the log; False, it is not and never will be."""
+
+    def on_application(self) -> None:
+        """The transaction has been applied and the client's high-water mark has moved past it."""
+
+    def on_lock_failure(self, transaction_id: TransactionId) -> None:
+        """A lock was newer than this client's mark, by estimate through `transaction_id`.
+
+        For information only; it may be a coincidence of hashes. The context is executed again.
+        """
+
+    def on_expiration(self) -> None:
+        """The time is up and the context is given up. Whether it is in the log is unknown, unless
+        it has never been sent: only the feed knows."""
+
+    def on_exception(self, error: Exception) -> None:
+        """It cannot go on. `error.may_be_written`, of a WaltzError, says whether it may be in the
+        log all the same."""
+
+
+FetchData = Callable[[PartitionId, TransactionId], bytes]
+
+
+class Transaction:
+    """A transaction of the log, as it came through the feed; its data is fetched when asked for."""
+
+    __slots__ = ("_data", "_fetch", "header", "request_id", "transaction_id")
+
+    def __init__(
+        self,
+        request_id: RequestId,
+        transaction_id: TransactionId,
+        header: int,
+        data: bytes | None,
+        fetch: FetchData,
+    ) -> None:
+        self.request_id = request_id
+        self.transaction_id = transaction_id
+        self.header = header
+        self._data = data
+        self._fetch = fetch
+
+    @property
+    def partition_id(self) -> PartitionId:
+        return self.request_id.partition_id
+
+    @property
+    def has_data(self) -> bool:
+        """Whether the data is here already, so that asking for it does not wait."""
+        return self._data is not None
+
+    @property
+    def data(self) -> bytes:
+        """Return the data, fetched once if it was not sent along (PM-31); waits for a server
+        through lost connections and moved partitions (PM-32).
+
+        Raises ClientClosedError; LocalProtocolError: asked for on the event loop's own thread.
+        """
+        if self._data is None:
+            self._data = self._fetch(self.request_id.partition_id, self.transaction_id)
+        return self._data
+
+    def get_transaction_data(self, serializer: Serializer[T]) -> T:
+        """Return the data as `serializer` reads it."""
+        return serializer.deserialize(self.data)
+
+    def provide_data(self, data: bytes) -> None:
+        """Take the data that was fetched ahead."""
+        self._data = data
+
+    def __repr__(self) -> str:
+        return f"Transaction({self.request_id}, {self.transaction_id}, header={self.header})"
+
+
+class Draft:
+    """One attempt of a context, ready to be sent; `checksum` is the CRC-32 of `data`."""
+
+    __slots__ = ("append_locks", "checksum", "data", "header", "read_locks", "write_locks")
+
+    def __init__(self, builder: TransactionBuilder) -> None:
+        self.data = builder.data
+        self.header = builder.header
+        self.write_locks = builder.write_locks
+        self.read_locks = builder.read_locks
+        self.append_locks = builder.append_locks
+        self.checksum = crc32(self.data)
+
+
+class PlainAppend(TransactionContext):
+    """A context whose content does not depend on anything, for the verb `append`."""
+
+    def __init__(
+        self,
+        partition_id: int,
+        data: bytes,
+        header: int = 0,
+        write_locks: Sequence[PartitionLocalLock] = (),
+        read_locks: Sequence[PartitionLocalLock] = (),
+        append_locks: Sequence[PartitionLocalLock] = (),
+    ) -> None:
+        self._partition_id = partition_id
+        self._data = data
+        self._header = header
+        self._write_locks = write_locks
+        self._read_locks = read_locks
+        self._append_locks = append_locks
+
+    def partition_id(self, partition_count: int) -> int:
+        return self._partition_id
+
+    def execute(self, builder: TransactionBuilder) -> bool:
+        builder.set_header(self._header)
+        builder.set_data(self._data)
+        builder.set_write_locks(self._write_locks)
+        builder.set_read_locks(self._read_locks)
+        builder.set_append_locks(self._append_locks)
+        return True

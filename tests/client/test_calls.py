@@ -1,0 +1,261 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from waltz.client.callbacks import WaltzClientCallbacks
+from waltz.client.calls import (
+    ApplyOutcome,
+    apply_in_order,
+    called_by,
+    choose_prefetch,
+    execute_again,
+    is_called_by,
+    tell_end,
+    tell_exception,
+    tell_refusal,
+)
+from waltz.client.submission import Submission
+from waltz.client.transaction import Transaction, TransactionBuilder, TransactionContext
+from waltz.errors import ClientClosedError, PostponedError
+from waltz.types import ClientId, Generation, PartitionId, RequestId, TransactionId
+
+P0 = PartitionId(0)
+
+
+def transactions(*ids: int) -> list[Transaction]:
+    request_id = RequestId(ClientId(1), Generation(1), P0, 1)
+    return [
+        Transaction(request_id, TransactionId(number), 0, b"", lambda _, __: b"") for number in ids
+    ]
+
+
+class Context(TransactionContext):
+    """Writes down what it is told in `story`."""
+
+    def __init__(self, story: list[Any], name: str, result: Any = True) -> None:
+        self.story = story
+        self.name = name
+        self.result = result
+
+    def partition_id(self, partition_count: int) -> int:
+        return 0
+
+    def execute(self, builder: TransactionBuilder) -> bool:
+        self.story.append((self.name, "execute"))
+        if isinstance(self.result, Exception):
+            raise self.result
+        builder.set_data(b"")
+        return bool(self.result)
+
+    def on_completion(self, result: bool) -> None:
+        self.story.append((self.name, "completion", result))
+
+    def on_application(self) -> None:
+        self.story.append((self.name, "application"))
+        raise ValueError("a broken callback")
+
+    def on_lock_failure(self, transaction_id: TransactionId) -> None:
+        self.story.append((self.name, "lock failure", transaction_id))
+
+    def on_exception(self, error: Exception) -> None:
+        self.story.append((self.name, error))
+
+
+class OneByOne(WaltzClientCallbacks):
+    def __init__(self, story: list[Any], errors: dict[int, Exception] | None = None) -> None:
+        self.story = story
+        self.errors = errors or {}
+
+    def get_client_high_water_mark(self, partition_id: PartitionId) -> int:
+        return -1
+
+    def apply_transaction(self, transaction: Transaction) -> None:
+        if transaction.transaction_id in self.errors:
+            raise self.errors.pop(transaction.transaction_id)
+        self.story.append(("apply", transaction.transaction_id))
+
+    def uncaught_exception(
+        self, partition_id: PartitionId, transaction_id: TransactionId, error: Exception
+    ) -> None:
+        self.story.append(("uncaught", partition_id, transaction_id, error))
+        raise ValueError("a broken reporter")
+
+
+class Batches(OneByOne):
+    def apply_transactions(self, batch: Sequence[Transaction]) -> None:
+        if self.errors:
+            raise self.errors.popitem()[1]
+        self.story.append(("apply", [each.transaction_id for each in batch]))
+
+
+def own(story: list[Any], *ids: int) -> dict[TransactionId, Submission]:
+    found = {}
+    for number in ids:
+        made = Submission(number, Context(story, f"own {number}"), P0)
+        made.transaction_id = TransactionId(number)
+        found[TransactionId(number)] = made
+    return found
+
+
+def test_callbacks_of_an_own_transaction_come_in_the_promised_order() -> None:
+    """PM-11, PM-12: completion, apply, the mark moves, application."""
+    story: list[Any] = []
+    outcome = apply_in_order(
+        OneByOne(story),
+        P0,
+        transactions(4, 5, 6),
+        own(story, 5),
+        lambda moved: story.append(("mark", moved)),
+    )
+    assert outcome == ApplyOutcome(TransactionId(6))
+    assert story == [
+        ("apply", 4),
+        ("mark", 4),
+        ("own 5", "completion", True),
+        ("apply", 5),
+        ("mark", 5),
+        ("own 5", "application"),
+        ("apply", 6),
+        ("mark", 6),
+    ]
+
+
+def test_a_batch_is_applied_in_one_call() -> None:
+    story: list[Any] = []
+    apply_in_order(
+        Batches(story),
+        P0,
+        transactions(4, 5, 6),
+        own(story, 4, 6),
+        lambda moved: story.append(("mark", moved)),
+    )
+    assert story == [
+        ("own 4", "completion", True),
+        ("own 6", "completion", True),
+        ("apply", [4, 5, 6]),
+        ("mark", 6),
+        ("own 4", "application"),
+        ("own 6", "application"),
+    ]
+
+
+def test_an_error_stops_at_its_transaction_and_a_repetition_repeats_no_verdict() -> None:
+    """PM-29, CI-30."""
+    story: list[Any] = []
+    error = ValueError("no")
+    callbacks = OneByOne(story, {5: error})
+    mine = own(story, 5)
+    outcome = apply_in_order(callbacks, P0, transactions(4, 5), mine, lambda _: None)
+    assert outcome == ApplyOutcome(TransactionId(4), error)
+    assert apply_in_order(callbacks, P0, transactions(5), mine, lambda _: None) == ApplyOutcome(
+        TransactionId(5)
+    )
+    assert story == [
+        ("apply", 4),
+        ("own 5", "completion", True),
+        ("uncaught", P0, 5, error),
+        ("apply", 5),
+        ("own 5", "application"),
+    ]
+
+
+def test_a_failing_batch_moves_nothing() -> None:
+    story: list[Any] = []
+    error = ValueError("no")
+    outcome = apply_in_order(
+        Batches(story, {1: error}), P0, transactions(7, 8), {}, lambda _: pytest.fail("moved")
+    )
+    assert outcome == ApplyOutcome(TransactionId(6), error)
+    assert story == [("uncaught", P0, 7, error)]
+
+
+@pytest.mark.parametrize("error", [PostponedError("later", 1.0), ClientClosedError("closed")])
+def test_what_is_no_failure_is_not_reported(error: Exception) -> None:
+    story: list[Any] = []
+    outcome = apply_in_order(Batches(story, {1: error}), P0, transactions(7), {}, lambda _: None)
+    assert outcome.error is error
+    assert story == []
+
+
+def test_an_expired_context_is_not_told_of_its_application() -> None:
+    story: list[Any] = []
+    mine = own(story, 4)
+    assert mine[TransactionId(4)].claim_verdict()
+    apply_in_order(OneByOne(story), P0, transactions(4), mine, lambda _: None)
+    assert story == [("apply", 4)]
+
+
+def test_the_application_chooses_what_is_fetched_ahead() -> None:
+    """PM-45."""
+    batch = transactions(1, 2, 3)
+
+    class Choosing(Batches):
+        def choose_prefetch(self, batch: Sequence[Transaction]) -> Sequence[Transaction]:
+            if self.errors:
+                raise self.errors.popitem()[1]
+            return batch[1:2]
+
+    story: list[Any] = []
+    assert choose_prefetch(Choosing(story), P0, batch, own(story, 2)) == batch[1:2]
+    assert story == [("own 2", "completion", True)]
+    error = ValueError("no")
+    assert choose_prefetch(Choosing(story, {1: error}), P0, batch, {}) == ApplyOutcome(
+        TransactionId(0), error
+    )
+
+
+def test_a_retry_tells_of_the_lock_and_executes_on_the_newest_mark() -> None:
+    """PM-13, PM-40."""
+    story: list[Any] = []
+    made = Submission(1, Context(story, "it"), P0)
+    made.lock_failure = TransactionId(50)
+    assert execute_again(made, lambda _: TransactionId(51)) is True
+    assert made.client_high_water_mark == 51
+    assert story == [("it", "lock failure", 50), ("it", "execute")]
+
+
+def test_a_retry_that_writes_nothing_or_raises_ends_the_context() -> None:
+    """PM-08, PM-09."""
+    story: list[Any] = []
+    nothing = Submission(1, Context(story, "nothing", result=False), P0)
+    assert execute_again(nothing, lambda _: TransactionId(0)) is False
+    error = ValueError("no")
+    raising = Submission(2, Context(story, "raising", result=error), P0)
+    assert execute_again(raising, lambda _: TransactionId(0)) is error
+    assert story == [
+        ("nothing", "execute"),
+        ("nothing", "completion", False),
+        ("raising", "execute"),
+        ("raising", error),
+    ]
+
+
+def test_a_context_is_told_one_end_only() -> None:
+    """PM-10, I5."""
+    story: list[Any] = []
+    made = Submission(1, Context(story, "it"), P0)
+    tell_refusal(made)
+    tell_exception(made, ValueError())
+    tell_end(made, ClientClosedError("closed"))
+    assert story == [("it", "completion", False)]
+
+
+def test_closing_tells_what_is_known() -> None:
+    """PM-44: what the feed has shown is in the log, whether applied or not."""
+    story: list[Any] = []
+    error = ClientClosedError("closed")
+    tell_end(own(story, 3)[TransactionId(3)], error)
+    tell_end(Submission(4, Context(story, "unknown"), P0), error)
+    assert story == [("own 3", "completion", True), ("unknown", error)]
+
+
+def test_who_is_inside_a_callback_knows_whose() -> None:
+    one, other = object(), object()
+    assert not is_called_by(one)
+    with called_by(one):
+        assert is_called_by(one)
+        assert not is_called_by(other)
+    assert not is_called_by(one)

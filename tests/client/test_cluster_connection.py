@@ -1,0 +1,197 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+from random import Random
+
+import pytest
+
+from waltz.client.cluster_connection import (
+    AttachPartition,
+    CloseConnection,
+    ClusterConnection,
+    Connected,
+    DetachPartition,
+    Disconnected,
+    Effect,
+    Event,
+    OpenConnection,
+    RaiseGeneration,
+    Role,
+    Stopped,
+    ViewChanged,
+)
+from waltz.limits import (
+    RECONNECT_BROKEN_SECONDS_MAX,
+    RECONNECT_SECONDS_MAX,
+    RECONNECT_SECONDS_MIN,
+)
+from waltz.types import Address, Generation, PartitionId
+
+ONE = Address("one", 1)
+TWO = Address("two", 2)
+
+
+def view(**servers: Address) -> ViewChanged:
+    """`p0=ONE` puts partition 0 there, with generation 1; `p0_4=ONE` with generation 4."""
+    partitions = {}
+    for name, address in servers.items():
+        number, _, generation = name.removeprefix("p").partition("_")
+        partitions[PartitionId(int(number))] = address, Generation(int(generation or 1))
+    return ViewChanged(partitions)
+
+
+class World:
+    def __init__(self, *roles: Role) -> None:
+        self.machine = ClusterConnection(roles or (Role.STREAM,))
+        self.now = 50.0
+
+    def step(self, *events: Event) -> Sequence[Effect]:
+        effects = self.machine.step(events, self.now)
+        self.machine.check_invariants()
+        return effects
+
+    def connected(self, seen: ViewChanged, *sequences: int) -> World:
+        self.step(seen)
+        self.step(*map(Connected, sequences))
+        return self
+
+    def sleep(self, seconds: float) -> Sequence[Effect]:
+        self.now += seconds
+        return self.step()
+
+
+def test_every_server_gets_a_connection_of_each_role() -> None:
+    """CI-01, CI-02."""
+    world = World(Role.STREAM, Role.REQUESTS)
+    effects = world.step(view(p0=ONE, p1=TWO, p2=ONE))
+    assert [effect for effect in effects if isinstance(effect, OpenConnection)] == [
+        OpenConnection(ONE, Role.STREAM, 0),
+        OpenConnection(ONE, Role.REQUESTS, 1),
+        OpenConnection(TWO, Role.STREAM, 2),
+        OpenConnection(TWO, Role.REQUESTS, 3),
+    ]
+
+
+def test_partitions_are_attached_once_their_server_is_connected() -> None:
+    """CI-03."""
+    world = World()
+    world.step(view(p0=ONE, p1=TWO))
+    assert world.step(Connected(1)) == [AttachPartition(PartitionId(1), Role.STREAM, 1)]
+
+
+def test_generations_are_told_before_a_moved_partition_is_attached() -> None:
+    world = World().connected(view(p0=ONE, p1=TWO), 0, 1)
+    assert world.step(view(p0_2=TWO, p1=TWO)) == [
+        RaiseGeneration(PartitionId(0), Generation(2)),
+        DetachPartition(PartitionId(0), Role.STREAM, 0),
+        CloseConnection(0),
+        AttachPartition(PartitionId(0), Role.STREAM, 1),
+    ]
+
+
+def test_a_new_generation_alone_remounts_nothing() -> None:
+    """Section 9.1."""
+    world = World().connected(view(p0=ONE), 0)
+    assert world.step(view(p0_2=ONE)) == [RaiseGeneration(PartitionId(0), Generation(2))]
+
+
+def test_a_connection_that_worked_is_replaced_at_once_with_a_higher_sequence() -> None:
+    """CI-06."""
+    world = World().connected(view(p0=ONE), 0)
+    world.now += 2 * RECONNECT_SECONDS_MIN
+    assert world.step(Disconnected(0, 0.7)) == [
+        DetachPartition(PartitionId(0), Role.STREAM, 0),
+        OpenConnection(ONE, Role.STREAM, 1),
+    ]
+
+
+def test_a_server_that_is_down_is_tried_ever_more_rarely() -> None:
+    """CI-07; jitter takes up to half of the delay."""
+    world = World()
+    world.step(view(p0=ONE))
+    for attempt in range(12):
+        assert world.step(Disconnected(attempt, 1.0)) == []
+        assert world.machine.deadline is not None
+        delay = world.machine.deadline - world.now
+        assert delay == pytest.approx(
+            min(RECONNECT_SECONDS_MAX, RECONNECT_SECONDS_MIN * 2**attempt)
+        )
+        assert world.sleep(delay + 1e-6) == [OpenConnection(ONE, Role.STREAM, attempt + 1)]
+
+
+def test_a_server_that_accepts_and_hangs_up_is_not_hammered() -> None:
+    world = World().connected(view(p0=ONE), 0)
+    world.step(Disconnected(0, 1.0))
+    for sequence in range(1, 10):
+        world.sleep(RECONNECT_BROKEN_SECONDS_MAX)
+        world.step(Connected(sequence))
+        effects = world.step(Disconnected(sequence, 1.0))
+        assert not [effect for effect in effects if isinstance(effect, OpenConnection)]
+    assert world.machine.deadline == world.now + RECONNECT_BROKEN_SECONDS_MAX
+
+
+def test_a_server_that_leaves_is_disconnected_and_starts_anew_when_it_returns() -> None:
+    """CI-08, hazard H5: its sequence goes on growing."""
+    world = World().connected(view(p0=ONE), 0)
+    assert CloseConnection(0) in world.step(view())
+    assert world.step(Disconnected(0, 0.5)) == []
+    assert world.machine.deadline is None
+    effects = world.step(view(p0=ONE))
+    assert OpenConnection(ONE, Role.STREAM, 1) in effects
+
+
+def test_stopping_closes_everything() -> None:
+    world = World().connected(view(p0=ONE), 0)
+    assert world.step(Stopped())[-1] == CloseConnection(0)
+    assert world.machine.closed
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_after_any_history_every_partition_is_attached_where_it_is(seed: int) -> None:
+    """A plain model: who is attached to what follows from the effects alone."""
+    random = Random(seed)
+    world = World(Role.STREAM, Role.REQUESTS)
+    open_: dict[int, tuple[Address, Role]] = {}
+    connected: set[int] = set()
+    attached: set[tuple[PartitionId, Role, int]] = set()
+    present: dict[PartitionId, tuple[Address, Generation]] = {}
+    for _ in range(200):
+        events: list[Event] = []
+        choice = random.random()
+        opening = [sequence for sequence in open_ if sequence not in connected]
+        if choice < 0.2:
+            present = {
+                PartitionId(number): (random.choice((ONE, TWO)), Generation(1))
+                for number in range(4)
+                if random.random() < 0.8
+            }
+            events.append(ViewChanged(present))
+        elif choice < 0.6 and opening:
+            sequence = random.choice(opening)
+            connected.add(sequence)
+            events.append(Connected(sequence))
+        elif choice < 0.8 and open_:
+            sequence = random.choice(list(open_))
+            del open_[sequence]
+            connected.discard(sequence)
+            events.append(Disconnected(sequence, random.random()))
+        world.now += random.choice((0.0, 0.1, 10.0))
+        for effect in world.step(*events):
+            match effect:
+                case OpenConnection():
+                    open_[effect.connection_sequence] = effect.address, effect.role
+                case CloseConnection():
+                    del open_[effect.connection_sequence]
+                    connected.discard(effect.connection_sequence)
+                case AttachPartition():
+                    assert effect.connection_sequence in connected
+                    attached.add((effect.partition_id, effect.role, effect.connection_sequence))
+                case DetachPartition():
+                    attached.remove((effect.partition_id, effect.role, effect.connection_sequence))
+        assert attached == {
+            (partition_id, role, sequence)
+            for sequence in connected
+            for partition_id, (address, _) in present.items()
+            for at, role in [open_[sequence]]
+            if at == address
+        }

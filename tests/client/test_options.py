@@ -1,0 +1,30 @@
+from __future__ import annotations
+
+import pytest
+
+from waltz.client.options import ClientOptions, options_from
+from waltz.errors import ConfigurationError
+
+
+def test_defaults_are_those_of_the_documents() -> None:
+    """Section 9.7."""
+    options = options_from({})
+    assert options == ClientOptions()
+    assert options.max_concurrent_transactions == 5
+    assert options.retry_threads == 1
+    assert options.long_wait_seconds == 5.0
+    assert options.mount_seconds_max == options.registration_seconds_max == 10.0
+
+
+def test_an_unknown_option_is_named() -> None:
+    with pytest.raises(ConfigurationError, match=r"'max_concurent'.*max_concurrent_transactions"):
+        options_from({"max_concurent": 1})
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("max_concurrent_transactions", 0), ("retry_threads", -1), ("long_wait_seconds", 0.0)],
+)
+def test_a_value_out_of_range_is_named(name: str, value: float) -> None:
+    with pytest.raises(ConfigurationError, match=f"{name} is {value}"):
+        options_from({name: value})

@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+import pytest
+
+from waltz.client.reader.feed import FeedCursor, FeedPhase
+from waltz.errors import ClientAheadError, NotFoundError
+from waltz.types import ClientId, Generation, PartitionId, RequestId, TransactionId
+from waltz.wire.client_protocol import (
+    FeedData,
+    FeedRequest,
+    FeedSuspended,
+    MountRequest,
+    MountResponse,
+    MountState,
+)
+
+G3 = Generation(3)
+OTHER = RequestId(ClientId(8), Generation(1), PartitionId(2), 1)
+
+
+def mine(number: int) -> RequestId:
+    return RequestId(ClientId(7), G3, PartitionId(2), number)
+
+
+def fed(*ids: int) -> list[FeedData]:
+    return [FeedData(OTHER, TransactionId(number), 0) for number in ids]
+
+
+def cursor(first: int, end: int | None) -> FeedCursor:
+    made = FeedCursor(ClientId(7), PartitionId(2), first, end)
+    assert made.mount(G3, 0) == MountRequest(mine(1), TransactionId(first - 1), 0)
+    return made
+
+
+def test_a_range_is_fed_by_the_mount_alone() -> None:
+    made = cursor(3, 6)
+    assert made.receive(fed(2, 3, 4, 6)) == (fed(3, 4), [])
+    assert not made.done
+    assert made.receive([*fed(5, 6), MountResponse(mine(1), MountState.READY)]) == (fed(5), [])
+    assert made.done
+
+
+def test_a_log_that_ends_before_the_range_does_is_an_error() -> None:
+    made = cursor(0, 5)
+    with pytest.raises(NotFoundError, match="ends before transaction 2; expected it to go on to 4"):
+        made.receive([*fed(0, 1), MountResponse(mine(1), MountState.READY)])
+
+
+def test_a_log_that_ends_before_the_start_is_an_error() -> None:
+    with pytest.raises(ClientAheadError, match="transaction 9 of partition 2"):
+        cursor(9, 10).receive([MountResponse(mine(1), MountState.CLIENT_AHEAD)])
+
+
+def test_following_asks_for_more_after_the_mount_and_each_suspension() -> None:
+    """CI-26, CI-27."""
+    made = cursor(0, None)
+    assert made.phase is FeedPhase.MOUNTING
+    answer = made.receive([*fed(0), MountResponse(mine(1), MountState.READY)])
+    assert answer == (fed(0), [FeedRequest(mine(1), TransactionId(0))])
+    assert bool(made.is_caught_up)
+    answer = made.receive([*fed(1, 2), FeedSuspended(mine(1))])
+    assert answer == (fed(1, 2), [FeedRequest(mine(1), TransactionId(2))])
+
+
+def test_answers_to_an_older_mount_are_ignored() -> None:
+    made = cursor(0, None)
+    made.receive([MountResponse(mine(1), MountState.NOT_READY)])
+    phases = [made.phase]
+    made.mount(G3, 0)
+    assert made.receive([MountResponse(mine(1), MountState.READY)]) == ([], [])
+    assert [*phases, made.phase] == [FeedPhase.NOT_READY, FeedPhase.MOUNTING]
+
+
+def test_a_new_connection_goes_on_where_the_old_one_ended() -> None:
+    made = cursor(0, 9)
+    made.receive(fed(0, 1))
+    assert made.mount(G3, 1) == MountRequest(mine(2), TransactionId(1), 1)
+    assert made.receive(fed(1, 2)) == (fed(2), [])

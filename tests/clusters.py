@@ -1,0 +1,106 @@
+"""Real clusters for tests: `waltz up` as a process, in a directory of its own, on free ports."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parent.parent
+START_SECONDS_MAX = 60.0
+
+
+@dataclass
+class RunningCluster:
+    """A started `waltz up`; `directory` holds its files and logs."""
+
+    process: subprocess.Popen[str]
+    directory: Path
+
+    @property
+    def state(self) -> dict[str, Any]:
+        state: dict[str, Any] = json.loads((self.directory / "cluster.json").read_text())
+        return state
+
+    @property
+    def coordinator(self) -> str:
+        return str(self.state["coordinator"])
+
+    def pid(self, name: str) -> int:
+        return next(int(p["pid"]) for p in self.state["processes"] if p["name"] == name)
+
+    def kill(self, name: str) -> None:
+        os.kill(self.pid(name), signal.SIGKILL)
+
+    def wait_until_restarted(self, name: str, restarts: int = 1) -> None:
+        def is_back() -> bool:
+            return any(
+                p["name"] == name and p["restarts"] >= restarts for p in self.state["processes"]
+            )
+
+        wait_until(is_back, f"{name} was not started again")
+
+    def stop(self) -> str:
+        """Stop it as Ctrl-C does and return what it had said. Raises TimeoutExpired."""
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGINT)
+        _, said = self.process.communicate(timeout=60)
+        return said
+
+
+def wait_until(condition: Any, otherwise: str) -> None:
+    """Return once `condition()` holds; fail with `otherwise` after a minute."""
+    deadline = time.monotonic() + START_SECONDS_MAX
+    while not condition():
+        assert time.monotonic() < deadline, otherwise
+        time.sleep(0.02)
+
+
+def run_waltz(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
+    """Run the `waltz` command to its end."""
+    return subprocess.run(
+        [sys.executable, "-m", "waltz.cli.main", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        **options,
+    )
+
+
+def start_cluster(directory: Path, *arguments: str) -> RunningCluster:
+    """Start `waltz up` on `directory` and return once it is ready."""
+    process = subprocess.Popen(
+        [
+            *(sys.executable, "-m", "waltz.cli.main", "up"),
+            *("--directory", str(directory), "--port", "0", *arguments),
+        ],
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    cluster = RunningCluster(process, directory)
+
+    def is_ready() -> bool:
+        if process.poll() is not None:
+            raise AssertionError(f"waltz up ended: {process.communicate()[1]}")
+        return (directory / "cluster.json").exists() and bool(cluster.state["ready"])
+
+    wait_until(is_ready, "waltz up is not ready")
+    return cluster
+
+
+@contextmanager
+def running_cluster(directory: Path, *arguments: str) -> Iterator[RunningCluster]:
+    cluster = start_cluster(directory, *arguments)
+    try:
+        yield cluster
+    finally:
+        cluster.stop()
