@@ -278,6 +278,26 @@ def test_slower_process_in_a_fresh_directory_takes_the_file_as_it_is() -> None:
     assert not control.was_created
 
 
+def test_what_a_killed_process_wrote_is_durable_once_it_was_read() -> None:
+    class Killed(BaseException):
+        """The process ends before its sync."""
+
+    def kill(operation: Operation, path: str) -> None:
+        if operation is Operation.SYNC:
+            raise Killed
+
+    disk = fresh_disk()
+    control = open_control(disk)
+    disk.fault = kill
+    with pytest.raises(Killed):
+        control.update(ONE, STARTED)
+    disk.fault = None
+    disk.release_locks()
+    assert open_control(disk).info(ONE) == STARTED
+    for seed in range(20):
+        assert open_control(disk.crash_clone(random(seed))).info(ONE) == STARTED
+
+
 def test_creation_is_all_or_nothing() -> None:
     """Hazard D7: every crash point leaves no control file or a whole one."""
     found = set()

@@ -38,7 +38,7 @@ from waltz.errors import (
     StorageError,
 )
 from waltz.limits import SEGMENTS_OPEN_MAX
-from waltz.sim.disk import Operation, SimulatedDisk, fail_nth
+from waltz.sim.disk import Fault, Operation, SimulatedDisk, fail_nth
 from waltz.storage.partition import StoragePartition
 from waltz.types import SessionId, TransactionId
 from waltz.wire.storage_protocol import (
@@ -617,3 +617,50 @@ def test_whatever_was_acknowledged_survives_any_power_cut() -> None:
             cuts += len(driver.survivors)
             driver.survivors.clear()
     assert cuts > 500
+
+
+class Killed(BaseException):
+    """The process ends between two operations of its disk."""
+
+
+def killed_at(number: int) -> Fault:
+    left = number
+
+    def fault(operation: Operation, path: str) -> None:
+        nonlocal left
+        left -= 1
+        if left <= 0:
+            raise Killed
+
+    return fault
+
+
+def test_what_a_killed_process_left_is_durable_before_the_next_one_builds_on_it() -> None:
+    """The dead one's writes and names are seen without ever having been synced; a power cut after
+    that must not take what the next process has promised."""
+    for number in range(1, 100):
+        disk = fresh_disk()
+        disk.fault = killed_at(number)
+        try:
+            dying = open_partition(disk, threshold=300)
+            for first in range(0, 12, 3):
+                dying.process([append(first, 3)])
+            start_session(dying, 1, 11)
+        except Killed:
+            pass
+        else:
+            break
+        disk.fault = None
+        disk.release_locks()
+        partition = open_partition(disk, threshold=300)
+        held = partition.next_transaction_id
+        request = AppendRecordsRequest(SessionId(2), 1, ZERO, batch(held, 2), offline=False)
+        succeed(partition, request)
+        start_session(partition, 2, held + 1)
+        for seed in range(5):
+            clone = open_partition(disk.crash_clone(random(seed)), threshold=300)
+            assert clone.damage is None
+            assert clone.session_info == (2, held + 1, held + 1)
+            assert len(read_all(clone)) == held + 2
+    else:
+        pytest.fail("more disk operations than were tried")

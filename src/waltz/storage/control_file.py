@@ -271,6 +271,9 @@ def open_control_file(
         file = disk.open(path)
         try:
             _check_header(file, directory, cluster_key, partition_count)
+            # What a killed process wrote is seen, but promises are kept only for what is durable.
+            file.sync()
+            disk.sync_directory(directory)
             return ControlFile(
                 file, release, partition_count=partition_count, was_created=was_created
             )

@@ -126,6 +126,9 @@ class StoragePartition:
 
     def _open_files(self, info: PartitionInfo, ceiling: TransactionId | None) -> TornTail | None:
         self._make_directory(info)
+        # Names that a killed process gave and did not sync are seen, but a power cut takes them.
+        self._disk.sync_directory(self._parent)
+        self._disk.sync_directory(self._home.directory)
         firsts = self._find_segments()
         while ceiling is not None and len(firsts) > 1 and firsts[-1] >= ceiling:
             # Nothing in it is known to be durable, perhaps not even its header.
@@ -172,7 +175,6 @@ class StoragePartition:
                 f" {info.local_low_water_mark}"
             )
         self._disk.make_directory(self._home.directory)
-        self._disk.sync_directory(self._parent)
 
     def _find_segments(self) -> list[TransactionId]:
         return [

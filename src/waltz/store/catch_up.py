@@ -1,0 +1,115 @@
+"""What a replica lacks, whom to read it from, and in what batches.
+
+A session remembers the batches it packed last. A replica that lags a little is fed from this
+memory; one that lags more reads from another replica, a bounded batch at a time.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping
+from zlib import crc32
+
+import numpy as np
+
+from waltz.errors import CorruptionError, RemoteProtocolError
+from waltz.limits import CATCH_UP_BYTES_MAX, CATCH_UP_RECORDS_MAX
+from waltz.record import RecordBatch
+from waltz.types import ReplicaId, TransactionId
+
+FIRST_COPY_RECORDS = 20
+"""Asked for before anything is known about the size of records; what the original always asks."""
+
+
+class RecentBatches:
+    """The newest batches of a session, adjoining, the oldest forgotten first."""
+
+    def __init__(self, bytes_max: int) -> None:
+        self._bytes_max = bytes_max
+        self._bytes = 0
+        self._batches: list[RecordBatch] = []
+        self._firsts: list[int] = []
+
+    def add(self, batch: RecordBatch) -> None:
+        if self._batches:
+            assert batch.first_transaction_id == self._batches[-1].next_transaction_id
+        self._batches.append(batch)
+        self._firsts.append(batch.first_transaction_id)
+        self._bytes += len(batch.block)
+
+    def starting_at(self, first: TransactionId) -> RecordBatch | None:
+        """Return records from `first` to the end of the batch it is in; None if not remembered."""
+        index = bisect_right(self._firsts, first) - 1
+        if index < 0:
+            return None
+        batch = self._batches[index]
+        if first == batch.first_transaction_id:
+            return batch
+        return batch.slice(first, len(batch)) if first < batch.next_transaction_id else None
+
+    def forget(self, committed: TransactionId) -> None:
+        """Drop the oldest batches up to `committed` while there are too many bytes."""
+        count = 0
+        while self._bytes > self._bytes_max and count < len(self._batches):
+            batch = self._batches[count]
+            if batch.last_transaction_id > committed:
+                break
+            self._bytes -= len(batch.block)
+            count += 1
+        del self._batches[:count], self._firsts[:count]
+
+    def check_invariants(self) -> None:
+        assert self._bytes == sum(len(batch.block) for batch in self._batches)
+        for batch, follower in zip(self._batches, self._batches[1:], strict=False):
+            assert batch.next_transaction_id == follower.first_transaction_id
+
+
+def choose_source(
+    first: TransactionId,
+    holdings: Iterable[tuple[ReplicaId, TransactionId]],
+    failures: Mapping[ReplicaId, int],
+) -> ReplicaId | None:
+    """Return the replica to read `first` from: of those that hold it, the one that failed least,
+    then the fullest, then the first named. None: nobody holds it."""
+    able = [(replica_id, held) for replica_id, held in holdings if held >= first]
+    if not able:
+        return None
+    return min(able, key=lambda source: (failures.get(source[0], 0), -source[1]))[0]
+
+
+class CopySize:
+    """How many records to ask for, so that an answer stays near `CATCH_UP_BYTES_MAX`.
+
+    The storage protocol bounds an answer by count alone.
+    """
+
+    def __init__(self) -> None:
+        self._records = FIRST_COPY_RECORDS
+
+    def count(self, first: TransactionId, through: TransactionId) -> int:
+        return min(self._records, through - first + 1)
+
+    def copied(self, batch: RecordBatch) -> None:
+        fitting = CATCH_UP_BYTES_MAX * len(batch) // max(1, len(batch.block))
+        self._records = max(1, min(fitting, 8 * self._records, CATCH_UP_RECORDS_MAX))
+
+
+def checked_copy(batch: RecordBatch, first: TransactionId, count_max: int) -> RecordBatch:
+    """Return what of `batch`, read from a replica that holds `first`, to append in one go.
+
+    At least one record, at most `CATCH_UP_BYTES_MAX` unless a single record is larger.
+    Raises RemoteProtocolError: no records, or others than were asked for. CorruptionError: data
+    that is no longer what the client sent; it must not spread.
+    """
+    if not len(batch) or batch.first_transaction_id != first or len(batch) > count_max:
+        raise RemoteProtocolError(
+            f"{len(batch)} records from {batch.first_transaction_id} on; expected 1 to {count_max}"
+            f" from {first} on"
+        )
+    for index, checksum in enumerate(batch.data_checksums().tolist()):
+        if crc32(batch.data(index)) != checksum:
+            raise CorruptionError(
+                f"data of transaction {first + index} does not match its checksum"
+            )
+    fitting = int(np.searchsorted(batch.offsets, CATCH_UP_BYTES_MAX, side="right")) - 1
+    return batch if fitting >= len(batch) else batch.slice(first, max(1, fitting))

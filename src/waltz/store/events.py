@@ -1,0 +1,48 @@
+"""What a store partition tells its server.
+
+Per partition, events come in this order: one `StoreOpened`, any number of outcomes, one
+`StoreClosed`, and so on again. Outcomes come in the order of the appends: `Committed` settles as
+many of the oldest ones as its batch has records, `AppendsFailed` as many as it counts. An outcome
+that a change of sessions brings to light comes just before the `StoreOpened` of the new session,
+which announces a mark that already includes it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from waltz.record import RecordBatch
+from waltz.types import SessionId, TransactionId
+
+
+@dataclass(frozen=True, slots=True)
+class StoreOpened:
+    """A session has recovered the log up to `high_water_mark` and takes appends."""
+
+    session_id: SessionId
+    high_water_mark: TransactionId
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """The oldest undecided appends are in the log; `batch` is what was written for them."""
+
+    batch: RecordBatch
+
+
+@dataclass(frozen=True, slots=True)
+class AppendsFailed:
+    """The `count` oldest undecided appends are proved not to be in the log, now and for ever."""
+
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class StoreClosed:
+    """The session is over; a new one is on its way unless the partition was closed or fenced."""
+
+    reason: str
+
+
+StoreEvent: TypeAlias = StoreOpened | Committed | AppendsFailed | StoreClosed

@@ -1,0 +1,73 @@
+"""Requests to a replica as messages of the storage protocol, and its answers as values."""
+
+from __future__ import annotations
+
+from typing import assert_never
+
+from waltz.errors import RemoteProtocolError
+from waltz.store.requests import (
+    AppendRecords,
+    AskMaxTransactionId,
+    AskSessionInfo,
+    ReadRecords,
+    ReplicaAnswer,
+    ReplicaLink,
+    ReplicaRequest,
+    SetLowWaterMark,
+    TruncateReplica,
+)
+from waltz.types import PartitionId
+from waltz.wire.storage_protocol import (
+    AppendRecordsRequest,
+    LastSessionInfoRequest,
+    LastSessionInfoResponse,
+    MaxTransactionIdRequest,
+    MaxTransactionIdResponse,
+    RecordListRequest,
+    RecordListResponse,
+    SetLowWaterMarkRequest,
+    StorageMessage,
+    SuccessResponse,
+    TruncateRequest,
+)
+
+
+def message_for(
+    request: ReplicaRequest, link: ReplicaLink, partition_id: PartitionId, sequence_number: int
+) -> StorageMessage:
+    """Return the message that asks `request` in the name of the link's session."""
+    head = (link.session_id, sequence_number, partition_id)
+    match request:
+        case AppendRecords(batch):
+            return AppendRecordsRequest(*head, records=batch, offline=False)
+        case ReadRecords(first, count_max):
+            return RecordListRequest(*head, first_transaction_id=first, count_max=count_max)
+        case AskSessionInfo():
+            return LastSessionInfoRequest(*head, offline=False)
+        case AskMaxTransactionId():
+            return MaxTransactionIdRequest(*head, offline=False)
+        case TruncateReplica(transaction_id):
+            return TruncateRequest(*head, transaction_id=transaction_id, offline=False)
+        case SetLowWaterMark(mark):
+            return SetLowWaterMarkRequest(*head, low_water_mark=mark, offline=False)
+        case _:
+            assert_never(request)
+
+
+def answer_to(request: ReplicaRequest, message: StorageMessage) -> ReplicaAnswer:
+    """Return what `message` answers. Raises RemoteProtocolError: it answers something else."""
+    match request, message:
+        case AppendRecords() | SetLowWaterMark(), SuccessResponse():
+            return None
+        case ReadRecords(), RecordListResponse(records=batch):
+            return batch
+        case AskSessionInfo(), LastSessionInfoResponse(session_info=session_info):
+            return session_info
+        case AskMaxTransactionId() | TruncateReplica(), MaxTransactionIdResponse(
+            transaction_id=transaction_id
+        ):
+            return transaction_id
+        case _:
+            raise RemoteProtocolError(
+                f"{type(message).__name__} as the answer to {type(request).__name__}"
+            )

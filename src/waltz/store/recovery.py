@@ -1,0 +1,586 @@
+"""The recovery procedure: from what each replica holds to one high-water mark they all share.
+
+Owns what each replica reported, the resolved mark, and the partition's metadata while the session
+lasts, for replicas that join late recover the same way. Must not know connections or records: it
+asks by replica and is told what is where.
+
+What holds always. Only a replica that is as the last session left it votes; one that lost a part of
+its log counts as if it were absent, beyond what it has been given back. The mark is resolved once.
+A replica is admitted to the session only after the metadata says that it takes part, because the
+next recovery believes the metadata: a replica written off there is cut to the mark written with it.
+Source: Waltz Server, "Recovery Procedure".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import TypeAlias, assert_never
+
+from waltz.cluster.partition_metadata import PartitionMetadata, ReplicaState
+from waltz.limits import METADATA_RETRY_SECONDS_MAX, METADATA_RETRY_SECONDS_MIN
+from waltz.store.quorum import majority, resolve_high_water_mark
+from waltz.store.requests import (
+    AskMaxTransactionId,
+    AskSessionInfo,
+    MetadataEvent,
+    MetadataRead,
+    MetadataReadFailed,
+    MetadataWriteFailed,
+    MetadataWritten,
+    ReadMetadata,
+    ReplicaAnswer,
+    SetLowWaterMark,
+    TruncateReplica,
+    WriteMetadata,
+)
+from waltz.types import NO_SESSION, NOTHING, ReplicaId, SessionId, TransactionId
+from waltz.wire.storage_protocol import SessionInfo
+
+
+class Standing(Enum):
+    """What a replica's word is worth in this recovery."""
+
+    INCONSISTENT = "missed or lost what its last session wrote; cut to its own low-water mark"
+    NEW = "no part of the last session; cut to its own low-water mark"
+    CLOSED = "left before the last session; cut to the mark it was written off with"
+    CANDIDATE = "as the last session left it"
+    BEHIND = "holds less than its own low-water mark: a part of its log is lost"
+    UNKNOWN = "holds data of a partition that the metadata has never seen; left alone"
+
+
+def last_session(states: Mapping[ReplicaId, ReplicaState]) -> SessionId:
+    """Return the session that was the last to take appends, as far as `states` know."""
+    return max(
+        (state.session_id for state in states.values() if state.closing_high_water_mark is None),
+        default=NO_SESSION,
+    )
+
+
+def judge(
+    replica_id: ReplicaId, states: Mapping[ReplicaId, ReplicaState], info: SessionInfo
+) -> tuple[Standing, TransactionId | None]:
+    """Return a replica's standing and what to cut it to; None: ask for its last transaction ID.
+
+    A closed replica is cut to its closing mark. If it has got a low-water mark since the last
+    session that took appends, by joining late or from a recovery that went no further, it keeps
+    what it has up to that: nobody has written anything else in its place.
+    One that was assigned while it could not be reached (closed, but of no session) may hold what
+    nobody else ever had, from before it was once taken away: its own low-water mark counts too.
+    Without any states, data on a node means that the metadata was lost, not the data.
+    Source: Waltz Server, "Recovery Procedure", step 5.
+    """
+    if not states:
+        found = info.low_water_mark > NOTHING
+        return (Standing.UNKNOWN if found else Standing.CANDIDATE), None
+    state = states.get(replica_id)
+    if state is None:
+        return Standing.NEW, info.low_water_mark
+    if info.session_id < state.session_id:
+        return Standing.INCONSISTENT, info.low_water_mark
+    closing_mark = state.closing_high_water_mark
+    if closing_mark is None:
+        return Standing.CANDIDATE, None
+    if info.session_id >= last_session(states):
+        return Standing.CLOSED, max(closing_mark, info.low_water_mark)
+    if state.session_id == NO_SESSION:
+        return Standing.CLOSED, min(closing_mark, info.low_water_mark)
+    return Standing.CLOSED, closing_mark
+
+
+def recovered_metadata(
+    metadata: PartitionMetadata,
+    assigned: Sequence[ReplicaId],
+    recovered: Collection[ReplicaId],
+    high_water_mark: TransactionId,
+) -> PartitionMetadata:
+    """Return `metadata` with the states that hold once `recovered` take part in its session.
+
+    The others are closed at `high_water_mark`: they must be cut to it before they count again.
+    Replicas no longer assigned are dropped. Source: Waltz Server, "Recovery Procedure", step 6.
+    """
+    states: dict[ReplicaId, ReplicaState] = {}
+    for replica_id in assigned:
+        state = metadata.replica_states.get(replica_id)
+        if replica_id in recovered:
+            state = ReplicaState(metadata.session_id, None)
+        elif state is None:
+            state = ReplicaState(NO_SESSION, high_water_mark)
+        elif state.session_id < metadata.session_id and state.closing_high_water_mark is None:
+            state = ReplicaState(state.session_id, high_water_mark)
+        states[replica_id] = state
+    return replace(metadata, replica_states=states)
+
+
+# Events
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaReached:
+    replica_id: ReplicaId
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaAnswered:
+    replica_id: ReplicaId
+    request: RecoveryRequest
+    answer: ReplicaAnswer
+
+
+@dataclass(frozen=True, slots=True)
+class RecordsCopied:
+    """Everything up to `through` is now synced on the replica."""
+
+    replica_id: ReplicaId
+    through: TransactionId
+
+
+@dataclass(frozen=True, slots=True)
+class CopyFailed:
+    """Nothing was copied to the replica, because of its source."""
+
+    replica_id: ReplicaId
+    source: ReplicaId
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaLeft:
+    """The replica cannot be asked any more. It may be reached again, if that is safe."""
+
+    replica_id: ReplicaId
+
+
+RecoveryRequest: TypeAlias = (
+    AskSessionInfo | AskMaxTransactionId | TruncateReplica | SetLowWaterMark
+)
+RecoveryEvent: TypeAlias = (
+    ReplicaReached | ReplicaAnswered | RecordsCopied | CopyFailed | ReplicaLeft | MetadataEvent
+)
+
+
+# Effects
+
+
+@dataclass(frozen=True, slots=True)
+class AskReplica:
+    replica_id: ReplicaId
+    request: RecoveryRequest
+
+
+@dataclass(frozen=True, slots=True)
+class CopyRecords:
+    """Read one bounded batch from `source` and append it to the replica, once."""
+
+    replica_id: ReplicaId
+    source: ReplicaId
+    first: TransactionId
+    through: TransactionId
+
+
+@dataclass(frozen=True, slots=True)
+class HighWaterMarkResolved:
+    high_water_mark: TransactionId
+
+
+@dataclass(frozen=True, slots=True)
+class AdmitReplicas:
+    """The metadata says that these take part: they may be sent appends. The first time, a majority
+    of the assigned replicas, or more: the session is open."""
+
+    replica_ids: tuple[ReplicaId, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RefuseReplica:
+    """Leave the replica alone and take it for absent."""
+
+    replica_id: ReplicaId
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class EndRecovery:
+    """Another session has taken over."""
+
+    reason: str
+
+
+RecoveryEffect: TypeAlias = (
+    AskReplica
+    | CopyRecords
+    | HighWaterMarkResolved
+    | AdmitReplicas
+    | RefuseReplica
+    | EndRecovery
+    | ReadMetadata
+    | WriteMetadata
+)
+
+
+@dataclass(slots=True)
+class _Replica:
+    """`holding` None: not known yet, the replica is absent as far as counting goes."""
+
+    replica_id: ReplicaId
+    state: ReplicaState | None
+    standing: Standing | None = None
+    low_water_mark: TransactionId = NOTHING
+    holding: TransactionId | None = None
+    vote: TransactionId | None = None
+    busy: bool = False
+    low_water_mark_set: bool = False
+    recovered: bool = False
+
+    def forget(self) -> None:
+        self.standing = self.holding = self.vote = None
+        self.busy = self.low_water_mark_set = self.recovered = False
+
+    @property
+    def may_hold_more(self) -> bool:
+        """Whether its word is missing or worthless.
+
+        That of a closed replica counts as well: it holds nothing that the last session wrote, but
+        may have made a majority for a mark in a recovery that went no further.
+        """
+        return self.holding is None or self.standing is Standing.BEHIND
+
+
+class Recovery:
+    """A machine: what replicas report in, what to ask of them out.
+
+    metadata  as written to open this session: its session ID, with the states of the last one.
+    version   of the metadata node.
+    assigned  the replicas of this session, in a fixed order.
+    """
+
+    def __init__(
+        self, metadata: PartitionMetadata, version: int, assigned: Sequence[ReplicaId]
+    ) -> None:
+        assert assigned
+        self.high_water_mark: TransactionId | None = None
+        self.closed = False
+        self.deadline: float | None = None
+        self._first_states = metadata.replica_states
+        self._metadata = metadata
+        self._version = version
+        self._assigned = tuple(assigned)
+        self._replicas = {
+            replica_id: _Replica(replica_id, metadata.replica_states.get(replica_id))
+            for replica_id in self._assigned
+        }
+        self._admitted: tuple[ReplicaId, ...] = ()
+        self._proposed: tuple[ReplicaId, ...] = ()
+        self._proposed_metadata: PartitionMetadata | None = None
+        self._metadata_busy = False
+        self._metadata_retry_seconds = METADATA_RETRY_SECONDS_MIN
+        self._failed_reads: dict[tuple[ReplicaId, ReplicaId], int] = {}
+        self._effects: list[RecoveryEffect] = []
+
+    @property
+    def session_id(self) -> SessionId:
+        return self._metadata.session_id
+
+    @property
+    def awaits_coordinator(self) -> bool:
+        return self._metadata_busy
+
+    @property
+    def awaited_mark(self) -> TransactionId | None:
+        """The commit from which on a new session helps a replica that cannot take part in this one.
+
+        A recovery that went no further may have given a replica a low-water mark that is higher
+        than what was decided since without it. A storage node never lowers its low-water mark.
+        """
+        mark = self.high_water_mark
+        return min(
+            (
+                replica.low_water_mark
+                for replica in self._replicas.values()
+                if mark is not None
+                and replica.holding is not None
+                and replica.low_water_mark > mark
+            ),
+            default=None,
+        )
+
+    @property
+    def admitted(self) -> tuple[ReplicaId, ...]:
+        """The replicas that the metadata names as taking part, whether still there or not."""
+        return self._admitted
+
+    def step(self, events: Sequence[RecoveryEvent], now: float) -> Sequence[RecoveryEffect]:
+        for event in events:
+            if not self.closed:
+                self._take(event)
+        if not self.closed:
+            self._resolve()
+            for replica in self._replicas.values():
+                self._advance(replica)
+            self._propose()
+        effects, self._effects = self._effects, []
+        return effects
+
+    def check_invariants(self) -> None:
+        mark = self.high_water_mark
+        for replica in self._replicas.values():
+            assert replica.vote is None or replica.standing is Standing.CANDIDATE
+            assert replica.vote is None or not self._first_states or replica.state is not None
+            assert not replica.recovered or replica.holding == mark
+            assert not replica.low_water_mark_set or mark is not None
+        assert not self._admitted or mark is not None
+        assert not self._admitted or len(self._admitted) >= majority(len(self._assigned))
+
+    # Events
+
+    def _take(self, event: RecoveryEvent) -> None:
+        match event:
+            case ReplicaReached(replica_id):
+                replica = self._replicas[replica_id]
+                assert not replica.busy
+                self._ask(replica, AskSessionInfo())
+            case ReplicaAnswered(replica_id, request, answer):
+                replica = self._replicas[replica_id]
+                replica.busy = False
+                self._take_answer(replica, request, answer)
+            case RecordsCopied(replica_id, through):
+                replica = self._replicas[replica_id]
+                replica.busy = False
+                replica.holding = through
+            case CopyFailed(replica_id, source):
+                self._replicas[replica_id].busy = False
+                key = (replica_id, source)
+                self._failed_reads[key] = self._failed_reads.get(key, 0) + 1
+            case ReplicaLeft(replica_id):
+                self._replicas[replica_id].forget()
+            case MetadataWritten() | MetadataWriteFailed() | MetadataRead() | MetadataReadFailed():
+                self._take_metadata(event)
+            case _:
+                assert_never(event)
+
+    def _take_answer(
+        self, replica: _Replica, request: RecoveryRequest, answer: ReplicaAnswer
+    ) -> None:
+        match request:
+            case AskSessionInfo():
+                assert isinstance(answer, SessionInfo)
+                replica.low_water_mark = answer.low_water_mark
+                replica.standing, cut_to = judge(replica.replica_id, self._first_states, answer)
+                if replica.standing is Standing.UNKNOWN:
+                    self._refuse(replica, f"low-water mark {answer.low_water_mark}")
+                elif cut_to is None:
+                    self._ask(replica, AskMaxTransactionId())
+                else:
+                    self._ask(replica, TruncateReplica(cut_to))
+            case AskMaxTransactionId():
+                assert isinstance(answer, int)
+                self._take_candidate(replica, TransactionId(answer))
+            case TruncateReplica():
+                assert isinstance(answer, int)
+                replica.holding = TransactionId(answer)
+            case SetLowWaterMark():
+                replica.low_water_mark_set = True
+            case _:
+                assert_never(request)
+
+    def _take_candidate(self, replica: _Replica, last: TransactionId) -> None:
+        if not self._first_states and last > NOTHING:
+            replica.standing = Standing.UNKNOWN
+            self._refuse(replica, f"records up to {last}")
+            return
+        replica.holding = last
+        if last < replica.low_water_mark:
+            replica.standing = Standing.BEHIND
+        else:
+            replica.vote = last
+
+    def _take_metadata(self, event: MetadataEvent) -> None:
+        match event:
+            case MetadataWritten(version):
+                assert self._proposed_metadata is not None
+                self._metadata_busy = False
+                self._metadata, self._version = self._proposed_metadata, version
+                self._metadata_retry_seconds = METADATA_RETRY_SECONDS_MIN
+                self._admit()
+            case MetadataWriteFailed() | MetadataReadFailed():
+                # What failed may have been done all the same: look before writing again.
+                self._effects.append(ReadMetadata(self._metadata_retry_seconds))
+                self._metadata_retry_seconds = min(
+                    2 * self._metadata_retry_seconds, METADATA_RETRY_SECONDS_MAX
+                )
+            case MetadataRead(metadata, version):
+                self._metadata_busy = False
+                if metadata.session_id != self._metadata.session_id:
+                    self.closed = True
+                    self._effects.append(
+                        EndRecovery(
+                            f"session {self._metadata.session_id} was replaced by session"
+                            f" {metadata.session_id} of generation {metadata.generation}"
+                        )
+                    )
+                self._metadata, self._version = metadata, version
+            case _:
+                assert_never(event)
+
+    # Decisions
+
+    def _resolve(self) -> None:
+        if self.high_water_mark is not None:
+            return
+        if not self._first_states:
+            self.high_water_mark = NOTHING
+        else:
+            last = [
+                self._replicas.get(replica_id, _Replica(replica_id, state))
+                for replica_id, state in self._first_states.items()
+            ]
+            present = [replica for replica in last if replica.holding is not None]
+            votes = [replica.vote for replica in present if replica.vote is not None]
+            # A voter's own low-water mark was the mark of a majority once, and is on its disk.
+            floor = max(
+                (replica.low_water_mark for replica in present if replica.vote is not None),
+                default=NOTHING,
+            )
+            self.high_water_mark = resolve_high_water_mark(
+                [_held(replica) for replica in present if _is_trusted(replica)],
+                sum(replica.may_hold_more for replica in last),
+                replica_count=len(last),
+                vote_min=max(min(votes), floor) if votes else None,
+                doubtful=[_held(replica) for replica in present if _is_doubtful(replica)],
+            )
+        if self.high_water_mark is not None:
+            self._effects.append(HighWaterMarkResolved(self.high_water_mark))
+
+    def _advance(self, replica: _Replica) -> None:
+        if replica.busy or replica.holding is None or replica.recovered:
+            return
+        mark = self.high_water_mark
+        if mark is None:
+            # One that lost a part of its log is not filled up before the mark is known: should
+            # this recovery fail, the next one could no longer tell it from a sound one.
+            if replica.standing is not Standing.BEHIND:
+                self._copy(replica)
+        elif replica.holding > mark:
+            self._ask(replica, TruncateReplica(mark))
+        elif self._may_set_low_water_mark(replica, mark):
+            self._ask(replica, SetLowWaterMark(mark))
+        elif replica.holding < mark:
+            self._copy(replica)
+        else:
+            replica.recovered = replica.low_water_mark_set
+
+    def _may_set_low_water_mark(self, replica: _Replica, mark: TransactionId) -> bool:
+        """Whether `mark` may be made durable there.
+
+        Should this recovery fail, the next one must not settle for less than a mark that is on a
+        disk, for a storage node never lowers its own. Voters keep what they hold; the copies that
+        others have made are cut again unless their low-water mark says that they count. So those
+        go first, and the rest once a majority is sure to keep what is up to the mark.
+        """
+        if replica.low_water_mark_set or replica.low_water_mark > mark:
+            return False
+        if self._admitted and replica.standing is Standing.NEW:
+            return True  # early: should it be lost while it catches up, it keeps what it has
+        if replica.holding != mark:
+            return False
+        if replica.standing in (Standing.CLOSED, Standing.INCONSISTENT):
+            return True
+        keepers = [
+            other
+            for other in self._replicas.values()
+            if other.state is not None
+            and other.holding is not None
+            and other.holding >= mark
+            and (other.vote is not None or other.low_water_mark_set)
+        ]
+        is_kept = len(keepers) >= majority(len(self._first_states))
+        return is_kept or len(self._admitted) > 0 or not self._first_states
+
+    def _copy(self, replica: _Replica) -> None:
+        """Fill `replica` from the nearest above it; once the mark is known, from the fullest."""
+        mark = self.high_water_mark
+        sources = [
+            source
+            for source in self._replicas.values()
+            if _held(source) > _held(replica)
+            and (mark is not None or source.replica_id in self._first_states)
+            and source.standing is not Standing.BEHIND
+        ]
+        if not sources:
+            return
+        source = min(
+            sources,
+            key=lambda source: (
+                self._failed_reads.get((replica.replica_id, source.replica_id), 0),
+                _held(source) if mark is None else -_held(source),
+            ),
+        )
+        through = _held(source) if mark is None else min(mark, _held(source))
+        replica.busy = True
+        self._effects.append(
+            CopyRecords(
+                replica.replica_id,
+                source.replica_id,
+                TransactionId(_held(replica) + 1),
+                through,
+            )
+        )
+
+    def _propose(self) -> None:
+        recovered = [replica.replica_id for replica in self._replicas.values() if replica.recovered]
+        takes_part = tuple(
+            replica_id
+            for replica_id in self._assigned
+            if replica_id in recovered or replica_id in self._admitted
+        )
+        if self._metadata_busy or takes_part == self._admitted:
+            return
+        if not self._admitted and len(recovered) < majority(len(self._assigned)):
+            return
+        assert self.high_water_mark is not None
+        metadata = recovered_metadata(
+            self._metadata, self._assigned, takes_part, self.high_water_mark
+        )
+        self._proposed, self._proposed_metadata = takes_part, metadata
+        if metadata == self._metadata:
+            self._admit()
+        else:
+            self._metadata_busy = True
+            self._effects.append(WriteMetadata(metadata, self._version))
+
+    def _admit(self) -> None:
+        joined = tuple(
+            replica_id for replica_id in self._proposed if replica_id not in self._admitted
+        )
+        self._admitted = self._proposed
+        self._effects.append(AdmitReplicas(joined))
+
+    def _ask(self, replica: _Replica, request: RecoveryRequest) -> None:
+        replica.busy = True
+        self._effects.append(AskReplica(replica.replica_id, request))
+
+    def _refuse(self, replica: _Replica, found: str) -> None:
+        replica.forget()
+        self._effects.append(
+            RefuseReplica(
+                replica.replica_id,
+                f"it has {found}, but the metadata has never seen this partition: either the"
+                " coordinator's data or this node's directory belongs elsewhere",
+            )
+        )
+
+
+def _held(replica: _Replica) -> TransactionId:
+    return NOTHING if replica.holding is None else replica.holding
+
+
+def _is_doubtful(replica: _Replica) -> bool:
+    return (
+        replica.standing is Standing.INCONSISTENT
+        and replica.state is not None
+        and replica.state.closing_high_water_mark is None
+    )
+
+
+def _is_trusted(replica: _Replica) -> bool:
+    return replica.standing is not Standing.BEHIND and not _is_doubtful(replica)

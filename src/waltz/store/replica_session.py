@@ -1,0 +1,182 @@
+"""One replica inside one store session: its attempts to connect, its requests, its appends.
+
+Owns which answers still count. Must not decide about the session: what a replica's loss or answer
+means to the others is `store_session.py`'s business. Several appends are under way at a time, in
+order; an answer to one acknowledges all before it.
+
+A replica lost before anything was changed on it may be tried again. One lost later may not, in this
+session: what is still on its way over the old connection could be carried out in the middle of what
+is sent over the new one. Only the next session's ID fences that out.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from waltz.limits import BATCHES_IN_FLIGHT_MAX, RETRY_SECONDS_MAX, RETRY_SECONDS_MIN
+from waltz.record import RecordBatch
+from waltz.store.catch_up import CopySize, RecentBatches
+from waltz.store.requests import (
+    AppendRecords,
+    AskMaxTransactionId,
+    AskSessionInfo,
+    ConnectReplica,
+    DropReplica,
+    ReadRecords,
+    ReplicaLink,
+    ReplicaRequest,
+    SendRequest,
+)
+from waltz.types import NOTHING, ReplicaId, SessionId, TransactionId
+
+
+class Phase(Enum):
+    CONNECTING = "waiting for a connection"
+    RECOVERING = "in recovery, or waiting to be admitted"
+    LIVE = "admitted: gets every append, now or by catching up"
+    EXCLUDED = "lost after something was changed on it; not before the next session again"
+
+
+class ReplicaSession:
+    def __init__(self, session_id: SessionId, replica_id: ReplicaId) -> None:
+        self.link = ReplicaLink(session_id, replica_id, 1)
+        self.phase = Phase.CONNECTING
+        self.acknowledged_through: TransactionId | None = None
+        """None until admitted. Stays when the replica is lost: what it synced stays synced."""
+        self.copy_size = CopySize()
+        self.read_failures: dict[ReplicaId, int] = {}
+        self._sent_through = NOTHING
+        self._in_flight_count = 0
+        self._source: ReplicaId | None = None
+        self._reading: ReadRecords | None = None
+        self._changed = False
+        self._request_count = 0
+        self._retry_seconds = 0.0
+        self._read_retry_seconds = 0.0
+
+    @property
+    def replica_id(self) -> ReplicaId:
+        return self.link.replica_id
+
+    @property
+    def source(self) -> ReplicaId | None:
+        """Where a read on this replica's behalf is under way."""
+        return self._source
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether an answer is on its way; not while a read is only being tried again."""
+        is_reading = self._source is not None and not self._read_retry_seconds
+        return self._request_count > 0 or is_reading
+
+    @property
+    def lacks(self) -> TransactionId:
+        """The first transaction ID that was not sent yet."""
+        return TransactionId(self._sent_through + 1)
+
+    def check_invariants(self) -> None:
+        assert 0 <= self._in_flight_count <= BATCHES_IN_FLIGHT_MAX
+        if self.acknowledged_through is not None:
+            assert self._changed
+            assert self.acknowledged_through <= self._sent_through
+        assert (self.phase is Phase.LIVE) <= (self.acknowledged_through is not None)
+
+    def connect(self) -> ConnectReplica:
+        return ConnectReplica(self.link, self._retry_seconds)
+
+    def connected(self) -> None:
+        assert self.phase is Phase.CONNECTING
+        self.phase = Phase.RECOVERING
+
+    def send(self, request: ReplicaRequest, delay_seconds: float = 0.0) -> SendRequest:
+        if not isinstance(request, ReadRecords):
+            self._request_count += 1
+        if not isinstance(request, AskSessionInfo | AskMaxTransactionId | ReadRecords):
+            self._changed = True
+        return SendRequest(self.link, request, delay_seconds)
+
+    def answered(self, request: ReplicaRequest) -> None:
+        if not isinstance(request, ReadRecords):
+            self._request_count -= 1
+
+    def lose(self, reason: str) -> list[DropReplica | ConnectReplica]:
+        """Give the present attempt up; start another one if that is safe."""
+        effects: list[DropReplica | ConnectReplica] = [DropReplica(self.link, reason)]
+        self._request_count = self._in_flight_count = 0
+        self._source = None
+        if self._changed:
+            self.phase = Phase.EXCLUDED
+            return effects
+        self.phase = Phase.CONNECTING
+        self.link = self.link._replace(attempt=self.link.attempt + 1)
+        self._retry_seconds = min(
+            max(2 * self._retry_seconds, RETRY_SECONDS_MIN), RETRY_SECONDS_MAX
+        )
+        effects.append(self.connect())
+        return effects
+
+    # Reading from another replica
+
+    def read_from(
+        self, source: ReplicaSession, first: TransactionId, through: TransactionId
+    ) -> SendRequest:
+        """Ask `source` for a bounded batch that this replica lacks."""
+        assert self._source is None
+        self._source = source.replica_id
+        self._reading = ReadRecords(first, self.copy_size.count(first, through), self.link)
+        return source.send(self._reading, self._read_retry_seconds)
+
+    def is_reading(self, source: ReplicaId, request: ReadRecords) -> bool:
+        """Whether this is what is being waited for, and not an answer given up before."""
+        return self._source == source and self._reading == request
+
+    def read_succeeded(self, batch: RecordBatch) -> None:
+        self._source = None
+        self._read_retry_seconds = 0.0
+        self.copy_size.copied(batch)
+
+    def read_failed(self) -> ReplicaId:
+        """Return the source that failed; the next one asked may be another, and later."""
+        source, self._source = self._source, None
+        assert source is not None
+        self.read_failures[source] = self.read_failures.get(source, 0) + 1
+        self._read_retry_seconds = min(
+            max(2 * self._read_retry_seconds, RETRY_SECONDS_MIN), RETRY_SECONDS_MAX
+        )
+        return source
+
+    # The stream of appends
+
+    def admit(self, high_water_mark: TransactionId) -> None:
+        assert self.phase is Phase.RECOVERING
+        self.phase = Phase.LIVE
+        self._sent_through = self.acknowledged_through = high_water_mark
+
+    @property
+    def has_room(self) -> bool:
+        return (
+            self.phase is Phase.LIVE
+            and self._source is None
+            and self._in_flight_count < BATCHES_IN_FLIGHT_MAX
+        )
+
+    def feed(self, recent: RecentBatches) -> list[SendRequest]:
+        """Send what is remembered and lacking here, as much as may be under way at a time."""
+        effects = []
+        while self.has_room and (batch := recent.starting_at(self.lacks)) is not None:
+            effects.append(self.append(batch))
+        return effects
+
+    def append(self, batch: RecordBatch) -> SendRequest:
+        assert batch.first_transaction_id == self.lacks
+        assert self._in_flight_count < BATCHES_IN_FLIGHT_MAX
+        self._sent_through = batch.last_transaction_id
+        self._in_flight_count += 1
+        return self.send(AppendRecords(batch))
+
+    def appended(self, batch: RecordBatch) -> None:
+        """Note that everything up to the end of `batch` is synced there."""
+        assert self.acknowledged_through is not None
+        assert batch.last_transaction_id <= self._sent_through
+        self._in_flight_count -= 1
+        self.acknowledged_through = max(self.acknowledged_through, batch.last_transaction_id)

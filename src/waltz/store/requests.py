@@ -1,0 +1,182 @@
+"""What the store's machines ask of replicas and of the coordinator, and what comes back.
+
+Values only. A `ReplicaLink` names one attempt of one store session to talk to one replica; answers
+repeat it, so that what belongs to an attempt given up can be told from the present one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple, TypeAlias
+
+from waltz.cluster.partition_metadata import PartitionMetadata
+from waltz.record import RecordBatch
+from waltz.types import ReplicaId, SessionId, TransactionId
+from waltz.wire.storage_protocol import SessionInfo
+
+
+class ReplicaLink(NamedTuple):
+    """`attempt` counts from 1 per session and replica."""
+
+    session_id: SessionId
+    replica_id: ReplicaId
+    attempt: int
+
+
+# Requests to a replica
+
+
+@dataclass(frozen=True, slots=True)
+class AskSessionInfo:
+    """Fence out older sessions and learn the replica's last one; answered by a `SessionInfo`."""
+
+
+@dataclass(frozen=True, slots=True)
+class AskMaxTransactionId:
+    """Answered by the ID of the last record stored, committed or not."""
+
+
+@dataclass(frozen=True, slots=True)
+class TruncateReplica:
+    """Remove everything after `transaction_id`; answered by the ID of the last record left."""
+
+    transaction_id: TransactionId
+
+
+@dataclass(frozen=True, slots=True)
+class SetLowWaterMark:
+    """Make the session durable there, with the mark it starts from; answered by None."""
+
+    low_water_mark: TransactionId
+
+
+@dataclass(frozen=True, slots=True)
+class AppendRecords:
+    """Answered by None once `batch`, and all before it, is synced."""
+
+    batch: RecordBatch
+
+
+@dataclass(frozen=True, slots=True)
+class ReadRecords:
+    """Answered by a batch that starts at `first`, empty if the replica lacks it.
+
+    `reader` is the replica the records are for; None: for the session itself.
+    """
+
+    first: TransactionId
+    count_max: int
+    reader: ReplicaLink | None
+
+
+ReplicaRequest: TypeAlias = (
+    AskSessionInfo
+    | AskMaxTransactionId
+    | TruncateReplica
+    | SetLowWaterMark
+    | AppendRecords
+    | ReadRecords
+)
+
+ReplicaAnswer: TypeAlias = SessionInfo | TransactionId | RecordBatch | None
+
+
+# Effects
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectReplica:
+    """After about `delay_seconds`, wait for a connection, then report `ReplicaConnected`."""
+
+    link: ReplicaLink
+    delay_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class DropReplica:
+    """Forget the link: nothing that comes over it matters any more."""
+
+    link: ReplicaLink
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class SendRequest:
+    link: ReplicaLink
+    request: ReplicaRequest
+    delay_seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class ReadMetadata:
+    """After about `delay_seconds`, read the partition's metadata, created if absent, and its
+    replica assignment."""
+
+    delay_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class WriteMetadata:
+    """Replace the partition's metadata if it is still at `version`."""
+
+    metadata: PartitionMetadata
+    version: int
+
+
+# Events
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaConnected:
+    link: ReplicaLink
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaLost:
+    """The connection ended: what was sent and not answered is unknown."""
+
+    link: ReplicaLink
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class RequestAnswered:
+    link: ReplicaLink
+    request: ReplicaRequest
+    answer: ReplicaAnswer
+
+
+@dataclass(frozen=True, slots=True)
+class RequestFailed:
+    """Refused by the replica, or not answered in time: whether it took effect is unknown."""
+
+    link: ReplicaLink
+    request: ReplicaRequest
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataRead:
+    metadata: PartitionMetadata
+    version: int
+    assigned: tuple[ReplicaId, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataReadFailed:
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataWritten:
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataWriteFailed:
+    """A conflict, or the coordinator was lost: the metadata may have been written."""
+
+    reason: str
+
+
+MetadataEvent: TypeAlias = MetadataRead | MetadataReadFailed | MetadataWritten | MetadataWriteFailed

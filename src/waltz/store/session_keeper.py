@@ -1,0 +1,422 @@
+"""One store session after another: the partition's log as something that goes on.
+
+Owns the appends that wait, those whose fate the last session left open, and when a session ends and
+the next one starts. Must not know replicas: that is the session's business.
+
+What was sent to replicas when a session ended is decided by the mark of the next one: recovery has
+made everything up to it common to a majority, and cut or written off everything above. That holds
+as long as no other server had a session in between; if one had, the records are read back and
+compared. What was not sent waits for the new session. Outcomes come in the order of the appends.
+
+New sessions are rate-limited: the first follows at once, further ones after delays that double.
+A replica that was lost leads to a new session, so that the metadata says what it missed; one that
+never connected leads to none.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import TypeAlias, assert_never
+
+from waltz.cluster.partition_metadata import PartitionMetadata, next_session
+from waltz.errors import FencedError
+from waltz.limits import (
+    BATCH_BYTES_MAX,
+    BATCH_RECORDS_MAX,
+    CHECKPOINT_TRANSACTIONS,
+    METADATA_RETRY_SECONDS_MAX,
+    METADATA_RETRY_SECONDS_MIN,
+    RETRY_SECONDS_MAX,
+    RETRY_SECONDS_MIN,
+)
+from waltz.record import RECORD_OVERHEAD_BYTES, NewRecord, RecordBatch, pack_records
+from waltz.store.events import AppendsFailed, Committed, StoreClosed, StoreEvent, StoreOpened
+from waltz.store.requests import (
+    MetadataEvent,
+    MetadataRead,
+    MetadataReadFailed,
+    MetadataWriteFailed,
+    MetadataWritten,
+    ReadMetadata,
+    ReplicaConnected,
+    ReplicaLink,
+    ReplicaLost,
+    RequestAnswered,
+    RequestFailed,
+    WriteMetadata,
+)
+from waltz.store.store_session import SessionEffect, SessionEvent, StoreSession
+from waltz.types import NO_GENERATION, Generation, ReplicaId, TransactionId
+
+
+@dataclass(frozen=True, slots=True)
+class AppendsSubmitted:
+    records: tuple[NewRecord, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationRaised:
+    generation: Generation
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicasAssigned:
+    """The replica assignment was read, again or for the first time."""
+
+    assigned: tuple[ReplicaId, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CloseRequested: ...
+
+
+KeeperEvent: TypeAlias = (
+    SessionEvent | AppendsSubmitted | GenerationRaised | ReplicasAssigned | CloseRequested
+)
+
+
+@dataclass(frozen=True, slots=True)
+class LoseOwnership:
+    """A later generation owns the partition; nothing more happens before `GenerationRaised`."""
+
+    reason: str
+
+
+KeeperEffect: TypeAlias = SessionEffect | StoreEvent | LoseOwnership
+
+
+class _Coordination(Enum):
+    """What the coordinator was asked for; one thing at a time."""
+
+    NOTHING = "nothing"
+    READ = "read, to open a session"
+    BUMP = "write, to open a session"
+    SESSION = "read or write, for the session that runs, or ran when it was asked"
+
+
+class SessionKeeper:
+    """A machine. Its first step, with no events, starts the first session."""
+
+    def __init__(
+        self, generation: Generation, *, checkpoint_transactions: int = CHECKPOINT_TRANSACTIONS
+    ) -> None:
+        self.closed = False
+        self._checkpoint_transactions = checkpoint_transactions
+        self._generation = generation
+        self._session: StoreSession | None = None
+        self._announced = False
+        self._assigned: tuple[ReplicaId, ...] | None = None
+        self._queue: deque[NewRecord] = deque()
+        self._unsettled: deque[RecordBatch] = deque()
+        self._is_reading_back = False
+        self._coordination = _Coordination.NOTHING
+        self._proposed: tuple[PartitionMetadata, tuple[ReplicaId, ...]] | None = None
+        self._written_generation = NO_GENERATION
+        self._had_stranger = False
+        self._fenced = False
+        self._renewal: str | None = None
+        self._renew_at = 0.0
+        self._is_draining = False
+        self._started_at = 0.0
+        self._next_start_at = 0.0
+        self._delay_seconds = 0.0
+        self._metadata_retry_seconds = METADATA_RETRY_SECONDS_MIN
+        self._inbox: list[SessionEvent] = []
+        self._effects: list[KeeperEffect] = []
+
+    @property
+    def deadline(self) -> float | None:
+        if self._session is None or self._renewal is None or self._is_draining:
+            return None
+        can_end = self._announced if self._session.is_open else self._session.is_waiting
+        return self._renew_at if can_end else None
+
+    @property
+    def high_water_mark(self) -> TransactionId | None:
+        """The last commit; None while no session is open to appends."""
+        if self._session is None or not self._announced:
+            return None
+        return self._session.high_water_mark
+
+    @property
+    def undecided_count(self) -> int:
+        """Appends taken and not yet settled by an event."""
+        return len(self._queue) + sum(
+            len(batch)
+            for batches in (self._unsettled, self._session.in_flight if self._session else ())
+            for batch in batches
+        )
+
+    def holders(self, first: TransactionId) -> tuple[ReplicaLink, ...]:
+        """The replicas that can be asked for the committed record `first`."""
+        if self._session is None or not self._announced:
+            return ()
+        return self._session.holders(first)
+
+    def check_invariants(self) -> None:
+        if self._session is not None:
+            self._session.check_invariants()
+            assert self._session.ended is None
+            assert not (self._session.in_flight and self._unsettled)
+        assert not self._announced or (self._session is not None and self._session.is_open)
+
+    def step(self, events: Sequence[KeeperEvent], now: float) -> Sequence[KeeperEffect]:
+        for event in events:
+            if not self.closed:
+                self._take(event, now)
+        if not self.closed:
+            self._run_session(now)
+            self._consider_renewal(now)
+            self._start_if_idle(now)
+        effects, self._effects = self._effects, []
+        return effects
+
+    # Events
+
+    def _take(self, event: KeeperEvent, now: float) -> None:
+        match event:
+            case AppendsSubmitted(records):
+                self._queue.extend(records)
+            case GenerationRaised(generation):
+                if generation > self._generation:
+                    self._generation = generation
+                    self._fenced = False
+                    self._renew("the generation was raised", now)
+            case ReplicasAssigned(assigned):
+                self._assigned = assigned
+                self._check_assignment(now)
+            case CloseRequested():
+                self._run_session(now)
+                self._close_session("the partition was closed", now)
+                self.closed = True
+            case MetadataRead() | MetadataReadFailed() | MetadataWritten() | MetadataWriteFailed():
+                self._take_metadata(event, now)
+            case ReplicaConnected() | ReplicaLost() | RequestAnswered() | RequestFailed():
+                self._inbox.append(event)
+            case _:
+                assert_never(event)
+
+    def _check_assignment(self, now: float, *, at_once: bool = True) -> None:
+        is_other = self._session is not None and self._assigned != self._session.assigned
+        if self._assigned is not None and is_other:
+            self._renew("the replica assignment changed", now, at_once=at_once)
+
+    def _take_metadata(self, event: MetadataEvent, now: float) -> None:
+        asked, self._coordination = self._coordination, _Coordination.NOTHING
+        if asked is _Coordination.SESSION:
+            self._inbox.append(event)
+            return
+        match event:
+            case MetadataRead(metadata, version, assigned):
+                assert asked is _Coordination.READ
+                self._metadata_retry_seconds = METADATA_RETRY_SECONDS_MIN
+                self._open_session(metadata, version, assigned)
+            case MetadataWritten(version):
+                assert asked is _Coordination.BUMP
+                assert self._proposed is not None
+                metadata, assigned = self._proposed
+                self._proposed = None
+                self._started_at = now
+                self._session = StoreSession(metadata, version, assigned)
+                # The assignment may have changed since it was read for this session; or what was
+                # seen of it is the older one, and will be followed by the newer.
+                self._check_assignment(now, at_once=False)
+            case MetadataReadFailed() | MetadataWriteFailed():
+                self._read_metadata(self._metadata_retry_seconds)
+                self._metadata_retry_seconds = min(
+                    2 * self._metadata_retry_seconds, METADATA_RETRY_SECONDS_MAX
+                )
+            case _:
+                assert_never(event)
+
+    # Opening
+
+    def _start_if_idle(self, now: float) -> None:
+        idle = self._session is None and self._coordination is _Coordination.NOTHING
+        if idle and not self._fenced:
+            self._read_metadata(max(0.0, self._next_start_at - now))
+
+    def _read_metadata(self, delay_seconds: float) -> None:
+        self._coordination = _Coordination.READ
+        self._effects.append(ReadMetadata(delay_seconds))
+
+    def _open_session(
+        self, metadata: PartitionMetadata, version: int, assigned: tuple[ReplicaId, ...]
+    ) -> None:
+        if self._unsettled and metadata.generation != self._written_generation:
+            self._had_stranger = True
+        if not assigned:
+            self._read_metadata(METADATA_RETRY_SECONDS_MAX)
+            return
+        try:
+            bumped = next_session(metadata, self._generation)
+        except FencedError as error:
+            self._fenced = True
+            self._effects.append(LoseOwnership(str(error)))
+            return
+        # Noted before the answer: a write whose answer is lost may have been done.
+        self._written_generation = self._generation
+        self._proposed = (bumped, assigned)
+        self._coordination = _Coordination.BUMP
+        self._effects.append(WriteMetadata(bumped, version))
+
+    # Running
+
+    def _run_session(self, now: float) -> None:
+        """Step the session with what has come for it, and again for what was packed then."""
+        events, self._inbox = self._inbox, []
+        session = self._session
+        if session is None:
+            return
+        self._perform(session.step(events, now))
+        if session.is_open:
+            if not self._announced:
+                self._settle(session)
+            if self._announced and not self._is_draining:
+                self._pack(session)
+            self._perform(session.step([], now))
+        if session.ended is not None:
+            self._close_session(session.ended, now)
+        elif session.excluded:
+            self._renew(f"lost {', '.join(session.excluded)}", now, at_once=False)
+        elif session.is_open and self._has_checkpoint_passed(session):
+            self._renew("checkpoint interval", now)
+        elif session.would_gain_a_replica:
+            self._renew("a replica can take part again", now, at_once=False)
+
+    def _perform(self, effects: Sequence[SessionEffect]) -> None:
+        for effect in effects:
+            if isinstance(effect, ReadMetadata | WriteMetadata):
+                assert self._coordination is _Coordination.NOTHING
+                self._coordination = _Coordination.SESSION
+            self._effects.append(effect)
+
+    def _pack(self, session: StoreSession) -> None:
+        """Put what waits into flight, as far as there is room: all that waits is one batch."""
+        while self._queue and session.has_room:
+            records: list[NewRecord] = []
+            size = 0
+            while self._queue and len(records) < BATCH_RECORDS_MAX:
+                size += RECORD_OVERHEAD_BYTES + len(self._queue[0].data)
+                if size > BATCH_BYTES_MAX and records:
+                    break
+                records.append(self._queue.popleft())
+            session.append(pack_records(session.next_transaction_id, records))
+
+    def _has_checkpoint_passed(self, session: StoreSession) -> bool:
+        assert session.low_water_mark is not None
+        count = session.next_transaction_id - 1 - session.low_water_mark
+        return count >= self._checkpoint_transactions
+
+    # What the last session left open
+
+    def _settle(self, session: StoreSession) -> None:
+        mark = session.low_water_mark
+        assert mark is not None
+        while self._unsettled:
+            batch = self._unsettled[0]
+            written = batch.slice(batch.first_transaction_id, mark - batch.first_transaction_id + 1)
+            if len(written) and self._had_stranger:
+                if not self._read_back(session, written):
+                    return
+                continue
+            self._settle_oldest(written)
+        self._had_stranger = False
+        self._announced = True
+        self._effects.append(StoreOpened(session.session_id, mark))
+
+    def _settle_oldest(self, written: RecordBatch) -> None:
+        batch = self._unsettled.popleft()
+        if len(written):
+            self._effects.append(Committed(written))
+        if len(written) < len(batch):
+            self._effects.append(AppendsFailed(len(batch) - len(written)))
+
+    def _read_back(self, session: StoreSession, written: RecordBatch) -> bool:
+        """Find out how much of `written` another server's session left in the log; True once known.
+
+        Both wrote IDs from the same mark on, so where the first record of theirs is, none of ours
+        can follow.
+        """
+        answers = session.take_read_back()
+        if answers:
+            self._is_reading_back = False
+        found = answers[-1] if answers else None
+        if found is not None:
+            count = 0
+            while count < min(len(found), len(written)):
+                transaction_id = TransactionId(written.first_transaction_id + count)
+                if found.slice(transaction_id, 1) != written.slice(transaction_id, 1):
+                    break
+                count += 1
+            self._settle_part(written, count, is_end=count < len(found))
+            return True
+        if not self._is_reading_back:
+            self._is_reading_back = session.read_back(written.first_transaction_id, len(written))
+        return False
+
+    def _settle_part(self, written: RecordBatch, count: int, *, is_end: bool) -> None:
+        batch = self._unsettled.popleft()
+        first = batch.first_transaction_id
+        if count:
+            self._effects.append(Committed(batch.slice(first, count)))
+        rest = batch.slice(TransactionId(first + count), len(batch))
+        if is_end:
+            failed_count = len(rest) + sum(len(later) for later in self._unsettled)
+            self._unsettled.clear()
+            self._effects.append(AppendsFailed(failed_count))
+        elif len(rest):
+            self._unsettled.appendleft(rest)
+
+    # Ending
+
+    def _renew(self, reason: str, now: float, *, at_once: bool = True) -> None:
+        """Plan to end the session, at once or when the rate of sessions allows it."""
+        if self._session is None or self._is_draining:
+            return
+        if at_once:
+            self._renewal, self._renew_at, self._is_draining = reason, now, True
+        elif self._renewal is None:
+            self._renewal = reason
+            self._renew_at = max(now, self._started_at + self._longer_delay(now))
+
+    def _longer_delay(self, now: float) -> float:
+        """How long after this session's start the next one may start, should this one fail now."""
+        if now - self._started_at >= RETRY_SECONDS_MAX:
+            return RETRY_SECONDS_MIN
+        return min(max(2 * self._delay_seconds, RETRY_SECONDS_MIN), RETRY_SECONDS_MAX)
+
+    def _consider_renewal(self, now: float) -> None:
+        """End the session if that is due: an open one takes no appends, and ends once none is in
+        flight; one that is opening is given up when only the missing replica could help it."""
+        session = self._session
+        if session is None or self._renewal is None or now < self._renew_at:
+            return
+        is_planned = self._is_draining and not session.excluded
+        if session.is_open and self._announced:
+            self._is_draining = True
+            if not session.in_flight:
+                self._close_session(self._renewal, now, is_planned=is_planned)
+        elif self._is_draining or session.is_waiting:
+            self._close_session(self._renewal, now, is_planned=is_planned)
+
+    def _close_session(self, reason: str, now: float, *, is_planned: bool = False) -> None:
+        session, self._session = self._session, None
+        if session is None:
+            return
+        self._effects += session.end(reason)
+        assert not (session.in_flight and self._unsettled)
+        self._unsettled.extend(session.in_flight)
+        self._renewal = None
+        self._is_draining = self._is_reading_back = False
+        if is_planned:
+            self._next_start_at = now
+        else:
+            self._delay_seconds = self._longer_delay(now)
+            self._next_start_at = self._started_at + self._delay_seconds
+        if self._announced:
+            self._announced = False
+            self._effects.append(StoreClosed(reason))

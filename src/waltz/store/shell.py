@@ -1,0 +1,381 @@
+"""The store of one partition, as its server uses it.
+
+Owns the tasks that carry out what the session keeper decides: waiting for storage connections,
+sending requests, and the coordinator's compare-and-set. Decides nothing itself but which replica
+answers a read, which no one else has to know.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
+from typing import assert_never
+
+from waltz.cluster.partition_metadata import NEW_PARTITION, PartitionMetadata
+from waltz.cluster.paths import DEFAULT_ROOT, ClusterPaths
+from waltz.cluster.replica_assignments import ReplicaAssignments
+from waltz.errors import (
+    ConnectionLostError,
+    CoordinationError,
+    NodeExistsError,
+    NoNodeError,
+    PartitionNotReadyError,
+    ProtocolError,
+    UnavailableError,
+    WaltzError,
+)
+from waltz.host import Host, Node
+from waltz.limits import (
+    CHECKPOINT_TRANSACTIONS,
+    COORDINATOR_RETRY_SECONDS_MAX,
+    COORDINATOR_RETRY_SECONDS_MIN,
+    RECORD_LIST_RECORDS_MAX,
+    SERVER_MAILBOX_EVENTS_MAX,
+    STORAGE_REQUEST_SECONDS_MAX,
+)
+from waltz.record import NewRecord, RecordBatch, empty_batch
+from waltz.shell import Mailbox, run
+from waltz.store.events import AppendsFailed, Committed, StoreClosed, StoreEvent, StoreOpened
+from waltz.store.messages import answer_to, message_for
+from waltz.store.read_router import ReadRouter
+from waltz.store.recovery import HighWaterMarkResolved
+from waltz.store.requests import (
+    ConnectReplica,
+    DropReplica,
+    MetadataRead,
+    MetadataReadFailed,
+    MetadataWriteFailed,
+    MetadataWritten,
+    ReadMetadata,
+    ReadRecords,
+    ReplicaConnected,
+    ReplicaLink,
+    ReplicaLost,
+    ReplicaRequest,
+    RequestAnswered,
+    RequestFailed,
+    SendRequest,
+    WriteMetadata,
+)
+from waltz.store.session_keeper import (
+    AppendsSubmitted,
+    CloseRequested,
+    GenerationRaised,
+    KeeperEffect,
+    KeeperEvent,
+    LoseOwnership,
+    ReplicasAssigned,
+    SessionKeeper,
+)
+from waltz.store.storage_connections.shell import StorageConnections as StorageConnections
+from waltz.store.storage_connections.shell import StorageExchange
+from waltz.types import Generation, PartitionId, ReplicaId, TransactionId
+from waltz.wire.storage_protocol import StorageMessage
+
+log = logging.getLogger(__name__)
+
+
+class StorePartition:
+    """The replicated log of one partition, for the server that owns it at `generation`.
+
+    `on_event` is called from within `run`, in order; `events.py` says what follows what. It must
+    not raise.
+    """
+
+    def __init__(
+        self,
+        host: Host,
+        partition_id: PartitionId,
+        generation: Generation,
+        connections: StorageConnections,
+        *,
+        on_event: Callable[[StoreEvent], None],
+        root: str = DEFAULT_ROOT,
+        checkpoint_transactions: int = CHECKPOINT_TRANSACTIONS,
+    ) -> None:
+        self.partition_id = partition_id
+        self._host = host
+        self._connections = connections
+        self._on_event = on_event
+        self._paths = ClusterPaths(root)
+        self._keeper = SessionKeeper(generation, checkpoint_transactions=checkpoint_transactions)
+        self._mailbox: Mailbox[KeeperEvent] = Mailbox(host.clock, SERVER_MAILBOX_EVENTS_MAX)
+        self._router = ReadRouter()
+        self._opened = asyncio.Event()
+        self._links: dict[ReplicaLink, asyncio.Task[None]] = {}
+        self._exchanges: dict[ReplicaLink, StorageExchange] = {}
+        self._tasks: dict[asyncio.Task[None], None] = {}
+        self._fault: BaseException | None = None
+
+    @property
+    def high_water_mark(self) -> TransactionId | None:
+        """The last committed transaction; None while no session is open."""
+        return self._keeper.high_water_mark
+
+    @property
+    def undecided_count(self) -> int:
+        """Appends taken whose outcome was not reported yet."""
+        return self._keeper.undecided_count
+
+    def append(self, records: Sequence[NewRecord]) -> None:
+        """Append `records` in order. Their outcomes come as events, in the same order.
+
+        The caller bounds how many are undecided at a time.
+        """
+        self._mailbox.put(AppendsSubmitted(tuple(records)))
+
+    def raise_generation(self, generation: Generation) -> None:
+        """Go on as the owner of a later generation; lower ones are ignored."""
+        self._mailbox.put(GenerationRaised(generation))
+
+    def close(self) -> None:
+        """Stop at once. What is undecided stays so: the next owner's recovery decides it."""
+        self._mailbox.put(CloseRequested())
+
+    async def run(self) -> None:
+        """Keep a store session open until `close`."""
+        try:
+            self._start(self._follow_assignment())
+            await run(self._keeper, self._mailbox, self._host.clock, self._perform)
+        finally:
+            self._opened.set()
+            tasks = [*self._tasks]
+            for task in tasks:
+                task.cancel()
+            for task in tasks:
+                await asyncio.wait([task])
+        if self._fault is not None:
+            raise self._fault
+
+    async def read(self, first: TransactionId, count_max: int) -> RecordBatch:
+        """Return committed records from `first` on: at least one unless `first` is beyond the last.
+
+        A replica that fails is passed over for another one. Raises UnavailableError: no session is
+        open, or no replica that holds the record has answered.
+        """
+        failed: list[ReplicaLink] = []
+        reasons: list[str] = []
+        while True:
+            mark = await self._committed()
+            if first > mark or count_max <= 0:
+                return empty_batch(first)
+            able = {
+                link.replica_id: link
+                for link in self._keeper.holders(first)
+                if link not in failed and link in self._exchanges
+            }
+            replica_id = self._router.choose([*able])
+            if replica_id is None:
+                raise UnavailableError(
+                    f"no replica can read transaction {first} of partition {self.partition_id};"
+                    f" tried {len(failed)}: {'; '.join(reasons)}"
+                )
+            count = min(count_max, mark - first + 1, RECORD_LIST_RECORDS_MAX)
+            started_at = self._host.clock.now()
+            try:
+                batch = await self._read_from(able[replica_id], ReadRecords(first, count, None))
+            except WaltzError as error:
+                self._router.failed(replica_id)
+                failed.append(able[replica_id])
+                reasons.append(f"{replica_id}: {error}")
+                continue
+            self._router.answered(replica_id, self._host.clock.now() - started_at)
+            return batch
+
+    async def _committed(self) -> TransactionId:
+        """Return the last committed transaction, once a session is open."""
+        try:
+            async with asyncio.timeout(STORAGE_REQUEST_SECONDS_MAX):
+                while (mark := self.high_water_mark) is None:
+                    if self._keeper.closed:
+                        raise PartitionNotReadyError(f"partition {self.partition_id} was closed")
+                    await self._opened.wait()
+        except TimeoutError:
+            raise PartitionNotReadyError(
+                f"partition {self.partition_id} has had no store session for"
+                f" {STORAGE_REQUEST_SECONDS_MAX:g} s"
+            ) from None
+        return mark
+
+    async def _read_from(self, link: ReplicaLink, request: ReadRecords) -> RecordBatch:
+        answered: asyncio.Future[StorageMessage] = asyncio.get_running_loop().create_future()
+
+        def done(result: StorageMessage | WaltzError) -> None:
+            if answered.done():
+                return
+            if isinstance(result, WaltzError):
+                answered.set_exception(result)
+            else:
+                answered.set_result(result)
+
+        self._exchanges[link].request(partial(message_for, request, link, self.partition_id), done)
+        batch = answer_to(request, await answered)
+        assert isinstance(batch, RecordBatch)
+        return batch.slice(request.first, request.count_max)
+
+    # Effects
+
+    def _perform(self, effect: KeeperEffect) -> None:
+        match effect:
+            case SendRequest(link, request, delay_seconds):
+                if delay_seconds:
+                    self._start(self._send_later(link, request, delay_seconds))
+                else:
+                    self._send(link, request)
+            case ConnectReplica(link, delay_seconds):
+                self._links[link] = self._start(self._keep(link, delay_seconds))
+            case DropReplica(link, reason):
+                log.info("replica_dropped %s reason=%s", self._named(link), reason)
+                self._exchanges.pop(link, None)
+                self._links.pop(link).cancel()
+            case ReadMetadata(delay_seconds):
+                self._start(self._read_metadata(delay_seconds))
+            case WriteMetadata(metadata, version):
+                self._start(self._write_metadata(metadata, version))
+            case StoreOpened() | StoreClosed() | Committed() | AppendsFailed():
+                self._report(effect)
+            case LoseOwnership(reason):
+                log.info("ownership_lost partition=%d reason=%s", self.partition_id, reason)
+            case HighWaterMarkResolved(mark):
+                log.debug("mark_resolved partition=%d mark=%d", self.partition_id, mark)
+            case _:
+                assert_never(effect)
+
+    def _report(self, event: StoreEvent) -> None:
+        match event:
+            case StoreOpened(session_id, mark):
+                log.info(
+                    "store_opened partition=%d session=%d mark=%d",
+                    self.partition_id,
+                    session_id,
+                    mark,
+                )
+                self._opened.set()
+            case StoreClosed(reason):
+                log.info("store_closed partition=%d reason=%s", self.partition_id, reason)
+                self._opened.clear()
+            case Committed() | AppendsFailed():
+                pass
+        self._on_event(event)
+
+    def _named(self, link: ReplicaLink) -> str:
+        return (
+            f"partition={self.partition_id} session={link.session_id} replica={link.replica_id}"
+            f" attempt={link.attempt}"
+        )
+
+    def _start(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
+        task = asyncio.create_task(work)
+        self._tasks[task] = None
+        task.add_done_callback(self._finished)
+        return task
+
+    def _finished(self, task: asyncio.Task[None]) -> None:
+        """A task that raised is a bug: stop the partition rather than go on without it."""
+        del self._tasks[task]
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._fault = self._fault or error
+            self.close()
+
+    async def _pause(self, seconds: float) -> None:
+        if seconds:
+            await asyncio.sleep(self._host.random.uniform(seconds / 2, seconds))
+
+    # Replicas
+
+    async def _keep(self, link: ReplicaLink, delay_seconds: float) -> None:
+        await self._pause(delay_seconds)
+        exchange = await self._connections.to(link.replica_id).connected()
+        self._exchanges[link] = exchange
+        self._mailbox.put(ReplicaConnected(link))
+        reason = await exchange.over()
+        self._mailbox.put(ReplicaLost(link, reason))
+
+    async def _send_later(
+        self, link: ReplicaLink, request: ReplicaRequest, delay_seconds: float
+    ) -> None:
+        await self._pause(delay_seconds)
+        self._send(link, request)
+
+    def _send(self, link: ReplicaLink, request: ReplicaRequest) -> None:
+        exchange = self._exchanges.get(link)
+        if exchange is None:
+            return
+        try:
+            exchange.request(
+                partial(message_for, request, link, self.partition_id),
+                partial(self._take_answer, link, request),
+            )
+        except ConnectionLostError:
+            return  # `_keep` reports it
+
+    def _take_answer(
+        self, link: ReplicaLink, request: ReplicaRequest, result: StorageMessage | WaltzError
+    ) -> None:
+        if isinstance(result, WaltzError):
+            self._mailbox.put(RequestFailed(link, request, str(result)))
+            return
+        try:
+            answer = answer_to(request, result)
+        except WaltzError as error:
+            self._mailbox.put(RequestFailed(link, request, str(error)))
+            return
+        self._mailbox.put(RequestAnswered(link, request, answer))
+
+    # Coordinator
+
+    async def _read_metadata(self, delay_seconds: float) -> None:
+        await self._pause(delay_seconds)
+        try:
+            node = await self._metadata_node()
+            metadata = PartitionMetadata.decode(node.data or b"", self.partition_id)
+            _, assigned = await self._read_assignment()
+        except (UnavailableError, CoordinationError, ProtocolError) as error:
+            log.warning("metadata_unreadable partition=%d error=%s", self.partition_id, error)
+            self._mailbox.put(MetadataReadFailed(str(error)))
+            return
+        self._mailbox.put(MetadataRead(metadata, node.version, assigned))
+
+    async def _metadata_node(self) -> Node:
+        path = self._paths.partition_metadata(self.partition_id)
+        try:
+            return await self._host.coordinator.read(path)
+        except NoNodeError:
+            pass
+        try:
+            data = NEW_PARTITION.encode(self.partition_id)
+            await self._host.coordinator.create(path, data)
+        except NodeExistsError:
+            pass
+        return await self._host.coordinator.read(path)
+
+    async def _write_metadata(self, metadata: PartitionMetadata, version: int) -> None:
+        path = self._paths.partition_metadata(self.partition_id)
+        try:
+            written = await self._host.coordinator.write(
+                path, metadata.encode(self.partition_id), version=version
+            )
+        except (UnavailableError, CoordinationError) as error:
+            log.info("metadata_not_written partition=%d error=%s", self.partition_id, error)
+            self._mailbox.put(MetadataWriteFailed(str(error)))
+            return
+        self._mailbox.put(MetadataWritten(written))
+
+    async def _read_assignment(self) -> tuple[Node, tuple[ReplicaId, ...]]:
+        node = await self._host.coordinator.read(self._paths.replica_assignments)
+        return node, ReplicaAssignments.decode(node.data or b"").replicas(self.partition_id)
+
+    async def _follow_assignment(self) -> None:
+        pause_seconds = COORDINATOR_RETRY_SECONDS_MIN
+        while True:
+            try:
+                node, assigned = await self._read_assignment()
+                self._mailbox.put(ReplicasAssigned(assigned))
+                pause_seconds = COORDINATOR_RETRY_SECONDS_MIN
+                await self._host.coordinator.changed(self._paths.replica_assignments, node)
+            except (UnavailableError, CoordinationError, ProtocolError) as error:
+                log.warning("assignment_unreadable partition=%d error=%s", self.partition_id, error)
+                await self._pause(pause_seconds)
+                pause_seconds = min(2 * pause_seconds, COORDINATOR_RETRY_SECONDS_MAX)

@@ -1,0 +1,1 @@
+"""Connections from a server to the storage nodes."""

@@ -1,0 +1,302 @@
+"""Connections to storage nodes: one per node, shared by all partitions of a server (ST-43).
+
+Owns sockets, sequence numbers, time-outs and the back-off between attempts. Must not know sessions:
+a request is bytes with a number, and an answer belongs to whoever asked. What was not answered when
+a connection ends is unknown, and nothing is ever sent twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+from waltz.cluster.store_params import StoreParams
+from waltz.errors import (
+    ConnectionLostError,
+    OperationTimeoutError,
+    ProtocolError,
+    RemoteProtocolError,
+    RemoteStorageError,
+    UnavailableError,
+    WaltzError,
+)
+from waltz.host import Connection, Host
+from waltz.limits import (
+    HANDSHAKE_SECONDS_MAX,
+    KEEP_ALIVE_SECONDS,
+    RETRY_SECONDS_MAX,
+    RETRY_SECONDS_MIN,
+    STORAGE_REQUEST_SECONDS_MAX,
+)
+from waltz.types import NO_SESSION, Address, PartitionId, ReplicaId
+from waltz.wire.handshake import Link
+from waltz.wire.message import Message
+from waltz.wire.storage_protocol import (
+    STORAGE_CLIENT_GREETING,
+    STORAGE_CODEC,
+    FailureResponse,
+    OpenRequest,
+    StorageMessage,
+    SuccessResponse,
+)
+
+log = logging.getLogger(__name__)
+
+BuildMessage: TypeAlias = Callable[[int], StorageMessage]
+"""Makes the message once its sequence number is known."""
+
+Done: TypeAlias = Callable[[StorageMessage | WaltzError], None]
+"""Called once, later, with the answer or the error. A failure answer is a RemoteStorageError."""
+
+NO_SEQUENCE: Final = -1
+NO_PARTITION: Final = PartitionId(-1)
+
+
+@dataclass(slots=True, eq=False)
+class _Request:
+    done: Done | None
+    """None once it has timed out; the late answer is then expected and dropped."""
+    deadline: float
+
+
+class StorageExchange:
+    """One connection that has been opened: requests out, answers in."""
+
+    def __init__(self, host: Host, connection: Connection, link: Link) -> None:
+        self.ended: str | None = None
+        self._clock = host.clock
+        self._connection = connection
+        self._link = link
+        self._requests: dict[int, _Request] = {}
+        self._next_sequence_number = 0
+        self._received_at = host.clock.now()
+        self._has_written = True
+        self._over = asyncio.Event()
+        self._timeout: asyncio.TimerHandle | None = None
+        self._keep_alive: asyncio.TimerHandle | None = None
+        self._watch_idleness()
+
+    def request(self, build: BuildMessage, done: Done) -> None:
+        """Send a request. Raises ConnectionLostError: there is no connection, nothing was sent."""
+        if self.ended is not None:
+            raise ConnectionLostError(self.ended)
+        number = self._next_sequence_number
+        self._next_sequence_number += 1
+        frame = self._link.encode(build(number))
+        deadline = self._clock.now() + STORAGE_REQUEST_SECONDS_MAX
+        self._requests[number] = _Request(done, deadline)
+        if self._timeout is None:
+            self._set_timeout(STORAGE_REQUEST_SECONDS_MAX)
+        self._has_written = True
+        self._connection.write(frame)
+
+    async def serve(self) -> None:
+        """Take answers until the connection ends. Raises RemoteProtocolError."""
+        while data := await self._connection.read():
+            self._received_at = self._clock.now()
+            for message in self._link.receive(data):
+                self.take(message)
+
+    def take(self, message: Message) -> None:
+        assert isinstance(message, StorageMessage)
+        request = self._requests.pop(message.sequence_number, None)
+        if request is None:
+            raise RemoteProtocolError(
+                f"answer to request {message.sequence_number}, which is not outstanding; the next"
+                f" one will be {self._next_sequence_number}"
+            )
+        if request.done is not None:
+            if isinstance(message, FailureResponse):
+                request.done(RemoteStorageError(message.message))
+            else:
+                request.done(message)
+
+    def end(self, reason: str) -> None:
+        """Close the connection and fail all that is outstanding. Idempotent."""
+        if self.ended is not None:
+            return
+        self.ended = reason
+        for timer in (self._timeout, self._keep_alive):
+            if timer is not None:
+                timer.cancel()
+        self._connection.close()
+        requests, self._requests = self._requests, {}
+        for request in requests.values():
+            if request.done is not None:
+                request.done(ConnectionLostError(reason))
+        self._over.set()
+
+    async def over(self) -> str:
+        """Return why the connection has ended, once it has."""
+        await self._over.wait()
+        assert self.ended is not None
+        return self.ended
+
+    def _set_timeout(self, seconds: float) -> None:
+        loop = asyncio.get_running_loop()
+        self._timeout = loop.call_later(seconds, self._expire)
+
+    def _expire(self) -> None:
+        """Fail what has waited too long; end a connection over which nothing comes at all."""
+        now = self._clock.now()
+        self._timeout = None
+        for request in self._requests.values():
+            if request.deadline > now:
+                # All wait equally long, so the others are younger.
+                self._set_timeout(request.deadline - now)
+                break
+            if request.done is not None:
+                done, request.done = request.done, None
+                waited = f"{STORAGE_REQUEST_SECONDS_MAX:g} s"
+                done(OperationTimeoutError(f"no answer from {self._connection.peer} in {waited}"))
+                if now - self._received_at >= STORAGE_REQUEST_SECONDS_MAX:
+                    self.end(f"{self._connection.peer} has fallen silent")
+                    return
+
+    def _watch_idleness(self) -> None:
+        if not self._has_written:
+            self._connection.write(self._link.keep_alive())
+        self._has_written = False
+        loop = asyncio.get_running_loop()
+        self._keep_alive = loop.call_later(KEEP_ALIVE_SECONDS, self._watch_idleness)
+
+
+class StorageConnection:
+    """The connection to one storage node, made again whenever it was lost."""
+
+    def __init__(self, host: Host, replica_id: ReplicaId, params: StoreParams) -> None:
+        self._host = host
+        self._replica_id = replica_id
+        self._open_request = OpenRequest(
+            NO_SESSION, NO_SEQUENCE, NO_PARTITION, params.cluster_key, params.partition_count
+        )
+        self._exchange: StorageExchange | None = None
+        self._connected = asyncio.Event()
+        self._retry_seconds = 0.0
+        self._task = asyncio.create_task(self._run(), name=f"storage connection {replica_id}")
+
+    @property
+    def is_connected(self) -> bool:
+        return self._exchange is not None
+
+    async def connected(self) -> StorageExchange:
+        """Return the connection as soon as there is one that both sides have agreed to use."""
+        while self._exchange is None:
+            await self._connected.wait()
+        return self._exchange
+
+    async def close(self) -> None:
+        self._task.cancel()
+        await asyncio.wait([self._task])
+
+    async def _run(self) -> None:
+        while True:
+            try:
+                reason = await self._connect_and_serve()
+            except (UnavailableError, ProtocolError, RemoteStorageError) as error:
+                reason = str(error)
+            except ValueError as error:
+                reason = f"{self._replica_id} cannot be connected to: {error}"
+            self._retry_seconds = min(
+                max(2 * self._retry_seconds, RETRY_SECONDS_MIN), RETRY_SECONDS_MAX
+            )
+            pause = self._host.random.uniform(self._retry_seconds / 2, self._retry_seconds)
+            log.info(
+                "storage_disconnected replica=%s retry_seconds=%.3f reason=%s",
+                self._replica_id,
+                pause,
+                reason,
+            )
+            await asyncio.sleep(pause)
+
+    async def _connect_and_serve(self) -> str:
+        connection = await self._host.network.connect(Address.parse(self._replica_id))
+        link = Link(STORAGE_CODEC, STORAGE_CLIENT_GREETING)
+        try:
+            try:
+                async with asyncio.timeout(HANDSHAKE_SECONDS_MAX):
+                    await self._open(connection, link)
+            except TimeoutError:
+                return f"no handshake with {self._replica_id} in {HANDSHAKE_SECONDS_MAX:g} s"
+            return await self._serve(StorageExchange(self._host, connection, link))
+        finally:
+            connection.close()
+
+    async def _open(self, connection: Connection, link: Link) -> None:
+        """Greet, and show that both belong to one cluster.
+
+        Raises ConnectionLostError, RemoteProtocolError. RemoteStorageError: it belongs to another.
+        """
+        connection.write(link.hello())
+        while link.version is None:
+            await self._receive(connection, link)
+        connection.write(link.encode(self._open_request))
+        messages: list[Message] = []
+        while not messages:
+            messages = await self._receive(connection, link)
+        match messages:
+            case [SuccessResponse()]:
+                return
+            case [FailureResponse(message=text)]:
+                raise RemoteStorageError(f"{self._replica_id} refused the open request: {text}")
+            case _:
+                raise RemoteProtocolError(
+                    f"{self._replica_id} answered an open request with {messages}"
+                )
+
+    async def _receive(self, connection: Connection, link: Link) -> list[Message]:
+        data = await connection.read()
+        if not data:
+            raise ConnectionLostError(
+                f"{self._replica_id} ended the connection while it was opened"
+            )
+        return link.receive(data)
+
+    async def _serve(self, exchange: StorageExchange) -> str:
+        log.info("storage_connected replica=%s", self._replica_id)
+        self._exchange = exchange
+        self._retry_seconds = 0.0
+        self._connected.set()
+        reason = "closed by this server"
+        try:
+            await exchange.serve()
+            reason = exchange.ended or f"connection to {self._replica_id} ended"
+        except RemoteProtocolError as error:
+            reason = f"{self._replica_id}: {error}"
+        finally:
+            self._exchange = None
+            self._connected.clear()
+            exchange.end(reason)
+        return reason
+
+
+class StorageConnections:
+    """All connections of one server process to storage nodes, each made when first asked for."""
+
+    def __init__(self, host: Host, params: StoreParams) -> None:
+        self._host = host
+        self._params = params
+        self._connections: dict[ReplicaId, StorageConnection] = {}
+
+    def to(self, replica_id: ReplicaId) -> StorageConnection:
+        connection = self._connections.get(replica_id)
+        if connection is None:
+            connection = StorageConnection(self._host, replica_id, self._params)
+            self._connections[replica_id] = connection
+        return connection
+
+    def connectivity(self) -> tuple[tuple[ReplicaId, bool], ...]:
+        """Whether each storage node that was ever asked for is connected now, sorted."""
+        return tuple(
+            (replica_id, connection.is_connected)
+            for replica_id, connection in sorted(self._connections.items())
+        )
+
+    async def close(self) -> None:
+        """End all connections, in order."""
+        for connection in self._connections.values():
+            await connection.close()
+        self._connections.clear()

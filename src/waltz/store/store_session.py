@@ -1,0 +1,430 @@
+"""One store session: recover the replicas, then append to a majority of them until it ends.
+
+Owns the session's recovery, its replica sessions and the batches in flight. Must not know where
+appends come from or what happens after the session: `session_keeper.py` packs batches, takes
+commits, and opens the next session. Transaction IDs are dense; commits come in their order.
+
+A replica that is lost never rejoins a session it took part in. The session goes on while a majority
+of the assigned replicas is left, and ends itself when that cannot be any more. Source: Waltz
+Internals, "Sessions".
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from typing import TypeAlias, assert_never
+
+from waltz.cluster.partition_metadata import PartitionMetadata
+from waltz.errors import CorruptionError, RemoteProtocolError
+from waltz.limits import (
+    BATCHES_IN_FLIGHT_MAX,
+    RECENT_BATCH_BYTES_MAX,
+    RETRY_SECONDS_MAX,
+    RETRY_SECONDS_MIN,
+)
+from waltz.record import RecordBatch
+from waltz.store.catch_up import RecentBatches, checked_copy, choose_source
+from waltz.store.events import Committed
+from waltz.store.quorum import commit_mark, majority
+from waltz.store.recovery import (
+    AdmitReplicas,
+    AskReplica,
+    CopyFailed,
+    CopyRecords,
+    EndRecovery,
+    HighWaterMarkResolved,
+    RecordsCopied,
+    Recovery,
+    RecoveryEffect,
+    RecoveryEvent,
+    RefuseReplica,
+    ReplicaAnswered,
+    ReplicaLeft,
+    ReplicaReached,
+)
+from waltz.store.replica_session import Phase, ReplicaSession
+from waltz.store.requests import (
+    AppendRecords,
+    ConnectReplica,
+    DropReplica,
+    MetadataEvent,
+    MetadataRead,
+    MetadataReadFailed,
+    MetadataWriteFailed,
+    MetadataWritten,
+    ReadMetadata,
+    ReadRecords,
+    ReplicaAnswer,
+    ReplicaConnected,
+    ReplicaLink,
+    ReplicaLost,
+    ReplicaRequest,
+    RequestAnswered,
+    RequestFailed,
+    SendRequest,
+    WriteMetadata,
+)
+from waltz.types import ReplicaId, SessionId, TransactionId
+
+SessionEvent: TypeAlias = (
+    ReplicaConnected | ReplicaLost | RequestAnswered | RequestFailed | MetadataEvent
+)
+SessionEffect: TypeAlias = (
+    ConnectReplica
+    | DropReplica
+    | SendRequest
+    | ReadMetadata
+    | WriteMetadata
+    | HighWaterMarkResolved
+    | Committed
+)
+
+
+class StoreSession:
+    """A machine. Its first step, with no events, connects the replicas.
+
+    metadata, version, assigned: as for `Recovery`.
+    """
+
+    def __init__(
+        self, metadata: PartitionMetadata, version: int, assigned: Sequence[ReplicaId]
+    ) -> None:
+        self.session_id: SessionId = metadata.session_id
+        self.assigned = tuple(assigned)
+        self.deadline: float | None = None
+        self.low_water_mark: TransactionId | None = None
+        """The mark the session started from; None while it is not open."""
+        self.high_water_mark: TransactionId | None = None
+        """The last commit; None while the session is not open."""
+        self.ended: str | None = None
+        """Why the session cannot go on."""
+        self.in_flight: deque[RecordBatch] = deque()
+        """Packed and not committed, in order."""
+        self._recovery = Recovery(metadata, version, assigned)
+        self._replicas = {
+            replica_id: ReplicaSession(self.session_id, replica_id) for replica_id in self.assigned
+        }
+        self._recent = RecentBatches(RECENT_BATCH_BYTES_MAX)
+        self._to_recovery: list[RecoveryEvent] = []
+        self._read_back_link: ReplicaLink | None = None
+        self._read_back: list[RecordBatch | None] = []
+        self._read_back_failure_count = 0
+        self._effects: list[SessionEffect] = []
+        for replica in self._replicas.values():
+            self._effects.append(replica.connect())
+
+    # What the keeper may ask
+
+    @property
+    def closed(self) -> bool:
+        return self.ended is not None
+
+    @property
+    def is_open(self) -> bool:
+        return self.low_water_mark is not None and self.ended is None
+
+    @property
+    def excluded(self) -> tuple[ReplicaId, ...]:
+        """Replicas that can only come back by a new session."""
+        return tuple(
+            replica.replica_id
+            for replica in self._replicas.values()
+            if replica.phase is Phase.EXCLUDED
+        )
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether nothing is under way: only a replica not connected yet could change anything."""
+        return not self._recovery.awaits_coordinator and not any(
+            replica.is_busy or replica.phase is Phase.LIVE for replica in self._replicas.values()
+        )
+
+    @property
+    def has_room(self) -> bool:
+        return self.is_open and len(self.in_flight) < BATCHES_IN_FLIGHT_MAX
+
+    @property
+    def next_transaction_id(self) -> TransactionId:
+        assert self.high_water_mark is not None
+        if self.in_flight:
+            return self.in_flight[-1].next_transaction_id
+        return TransactionId(self.high_water_mark + 1)
+
+    @property
+    def would_gain_a_replica(self) -> bool:
+        """Whether a replica that cannot take part in this session could in the next one."""
+        awaited = self._recovery.awaited_mark
+        return (
+            awaited is not None
+            and self.high_water_mark is not None
+            and awaited <= self.high_water_mark
+        )
+
+    def holders(self, first: TransactionId) -> tuple[ReplicaLink, ...]:
+        """The live replicas that hold the committed record `first`."""
+        return tuple(
+            replica.link
+            for replica in self._replicas.values()
+            if replica.phase is Phase.LIVE
+            and replica.acknowledged_through is not None
+            and replica.acknowledged_through >= first
+        )
+
+    def check_invariants(self) -> None:
+        self._recovery.check_invariants()
+        self._recent.check_invariants()
+        for replica in self._replicas.values():
+            replica.check_invariants()
+            if replica.acknowledged_through is not None:
+                assert replica.replica_id in self._recovery.admitted
+        assert len(self.in_flight) <= BATCHES_IN_FLIGHT_MAX
+        if self.high_water_mark is not None:
+            assert self.low_water_mark is not None
+            assert self.low_water_mark <= self.high_water_mark
+            if self.in_flight:
+                assert self.in_flight[0].first_transaction_id == self.high_water_mark + 1
+
+    # What the keeper may do
+
+    def append(self, batch: RecordBatch) -> None:
+        """Take `batch` into flight; the next step sends it."""
+        assert self.has_room
+        assert batch.first_transaction_id == self.next_transaction_id
+        self.in_flight.append(batch)
+        self._recent.add(batch)
+
+    def read_back(self, first: TransactionId, count_max: int) -> bool:
+        """Ask a live replica for committed records; False if none is left that holds them."""
+        assert self._read_back_link is None
+        links = self.holders(first)
+        if links:
+            failed = self._read_back_failure_count
+            link = self._read_back_link = links[failed % len(links)]
+            request = ReadRecords(first, count_max, None)
+            delay_seconds = min(failed * RETRY_SECONDS_MIN, RETRY_SECONDS_MAX)
+            self._effects.append(self._replicas[link.replica_id].send(request, delay_seconds))
+        return bool(links)
+
+    def take_read_back(self) -> list[RecordBatch | None]:
+        """Return the answer to `read_back` if there is one; None as an answer: it failed."""
+        answers, self._read_back = self._read_back, []
+        return answers
+
+    def end(self, reason: str) -> list[SessionEffect]:
+        """End the session for `reason`, unless it has ended, and let go of its replicas."""
+        self.ended = self.ended or reason
+        return [
+            DropReplica(replica.link, self.ended)
+            for replica in self._replicas.values()
+            if replica.phase is not Phase.EXCLUDED
+        ]
+
+    def step(self, events: Sequence[SessionEvent], now: float) -> Sequence[SessionEffect]:
+        for event in events:
+            # One at a time: recovery must not answer what a replica said before it was lost.
+            self._take(event)
+            self._recover(now)
+        if self.is_open:
+            self._commit()
+            self._feed()
+        self._check_majority()
+        effects, self._effects = self._effects, []
+        return effects
+
+    # Events
+
+    def _take(self, event: SessionEvent) -> None:
+        match event:
+            case ReplicaConnected(link):
+                if replica := self._current(link):
+                    replica.connected()
+                    self._to_recovery.append(ReplicaReached(replica.replica_id))
+            case ReplicaLost(link, reason):
+                if replica := self._current(link):
+                    self._lose(replica, reason)
+            case RequestAnswered(link, request, answer):
+                if replica := self._current(link):
+                    replica.answered(request)
+                    self._take_answer(replica, request, answer)
+            case RequestFailed(link, request, reason):
+                if replica := self._current(link):
+                    self._take_failure(replica, request, reason)
+            case MetadataRead() | MetadataReadFailed() | MetadataWritten() | MetadataWriteFailed():
+                self._to_recovery.append(event)
+            case _:
+                assert_never(event)
+
+    def _current(self, link: ReplicaLink) -> ReplicaSession | None:
+        replica = self._replicas.get(link.replica_id)
+        if replica is None or replica.link != link or replica.phase is Phase.EXCLUDED:
+            return None
+        return replica
+
+    def _take_answer(
+        self, replica: ReplicaSession, request: ReplicaRequest, answer: ReplicaAnswer
+    ) -> None:
+        match request:
+            case ReadRecords():
+                assert isinstance(answer, RecordBatch)
+                self._take_read(replica, request, answer)
+            case AppendRecords(batch):
+                if replica.phase is Phase.LIVE:
+                    replica.appended(batch)
+                else:
+                    self._to_recovery.append(
+                        RecordsCopied(replica.replica_id, batch.last_transaction_id)
+                    )
+            case _:
+                self._to_recovery.append(ReplicaAnswered(replica.replica_id, request, answer))
+
+    def _take_read(self, source: ReplicaSession, request: ReadRecords, batch: RecordBatch) -> None:
+        try:
+            copy = checked_copy(batch, request.first, request.count_max)
+        except (CorruptionError, RemoteProtocolError):
+            self._fail_read(source, request)
+            return
+        if request.reader is None:
+            if self._read_back_link == source.link:
+                self._end_read_back(copy)
+            return
+        reader = self._current(request.reader)
+        if reader is None or not reader.is_reading(source.replica_id, request):
+            return
+        reader.read_succeeded(copy)
+        if reader.phase is Phase.LIVE:
+            self._effects.append(reader.append(copy))
+        else:
+            self._effects.append(reader.send(AppendRecords(copy)))
+
+    def _take_failure(self, replica: ReplicaSession, request: ReplicaRequest, reason: str) -> None:
+        """A failed read says nothing about the replica; what else fails has an unknown outcome."""
+        if isinstance(request, ReadRecords):
+            self._fail_read(replica, request)
+        else:
+            self._lose(replica, f"{type(request).__name__} failed: {reason}")
+
+    def _fail_read(self, source: ReplicaSession, request: ReadRecords) -> None:
+        if request.reader is None:
+            if self._read_back_link == source.link:
+                self._end_read_back(None)
+        elif (reader := self._current(request.reader)) and reader.is_reading(
+            source.replica_id, request
+        ):
+            self._stop_reading(reader)
+
+    def _end_read_back(self, batch: RecordBatch | None) -> None:
+        self._read_back_link = None
+        self._read_back.append(batch)
+        self._read_back_failure_count += batch is None
+
+    def _stop_reading(self, reader: ReplicaSession) -> None:
+        source = reader.read_failed()
+        if reader.phase is Phase.RECOVERING:
+            self._to_recovery.append(CopyFailed(reader.replica_id, source))
+
+    def _lose(self, replica: ReplicaSession, reason: str) -> None:
+        for reader in self._replicas.values():
+            if reader.source == replica.replica_id:
+                self._stop_reading(reader)
+        if replica.link == self._read_back_link:
+            self._end_read_back(None)
+        if replica.phase is Phase.RECOVERING or replica.phase is Phase.LIVE:
+            self._to_recovery.append(ReplicaLeft(replica.replica_id))
+        self._effects += replica.lose(reason)
+
+    # Recovery
+
+    def _recover(self, now: float) -> None:
+        while self._to_recovery and not self.closed:
+            events, self._to_recovery = self._to_recovery, []
+            for effect in self._recovery.step(events, now):
+                self._perform(effect)
+
+    def _perform(self, effect: RecoveryEffect) -> None:
+        match effect:
+            case AskReplica(replica_id, request):
+                replica = self._replicas[replica_id]
+                if replica.phase is Phase.RECOVERING:
+                    self._effects.append(replica.send(request))
+            case CopyRecords(replica_id, source_id, first, through):
+                replica, source = self._replicas[replica_id], self._replicas[source_id]
+                if replica.phase is Phase.RECOVERING:
+                    self._effects.append(replica.read_from(source, first, through))
+            case AdmitReplicas(replica_ids):
+                self._admit(replica_ids)
+            case RefuseReplica(replica_id, reason):
+                self._lose(self._replicas[replica_id], reason)
+            case EndRecovery(reason):
+                self.ended = reason
+            case ReadMetadata() | WriteMetadata() | HighWaterMarkResolved():
+                self._effects.append(effect)
+            case _:
+                assert_never(effect)
+
+    def _admit(self, replica_ids: Sequence[ReplicaId]) -> None:
+        mark = self._recovery.high_water_mark
+        assert mark is not None
+        for replica_id in replica_ids:
+            if self._replicas[replica_id].phase is Phase.RECOVERING:
+                self._replicas[replica_id].admit(mark)
+        if self.low_water_mark is None:
+            self.low_water_mark = self.high_water_mark = mark
+
+    # Appends
+
+    def _commit(self) -> None:
+        mark = commit_mark(
+            (
+                replica.acknowledged_through
+                for replica in self._replicas.values()
+                if replica.acknowledged_through is not None
+            ),
+            len(self.assigned),
+        )
+        while mark is not None and self.in_flight:
+            if self.in_flight[0].last_transaction_id > mark:
+                break
+            batch = self.in_flight.popleft()
+            self.high_water_mark = batch.last_transaction_id
+            self._effects.append(Committed(batch))
+        assert self.high_water_mark is not None
+        self._recent.forget(self.high_water_mark)
+
+    def _feed(self) -> None:
+        assert self.high_water_mark is not None
+        for replica in self._replicas.values():
+            if replica.phase is not Phase.LIVE:
+                continue
+            self._effects += replica.feed(self._recent)
+            if replica.has_room and replica.lacks <= self.high_water_mark:
+                self._catch_up(replica)
+
+    def _catch_up(self, replica: ReplicaSession) -> None:
+        """Have a replica that lags beyond what is remembered read from another one."""
+        assert self.high_water_mark is not None
+        holdings = (
+            (source.replica_id, source.acknowledged_through)
+            for source in self._replicas.values()
+            if source.phase is Phase.LIVE and source.acknowledged_through is not None
+        )
+        source_id = choose_source(replica.lacks, holdings, replica.read_failures)
+        if source_id is not None and source_id != replica.replica_id:
+            source = self._replicas[source_id]
+            assert source.acknowledged_through is not None
+            through = min(self.high_water_mark, source.acknowledged_through)
+            self._effects.append(replica.read_from(source, replica.lacks, through))
+
+    def _check_majority(self) -> None:
+        if self.ended is not None:
+            return
+        if self.low_water_mark is None:
+            left = sum(replica.phase is not Phase.EXCLUDED for replica in self._replicas.values())
+        else:
+            left = sum(replica.phase is Phase.LIVE for replica in self._replicas.values())
+        quorum = majority(len(self.assigned))
+        if left < quorum:
+            self.ended = (
+                f"{left} of {len(self.assigned)} replicas left, {quorum} needed; lost: "
+                + ", ".join(self.excluded)
+            )

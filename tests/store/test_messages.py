@@ -1,0 +1,98 @@
+from __future__ import annotations
+
+import pytest
+
+from waltz.errors import RemoteProtocolError
+from waltz.record import empty_batch
+from waltz.store.messages import answer_to, message_for
+from waltz.store.requests import (
+    AppendRecords,
+    AskMaxTransactionId,
+    AskSessionInfo,
+    ReadRecords,
+    ReplicaAnswer,
+    ReplicaLink,
+    ReplicaRequest,
+    SetLowWaterMark,
+    TruncateReplica,
+)
+from waltz.types import PartitionId, ReplicaId, SessionId, TransactionId
+from waltz.wire.storage_protocol import (
+    AppendRecordsRequest,
+    LastSessionInfoRequest,
+    LastSessionInfoResponse,
+    MaxTransactionIdRequest,
+    MaxTransactionIdResponse,
+    RecordListRequest,
+    RecordListResponse,
+    SessionInfo,
+    SetLowWaterMarkRequest,
+    StorageMessage,
+    SuccessResponse,
+    TruncateRequest,
+)
+
+LINK = ReplicaLink(SessionId(9), ReplicaId("a:1"), 2)
+HEAD = (SessionId(9), 41, PartitionId(3))
+FIVE = TransactionId(5)
+NO_RECORDS = empty_batch(FIVE)
+INFO = SessionInfo(SessionId(8), FIVE, FIVE)
+
+PAIRS: list[tuple[ReplicaRequest, StorageMessage, StorageMessage, ReplicaAnswer]] = [
+    (
+        AskSessionInfo(),
+        LastSessionInfoRequest(*HEAD, offline=False),
+        LastSessionInfoResponse(*HEAD, session_info=INFO),
+        INFO,
+    ),
+    (
+        AskMaxTransactionId(),
+        MaxTransactionIdRequest(*HEAD, offline=False),
+        MaxTransactionIdResponse(*HEAD, transaction_id=FIVE),
+        FIVE,
+    ),
+    (
+        TruncateReplica(FIVE),
+        TruncateRequest(*HEAD, transaction_id=FIVE, offline=False),
+        MaxTransactionIdResponse(*HEAD, transaction_id=FIVE),
+        FIVE,
+    ),
+    (
+        SetLowWaterMark(FIVE),
+        SetLowWaterMarkRequest(*HEAD, low_water_mark=FIVE, offline=False),
+        SuccessResponse(*HEAD),
+        None,
+    ),
+    (
+        AppendRecords(NO_RECORDS),
+        AppendRecordsRequest(*HEAD, records=NO_RECORDS, offline=False),
+        SuccessResponse(*HEAD),
+        None,
+    ),
+    (
+        ReadRecords(FIVE, 20, None),
+        RecordListRequest(*HEAD, first_transaction_id=FIVE, count_max=20),
+        RecordListResponse(*HEAD, records=NO_RECORDS),
+        NO_RECORDS,
+    ),
+]
+
+
+@pytest.mark.parametrize(("request_", "message", "response", "answer"), PAIRS)
+def test_requests_and_answers_map_to_the_protocol(
+    request_: ReplicaRequest,
+    message: StorageMessage,
+    response: StorageMessage,
+    answer: ReplicaAnswer,
+) -> None:
+    """ST-04: the session ID is in every message."""
+    assert message_for(request_, LINK, PartitionId(3), 41) == message
+    assert answer_to(request_, response) == answer
+
+
+def test_an_answer_of_another_kind_is_the_peers_fault() -> None:
+    for request, _, response, _ in PAIRS:
+        for _, _, other, _ in PAIRS:
+            if type(other) is not type(response):
+                with pytest.raises(RemoteProtocolError):
+                    answer_to(request, other)

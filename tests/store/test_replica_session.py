@@ -1,0 +1,121 @@
+"""One replica's attempts, requests and stream of appends. Rows ST-09, ST-10, ST-14, ST-42."""
+
+from __future__ import annotations
+
+from waltz.limits import BATCHES_IN_FLIGHT_MAX, RETRY_SECONDS_MAX
+from waltz.record import NewRecord, RecordBatch, pack_records
+from waltz.store.catch_up import RecentBatches
+from waltz.store.replica_session import Phase, ReplicaSession
+from waltz.store.requests import (
+    AppendRecords,
+    AskMaxTransactionId,
+    AskSessionInfo,
+    ConnectReplica,
+    DropReplica,
+    ReadRecords,
+    ReplicaLink,
+    SetLowWaterMark,
+    TruncateReplica,
+)
+from waltz.types import ReplicaId, SessionId, TransactionId
+
+A, B = ReplicaId("a:1"), ReplicaId("b:1")
+
+
+def batch(first: int, count: int = 1) -> RecordBatch:
+    return pack_records(TransactionId(first), [NewRecord(b"\0" * 16, 0, b"", 0)] * count)
+
+
+def live(mark: int = -1) -> ReplicaSession:
+    replica = ReplicaSession(SessionId(3), A)
+    replica.connected()
+    replica.answered(replica.send(SetLowWaterMark(TransactionId(mark))).request)
+    replica.admit(TransactionId(mark))
+    replica.check_invariants()
+    return replica
+
+
+def test_one_lost_before_anything_was_changed_is_tried_again_ever_later() -> None:
+    """ST-42."""
+    replica = ReplicaSession(SessionId(3), A)
+    assert replica.connect() == ConnectReplica(ReplicaLink(SessionId(3), A, 1), 0.0)
+    delays = []
+    for attempt in range(1, 12):
+        replica.connected()
+        replica.send(AskSessionInfo())
+        replica.send(AskMaxTransactionId())
+        old = replica.link
+        drop, connect = replica.lose("cut")
+        assert drop == DropReplica(old, "cut")
+        assert isinstance(connect, ConnectReplica)
+        assert connect.link == ReplicaLink(SessionId(3), A, attempt + 1)
+        assert replica.phase is Phase.CONNECTING
+        assert not replica.is_busy
+        delays.append(connect.delay_seconds)
+    assert delays[:3] == [0.1, 0.2, 0.4]
+    assert delays[-1] == RETRY_SECONDS_MAX
+
+
+def test_one_lost_after_a_change_is_out_of_this_session() -> None:
+    """ST-09: what is still on its way must not meet a second connection of the same session."""
+    for request in (TruncateReplica(TransactionId(4)), SetLowWaterMark(TransactionId(4))):
+        replica = ReplicaSession(SessionId(3), A)
+        replica.connected()
+        replica.send(request)
+        assert replica.lose("cut") == [DropReplica(replica.link, "cut")]
+        assert replica.phase is Phase.EXCLUDED
+
+
+def test_appends_go_out_in_order_up_to_the_window() -> None:
+    recent = RecentBatches(10**6)
+    for number in range(10):
+        recent.add(batch(number))
+    replica = live()
+    sent = replica.feed(recent)
+    assert [effect.request for effect in sent] == [
+        AppendRecords(batch(number)) for number in range(BATCHES_IN_FLIGHT_MAX)
+    ]
+    assert replica.feed(recent) == []
+    replica.answered(sent[0].request)
+    replica.appended(batch(0))
+    assert [effect.request for effect in replica.feed(recent)] == [AppendRecords(batch(4))]
+    replica.check_invariants()
+
+
+def test_an_answer_acknowledges_all_before_it() -> None:
+    recent = RecentBatches(10**6)
+    recent.add(batch(0, 2))
+    recent.add(batch(2, 2))
+    replica = live()
+    replica.feed(recent)
+    replica.appended(batch(2, 2))
+    assert replica.acknowledged_through == 3
+    replica.appended(batch(0, 2))
+    assert replica.acknowledged_through == 3
+
+
+def test_what_it_has_synced_stays_counted_when_it_is_lost() -> None:
+    replica = live(7)
+    replica.lose("cut")
+    assert replica.acknowledged_through == 7
+
+
+def test_it_reads_one_batch_at_a_time_and_waits_longer_after_failures() -> None:
+    """ST-14, ST-15."""
+    replica, source = live(4), ReplicaSession(SessionId(3), B)
+    read = replica.read_from(source, TransactionId(5), TransactionId(9))
+    assert read.link == source.link
+    assert read.request == ReadRecords(TransactionId(5), 5, replica.link)
+    assert not replica.has_room
+    assert isinstance(read.request, ReadRecords)
+    assert replica.is_reading(B, read.request)
+    assert not replica.is_reading(A, read.request)
+    assert replica.read_failed() == B
+    assert replica.read_failures == {B: 1}
+    again = replica.read_from(source, TransactionId(5), TransactionId(9))
+    assert again.delay_seconds == 0.1
+    assert not replica.is_busy
+    replica.read_succeeded(batch(5, 5))
+    assert replica.append(batch(5, 5)).request == AppendRecords(batch(5, 5))
+    third = replica.read_from(source, TransactionId(10), TransactionId(10))
+    assert third.delay_seconds == 0.0

@@ -1,0 +1,502 @@
+"""A world for session keepers: replicas, coordinator and network as plain objects, run by a seed.
+
+One partition. Any number of servers, each a `SessionKeeper`, of which several may believe to own
+it. The driver picks one possible thing to happen at a time. What a server must never do is
+checked as it happens; `heal` then demands progress.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from random import Random
+
+from waltz.cluster.partition_metadata import NEW_PARTITION, PartitionMetadata
+from waltz.record import NewRecord, RecordBatch, empty_batch, join_batches
+from waltz.store.events import AppendsFailed, Committed, StoreClosed, StoreOpened
+from waltz.store.recovery import HighWaterMarkResolved
+from waltz.store.requests import (
+    AppendRecords,
+    AskMaxTransactionId,
+    AskSessionInfo,
+    ConnectReplica,
+    DropReplica,
+    MetadataRead,
+    MetadataReadFailed,
+    MetadataWriteFailed,
+    MetadataWritten,
+    ReadMetadata,
+    ReadRecords,
+    ReplicaAnswer,
+    ReplicaConnected,
+    ReplicaLink,
+    ReplicaLost,
+    ReplicaRequest,
+    RequestAnswered,
+    RequestFailed,
+    SendRequest,
+    SetLowWaterMark,
+    TruncateReplica,
+    WriteMetadata,
+)
+from waltz.store.session_keeper import (
+    AppendsSubmitted,
+    CloseRequested,
+    GenerationRaised,
+    KeeperEffect,
+    KeeperEvent,
+    LoseOwnership,
+    ReplicasAssigned,
+    SessionKeeper,
+)
+from waltz.types import NO_SESSION, NOTHING, Generation, ReplicaId, SessionId, TransactionId
+from waltz.wire.storage_protocol import SessionInfo
+
+
+class RefusedError(Exception):
+    """A storage node answers with a failure."""
+
+
+@dataclass
+class FakeReplica:
+    """A storage node's partition: one list of records, some of them not synced yet."""
+
+    replica_id: ReplicaId
+    log: list[RecordBatch] = field(default_factory=list)
+    """One record each."""
+    synced: int = 0
+    session_id: SessionId = NO_SESSION
+    low_water_mark: TransactionId = NOTHING
+    local_low_water_mark: TransactionId = NOTHING
+    current: SessionId = NO_SESSION
+    is_up: bool = True
+    reads_fail: bool = False
+
+    @property
+    def last(self) -> TransactionId:
+        return TransactionId(len(self.log) - 1)
+
+    def announce(self, session_id: SessionId) -> None:
+        self.current = max(self.current, session_id)
+
+    def process(self, session_id: SessionId, request: ReplicaRequest) -> ReplicaAnswer:
+        """Do what a storage node does. Raises RefusedError."""
+        if session_id != self.current:
+            raise RefusedError(f"session id has changed to {self.current}, not {session_id}")
+        match request:
+            case AskSessionInfo():
+                return SessionInfo(self.session_id, self.low_water_mark, self.local_low_water_mark)
+            case AskMaxTransactionId():
+                return self.last
+            case TruncateReplica(transaction_id):
+                del self.log[transaction_id + 1 :]
+                self.synced = min(self.synced, len(self.log))
+                return self.last
+            case SetLowWaterMark(mark):
+                if self.last > mark or mark < self.low_water_mark:
+                    raise RefusedError(f"mark {mark}, last {self.last}, {self.low_water_mark}")
+                if self.last < self.local_low_water_mark or self.session_id > session_id:
+                    raise RefusedError("local low-water mark")
+                self.sync()
+                self.session_id, self.low_water_mark = session_id, mark
+                self.local_low_water_mark = self.last
+                return None
+            case AppendRecords(batch):
+                if batch.first_transaction_id != len(self.log):
+                    raise RefusedError(f"out of order: {batch.first_transaction_id} {self.last}")
+                first = batch.first_transaction_id
+                self.log += [batch.slice(TransactionId(first + i), 1) for i in range(len(batch))]
+                return None
+            case ReadRecords(first, count_max):
+                if self.reads_fail:
+                    raise RefusedError("unreadable")
+                found = self.log[first : first + count_max]
+                return join_batches(found) if found else empty_batch(TransactionId(0))
+
+    def sync(self) -> None:
+        self.synced = len(self.log)
+
+    def crash(self, kept: int) -> None:
+        """Lose all but `kept` of the unsynced records, and what was only in memory."""
+        del self.log[self.synced + kept :]
+        self.synced = len(self.log)
+        self.current = self.session_id
+        self.is_up = False
+
+    def blank(self) -> None:
+        """Exchange the disk for an empty one."""
+        self.log.clear()
+        self.synced = 0
+        self.session_id = self.current = SessionId(-1)
+        self.low_water_mark = self.local_low_water_mark = NOTHING
+
+
+@dataclass
+class Wire:
+    """One connection: requests and answers in order."""
+
+    replica: FakeReplica
+    link: ReplicaLink
+    requests: list[ReplicaRequest] = field(default_factory=list)
+    unsynced: list[tuple[ReplicaRequest, ReplicaAnswer]] = field(default_factory=list)
+    answers: list[KeeperEvent] = field(default_factory=list)
+    is_cut: bool = False
+    """The server has given it up; requests already sent may still arrive."""
+
+
+class Server:
+    def __init__(self, world: World, name: str, generation: Generation) -> None:
+        self.world = world
+        self.name = name
+        self.generation = generation
+        self.keeper = SessionKeeper(generation)
+        self.connecting: list[ReplicaLink] = []
+        self.wires: dict[ReplicaLink, Wire] = {}
+        self.later: list[SendRequest] = []
+        self.metadata_requests: list[ReadMetadata | WriteMetadata] = []
+        self.submitted: list[bytes] = []
+        """Undecided appends, oldest first."""
+        self.assignment_seen: tuple[ReplicaId, ...] | None = None
+        self.is_fenced = False
+        self.session_id = SessionId(-1)
+
+    def step(self, *events: KeeperEvent) -> None:
+        effects = self.keeper.step(events, self.world.now)
+        self.keeper.check_invariants()
+        deadline = self.keeper.deadline
+        assert deadline is None or deadline > self.world.now, "a deadline that never ends"
+        for effect in effects:
+            self.perform(effect)
+
+    def perform(self, effect: KeeperEffect) -> None:
+        self.world.trace.append((self.name, effect))
+        match effect:
+            case ConnectReplica(link):
+                self.connecting.append(link)
+            case DropReplica(link):
+                if link in self.connecting:
+                    self.connecting.remove(link)
+                if wire := self.wires.pop(link, None):
+                    wire.is_cut = True
+            case SendRequest(link, request, delay_seconds):
+                if delay_seconds:
+                    self.later.append(effect)
+                elif wire := self.wires.get(link):
+                    wire.requests.append(request)
+            case ReadMetadata() | WriteMetadata():
+                self.metadata_requests.append(effect)
+            case StoreOpened(session_id, mark):
+                self.session_id = session_id
+                self.world.opened(self, session_id, mark)
+            case Committed(batch):
+                self.world.committed_by(self, batch)
+            case AppendsFailed(count):
+                self.world.failed_by(self, count)
+            case LoseOwnership():
+                self.is_fenced = True
+            case StoreClosed() | HighWaterMarkResolved():
+                pass
+
+    def submit(self, record: NewRecord) -> None:
+        self.submitted.append(record.request_id)
+        self.step(AppendsSubmitted((record,)))
+
+
+class World:
+    def __init__(self, seed: int, replica_count: int = 3) -> None:
+        self.random = Random(seed)
+        self.now = 0.0
+        self.replicas = {
+            replica_id: FakeReplica(replica_id)
+            for replica_id in (ReplicaId(f"{name}:1") for name in "abcdefg"[:replica_count])
+        }
+        self.assigned = tuple(self.replicas)
+        self.metadata = NEW_PARTITION
+        self.version = 0
+        self.servers: list[Server] = []
+        self.wires: list[Wire] = []
+        self.trace: list[object] = []
+        self.generation = 0
+        self.request_count = 0
+        self.log: dict[int, RecordBatch] = {}
+        """What was reported committed, by transaction ID."""
+        self.marks: dict[SessionId, TransactionId] = {}
+        self.failed: set[bytes] = set()
+        self.blank_budget = 0
+
+    # What servers say
+
+    def opened(self, server: Server, session_id: SessionId, mark: TransactionId) -> None:
+        assert session_id not in self.marks
+        self.marks[session_id] = mark
+        holders = [self.replicas[link.replica_id] for link in server.keeper.holders(mark)]
+        if session_id == max(self.marks):
+            assert mark >= max(self.log, default=-1), "a committed transaction is above the mark"
+        if session_id == max(self.marks) and holders:
+            for transaction_id in range(mark + 1):
+                found = holders[0].log[transaction_id]
+                assert self.log.setdefault(transaction_id, found) == found, "lost or exchanged"
+                assert found.request_ids().tobytes() not in self.failed, "a failed append is back"
+
+    def committed_by(self, server: Server, batch: RecordBatch) -> None:
+        for index in range(len(batch)):
+            transaction_id = batch.first_transaction_id + index
+            record = batch.slice(TransactionId(transaction_id), 1)
+            request_id = record.request_ids().tobytes()
+            assert server.submitted.pop(0) == request_id, "outcome out of order"
+            assert request_id not in self.failed
+            assert self.log.setdefault(transaction_id, record) == record, "forked"
+            for session_id, mark in self.marks.items():
+                if session_id > server.session_id and mark < transaction_id:
+                    raise AssertionError("committed after a later session recovered without it")
+
+    def failed_by(self, server: Server, count: int) -> None:
+        committed = {record.request_ids().tobytes() for record in self.log.values()}
+        for request_id in server.submitted[:count]:
+            assert request_id not in committed, "reported failed, but committed"
+            self.failed.add(request_id)
+        assert len(server.submitted) >= count
+        del server.submitted[:count]
+
+    # What may happen
+
+    def add_server(self) -> Server:
+        self.generation += 1
+        server = Server(self, f"server {self.generation}", Generation(self.generation))
+        self.servers.append(server)
+        server.step()
+        return server
+
+    def new_record(self) -> NewRecord:
+        self.request_count += 1
+        return NewRecord(self.request_count.to_bytes(16, "big"), 0, b"", 0)
+
+    def wire_up(self, server: Server, link: ReplicaLink) -> None:
+        replica = self.replicas[link.replica_id]
+        if replica.is_up:
+            server.connecting.remove(link)
+            wire = Wire(replica, link)
+            self.wires.append(wire)
+            server.wires[link] = wire
+            server.step(ReplicaConnected(link))
+
+    def deliver_request(self, wire: Wire) -> None:
+        request = wire.requests.pop(0)
+        if not wire.replica.is_up:
+            return
+        wire.replica.announce(wire.link.session_id)
+        try:
+            answer = wire.replica.process(wire.link.session_id, request)
+        except RefusedError as error:
+            wire.answers.append(RequestFailed(wire.link, request, str(error)))
+            return
+        if isinstance(request, AppendRecords):
+            wire.unsynced.append((request, answer))
+        else:
+            self.sync(wire.replica)
+            wire.answers.append(RequestAnswered(wire.link, request, answer))
+
+    def sync(self, replica: FakeReplica) -> None:
+        """Sync the replica and let go of all answers that waited for it."""
+        replica.sync()
+        for wire in self.wires:
+            if wire.replica is replica:
+                wire.answers += [RequestAnswered(wire.link, *done) for done in wire.unsynced]
+                wire.unsynced.clear()
+
+    def deliver_answer(self, server: Server, wire: Wire) -> None:
+        server.step(wire.answers.pop(0))
+
+    def cut(self, server: Server, wire: Wire) -> None:
+        del server.wires[wire.link]
+        wire.is_cut = True
+        if self.random.random() < 0.5:
+            wire.requests.clear()
+        server.step(ReplicaLost(wire.link, "cut"))
+
+    def time_out(self, server: Server, wire: Wire) -> None:
+        """A request is not answered in time; it may be carried out all the same."""
+        if wire.requests:
+            server.step(RequestFailed(wire.link, wire.requests[-1], "timed out"))
+
+    def crash(self, replica: FakeReplica) -> None:
+        replica.crash(self.random.randint(0, len(replica.log) - replica.synced))
+        for wire in self.wires:
+            if wire.replica is replica:
+                wire.requests.clear()
+                wire.unsynced.clear()
+        for server in self.servers:
+            for wire in [wire for wire in server.wires.values() if wire.replica is replica]:
+                self.cut(server, wire)
+
+    def coordinate(self, server: Server, *, fails: bool) -> None:
+        request = server.metadata_requests.pop(0)
+        if fails and self.random.random() < 0.5:
+            server.step(
+                MetadataReadFailed("lost")
+                if isinstance(request, ReadMetadata)
+                else MetadataWriteFailed("lost before")
+            )
+            return
+        match request:
+            case ReadMetadata():
+                server.step(MetadataRead(self.metadata, self.version, self.assigned))
+            case WriteMetadata(metadata, version):
+                server.step(self.write_metadata(metadata, version, fails=fails))
+
+    def write_metadata(
+        self, metadata: PartitionMetadata, version: int, *, fails: bool
+    ) -> MetadataWritten | MetadataWriteFailed:
+        if version != self.version:
+            return MetadataWriteFailed("conflict")
+        assert metadata.session_id >= self.metadata.session_id
+        self.metadata, self.version = metadata, version + 1
+        return MetadataWriteFailed("lost after") if fails else MetadataWritten(self.version)
+
+    def exchange_replica(self) -> None:
+        """Change the assignment by one replica."""
+        spare = [replica_id for replica_id in self.replicas if replica_id not in self.assigned]
+        if spare:
+            kept = [*self.assigned]
+            kept[self.random.randrange(len(kept))] = self.random.choice(spare)
+            self.assigned = tuple(sorted(kept))
+
+    def show_assignment(self, server: Server) -> None:
+        server.assignment_seen = self.assigned
+        server.step(ReplicasAssigned(self.assigned))
+
+    # The driver
+
+    def possible(self) -> list[tuple[object, ...]]:
+        """Everything that may happen next without a fault."""
+        actions: list[tuple[object, ...]] = []
+        self.wires = [wire for wire in self.wires if not wire.is_cut or wire.requests]
+        for wire in self.wires:
+            if wire.requests:
+                actions.append((self.deliver_request, wire))
+            if wire.unsynced:
+                actions.append((self.sync, wire.replica))
+        for server in self.servers:
+            actions += [
+                (self.wire_up, server, link)
+                for link in server.connecting
+                if self.replicas[link.replica_id].is_up
+            ]
+            actions += [
+                (self.deliver_answer, server, wire)
+                for wire in server.wires.values()
+                if wire.answers
+            ]
+            actions += [(self.send_later, server, send) for send in server.later]
+            if server.metadata_requests:
+                actions.append((self.coordinate, server))
+            if server.assignment_seen != self.assigned:
+                actions.append((self.show_assignment, server))
+            deadline = server.keeper.deadline
+            if deadline is not None:
+                actions.append((self.wake, server, deadline))
+        return actions
+
+    def send_later(self, server: Server, send: SendRequest) -> None:
+        server.later.remove(send)
+        if wire := server.wires.get(send.link):
+            wire.requests.append(send.request)
+
+    def wake(self, server: Server, deadline: float) -> None:
+        self.now = max(self.now, deadline)
+        server.step()
+
+    def happen(self, action: tuple[object, ...], *, fails: bool = False) -> None:
+        verb, *arguments = action
+        if verb == self.coordinate:
+            self.coordinate(arguments[0], fails=fails)  # type: ignore[arg-type]
+        else:
+            verb(*arguments)  # type: ignore[operator]
+
+    def fault(self) -> None:
+        """One thing that goes wrong, or changes from outside."""
+        random = self.random
+        server = random.choice(self.servers)
+        replica = random.choice([*self.replicas.values()])
+        dice = random.random()
+        if dice < 0.25 and server.wires:
+            self.cut(server, random.choice([*server.wires.values()]))
+        elif dice < 0.3 and server.wires:
+            self.time_out(server, random.choice([*server.wires.values()]))
+        elif dice < 0.5 and replica.is_up:
+            self.crash(replica)
+        elif dice < 0.7:
+            replica.is_up = True
+            replica.reads_fail = random.random() < 0.1
+        elif dice < 0.8:
+            self.now += random.choice((0.05, 1.0, 30.0))
+        elif dice < 0.85 and len(self.servers) < 6:
+            self.add_server()
+        elif dice < 0.9 and self.generation:
+            self.generation += 1
+            server.generation = Generation(self.generation)
+            server.is_fenced = False
+            server.step(GenerationRaised(server.generation))
+        elif dice < 0.93:
+            self.exchange_replica()
+        elif dice < 0.95 and self.blank_budget:
+            self.blank_budget -= 1
+            self.crash(replica)
+            replica.blank()
+        elif dice < 0.97 and len(self.servers) > 1:
+            server.step(CloseRequested())
+            self.forget(server)
+
+    def forget(self, server: Server) -> None:
+        """A server is killed, or has closed; what it sent may still arrive."""
+        self.servers.remove(server)
+        for wire in server.wires.values():
+            wire.is_cut = True
+
+    def run(self, steps: int, *, fault_rate: float) -> None:
+        self.add_server()
+        for _ in range(steps):
+            dice = self.random.random()
+            if dice < fault_rate:
+                self.fault()
+            elif dice < fault_rate + 0.15:
+                server = self.random.choice(self.servers)
+                if len(server.submitted) < 20:
+                    server.submit(self.new_record())
+            elif actions := self.possible():
+                self.happen(self.random.choice(actions), fails=self.random.random() < fault_rate)
+
+    def heal(self, *, steps_max: int = 20_000) -> Server:
+        """Stop all faults and wait until the latest owner is done and all replicas agree."""
+        for replica in self.replicas.values():
+            replica.is_up, replica.reads_fail = True, False
+        for server in self.servers[:-1]:
+            self.forget(server)
+        owner = self.servers[-1]
+        self.generation += 1
+        owner.step(GenerationRaised(Generation(self.generation)))
+        owner.submit(self.new_record())
+        for _ in range(steps_max):
+            if self.is_quiet(owner):
+                break
+            if actions := self.possible():
+                self.happen(self.random.choice(actions))
+            else:
+                # A replica may wait for the log to grow beyond its low-water mark.
+                assert len(self.log) < 100, "nothing can happen any more"
+                owner.submit(self.new_record())
+        assert self.is_quiet(owner), "no progress"
+        return owner
+
+    def is_quiet(self, owner: Server) -> bool:
+        mark = owner.keeper.high_water_mark
+        return (
+            mark is not None
+            and not owner.submitted
+            and owner.keeper.deadline is None
+            and all(
+                [*self.replicas[replica_id].log[: mark + 1]]
+                == [self.log[transaction_id] for transaction_id in range(mark + 1)]
+                and self.replicas[replica_id].last == mark
+                for replica_id in self.assigned
+            )
+        )
