@@ -1,0 +1,262 @@
+"""Does everything agree? The source, the log, the database and Spark's tables, to the last row.
+
+Each side is read by its own means: the file of flights, a log reader, SQL rows encoded anew, and
+what Spark computed. The log is compared with each of the others.
+Run as `python -m demo.verify`; the exit code is 1 when something differs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+from zlib import crc32
+
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+from sqlalchemy import Engine
+
+from demo.database import aircraft_rows, flight_rows, open_database, summary_rows
+from demo.flights import Flight, flights_file, read_flights, transaction_data
+from demo.tables import SUMMARIES
+from waltz import LogReader, PartitionId, TransactionId, open_reader
+
+DATA_SHOWN: Final = 400
+"""Characters of a transaction's data in a message."""
+
+
+class MismatchError(Exception):
+    """Two sides differ; the text names the first transaction, or row, in which they do."""
+
+
+class Event(NamedTuple):
+    """A transaction of one partition, as some side has it."""
+
+    transaction_id: int
+    header: int
+    data: bytes
+
+    @property
+    def check(self) -> int:
+        return crc32(self.data, crc32(f"{self.transaction_id}:{self.header}:".encode()))
+
+
+class PartitionFigures(NamedTuple):
+    """What a partition comes to; `digest` is the sum of the checks of all its transactions."""
+
+    transactions: int
+    last_transaction_id: int
+    digest: int
+    distance: int
+    departure_delay: int
+
+
+class Aircraft(NamedTuple):
+    last_leg: int
+    distance: int
+
+
+Check = tuple[int, int]
+"""Transaction ID and check."""
+
+
+def partition_figures(events: Iterable[Event]) -> PartitionFigures:
+    count = digest = distance = delay = 0
+    last = -1
+    for each in events:
+        flight = json.loads(each.data)
+        count += 1
+        last = max(last, each.transaction_id)
+        digest += each.check
+        distance += flight["distance"]
+        delay += flight["departure_delay"] or 0
+    return PartitionFigures(count, last, digest, distance, delay)
+
+
+class LogAudit:
+    """What must hold of the log alone, and of the log and its source.
+
+    IDs are dense. Legs of an aircraft follow one another from 1, which is what its lock is for.
+    Every flight is there once, and its data is what was to be written.
+    """
+
+    def __init__(self, flights: Sequence[Flight]) -> None:
+        self._flights = flights
+        self._missing = bytearray(b"\1" * len(flights))
+        self.aircraft: dict[str, Aircraft] = {}
+
+    def take(self, partition_id: int, events: Iterable[Event]) -> None:
+        """Judge a whole partition, in its order. Raises MismatchError."""
+        for expected_id, event in enumerate(events):
+            where = f"partition {partition_id}, transaction {event.transaction_id}"
+            if event.transaction_id != expected_id:
+                raise MismatchError(f"{where}: expected transaction {expected_id}")
+            content = json.loads(event.data)
+            number, leg = content["number"], content["leg"]
+            if not 1 <= number <= len(self._flights) or not self._missing[number - 1]:
+                raise MismatchError(f"{where}: flight {number} is there twice or was never sent")
+            self._missing[number - 1] = 0
+            flight = self._flights[number - 1]
+            if (event.header, event.data) != (flight.kind, transaction_data(flight, leg)):
+                raise MismatchError(f"{where}: {_shown(event)} is not what flight {number} says")
+            before = self.aircraft.get(flight.aircraft, Aircraft(0, 0))
+            if leg != before.last_leg + 1:
+                raise MismatchError(
+                    f"{where}: aircraft {flight.aircraft} has leg {leg} after {before.last_leg}"
+                )
+            self.aircraft[flight.aircraft] = Aircraft(leg, before.distance + flight.distance)
+
+    def finish(self) -> None:
+        """Raises MismatchError: a flight is not in the log."""
+        index = self._missing.find(1)
+        if index >= 0:
+            raise MismatchError(f"flight {index + 1} is not in the log")
+
+
+def expect_equal_partition(
+    partition_id: int,
+    log: Sequence[Event],
+    expected: PartitionFigures,
+    side: str,
+    figures: PartitionFigures,
+    checks: Iterable[Check],
+) -> None:
+    """Raises MismatchError: `side`, which has `figures`, differs from `log`, which has `expected`.
+
+    `checks`, in the order of the log, are looked at only then, to find where.
+    """
+    if figures == expected:
+        return
+    for event, found in zip_longest(log, checks):
+        if event is None:
+            raise MismatchError(
+                f"partition {partition_id}, transaction {found[0]}: {side} has it twice, or the log"
+                " lacks it"
+            )
+        if found is None or found[0] > event.transaction_id:
+            raise MismatchError(
+                f"partition {partition_id}, transaction {event.transaction_id}: {side} lacks it;"
+                f" the log has {_shown(event)}"
+            )
+        if found != (event.transaction_id, event.check):
+            raise MismatchError(
+                f"partition {partition_id}, transaction {event.transaction_id}: {side} has"
+                f" transaction {found[0]} with check {found[1]}; the log has {_shown(event)} with"
+                f" check {event.check}"
+            )
+    raise MismatchError(
+        f"partition {partition_id}: {side} comes to {figures}, the log to {expected}"
+    )
+
+
+def expect_equal_rows(what: str, log: dict[Any, Any], side: str, other: dict[Any, Any]) -> None:
+    """Raises MismatchError: the first row, by key, that `side` has otherwise."""
+    for key in sorted(log.keys() | other.keys()):
+        if log.get(key) != other.get(key):
+            raise MismatchError(
+                f"{what} {key}: {side} has {other.get(key)}, expected {log.get(key)}"
+            )
+
+
+def _shown(event: Event) -> str:
+    return f"header {event.header} and {event.data.decode(errors='replace')[:DATA_SHOWN]}"
+
+
+def log_events(log: LogReader, partition_id: int) -> Iterator[Event]:
+    """Yield all that is committed in a partition."""
+    partition = PartitionId(partition_id)
+    end = TransactionId(log.high_water_mark(partition) + 1)
+    for columns in log.read(partition, TransactionId(0), end):
+        first = columns.first_transaction_id
+        rows = zip(columns.headers.tolist(), columns.data, strict=True)
+        for transaction_id, (header, data) in enumerate(rows, first):
+            yield Event(transaction_id, header, data)
+
+
+class Tables:
+    """Spark's tables, read without Spark."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+
+    def rows(self, name: str) -> list[dict[str, Any]]:
+        rows: list[dict[str, Any]] = ds.dataset(self._directory / name).to_table().to_pylist()
+        return rows
+
+    def partition_figures(self) -> dict[int, PartitionFigures]:
+        return {row.pop("partition"): PartitionFigures(**row) for row in self.rows("by_partition")}
+
+    def checks(self, partition_id: int) -> Iterator[Check]:
+        table = ds.dataset(self._directory / "events").to_table(
+            ["transaction_id", "check"], filter=pc.field("partition") == partition_id
+        )
+        ordered = table.sort_by("transaction_id")
+        yield from zip(
+            ordered["transaction_id"].to_pylist(), ordered["check"].to_pylist(), strict=True
+        )
+
+
+def verify(log: LogReader, database: Engine, tables: Tables, flights: Sequence[Flight]) -> int:
+    """Return how many transactions agree on all sides. Raises MismatchError."""
+    audit = LogAudit(flights)
+    spark_figures = tables.partition_figures()
+    nothing = PartitionFigures(0, -1, 0, 0, 0)
+    count = 0
+    for partition_id in range(log.partition_count):
+        events = list(log_events(log, partition_id))
+        audit.take(partition_id, events)
+        expected = partition_figures(events)
+        rows = [Event(*row) for row in flight_rows(database, partition_id)]
+        for side, figures, checks in (
+            ("the database", partition_figures(rows), ((r.transaction_id, r.check) for r in rows)),
+            (
+                "Spark's table",
+                spark_figures.get(partition_id, nothing),
+                tables.checks(partition_id),
+            ),
+        ):
+            expect_equal_partition(partition_id, events, expected, side, figures, checks)
+        count += len(events)
+    audit.finish()
+    expect_equal_rows("aircraft", audit.aircraft, "the database", aircraft_rows(database))
+    by_aircraft = {
+        row["aircraft"]: (row["last_leg"], row["distance"])
+        for row in tables.rows("by_aircraft")
+        if row["legs"] == row["last_leg"]
+    }
+    expect_equal_rows("aircraft", audit.aircraft, "Spark's table", by_aircraft)
+    for name, keys in SUMMARIES.items():
+        sums = ("flights", "cancelled", "diverted", "distance")
+        asked = {row[: len(keys)]: row[len(keys) :] for row in summary_rows(database, keys)}
+        made = {
+            tuple(row[key] for key in keys): tuple(row[key] for key in sums)
+            for row in tables.rows(name)
+        }
+        expect_equal_rows(name, asked, "Spark's table", made)
+    return count
+
+
+def main() -> int:
+    arguments = argparse.ArgumentParser(prog="python -m demo.verify", description=__doc__)
+    arguments.add_argument("--cluster", required=True, help="the coordinator's host:port")
+    arguments.add_argument("--database", required=True, type=Path)
+    arguments.add_argument("--tables", required=True, type=Path)
+    arguments.add_argument("--limit", type=int, help="flights that were submitted; default: all")
+    given = arguments.parse_args()
+    flights = list(read_flights(flights_file(), limit=given.limit))
+    with open_reader(given.cluster) as log:
+        try:
+            count = verify(log, open_database(given.database), Tables(given.tables), flights)
+        except MismatchError as error:
+            print(f"mismatch: {error}", file=sys.stderr)
+            return 1
+    print(json.dumps({"transactions": count}))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,8 @@
+"""Spark reads the log: `spark.read.format("waltz")`, and a session that finds its own Java.
+
+Needs the `spark` extra. Uses the public names of `waltz` and nothing deeper.
+"""
+
+from waltz.spark.session import spark_session
+
+__all__ = ["spark_session"]

@@ -1,0 +1,36 @@
+"""The stable codes of what the data source reports.
+
+Spark keeps only the text of an error that crosses its processes, so a text that somebody may want
+to recognise starts with one of these. A code is never given a second meaning.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+UNKNOWN_OPTION: Final = "WALTZ-1001"
+MISSING_OPTION: Final = "WALTZ-1002"
+INVALID_OPTION: Final = "WALTZ-1003"
+UNKNOWN_COLUMN: Final = "WALTZ-1004"
+UNKNOWN_PARTITION: Final = "WALTZ-1005"
+OUTSIDE_LOG: Final = "WALTZ-2001"
+"""The range asked for is not, or no longer, in the log: another cluster, or lost data."""
+
+INCOMPLETE_READ: Final = "WALTZ-2002"
+"""What was read is not the dense run of transactions that was asked for."""
+
+CLUSTER_CHANGED: Final = "WALTZ-2003"
+"""The address led a task to another cluster than the one the read was planned on."""
+
+UNAVAILABLE: Final = "WALTZ-2004"
+"""The cluster did not answer or refused; asking again may help."""
+
+READ_FAILED: Final = "WALTZ-2005"
+"""The cluster answered, but not with what was asked for; asking again will not help."""
+
+NO_JAVA: Final = "WALTZ-3001"
+
+
+def has_code(error: Exception) -> bool:
+    """Whether the text of `error` starts with a code already."""
+    return str(error).startswith("WALTZ-")

@@ -1,0 +1,223 @@
+"""Offsets and how a range of the log is cut into tasks. Pure: no Spark, no connection.
+
+An offset is *partition ID -> next transaction ID* and nothing else, so a range is half open: the
+first ID is read, the end is not.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Final, Literal
+
+from waltz.errors import ConfigurationError, NotFoundError
+from waltz.spark.codes import INVALID_OPTION, OUTSIDE_LOG, UNKNOWN_PARTITION
+from waltz.types import PartitionId, TransactionId
+
+Position = TransactionId | Literal["earliest", "latest"]
+"""An end of a range as a user may give it."""
+
+FIRST_TRANSACTION_ID: Final = TransactionId(0)
+
+TASK_ROWS: Final = 100_000
+"""A range shorter than twice this is not split unless more tasks are asked for: starting a task
+costs what reading some ten thousand rows does."""
+
+TASKS_MAX: Final = 10_000
+"""Tasks of one read."""
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionRange:
+    """The transactions `first` to `end - 1` of one partition; never empty when planned."""
+
+    partition_id: PartitionId
+    first: TransactionId
+    end: TransactionId
+
+    @property
+    def row_count(self) -> int:
+        return self.end - self.first
+
+    def __str__(self) -> str:
+        return f"partition {self.partition_id}, transactions {self.first} to {self.end - 1}"
+
+
+@dataclass(frozen=True, slots=True)
+class Offsets:
+    """What `startingOffsets` or `endingOffsets` says.
+
+    `positions` has the partitions that were named; every other one is at `otherwise`.
+    """
+
+    otherwise: Position
+    positions: Mapping[PartitionId, Position]
+
+    def of(self, partition_id: PartitionId) -> Position:
+        return self.positions.get(partition_id, self.otherwise)
+
+
+def parse_partitions(text: str) -> tuple[PartitionId, ...]:
+    """Return the partitions written as "0-3,7", sorted, each once.
+
+    Raises ConfigurationError: not that form, or a range that runs backwards.
+    """
+    partition_ids: set[PartitionId] = set()
+    for part in text.split(","):
+        first, separator, last = part.strip().partition("-")
+        last = last if separator else first
+        if not (first.isascii() and first.isdigit() and last.isascii() and last.isdigit()):
+            raise ConfigurationError(
+                f'{INVALID_OPTION} option partitions is {text!r}; expected the form "0-3,7"'
+            )
+        if not int(first) <= int(last) < int(first) + TASKS_MAX:
+            raise ConfigurationError(
+                f"{INVALID_OPTION} option partitions has the range {part.strip()!r}; expected"
+                f" ascending, at most {TASKS_MAX} partitions"
+            )
+        partition_ids.update(PartitionId(value) for value in range(int(first), int(last) + 1))
+    return tuple(sorted(partition_ids))
+
+
+def parse_offsets(option: str, text: str, otherwise: Literal["earliest", "latest"]) -> Offsets:
+    """Return the offsets in `text`: earliest, latest, or JSON such as {"0": 17, "1": "latest"}.
+
+    A partition that the JSON does not name is at `otherwise`.
+    Raises ConfigurationError, naming `option`.
+    """
+    if text in ("earliest", "latest"):
+        return Offsets("earliest" if text == "earliest" else "latest", {})
+    try:
+        positions = json.loads(text)
+    except ValueError:
+        positions = None
+    if not isinstance(positions, dict):
+        raise ConfigurationError(
+            f"{INVALID_OPTION} option {option} is {text!r}; expected earliest, latest or JSON such"
+            ' as {"0": 17, "1": "latest"}'
+        )
+    return Offsets(
+        otherwise,
+        {
+            _partition_key(option, key): _position(option, key, value)
+            for key, value in positions.items()
+        },
+    )
+
+
+def _partition_key(option: str, key: str) -> PartitionId:
+    if not (key.isascii() and key.isdigit()):
+        raise ConfigurationError(
+            f"{INVALID_OPTION} option {option} names partition {key!r}; expected a number"
+        )
+    return PartitionId(int(key))
+
+
+def _position(option: str, key: str, value: object) -> Position:
+    if value == "earliest":
+        return "earliest"
+    if value == "latest":
+        return "latest"
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 1 << 63:
+        raise ConfigurationError(
+            f"{INVALID_OPTION} option {option} puts partition {key} at {value!r}; expected a"
+            " transaction ID, earliest or latest"
+        )
+    return TransactionId(value)
+
+
+def select_partitions(
+    selected: Sequence[PartitionId] | None, partition_count: int
+) -> Sequence[PartitionId]:
+    """Return `selected`, or all partitions if None.
+
+    Raises ConfigurationError: the cluster has no such partition.
+    """
+    if selected is None:
+        return [PartitionId(value) for value in range(partition_count)]
+    for partition_id in selected:
+        _expect_partition("partitions", partition_id, partition_count)
+    return selected
+
+
+def _expect_partition(option: str, partition_id: PartitionId, partition_count: int) -> None:
+    if partition_id >= partition_count:
+        raise ConfigurationError(
+            f"{UNKNOWN_PARTITION} option {option} names partition {partition_id}; the cluster has"
+            f" partitions 0 to {partition_count - 1}"
+        )
+
+
+def resolve_ranges(
+    starting: Offsets,
+    ending: Offsets,
+    high_water_marks: Mapping[PartitionId, TransactionId],
+) -> list[TransactionRange]:
+    """Return what is to be read of each partition in `high_water_marks`, empty ranges left out.
+
+    Raises ConfigurationError: offsets for a partition that is not read, or a start after its end.
+    Raises NotFoundError: offsets beyond the high-water mark, which is what another cluster behind
+    the same address, or a log that lost data, looks like.
+    """
+    for option, offsets in (("startingOffsets", starting), ("endingOffsets", ending)):
+        for partition_id in offsets.positions:
+            if partition_id not in high_water_marks:
+                raise ConfigurationError(
+                    f"{UNKNOWN_PARTITION} option {option} names partition {partition_id}; read are"
+                    f" {', '.join(map(str, sorted(high_water_marks)))}"
+                )
+    ranges = []
+    for partition_id, high_water_mark in sorted(high_water_marks.items()):
+        first = _resolve("startingOffsets", starting, partition_id, high_water_mark)
+        end = _resolve("endingOffsets", ending, partition_id, high_water_mark)
+        if first > end:
+            raise ConfigurationError(
+                f"{INVALID_OPTION} partition {partition_id} starts at {first}, after its end {end}"
+            )
+        if first < end:
+            ranges.append(TransactionRange(partition_id, first, end))
+    return ranges
+
+
+def _resolve(
+    option: str, offsets: Offsets, partition_id: PartitionId, high_water_mark: TransactionId
+) -> TransactionId:
+    match offsets.of(partition_id):
+        case "earliest":
+            return FIRST_TRANSACTION_ID
+        case "latest":
+            return TransactionId(high_water_mark + 1)
+        case position:
+            if position > high_water_mark + 1:
+                raise NotFoundError(
+                    f"{OUTSIDE_LOG} option {option} puts partition {partition_id} at {position};"
+                    f" its high-water mark is {high_water_mark}"
+                )
+            return position
+
+
+def split_ranges(
+    ranges: Sequence[TransactionRange], *, task_count_min: int
+) -> list[TransactionRange]:
+    """Cut `ranges` into tasks: the same rows, in the same order, none empty.
+
+    There are at least `task_count_min` tasks if there are that many rows, and the pieces of one
+    partition differ by at most one row. The same ranges are always cut the same way, so that a task
+    that is run again reads what it read before.
+    """
+    row_count = sum(each.row_count for each in ranges)
+    tasks: list[TransactionRange] = []
+    for each in ranges:
+        # Shares rounded up add up to at least the whole.
+        wanted = -(-each.row_count * task_count_min // row_count)
+        piece_count = min(each.row_count, max(1, wanted, each.row_count // TASK_ROWS), TASKS_MAX)
+        bounds = [
+            TransactionId(each.first + each.row_count * index // piece_count)
+            for index in range(piece_count + 1)
+        ]
+        tasks += (
+            TransactionRange(each.partition_id, first, end) for first, end in pairwise(bounds)
+        )
+    return tasks

@@ -1,0 +1,125 @@
+"""The columns of the log in Spark and in Arrow, and how transactions become record batches.
+
+Spark compares the schema of every batch with the declared one to the letter, nullability included,
+so both are made from the same table here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql.types import BinaryType, DataType, IntegerType, LongType, StructField, StructType
+
+from waltz import TransactionColumns
+from waltz.errors import ConfigurationError
+from waltz.spark.codes import UNKNOWN_COLUMN
+from waltz.types import PartitionId
+
+BATCH_ROWS: Final = 10_000
+BATCH_BYTES_MAX: Final = 8 * 1024 * 1024
+"""One record batch, unless a single transaction is larger. Spark's throughput is flat from some
+thousand rows on, and memory is not."""
+
+REQUEST_ID_BYTES: Final = 16
+
+
+def _partition(partition_id: PartitionId, columns: TransactionColumns) -> Any:
+    return pa.array(np.full(len(columns.headers), partition_id, np.int32))
+
+
+def _transaction_id(partition_id: PartitionId, columns: TransactionColumns) -> Any:
+    first = columns.first_transaction_id
+    return pa.array(np.arange(first, first + len(columns.headers), dtype=np.int64))
+
+
+def _request_id(partition_id: PartitionId, columns: TransactionColumns) -> Any:
+    # Request IDs have a fixed size: their offsets are counted and their bytes taken as they lie.
+    count = len(columns.headers)
+    offsets = np.arange(0, REQUEST_ID_BYTES * (count + 1), REQUEST_ID_BYTES, dtype=np.int32)
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(columns.request_ids)]
+    return pa.Array.from_buffers(pa.binary(), count, buffers)
+
+
+def _header(partition_id: PartitionId, columns: TransactionColumns) -> Any:
+    return pa.array(columns.headers)
+
+
+def _data(partition_id: PartitionId, columns: TransactionColumns) -> Any:
+    return pa.array(columns.data, pa.binary())
+
+
+COLUMNS: Final[
+    dict[str, tuple[DataType, Any, Callable[[PartitionId, TransactionColumns], Any]]]
+] = {
+    "partition": (IntegerType(), pa.int32(), _partition),
+    "transaction_id": (LongType(), pa.int64(), _transaction_id),
+    "request_id": (BinaryType(), pa.binary(), _request_id),
+    "header": (IntegerType(), pa.int32(), _header),
+    "data": (BinaryType(), pa.binary(), _data),
+}
+"""Per column: Spark's type, Arrow's type, and how it is cut from the transactions read."""
+
+
+def log_schema() -> StructType:
+    """Every column, which is what a read has that asks for no schema of its own."""
+    return StructType([StructField(name, kind) for name, (kind, _, _) in COLUMNS.items()])
+
+
+def arrow_schema(schema: StructType) -> Any:
+    """Return the Arrow schema of batches for `schema`: some of the columns, in any order.
+
+    Raises ConfigurationError, naming the first column that the log does not have in that type.
+    """
+    if not schema.fields:
+        raise ConfigurationError(f"{UNKNOWN_COLUMN} the schema asks for no column at all")
+    fields = []
+    for field in schema.fields:
+        spark_type, arrow_type, _ = COLUMNS.get(field.name, (None, None, None))
+        if field.dataType != spark_type:
+            known = ", ".join(
+                f"{name} {kind.simpleString()}" for name, (kind, _, _) in COLUMNS.items()
+            )
+            raise ConfigurationError(
+                f"{UNKNOWN_COLUMN} the schema asks for {field.name}"
+                f" {field.dataType.simpleString()}; the log has {known}"
+            )
+        fields.append(pa.field(field.name, arrow_type, nullable=field.nullable))
+    return pa.schema(fields)
+
+
+def record_batch(partition_id: PartitionId, columns: TransactionColumns, schema: Any) -> Any:
+    """Return the Arrow record batch of `columns`, in the columns of the Arrow schema `schema`."""
+    arrays = [COLUMNS[name][2](partition_id, columns) for name in schema.names]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def regroup(batches: Iterable[Any], *, rows_max: int, bytes_max: int) -> Iterator[Any]:
+    """Yield the same rows in few record batches, each within both bounds unless it is one row.
+
+    None is empty. Neighbours are joined as long as they fit; a row is copied once.
+    """
+    waiting: list[Any] = []
+    row_count = byte_count = 0
+    for piece in _pieces(batches, rows_max=rows_max, bytes_max=bytes_max):
+        row_count += len(piece)
+        byte_count += piece.nbytes
+        if waiting and (row_count > rows_max or byte_count > bytes_max):
+            yield pa.concat_batches(waiting)
+            waiting, row_count, byte_count = [], len(piece), piece.nbytes
+        waiting.append(piece)
+    if waiting:
+        yield pa.concat_batches(waiting)
+
+
+def _pieces(batches: Iterable[Any], *, rows_max: int, bytes_max: int) -> Iterator[Any]:
+    """Halve whatever is larger than one batch may be."""
+    for batch in batches:
+        if len(batch) > 1 and (len(batch) > rows_max or batch.nbytes > bytes_max):
+            half = len(batch) // 2
+            halves = [batch.slice(0, half), batch.slice(half)]
+            yield from _pieces(halves, rows_max=rows_max, bytes_max=bytes_max)
+        elif len(batch):
+            yield batch

@@ -1,0 +1,63 @@
+"""The whole job on a small part of the year, as a user runs it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SECONDS_MAX = 240
+
+
+def demo(directory: Path, *arguments: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "demo", "--directory", str(directory), *arguments],
+        cwd=ROOT,
+        env={**os.environ, "COLUMNS": "200"},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+@pytest.mark.spark
+@pytest.mark.processes
+def test_everything_agrees_at_the_end(tmp_path: Path) -> None:
+    process = demo(tmp_path / "output", "--limit", "1500", "--seed", "3")
+    output, _ = process.communicate(timeout=SECONDS_MAX)
+    assert process.returncode == 0, output
+    assert output.rstrip().endswith("demo: OK")
+    assert "1,500 transactions" in output
+    assert "</html>" in (tmp_path / "output" / "report.html").read_text()
+
+
+@pytest.mark.processes
+def test_ctrl_c_stops_everything(tmp_path: Path) -> None:
+    process = demo(tmp_path / "output")
+    log = tmp_path / "output" / "logs" / "submit-3.log"
+    while not log.exists():
+        assert process.poll() is None
+    process.send_signal(signal.SIGINT)
+    output, _ = process.communicate(timeout=SECONDS_MAX)
+    assert process.returncode == 130
+    assert "stopped" in output
+    assert [each for each in command_lines() if str(tmp_path) in each] == []
+
+
+def command_lines() -> Iterator[str]:
+    """Those of all processes of this machine."""
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):  # it ended meanwhile
+            yield path.read_text(errors="replace")
+
+
+def test_a_limit_out_of_range_is_refused() -> None:
+    for limit in ("0", "336777"):
+        with demo(Path("unused"), "--limit", limit) as process:
+            assert process.wait() == 2

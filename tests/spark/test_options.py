@@ -1,0 +1,64 @@
+"""Options of a read: what they mean, and that a wrong one is refused by name."""
+
+from __future__ import annotations
+
+import pytest
+
+from waltz.errors import ConfigurationError
+from waltz.spark.offsets import Offsets
+from waltz.spark.options import ReadOptions, parse_options
+
+CLUSTER = {"cluster": "127.0.0.1:7100"}
+
+
+def test_everything_but_the_cluster_has_a_default() -> None:
+    assert parse_options(CLUSTER) == ReadOptions(
+        cluster="127.0.0.1:7100",
+        partitions=None,
+        starting=Offsets("earliest", {}),
+        ending=Offsets("latest", {}),
+        task_count_min=1,
+        batch_rows_max=10_000,
+    )
+
+
+def test_options_are_found_whatever_their_case() -> None:
+    given = {
+        "CLUSTER": "[::1]:7100",
+        "partitions": "1",
+        "startingoffsets": "latest",
+        "endingOffsets": '{"1": 5}',
+        "MINPARTITIONS": "8",
+        "rowsperbatch": "500",
+    }
+    options = parse_options(given)
+    assert options.cluster == "[::1]:7100"
+    assert options.partitions == (1,)
+    assert options.starting.of(options.partitions[0]) == "latest"
+    assert options.ending.of(options.partitions[0]) == 5
+    assert (options.task_count_min, options.batch_rows_max) == (8, 500)
+
+
+def test_an_unknown_option_is_named_with_those_that_exist() -> None:
+    with pytest.raises(ConfigurationError, match=r"^WALTZ-1001 unknown option 'startOffsets';"):
+        parse_options({**CLUSTER, "startOffsets": "latest"})
+
+
+def test_a_read_without_a_cluster_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match=r"^WALTZ-1002 option cluster is missing"):
+        parse_options({})
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("cluster", "localhost"),
+        ("minPartitions", "0"),
+        ("minPartitions", "many"),
+        ("rowsPerBatch", "-1"),
+        ("rowsPerBatch", "1000001"),
+    ],
+)
+def test_a_value_out_of_form_is_refused_by_the_name_of_its_option(option: str, value: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"^WALTZ-1003 option {option}"):
+        parse_options({**CLUSTER, option: value})

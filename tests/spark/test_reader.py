@@ -1,0 +1,220 @@
+"""Planning and reading against a log made of values; nothing here connects anywhere."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterable, Iterator
+from types import TracebackType
+from typing import Self, cast
+from uuid import UUID
+
+import pytest
+from pyspark.sql.datasource import InputPartition
+from pyspark.sql.types import IntegerType, LongType, StructField, StructType
+
+from tests.spark.test_schema import columns
+from waltz import LogReader, TransactionColumns
+from waltz.errors import (
+    ConfigurationError,
+    CorruptionError,
+    PartitionNotReadyError,
+    RemoteProtocolError,
+    WaltzError,
+)
+from waltz.spark.offsets import TransactionRange
+from waltz.spark.options import parse_options
+from waltz.spark.reader import WaltzInputPartition, WaltzReader, complete
+from waltz.spark.schema import arrow_schema, log_schema
+from waltz.types import PartitionId, TransactionId
+
+KEY = UUID(int=1)
+
+
+class ListedLog:
+    """A log reader over lists: `partitions` has the data of every transaction.
+
+    `chunk` transactions come at a time. Opened is counted, so that leaks show.
+    """
+
+    def __init__(
+        self,
+        *partitions: list[bytes],
+        chunk: int = 3,
+        key: UUID = KEY,
+        error: WaltzError | None = None,
+    ) -> None:
+        self._partitions = partitions
+        self._chunk = chunk
+        self._error = error
+        self.cluster_key = key
+        self.partition_count = len(partitions)
+        self.open_count = 0
+
+    def open(self, cluster: str) -> LogReader:
+        assert cluster == "127.0.0.1:7100"
+        return cast(LogReader, self)
+
+    def __enter__(self) -> Self:
+        self.open_count += 1
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.open_count -= 1
+
+    def high_water_mark(self, partition_id: PartitionId) -> TransactionId:
+        if self._error is not None:
+            raise self._error
+        return TransactionId(len(self._partitions[partition_id]) - 1)
+
+    def read(
+        self, partition_id: PartitionId, first: TransactionId, end: TransactionId
+    ) -> Iterator[TransactionColumns]:
+        if self._error is not None:
+            raise self._error
+        for start in range(first, end, self._chunk):
+            yield columns(
+                start, self._partitions[partition_id][start : min(end, start + self._chunk)]
+            )
+
+
+def reader(log: ListedLog, schema: StructType | None = None, **options: str) -> WaltzReader:
+    given = {"cluster": "127.0.0.1:7100", **options}
+    return WaltzReader(parse_options(given), arrow_schema(schema or log_schema()), log.open)
+
+
+def rows(source: WaltzReader, tasks: Iterable[InputPartition]) -> list[dict[str, object]]:
+    return [row for task in tasks for batch in source.read(task) for row in batch.to_pylist()]
+
+
+def planned(first: int, end: int, key: UUID = KEY) -> WaltzInputPartition:
+    return WaltzInputPartition(
+        TransactionRange(PartitionId(0), TransactionId(first), TransactionId(end)), key
+    )
+
+
+def test_a_plan_has_every_committed_transaction_once() -> None:
+    log = ListedLog([b"a", b"b", b"c", b"d", b"e"], [], [b"x"])
+    source = reader(log, minPartitions="3")
+    found = rows(source, source.partitions())
+    assert [(row["partition"], row["transaction_id"], row["data"]) for row in found] == [
+        (0, 0, b"a"),
+        (0, 1, b"b"),
+        (0, 2, b"c"),
+        (0, 3, b"d"),
+        (0, 4, b"e"),
+        (2, 0, b"x"),
+    ]
+    assert log.open_count == 0
+
+
+def test_a_plan_does_not_grow_with_the_log() -> None:
+    data = [b"a"]
+    log = ListedLog(data)
+    source = reader(log)
+    tasks = source.partitions()
+    data.append(b"b")
+    assert [row["data"] for row in rows(source, tasks)] == [b"a"]
+
+
+def test_an_empty_log_needs_no_task_and_the_call_without_one_reads_nothing() -> None:
+    source = reader(ListedLog([], []))
+    assert source.partitions() == []
+    assert rows(source, [InputPartition(None)]) == []
+
+
+def test_only_the_partitions_selected_are_asked_for() -> None:
+    source = reader(ListedLog([b"a"], [b"b"]), partitions="1")
+    assert [row["partition"] for row in rows(source, source.partitions())] == [1]
+
+
+def test_batches_have_the_rows_asked_for() -> None:
+    source = reader(ListedLog([b"a"] * 10, chunk=2), rowsPerBatch="4")
+    (task,) = source.partitions()
+    assert [len(batch) for batch in source.read(task)] == [4, 4, 2]
+
+
+def test_a_task_is_shipped_and_reads_the_same() -> None:
+    log = ListedLog([b"a", b"b"])
+    source = reader(log)
+    shipped = pickle.loads(pickle.dumps(source.partitions()))
+    assert [row["data"] for row in rows(source, shipped)] == [b"a", b"b"]
+
+
+def test_a_schema_without_data_is_read_without_it() -> None:
+    wanted = StructType(
+        [StructField("transaction_id", LongType()), StructField("header", IntegerType())]
+    )
+    source = reader(ListedLog([b"a", b"b"]), wanted)
+    assert rows(source, source.partitions()) == [
+        {"transaction_id": 0, "header": 0},
+        {"transaction_id": 1, "header": -1},
+    ]
+
+
+def test_a_task_refuses_another_cluster_at_the_address() -> None:
+    source = reader(ListedLog([b"a"], key=UUID(int=2)))
+    with pytest.raises(ConfigurationError, match=r"^WALTZ-2003 .*planned on"):
+        list(source.read(planned(0, 1)))
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (PartitionNotReadyError("partition 0 has no server"), "WALTZ-2004"),
+        (CorruptionError("record 3 does not check out"), "WALTZ-2005"),
+    ],
+)
+def test_what_the_cluster_refuses_keeps_its_class_and_gets_a_code(
+    error: WaltzError, code: str
+) -> None:
+    log = ListedLog([b"a"], error=error)
+    with pytest.raises(type(error), match=f"^{code} cluster 127.0.0.1:7100: {error}$"):
+        reader(log).partitions()
+    with pytest.raises(type(error), match=f"^{code}"):
+        list(reader(log).read(planned(0, 1)))
+    assert log.open_count == 0
+
+
+WANTED = planned(5, 9).range
+
+
+@pytest.mark.parametrize(
+    ("found", "fault"),
+    [
+        ([], "the last transaction read is 4"),
+        ([columns(5, [b""] * 3)], "the last transaction read is 7"),
+        ([columns(5, [b""] * 5)], "the last transaction read is 9"),
+        ([columns(4, [b""] * 5)], "expected transaction 5, found 4"),
+        ([columns(5, [b""] * 2), columns(8, [b""])], "expected transaction 7, found 8"),
+        ([columns(5, [b""] * 2), columns(5, [b""] * 2)], "expected transaction 7, found 5"),
+    ],
+)
+def test_a_gap_a_repetition_or_a_short_read_is_an_error(
+    found: list[TransactionColumns], fault: str
+) -> None:
+    with pytest.raises(
+        RemoteProtocolError, match=f"^WALTZ-2002 partition 0, transactions 5 to 8: {fault}"
+    ):
+        list(complete(found, WANTED))
+
+
+def test_columns_of_unequal_length_are_an_error() -> None:
+    ragged = columns(5, [b""] * 4)
+    short = TransactionColumns(
+        first_transaction_id=ragged.first_transaction_id,
+        request_ids=ragged.request_ids[:-1],
+        headers=ragged.headers,
+        data=ragged.data,
+    )
+    with pytest.raises(RemoteProtocolError, match=r"^WALTZ-2002 .* 4 headers and 63 bytes"):
+        list(complete([short], WANTED))
+
+
+def test_what_was_asked_for_passes_unchanged() -> None:
+    found = [columns(5, [b"a"]), columns(6, [b"b", b"c", b"d"])]
+    assert list(complete(found, WANTED)) == found

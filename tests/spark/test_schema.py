@@ -1,0 +1,134 @@
+"""Columns by value: what transactions become in Arrow, and how batches are regrouped."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
+
+from waltz import TransactionColumns
+from waltz.errors import ConfigurationError
+from waltz.spark.schema import COLUMNS, arrow_schema, log_schema, record_batch, regroup
+from waltz.types import PartitionId, TransactionId
+
+
+def columns(first: int, data: Sequence[bytes]) -> TransactionColumns:
+    """Transactions from `first` on; headers are negative IDs, request IDs count their bytes."""
+    ids = range(first, first + len(data))
+    return TransactionColumns(
+        first_transaction_id=TransactionId(first),
+        request_ids=b"".join(each.to_bytes(16, "big") for each in ids),
+        headers=np.array([-each for each in ids], np.int32),
+        data=list(data),
+    )
+
+
+def test_every_column_is_there_and_may_be_null() -> None:
+    assert log_schema().simpleString() == (
+        "struct<partition:int,transaction_id:bigint,request_id:binary,header:int,data:binary>"
+    )
+    assert all(field.nullable for field in log_schema().fields)
+    assert arrow_schema(log_schema()) == pa.schema(
+        [
+            ("partition", pa.int32()),
+            ("transaction_id", pa.int64()),
+            ("request_id", pa.binary()),
+            ("header", pa.int32()),
+            ("data", pa.binary()),
+        ]
+    )
+
+
+def test_transactions_become_rows() -> None:
+    batch = record_batch(PartitionId(3), columns(7, [b"", b"\x00\xff"]), arrow_schema(log_schema()))
+    batch.validate(full=True)
+    assert batch.to_pylist() == [
+        {
+            "partition": 3,
+            "transaction_id": 7,
+            "request_id": bytes(15) + b"\x07",
+            "header": -7,
+            "data": b"",
+        },
+        {
+            "partition": 3,
+            "transaction_id": 8,
+            "request_id": bytes(15) + b"\x08",
+            "header": -8,
+            "data": b"\x00\xff",
+        },
+    ]
+
+
+def test_some_columns_in_any_order_are_honoured_with_their_nullability() -> None:
+    wanted = StructType(
+        [
+            StructField("header", IntegerType(), nullable=False),
+            StructField("transaction_id", LongType()),
+        ]
+    )
+    batch = record_batch(PartitionId(0), columns(5, [b"x"]), arrow_schema(wanted))
+    assert batch.schema == pa.schema(
+        [pa.field("header", pa.int32(), nullable=False), pa.field("transaction_id", pa.int64())]
+    )
+    assert batch.to_pylist() == [{"header": -5, "transaction_id": 5}]
+
+
+@pytest.mark.parametrize(
+    ("field", "found"),
+    [
+        (StructField("payload", LongType()), "payload bigint"),
+        (StructField("data", StringType()), "data string"),
+        (StructField("header", LongType()), "header bigint"),
+    ],
+)
+def test_a_column_the_log_does_not_have_is_refused(field: StructField, found: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"^WALTZ-1004 the schema asks for {found};"):
+        arrow_schema(StructType([field]))
+
+
+def test_a_schema_without_columns_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match=r"^WALTZ-1004"):
+        arrow_schema(StructType([]))
+
+
+@given(
+    sizes=st.lists(st.lists(st.integers(0, 50), max_size=12), max_size=8),
+    rows_max=st.integers(1, 10),
+    bytes_max=st.integers(1, 400),
+)
+def test_regrouping_keeps_rows_and_both_bounds(
+    sizes: list[list[int]], rows_max: int, bytes_max: int
+) -> None:
+    schema = arrow_schema(log_schema())
+    batches = []
+    first = 0
+    for each in sizes:
+        data = [bytes([index % 256]) * size for index, size in enumerate(each, first)]
+        batches.append(record_batch(PartitionId(1), columns(first, data), schema))
+        first += len(each)
+    regrouped = list(regroup(batches, rows_max=rows_max, bytes_max=bytes_max))
+    for batch in regrouped:
+        assert batch.schema == schema
+        assert 1 <= len(batch) <= rows_max
+        assert len(batch) == 1 or batch.nbytes <= bytes_max
+    assert [row for batch in regrouped for row in batch.to_pylist()] == [
+        row for batch in batches for row in batch.to_pylist()
+    ]
+
+
+def test_small_batches_are_joined() -> None:
+    schema = arrow_schema(log_schema())
+    batches = [record_batch(PartitionId(0), columns(n, [b"x"]), schema) for n in range(25)]
+    regrouped = regroup(batches, rows_max=10, bytes_max=1 << 20)
+    assert [len(each) for each in regrouped] == [10, 10, 5]
+
+
+def test_every_column_is_declared_in_both_worlds() -> None:
+    for name, (spark_type, arrow_type, _) in COLUMNS.items():
+        assert arrow_schema(StructType([StructField(name, spark_type)])).types == [arrow_type]
