@@ -34,7 +34,7 @@ from waltz import (
 )
 
 REPORT_SECONDS: Final = 0.2
-TRANSACTIONS_PENDING: Final = 32
+TRANSACTIONS_PENDING: Final = 16
 """Unfinished transactions per partition and process; with more of them more legs of an aircraft are
 under way at once, and more are refused."""
 

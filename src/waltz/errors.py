@@ -86,11 +86,17 @@ class OperationTimeoutError(UnavailableError):
 
 
 class PostponedError(UnavailableError):
-    """Raised by a callback to be called again, with the same, after `delay_seconds`."""
+    """Raised by a callback to be called again, after `delay_seconds`, with what is not applied.
 
-    def __init__(self, reason: str, delay_seconds: float) -> None:
+    `applied_through` is the last transaction of those handed over that is applied, by whomever.
+    """
+
+    def __init__(
+        self, reason: str, delay_seconds: float, applied_through: int | None = None
+    ) -> None:
         super().__init__(reason)
         self.delay_seconds = delay_seconds
+        self.applied_through = applied_through
 
 
 class StorageError(WaltzError): ...

@@ -199,12 +199,35 @@ def test_the_application_chooses_what_is_fetched_ahead() -> None:
             return batch[1:2]
 
     story: list[Any] = []
-    assert choose_prefetch(Choosing(story), P0, batch, own(story, 2)) == batch[1:2]
+    marks: list[TransactionId] = []
+    chosen = choose_prefetch(Choosing(story), P0, batch, own(story, 2), marks.append)
+    assert chosen == batch[1:2]
     assert story == [("own 2", "completion", True)]
     error = ValueError("no")
-    assert choose_prefetch(Choosing(story, {1: error}), P0, batch, {}) == ApplyOutcome(
-        TransactionId(0), error
-    )
+    failed = choose_prefetch(Choosing(story, {1: error}), P0, batch, {}, marks.append)
+    assert failed == ApplyOutcome(TransactionId(0), error)
+    assert marks == []
+
+
+def test_what_others_have_applied_moves_the_mark_before_the_rest_is_applied() -> None:
+    """PM-30: a context that waits for the winner of its lock goes on as soon as that is applied."""
+
+    class Waiting(Batches):
+        def choose_prefetch(self, batch: Sequence[Transaction]) -> Sequence[Transaction]:
+            raise PostponedError("left to another process", 0.1, applied_through=2)
+
+    story: list[Any] = []
+    marks: list[TransactionId] = []
+    mine = own(story, 2, 3)
+    outcome = choose_prefetch(Waiting(story), P0, transactions(1, 2, 3), mine, marks.append)
+    assert isinstance(outcome, ApplyOutcome)
+    assert outcome.last_transaction_id == 2
+    assert marks == [2]
+    assert story == [
+        ("own 2", "completion", True),
+        ("own 3", "completion", True),
+        ("own 2", "application"),
+    ]
 
 
 def test_a_retry_tells_of_the_lock_and_executes_on_the_newest_mark() -> None:

@@ -73,9 +73,13 @@ class NoCallbacks(WaltzClientCallbacks):
 
 @dataclass(slots=True)
 class _Progress:
-    """Of one partition: the mark as last read, how long it has not moved, failures in a row."""
+    """Of one partition: its mark, how long it has stayed at which, failures in a row.
+
+    A partition has one call of a callback at a time, and only that changes it.
+    """
 
     mark: TransactionId = NOTHING
+    waited_at: TransactionId = NOTHING
     waited_seconds: float = 0.0
     pause_seconds: float = 0.0
     failures: int = 0
@@ -115,9 +119,13 @@ class SqlCallbacks(WaltzClientCallbacks):
             ),
             sqlalchemy.Column("high_water_mark", sqlalchemy.BigInteger, nullable=False),
         )
+        self._select_marks = sqlalchemy.select(
+            self.table.c.partition_id, self.table.c.high_water_mark
+        )
         self._preferred = None if preferred_partitions is None else frozenset(preferred_partitions)
         self._patience_seconds = patience_seconds
-        self._progress: dict[PartitionId, _Progress] = {}
+        self._progress_by_partition: dict[PartitionId, _Progress] = {}
+        self._seen: dict[PartitionId, TransactionId] = {}
 
     @abstractmethod
     def apply(self, connection: Connection, transactions: Sequence[Transaction]) -> None:
@@ -158,13 +166,16 @@ class SqlCallbacks(WaltzClientCallbacks):
         """
         partition_id = transactions[0].partition_id
         progress = self._progress_of(partition_id)
-        before = progress.mark
-        with _Retrying(progress):
-            mark = self._read_mark(partition_id)
+        progress.mark = max(progress.mark, self._seen.get(partition_id, NOTHING))
+        if progress.mark < transactions[-1].transaction_id:
+            with _Retrying(progress):
+                self._read_mark(partition_id)
+        mark = progress.mark
         rest = [each for each in transactions if each.transaction_id > mark]
         if rest and not self._is_preferred(partition_id):
-            if mark > before:
+            if mark > progress.waited_at:
                 progress.waited_seconds = progress.pause_seconds = 0.0
+                progress.waited_at = mark
             if progress.waited_seconds < self._patience_seconds:
                 pause = min(
                     CALLBACK_POLL_SECONDS_MAX,
@@ -172,7 +183,9 @@ class SqlCallbacks(WaltzClientCallbacks):
                 )
                 progress.pause_seconds = pause
                 progress.waited_seconds += pause
-                raise PostponedError(f"partition {partition_id} is left to another process", pause)
+                raise PostponedError(
+                    f"partition {partition_id} is left to another process", pause, mark
+                )
         return [each for each in rest if self.wants_data(each)]
 
     def apply_transactions(self, transactions: Sequence[Transaction]) -> None:
@@ -189,7 +202,7 @@ class SqlCallbacks(WaltzClientCallbacks):
             with _Retrying(progress):
                 applied = self._apply_guarded(partition_id, rest, expected)
             if applied:
-                progress.mark = last
+                progress.mark = progress.waited_at = last
             else:
                 self._read_again(partition_id, expected)
 
@@ -227,15 +240,22 @@ class SqlCallbacks(WaltzClientCallbacks):
             )
 
     def _read_mark(self, partition_id: PartitionId) -> TransactionId:
-        """Read the stored mark; what is remembered of it only grows (PM-57)."""
-        table = self.table
+        """Return the stored mark; NoResultFound if there is none yet.
+
+        All of them are read at once, so that partitions waiting for others need not ask one by one.
+        What is remembered only grows (PM-57).
+        """
+        from sqlalchemy.exc import NoResultFound
+
         with self.engine.connect() as connection:
-            found = connection.execute(
-                table.select().where(table.c.partition_id == partition_id)
-            ).one()
+            rows = connection.execute(self._select_marks).all()
+        stored = {PartitionId(each): TransactionId(mark) for each, mark in rows}
+        self._seen = stored
+        if partition_id not in stored:
+            raise NoResultFound(f"no mark of partition {partition_id} in {self.table.name}")
         progress = self._progress_of(partition_id)
-        progress.mark = max(progress.mark, TransactionId(found.high_water_mark))
-        return TransactionId(found.high_water_mark)
+        progress.mark = max(progress.mark, stored[partition_id])
+        return stored[partition_id]
 
     def _stored_or_new(self, partition_id: PartitionId) -> TransactionId:
         from sqlalchemy.exc import IntegrityError, NoResultFound
@@ -257,7 +277,7 @@ class SqlCallbacks(WaltzClientCallbacks):
         return self._preferred is None or partition_id in self._preferred
 
     def _progress_of(self, partition_id: PartitionId) -> _Progress:
-        return self._progress.setdefault(partition_id, _Progress())
+        return self._progress_by_partition.setdefault(partition_id, _Progress())
 
 
 class _Retrying:

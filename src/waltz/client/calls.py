@@ -60,12 +60,11 @@ def apply_in_order(
         return _apply_one_by_one(callbacks, partition_id, transactions, own, move_mark)
     for submission in own.values():
         tell_completion(submission)
-    first, last = transactions[0].transaction_id, transactions[-1].transaction_id
+    last = transactions[-1].transaction_id
     try:
         in_batches(transactions)
     except Exception as error:  # whatever an application raises blocks its partition only
-        _report(callbacks, partition_id, first, error)
-        return ApplyOutcome(TransactionId(first - 1), error)
+        return _failed(callbacks, partition_id, transactions, own, move_mark, error)
     move_mark(last)
     for submission in own.values():
         _tell_application(submission)
@@ -77,6 +76,7 @@ def choose_prefetch(
     partition_id: PartitionId,
     transactions: Sequence[Transaction],
     own: Mapping[TransactionId, Submission],
+    move_mark: Callable[[TransactionId], None],
 ) -> Sequence[Transaction] | ApplyOutcome:
     """Ask which of `transactions` are to be fetched ahead; an outcome if that failed.
 
@@ -91,10 +91,31 @@ def choose_prefetch(
     try:
         chosen: Sequence[Transaction] = choose(transactions)
     except Exception as error:  # as when applying
-        first = transactions[0].transaction_id
-        _report(callbacks, partition_id, first, error)
-        return ApplyOutcome(TransactionId(first - 1), error)
+        return _failed(callbacks, partition_id, transactions, own, move_mark, error)
     return chosen
+
+
+def _failed(
+    callbacks: WaltzClientCallbacks,
+    partition_id: PartitionId,
+    transactions: Sequence[Transaction],
+    own: Mapping[TransactionId, Submission],
+    move_mark: Callable[[TransactionId], None],
+    error: Exception,
+) -> ApplyOutcome:
+    """Pass on what is applied all the same: others wait for the mark, to try again after it."""
+    first = transactions[0].transaction_id
+    last = TransactionId(first - 1)
+    if isinstance(error, PostponedError) and error.applied_through is not None:
+        last = TransactionId(min(error.applied_through, transactions[-1].transaction_id))
+    if last >= first:
+        move_mark(last)
+        for transaction_id, submission in own.items():
+            if transaction_id <= last:
+                _tell_application(submission)
+        return ApplyOutcome(last, error)
+    _report(callbacks, partition_id, first, error)
+    return ApplyOutcome(TransactionId(first - 1), error)
 
 
 def _apply_one_by_one(

@@ -320,7 +320,14 @@ class PartitionRunner:
         callbacks = services.callbacks
         if callbacks.prefetch or hasattr(callbacks, "choose_prefetch"):
             chosen = await services.call(
-                partial(choose_prefetch, callbacks, partition_id, transactions, effect.own)
+                partial(
+                    choose_prefetch,
+                    callbacks,
+                    partition_id,
+                    transactions,
+                    effect.own,
+                    self._move_mark,
+                )
             )
             if isinstance(chosen, ApplyOutcome):
                 return chosen
