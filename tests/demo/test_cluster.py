@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+
 from demo.__main__ import Places
 from demo.cluster import Cluster, DemoError
 

@@ -6,6 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from sqlalchemy import Engine
+from sqlalchemy.exc import IntegrityError
+
 from demo.database import (
     Legs,
     aircraft_rows,
@@ -14,9 +17,6 @@ from demo.database import (
     open_database,
     summary_rows,
 )
-from sqlalchemy import Engine
-from sqlalchemy.exc import IntegrityError
-
 from tests.demo.test_verify import FLIGHTS, LOG, event, make_database, transactions
 
 

@@ -8,6 +8,7 @@ from itertools import islice
 from pathlib import Path
 
 import pytest
+
 from demo.flights import (
     CANCELLED,
     DIVERTED,

@@ -7,7 +7,6 @@ from pathlib import Path
 
 from demo.report import write_report
 from demo.verify import Tables
-
 from tests.demo.test_verify import make_tables, write
 
 

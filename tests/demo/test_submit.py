@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from sqlalchemy import Engine
+
 from demo.database import Legs
 from demo.flights import FLOWN, aircraft_id
 from demo.submit import FlightContext, Progress, parse_share
-from sqlalchemy import Engine
-
 from tests.demo.test_verify import FLIGHTS, make_database
 from waltz import PartitionLocalLock, TransactionBuilder, TransactionId
 

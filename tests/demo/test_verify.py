@@ -12,6 +12,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from sqlalchemy import Engine, text
+
 from demo.database import apply_flights, open_database
 from demo.flights import CANCELLED, DIVERTED, Flight, transaction_data
 from demo.tables import SUMMARIES
@@ -24,8 +26,6 @@ from demo.verify import (
     partition_figures,
     verify,
 )
-from sqlalchemy import Engine, text
-
 from waltz import (
     ClientId,
     LogReader,

@@ -457,6 +457,17 @@ def test_failed_read_fails_those_who_asked_and_poisons_nothing() -> None:
     assert heard[1] == bench.say(data_request(40))
 
 
+def test_failed_read_that_nobody_wants_any_more_leaves_no_deadline() -> None:
+    """A deadline in the past would have the machine stepped without end."""
+    bench = Bench(99)
+    bench.say(data_request(40))
+    bench.step(ReadFailed(tid(40), "no quorum"))
+    assert bench.machine.deadline == pytest.approx(RETRY_SECONDS_MIN)
+    bench.now = RETRY_SECONDS_MIN
+    bench.step()
+    assert bench.machine.deadline is None
+
+
 def test_transaction_asked_for_too_early_is_served_once_committed() -> None:
     """H1, CS-17."""
     bench = mounted()

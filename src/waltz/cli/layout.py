@@ -16,11 +16,12 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import secrets
 import socket
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from waltz.errors import ConfigurationError, DirectoryInUseError
 from waltz.types import Address
@@ -28,6 +29,9 @@ from waltz.types import Address
 FILE_NAME = "cluster.json"
 FORMAT_VERSION = 1
 STORAGE_NODES = 3
+FREE_PORT_MIN = 10_000
+FREE_PORT_MAX = 32_000
+FREE_PORT_TRIALS_MAX = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,29 +160,35 @@ def prepare_directory(directory: Path) -> bool:
 
 
 def choose_ports(host: str, first: int, count: int) -> list[int]:
-    """Return `count` ports from `first` on, or free ones if it is 0.
+    """Return `count` ports from `first` on, or free ones side by side if it is 0.
 
     Raises ConfigurationError: one of them is in use.
     """
-    ports = []
-    sockets = []
-    try:
-        for index in range(count):
-            probe = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
-            sockets.append(probe)
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            port = first + index if first else 0
-            try:
-                probe.bind((host, port))
-            except (OSError, OverflowError) as error:
+    if first:
+        for port in range(first, first + count):
+            if (reason := _why_busy(host, port)) is not None:
                 raise ConfigurationError(
-                    f"cannot listen on {Address(host, port)}: {error}; choose another --port"
-                ) from error
-            ports.append(cast(int, probe.getsockname()[1]))
-    finally:
-        for probe in sockets:
-            probe.close()
-    return ports
+                    f"cannot listen on {Address(host, port)}: {reason}; choose another --port"
+                )
+        return list(range(first, first + count))
+    # Below the range that the system gives to outgoing connections: a port of ours must still be
+    # free when its process is started again.
+    for _ in range(FREE_PORT_TRIALS_MAX):
+        first = FREE_PORT_MIN + secrets.randbelow(FREE_PORT_MAX - FREE_PORT_MIN - count)
+        if all(_why_busy(host, port) is None for port in range(first, first + count)):
+            return list(range(first, first + count))
+    raise ConfigurationError(f"no {count} free ports side by side on {host}; choose a --port")
+
+
+def _why_busy(host: str, port: int) -> str | None:
+    """Return why nobody can listen there; None if it is free."""
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except (OSError, OverflowError) as error:
+            return str(error)
+    return None
 
 
 def plan_cluster(

@@ -424,6 +424,8 @@ class ServerPartition:
         self._admit()
         self._pass_barriers()
         if self._fetches.retry_at is not None and now >= self._fetches.retry_at:
+            # Over also if nobody wants a record any more, or this would be stepped without end.
+            self._fetches.retry_at = None
             self._wake_fetching()
         if self.high_water_mark is not None:
             self._feeds.serve(self.high_water_mark, self._blocked, self._outbox, now)
