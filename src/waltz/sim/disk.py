@@ -1,0 +1,338 @@
+"""A disk in memory that forgets what was not synced, and fails when told to.
+
+Owns what a real disk owes and does not owe: after a crash all synced bytes are there; of the writes
+and name changes since, any subset, in pieces of one sector. Harsher than most file systems, so code
+that lives here relies on nothing it was not promised. Knows nothing of what the bytes mean.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from posixpath import dirname
+from random import Random
+from typing import Final
+
+from waltz.errors import DirectoryInUseError
+from waltz.host import File
+
+SECTOR_BYTES: Final = 512
+"""What a disk writes whole or not at all."""
+
+
+class Operation(Enum):
+    OPEN = "open"
+    READ = "read"
+    WRITE = "write"
+    TRUNCATE = "truncate"
+    SYNC = "sync"
+    MAKE_DIRECTORY = "make directory"
+    REMOVE = "remove"
+    RENAME = "rename"
+    SYNC_DIRECTORY = "sync directory"
+
+
+Fault = Callable[[Operation, str], None]
+"""Called with every operation and its path before it happens; may raise OSError."""
+
+
+def fail_nth(operation: Operation, number: int, error_number: int = errno.EIO) -> Fault:
+    """Return a fault that fails the `number`-th `operation` from now on, counted from 1, once."""
+    seen = 0
+
+    def fault(found: Operation, path: str) -> None:
+        nonlocal seen
+        seen += found is operation
+        if found is operation and seen == number:
+            raise OSError(error_number, f"{operation.value} number {number} fails", path)
+
+    return fault
+
+
+@dataclass(frozen=True, slots=True)
+class _Write:
+    offset: int
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class _Truncate:
+    size: int
+
+
+def _apply(change: _Write | _Truncate, content: bytearray) -> None:
+    match change:
+        case _Write(offset, data):
+            content.extend(bytes(max(0, offset - len(content))))
+            content[offset : offset + len(data)] = data
+        case _Truncate(size):
+            del content[size:]
+            content.extend(bytes(size - len(content)))
+
+
+class _Content:
+    """What a file holds: as seen now, as durable, and the changes in between."""
+
+    __slots__ = ("changes", "durable", "locked", "promised", "seen")
+
+    def __init__(self, durable: bytes = b"") -> None:
+        self.seen = bytearray(durable)
+        self.durable = bytearray(durable)
+        self.changes: list[_Write | _Truncate] = []
+        self.promised = 0
+        """How many of the changes a disk that syncs late has already called durable."""
+        self.locked = False
+
+    def change(self, change: _Write | _Truncate) -> None:
+        _apply(change, self.seen)
+        self.changes.append(change)
+
+    def sync(self) -> None:
+        for change in self.changes:
+            _apply(change, self.durable)
+        self.changes.clear()
+
+    def sync_late(self) -> None:
+        """Make durable only what the sync before this one was asked for."""
+        for change in self.changes[: self.promised]:
+            _apply(change, self.durable)
+        del self.changes[: self.promised]
+        self.promised = len(self.changes)
+
+    def crash(self, random: Random) -> _Content:
+        """What is found after a crash: of each unsynced change all, nothing, or some sectors."""
+        survivor = _Content(bytes(self.durable))
+        for change in self.changes:
+            fate = random.random()
+            if fate < 0.4:
+                _apply(change, survivor.durable)
+            elif fate < 0.7 and isinstance(change, _Write):
+                for sector in _sectors(change):
+                    if random.random() < 0.5:
+                        _apply(sector, survivor.durable)
+        survivor.seen = bytearray(survivor.durable)
+        return survivor
+
+
+def _sectors(write: _Write) -> Iterable[_Write]:
+    position, end = write.offset, write.offset + len(write.data)
+    while position < end:
+        following = min(end, (position // SECTOR_BYTES + 1) * SECTOR_BYTES)
+        yield _Write(position, write.data[position - write.offset : following - write.offset])
+        position = following
+
+
+class SimulatedFile:
+    """Implements `host.File`."""
+
+    def __init__(self, disk: SimulatedDisk, path: str, content: _Content) -> None:
+        self._disk = disk
+        self._path = path
+        self._content = content
+        self._closed = False
+
+    def size(self) -> int:
+        self._check_open()
+        return len(self._content.seen)
+
+    def read_at(self, offset: int, count: int) -> bytes:
+        self._check_open()
+        self._disk.begin(Operation.READ, self._path)
+        return bytes(memoryview(self._content.seen)[offset : offset + count])
+
+    def write_at(self, offset: int, data: bytes | memoryview) -> None:
+        self._check_open()
+        try:
+            self._disk.begin(Operation.WRITE, self._path)
+        except OSError:
+            self._content.change(_Write(offset, bytes(data[: len(data) // 2])))
+            raise
+        self._content.change(_Write(offset, bytes(data)))
+
+    def truncate(self, size: int) -> None:
+        self._check_open()
+        self._disk.begin(Operation.TRUNCATE, self._path)
+        self._content.change(_Truncate(size))
+
+    def sync(self) -> None:
+        self._check_open()
+        try:
+            self._disk.begin(Operation.SYNC, self._path)
+        except OSError:
+            # As operating systems do: what could not be written is still seen, counts as clean,
+            # and no later sync will try it again.
+            self._content.changes.clear()
+            raise
+        if self._disk.syncs_late:
+            self._content.sync_late()
+        else:
+            self._content.sync()
+
+    def close(self) -> None:
+        self._closed = True
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise OSError(errno.EBADF, "the file is closed", self._path)
+
+
+_Entry = _Content | None
+"""What a name stands for: a file's content, or None for a directory."""
+
+
+@dataclass(frozen=True, slots=True)
+class _NameChange:
+    """Names of one directory, given or (absent in `given`) taken away, all or nothing."""
+
+    taken: tuple[str, ...]
+    given: tuple[tuple[str, _Entry], ...]
+
+
+class SimulatedDisk:
+    """Implements `host.Disk`. Paths are absolute; `/` and the directories named at the start are
+    there, durably."""
+
+    def __init__(
+        self,
+        directories: Sequence[str] = (),
+        *,
+        fault: Fault | None = None,
+        syncs_late: bool = False,
+    ) -> None:
+        self.fault = fault
+        self.syncs_late = syncs_late
+        """A seeded bug: the disk lies, what was synced last is not durable yet."""
+        self.counts: Counter[Operation] = Counter()
+        """How often each operation was asked for."""
+        self._seen: dict[str, _Entry] = {"/": None}
+        self._seen.update((path, None) for path in directories)
+        self._durable = dict(self._seen)
+        self._changes: dict[str, list[_NameChange]] = {}
+
+    def begin(self, operation: Operation, path: str) -> None:
+        """Count the operation and let the fault, if any, raise."""
+        self.counts[operation] += 1
+        if self.fault is not None:
+            self.fault(operation, path)
+
+    def open(self, path: str, *, create: bool = False) -> File:
+        self.begin(Operation.OPEN, path)
+        if create:
+            if path in self._seen:
+                raise FileExistsError(errno.EEXIST, "the file exists", path)
+            self._change(_NameChange((), ((path, _Content()),)))
+        return SimulatedFile(self, path, self._content(path))
+
+    def lock(self, path: str) -> Callable[[], None]:
+        content = self._content(path)
+        if content.locked:
+            raise DirectoryInUseError(f"{path} is locked: another process works in {dirname(path)}")
+        content.locked = True
+
+        def release() -> None:
+            content.locked = False
+
+        return release
+
+    def exists(self, path: str) -> bool:
+        return path in self._seen
+
+    def list_directory(self, path: str) -> Sequence[str]:
+        self._check_directory(path)
+        return sorted(
+            name.rpartition("/")[2] for name in self._seen if name != "/" and dirname(name) == path
+        )
+
+    def make_directory(self, path: str) -> None:
+        self.begin(Operation.MAKE_DIRECTORY, path)
+        if path in self._seen:
+            raise FileExistsError(errno.EEXIST, "the directory exists", path)
+        self._change(_NameChange((), ((path, None),)))
+
+    def remove(self, path: str) -> None:
+        self.begin(Operation.REMOVE, path)
+        self._content(path)
+        self._change(_NameChange((path,), ()))
+
+    def rename(self, source: str, target: str) -> None:
+        """Both in the same directory."""
+        self.begin(Operation.RENAME, source)
+        assert dirname(source) == dirname(target)
+        self._change(_NameChange((source,), ((target, self._content(source)),)))
+
+    def sync_directory(self, path: str) -> None:
+        self.begin(Operation.SYNC_DIRECTORY, path)
+        self._check_directory(path)
+        for change in self._changes.pop(path, []):
+            _apply_names(change, self._durable)
+
+    def crash_clone(self, random: Random) -> SimulatedDisk:
+        """Return the disk as it is found after a power cut now; this one stays as it is.
+
+        All that was synced is there. Of each unsynced write all, nothing or some sectors are, of
+        each unsynced change of names all or nothing. Locks are gone, and so is the fault.
+        """
+        names = dict(self._durable)
+        for directory in sorted(self._changes):
+            for change in self._changes[directory]:
+                if random.random() < 0.5:
+                    _apply_names(change, names)
+        clone = SimulatedDisk(syncs_late=self.syncs_late)
+        clone._seen = {
+            path: None if entry is None else entry.crash(random)
+            for path, entry in sorted(names.items())
+            if all(parent in names for parent in _parents(path))
+        }
+        clone._durable = dict(clone._seen)
+        return clone
+
+    def release_locks(self) -> None:
+        """What the end of a process does to a disk that goes on."""
+        for entry in self._seen.values():
+            if entry is not None:
+                entry.locked = False
+
+    def damage(self, path: str, offset: int, data: bytes) -> None:
+        """Put `data` into the file behind everybody's back, durably."""
+        content = self._content(path)
+        _apply(_Write(offset, data), content.seen)
+        _apply(_Write(offset, data), content.durable)
+
+    def content(self, path: str) -> bytes:
+        """The whole file as it is seen."""
+        return bytes(self._content(path).seen)
+
+    def _content(self, path: str) -> _Content:
+        if path not in self._seen:
+            raise FileNotFoundError(errno.ENOENT, "no such file", path)
+        entry = self._seen[path]
+        if entry is None:
+            raise IsADirectoryError(errno.EISDIR, "a directory", path)
+        return entry
+
+    def _check_directory(self, path: str) -> None:
+        if path not in self._seen:
+            raise FileNotFoundError(errno.ENOENT, "no such directory", path)
+        if self._seen[path] is not None:
+            raise NotADirectoryError(errno.ENOTDIR, "a file", path)
+
+    def _change(self, change: _NameChange) -> None:
+        directory = dirname(change.taken[0] if change.taken else change.given[0][0])
+        self._check_directory(directory)
+        _apply_names(change, self._seen)
+        self._changes.setdefault(directory, []).append(change)
+
+
+def _apply_names(change: _NameChange, names: dict[str, _Entry]) -> None:
+    for path in change.taken:
+        names.pop(path, None)
+    names.update(change.given)
+
+
+def _parents(path: str) -> Iterable[str]:
+    while path != "/":
+        path = dirname(path)
+        yield path

@@ -1,0 +1,308 @@
+"""An asyncio loop on virtual time, and the doors that only need it: clock, random, workers.
+
+Owns when and in which order things run. The clock stands still while anything is ready and then
+jumps to the next timer; what is ready runs in an order drawn from the seed. Nothing here reads a
+real clock, starts a thread or opens a descriptor, so one seed is one run.
+
+Everything runs in the name of a `Process`, found through the context that asyncio hands on from
+task to task. A killed process is never run again, not even to clean up: that is what a crash is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import traceback
+from collections import Counter
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from contextvars import Context, ContextVar
+from random import Random
+from typing import Any, Final, NoReturn, TypeVar, TypeVarTuple
+from uuid import UUID
+
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
+
+ROUNDS_PER_INSTANT_MAX: Final = 500_000
+"""Callbacks run without time passing before the run counts as caught in a loop."""
+
+CLOSE_ATTEMPTS_MAX: Final = 10
+"""A coroutine may await again while it is being closed."""
+
+WORKER_SECONDS_MAX: Final = 0.002
+"""Delay before, and once more after, a function that runs off the loop."""
+
+WALL_CLOCK_START_MILLISECONDS: Final = 1_700_000_000_000
+
+
+class SimulationError(Exception):
+    """The run itself cannot go on: deadlock, endless loop, or out of virtual time."""
+
+
+class DeadlockError(SimulationError):
+    """Tasks wait, but nothing is ready and no timer is set: nobody will ever wake them."""
+
+
+class VirtualTimeError(SimulationError):
+    """The run took more virtual time than it was given."""
+
+
+class ProcessKilled(BaseException):
+    """Raised through code of a process that dies in the middle of it; nothing may catch it."""
+
+
+class Process:
+    """One incarnation of a simulated process; a restart is a new one of the same name."""
+
+    __slots__ = ("dead", "name")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.dead = False
+
+    def __repr__(self) -> str:
+        return f"Process({self.name!r}{', dead' if self.dead else ''})"
+
+
+PROCESS: ContextVar[Process] = ContextVar("PROCESS")
+"""In whose name the current callback runs; unset for the world outside all processes."""
+
+WORLD: Final = Context()
+"""The context of what belongs to no process: bytes on their way, faults, checks."""
+
+
+class SimulatedLoop(asyncio.BaseEventLoop):
+    """Asyncio with virtual time and a run order drawn from `seed`."""
+
+    _ready: list[asyncio.Handle]
+    _stopping: bool
+
+    def __init__(self, seed: object, *, virtual_seconds_max: float = 100_000.0) -> None:
+        super().__init__()
+        self.set_debug(False)
+        self._ready = []
+        self._timers: list[tuple[float, int, asyncio.TimerHandle]] = []
+        self._timers_count = 0
+        self._now = 0.0
+        self._virtual_seconds_max = virtual_seconds_max
+        self._draw = Random(f"{seed}/order").random
+        self._pending: dict[Any, Process | None] = {}
+        """By task; typed as nothing for what asyncio keeps to itself."""
+        self._failed: list[tuple[float, Process | None, asyncio.Task[Any]]] = []
+        self._reported: list[str] = []
+        self.callbacks_count = 0
+        self.set_exception_handler(self._report)
+
+    def time(self) -> float:
+        """Virtual seconds since the run began."""
+        return self._now
+
+    def call_at(
+        self,
+        when: float,
+        callback: Callable[[*Ts], object],
+        *args: *Ts,
+        context: Context | None = None,
+    ) -> asyncio.TimerHandle:
+        timer = asyncio.TimerHandle(when, callback, args, self, context)
+        self._timers_count += 1
+        heapq.heappush(self._timers, (when, self._timers_count, timer))
+        return timer
+
+    def spawn(self, process: Process, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        """Run `work`, and all tasks it starts, in the name of `process`."""
+        context = Context()
+        context.run(PROCESS.set, process)
+        return self.create_task(work, context=context)
+
+    def create_task(self, coro: Any, **options: Any) -> asyncio.Task[Any]:
+        task: asyncio.Task[Any] = super().create_task(coro, **options)
+        context: Context | None = options.get("context")
+        self._pending[task] = context.get(PROCESS) if context is not None else PROCESS.get(None)
+        task.add_done_callback(self._finished, context=WORLD)
+        return task
+
+    def failures(self) -> list[str]:
+        """What went wrong in tasks and callbacks of living processes without anybody looking."""
+        unseen = []
+        for when, process, task in self._failed:
+            # `_log_traceback` is what asyncio itself goes by; it is cleared once somebody looks.
+            if task._log_traceback and not (process and process.dead):  # noqa: SLF001
+                error = task.exception()
+                assert error is not None
+                name = process.name if process else "the simulation"
+                text = "".join(traceback.format_exception(error))
+                unseen.append(f"at {when:.6f} a task of {name} failed unseen\n{text}")
+        self._failed.clear()
+        reported, self._reported = self._reported, []
+        return unseen + reported
+
+    def shut_down(self) -> None:
+        """Take all tasks apart, newest first, without running the loop, and close it."""
+        asyncio._set_running_loop(self)  # noqa: SLF001 - what is taken apart may ask for it
+        try:
+            while self._pending:
+                task, _ = self._pending.popitem()
+                task._log_destroy_pending = False  # noqa: SLF001
+                work = task.get_coro()
+                for _ in range(CLOSE_ATTEMPTS_MAX):
+                    with suppress(Exception, BaseExceptionGroup, ProcessKilled):
+                        work.close()
+                    if work.cr_frame is None:
+                        break
+        finally:
+            asyncio._set_running_loop(None)  # noqa: SLF001
+        for _, _, task in self._failed:
+            task.exception()
+        self._failed.clear()
+        self._timers.clear()
+        self.close()
+
+    def run_in_executor(self, executor: object, func: object, *args: object) -> NoReturn:
+        raise SimulationError("threads do not exist here; use host.workers.run_blocking")
+
+    def call_soon_threadsafe(
+        self,
+        callback: Callable[[*Ts], object],
+        *args: *Ts,
+        context: Context | None = None,
+    ) -> asyncio.Handle:
+        """There is one thread only."""
+        return self.call_soon(callback, *args, context=context)
+
+    def _run_once(self) -> None:
+        """Run what is ready, in drawn order; with nothing ready, jump to the next timer.
+
+        The one private method of asyncio that is replaced. `tests/sim/test_loop.py` pins a trace.
+        """
+        ready, draw = self._ready, self._draw
+        rounds_left = ROUNDS_PER_INSTANT_MAX
+        while ready:
+            position = int(draw() * len(ready))
+            handle = ready[position]
+            last = ready.pop()
+            if last is not handle:
+                ready[position] = last
+            process = handle._context.get(PROCESS)  # type: ignore[attr-defined] # noqa: SLF001
+            if handle._cancelled or (process is not None and process.dead):  # noqa: SLF001
+                continue
+            self.callbacks_count += 1
+            handle._run()  # noqa: SLF001
+            if self._stopping:
+                return
+            rounds_left -= 1
+            if not rounds_left:
+                raise SimulationError(f"caught in a loop at {self._now:.6f}; next is {handle!r}")
+        self._jump()
+
+    def _jump(self) -> None:
+        """Advance to the next timer and make ready all that are due then."""
+        timers, ready = self._timers, self._ready
+        while timers and not (ready and timers[0][0] > self._now):
+            when, _, timer = heapq.heappop(timers)
+            if not timer.cancelled():
+                self._now = max(self._now, when)
+                ready.append(timer)
+        if self._now > self._virtual_seconds_max:
+            raise VirtualTimeError(
+                f"not done after {self._virtual_seconds_max} virtual seconds: {self._waiting()}"
+            )
+        if not ready:
+            raise DeadlockError(
+                f"at {self._now:.6f} nothing is ready and no timer is set: {self._waiting()}"
+            )
+
+    def _waiting(self) -> str:
+        """Who waits, for people: the living, counted by what they run."""
+        counts = Counter(
+            f"{process.name if process else 'simulation'} {task.get_coro().__qualname__}"
+            for task, process in self._pending.items()
+            if not (process and process.dead)
+        )
+        return ", ".join(f"{name} ({count})" for name, count in counts.items())
+
+    def _finished(self, task: asyncio.Task[Any]) -> None:
+        process = self._pending.pop(task, None)
+        if task._log_traceback:  # noqa: SLF001
+            self._failed.append((self._now, process, task))
+
+    def _report(self, _: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """Asyncio's way of saying that a callback raised."""
+        error = context.get("exception")
+        if isinstance(error, ProcessKilled):
+            return
+        text = "".join(traceback.format_exception(error)) if error else ""
+        self._reported.append(f"at {self._now:.6f} {context['message']}\n{text}")
+
+
+class SimulatedClock:
+    """Virtual time as one process sees it: no two agree on where it began."""
+
+    def __init__(self, loop: SimulatedLoop, random: Random) -> None:
+        self._loop = loop
+        self._start = random.uniform(0.0, 1_000_000.0)
+        self._wall_start = WALL_CLOCK_START_MILLISECONDS + random.randrange(-60_000, 60_000)
+
+    def now(self) -> float:
+        return self._start + self._loop.time()
+
+    def wall_milliseconds(self) -> int:
+        return self._wall_start + int(self._loop.time() * 1000)
+
+
+class SimulatedRandom:
+    """The random door of one process."""
+
+    def __init__(self, random: Random) -> None:
+        self._random = random
+
+    def uniform(self, low: float, high: float) -> float:
+        return self._random.uniform(low, high)
+
+    def uuid(self) -> UUID:
+        return UUID(int=self._random.getrandbits(128), version=4)
+
+
+class SimulatedWorkers:
+    """Runs functions in one step, some time after they were asked for and before the answer comes.
+
+    As with real threads, a function whose caller was cancelled may run all the same.
+    """
+
+    def __init__(self, loop: SimulatedLoop, random: Random) -> None:
+        self._loop = loop
+        self._random = random
+
+    async def run_blocking(self, function: Callable[[], T]) -> T:
+        outcome: asyncio.Future[T] = self._loop.create_future()
+
+        def work() -> None:
+            if outcome.cancelled() and self._random.random() < 0.5:
+                return
+            try:
+                result = function()
+            except ProcessKilled:
+                return
+            except Exception as error:  # belongs to the caller, as from a thread
+                answer: Callable[[], None] = _unless_done(outcome, None, error)
+            else:
+                answer = _unless_done(outcome, result, None)
+            self._loop.call_later(self._random.uniform(0.0, WORKER_SECONDS_MAX), answer)
+
+        self._loop.call_later(self._random.uniform(0.0, WORKER_SECONDS_MAX), work)
+        return await outcome
+
+
+def _unless_done(
+    outcome: asyncio.Future[T], result: T | None, error: Exception | None
+) -> Callable[[], None]:
+    def settle() -> None:
+        if outcome.done():
+            return
+        if error is not None:
+            outcome.set_exception(error)
+        else:
+            outcome.set_result(result)  # type: ignore[arg-type]
+
+    return settle

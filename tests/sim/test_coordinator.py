@@ -1,0 +1,180 @@
+"""Sessions, isolation and delays of the simulated coordinator; its rules are the tree's."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from random import Random
+from typing import Any, TypeVar
+
+import pytest
+
+from waltz.errors import CoordinatorLostError, NoNodeError, VersionConflictError
+from waltz.host import Node
+from waltz.limits import COORDINATOR_SESSION_SECONDS
+from waltz.sim.coordinator import SimulatedCoordinatorService
+from waltz.sim.loop import Process, SimulatedLoop
+
+T = TypeVar("T")
+
+
+def simulate(
+    story: Callable[[SimulatedCoordinatorService], Coroutine[Any, Any, T]], seed: int = 1
+) -> T:
+    loop = SimulatedLoop(seed)
+    try:
+        service = SimulatedCoordinatorService(loop, Random(seed))
+        outcome = loop.run_until_complete(story(service))
+        service.tree.check_invariants()
+        assert not loop.failures()
+        return outcome
+    finally:
+        loop.shut_down()
+
+
+def test_calls_do_what_the_tree_does() -> None:
+    async def story(service: SimulatedCoordinatorService) -> None:
+        door = service.door(Process("one"))
+        assert await door.create("/a", b"1") == "/a"
+        assert await door.create("/a/s_", None, sequential=True) == "/a/s_0000000000"
+        assert await door.read("/a") == Node(b"1", 0, 1)
+        assert await door.children("/a") == ["s_0000000000"]
+        assert await door.write("/a", b"2", version=0) == 1
+        with pytest.raises(VersionConflictError):
+            await door.write("/a", b"3", version=0)
+        await door.delete("/a/s_0000000000")
+        with pytest.raises(NoNodeError):
+            await door.read("/a/s_0000000000")
+
+    simulate(story)
+
+
+def test_of_two_writers_at_once_one_wins() -> None:
+    async def story(service: SimulatedCoordinatorService) -> int:
+        doors = [service.door(Process(name)) for name in ("one", "two")]
+        await doors[0].create("/a", b"")
+        writes = [door.write("/a", b"x", version=0) for door in doors]
+        outcomes = await asyncio.gather(*writes, return_exceptions=True)
+        assert min(map(str, outcomes)) == "1"
+        refused = [o for o in outcomes if isinstance(o, VersionConflictError)]
+        assert len(refused) == 1
+        return outcomes.index(1)
+
+    assert {simulate(story, seed) for seed in range(20)} == {0, 1}
+
+
+def test_changed_is_triggered_by_level_and_by_edge() -> None:
+    async def story(service: SimulatedCoordinatorService) -> None:
+        door = service.door(Process("one"))
+        await door.changed("/a", Node(None, 0, 0))
+        waiting = asyncio.ensure_future(door.changed("/a", None))
+        await asyncio.sleep(1)
+        assert not waiting.done()
+        await door.create("/a", b"")
+        await waiting
+        seen = await door.read("/a")
+        waiting = asyncio.ensure_future(door.changed("/a", seen))
+        await door.create("/b", b"")
+        await asyncio.sleep(1)
+        assert not waiting.done()
+        await door.delete("/a")
+        await waiting
+
+    simulate(story)
+
+
+def test_a_cancelled_wait_is_forgotten() -> None:
+    async def story(service: SimulatedCoordinatorService) -> None:
+        door = service.door(Process("one"))
+        waiting = asyncio.ensure_future(door.changed("/a", None))
+        await asyncio.sleep(1)
+        waiting.cancel()
+        await asyncio.sleep(1)
+        assert not service._waiting
+
+    simulate(story)
+
+
+def test_a_closed_session_takes_its_nodes_at_once() -> None:
+    async def story(service: SimulatedCoordinatorService) -> None:
+        process = Process("one")
+        door = service.door(process)
+        assert service.door(process) is door
+        await door.create("/a", b"", ephemeral=True)
+        await door.create("/b", b"")
+        await door.close()
+        assert service.tree.children("/") == ["b"]
+        with pytest.raises(CoordinatorLostError):
+            await door.read("/b")
+
+    simulate(story)
+
+
+def test_the_dead_lose_their_nodes_in_time() -> None:
+    async def story(service: SimulatedCoordinatorService) -> None:
+        process = Process("one")
+        await service.door(process).create("/a", b"", ephemeral=True)
+        process.dead = True
+        service.lose(process)
+        await asyncio.sleep(COORDINATOR_SESSION_SECONDS - 1)
+        assert service.tree.children("/") == ["a"]
+        await asyncio.sleep(2)
+        assert service.tree.children("/") == []
+
+    simulate(story)
+
+
+def test_the_isolated_lose_their_calls_and_waits_and_keep_their_session_if_healed_soon() -> None:
+    async def story(service: SimulatedCoordinatorService) -> None:
+        process = Process("one")
+        door = service.door(process)
+        await door.create("/a", b"", ephemeral=True)
+        waiting = asyncio.ensure_future(door.changed("/a", await door.read("/a")))
+        await asyncio.sleep(1)
+        for _ in range(2):
+            service.lose(process)
+            with pytest.raises(CoordinatorLostError):
+                await door.read("/a")
+            service.heal(process)
+            await asyncio.sleep(COORDINATOR_SESSION_SECONDS)
+        with pytest.raises(CoordinatorLostError):
+            await waiting
+        assert await door.children("/") == ["a"]
+
+    simulate(story)
+
+
+def test_a_cut_off_write_may_or_may_not_have_happened() -> None:
+    async def story(service: SimulatedCoordinatorService) -> bool | None:
+        process = Process("one")
+        door = service.door(process)
+        writing = asyncio.ensure_future(door.create("/a", b""))
+        await asyncio.sleep(0.004)
+        service.lose(process)
+        try:
+            await writing
+        except CoordinatorLostError:
+            return bool(service.tree.children("/"))
+        return None
+
+    assert {simulate(story, seed) for seed in range(50)} == {None, True, False}
+
+
+def test_a_session_may_end_unseen() -> None:
+    async def story(service: SimulatedCoordinatorService) -> None:
+        process = Process("one")
+        door = service.door(process)
+        await door.create("/a", b"", ephemeral=True)
+        service.expire(process)
+        assert await door.children("/") == []
+        await door.create("/a", b"", ephemeral=True)
+        assert await door.children("/") == ["a"]
+
+    simulate(story)
+
+
+def test_losing_a_process_without_a_coordinator_is_nothing() -> None:
+    async def story(service: SimulatedCoordinatorService) -> None:
+        service.lose(Process("storage"))
+
+    simulate(story)
