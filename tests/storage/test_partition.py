@@ -194,8 +194,8 @@ def test_truncation_interrupted_anywhere_leaves_no_gap() -> None:
 
 
 def test_truncation_below_the_local_low_water_mark_lowers_it_first_and_durably() -> None:
-    """A session that was resolved but never opened left the mark higher than the next one may
-    resolve. SN-07, ST-24."""
+    """A replica may be cut to the mark it was written off with, and filled up again; what the
+    cluster has committed stays known to it. SN-07, ST-24, SD-07."""
     disk = fresh_disk()
     partition = open_partition(disk)
     partition.write(batch(0, 10))
@@ -211,8 +211,12 @@ def test_truncation_below_the_local_low_water_mark_lowers_it_first_and_durably()
         assert clone.damage is None
         assert clone.session_info == (3, 9, 7)
         assert len(read_all(clone)) == 8
-    partition.set_low_water_mark(SessionId(4), t(8))
-    assert partition.session_info == (4, 8, 7)
+    with pytest.raises(
+        StorageError, match="low-water mark 8 is lower than the one of session 3, 9"
+    ):
+        partition.set_low_water_mark(SessionId(4), t(8))
+    partition.set_low_water_mark(SessionId(4), t(9))
+    assert partition.session_info == (4, 9, 7)
 
 
 def test_low_water_marks_are_durable_and_not_below_what_is_held() -> None:

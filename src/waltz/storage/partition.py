@@ -357,8 +357,8 @@ class StoragePartition:
     def truncate(self, last_transaction_id: TransactionId) -> TransactionId:
         """Remove everything after `last_transaction_id` and return the last ID that is left.
 
-        A session that was resolved but never opened leaves marks above what the next one may
-        resolve, so the local mark follows, first and durably: what it covers must be here.
+        A replica that was written off is cut to a mark that may be below what a session that never
+        opened has set here. The local mark follows, first and durably: what it covers must be here.
         """
         last = self.check_writable()
         if last_transaction_id >= last.next_transaction_id - 1:
@@ -386,6 +386,12 @@ class StoragePartition:
         if held > low_water_mark:
             raise StorageError(
                 f"low-water mark {low_water_mark} is lower than the max transaction id {held}"
+            )
+        if low_water_mark < info.low_water_mark:
+            raise StorageError(
+                f"low-water mark {low_water_mark} is lower than the one of session"
+                f" {info.session_id}, {info.low_water_mark}: what the cluster has committed only"
+                " grows"
             )
         assert held >= info.local_low_water_mark, "truncation lowers it"
         started = replace(
