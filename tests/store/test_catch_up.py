@@ -95,7 +95,7 @@ def test_an_answer_to_another_question_is_refused(answer: RecordBatch) -> None:
 
 def test_damaged_data_does_not_spread() -> None:
     sound = NewRecord(b"\0" * 16, 0, b"data", crc32(b"data"))
-    damaged = sound._replace(data=b"dota")
+    damaged = sound._replace(data=b"xxxx")
     records = pack_records(TransactionId(7), [sound, damaged])
     with pytest.raises(CorruptionError, match="transaction 8"):
         checked_copy(records, TransactionId(7), 2)

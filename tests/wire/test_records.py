@@ -44,9 +44,9 @@ def read(data: bytes) -> RecordBatch:
     return batch
 
 
-def batch_of(*datas: bytes, first: int = 100) -> RecordBatch:
+def batch_of(*bodies: bytes, first: int = 100) -> RecordBatch:
     return pack_records(
-        TransactionId(first), [NewRecord(bytes(16), 1, data, crc32(data)) for data in datas]
+        TransactionId(first), [NewRecord(bytes(16), 1, data, crc32(data)) for data in bodies]
     )
 
 
