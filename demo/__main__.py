@@ -9,10 +9,14 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import fcntl
 import json
+import os
 import shutil
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -69,20 +73,36 @@ class Places:
     def report(self) -> Path:
         return self.directory / "report.html"
 
-    def clean(self) -> None:
-        """Make the directory anew. Raises DemoError: it holds what is not from a run before."""
-        if self.directory.exists():
-            if not (self.directory / MARKER).exists() and any(self.directory.iterdir()):
+    @contextmanager
+    def emptied(self) -> Iterator[None]:
+        """Have the directory for this run alone, empty.
+
+        Raises DemoError, and touches nothing: another run has it, or it holds what is not from a
+        run before.
+        """
+        self.directory.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(self.directory, os.O_RDONLY)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            found = list(self.directory.iterdir())
+            if found and self.directory / MARKER not in found:
                 raise DemoError(f"{self.directory} is not empty and not from an earlier demo")
-            shutil.rmtree(self.directory)
-        self.logs.mkdir(parents=True)
-        (self.directory / MARKER).touch()
+            for path in found:
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
+            self.logs.mkdir()
+            (self.directory / MARKER).touch()
+            yield
+        except BlockingIOError:
+            raise DemoError(
+                f"another demo runs in {self.directory}; give this one another --directory"
+            ) from None
+        finally:
+            os.close(descriptor)
 
 
 async def run(places: Places, total: int, seed: int) -> None:
     """Do the whole job. Raises DemoError: something failed, or not everything agrees."""
     started = time.monotonic()
-    places.clean()
     console.print(f"starting a cluster of {PARTITIONS} partitions; logs are in {places.logs}")
     async with running_cluster(
         places.cluster,
@@ -211,7 +231,9 @@ def main() -> int:
         parser.error(f"--limit is {given.limit}; expected 1 to {FLIGHT_COUNT}")
     flights_file()
     try:
-        asyncio.run(run(Places(given.directory), given.limit, given.seed))
+        places = Places(given.directory.absolute())
+        with places.emptied():
+            asyncio.run(run(places, given.limit, given.seed))
     except DemoError as error:
         console.print(f"[red]demo: failed[/] {error}", soft_wrap=True)
         return 1

@@ -202,9 +202,10 @@ READER_FETCH_ROWS_MAX: Final = 1_000
 READER_FETCHES_IN_FLIGHT_MAX: Final = 4
 """Bodies a reader asks for at a time, and how many times ahead of what was yielded."""
 
-CALLBACK_POLL_SECONDS_MIN: Final = 0.002
+CALLBACK_POLL_SECONDS_MIN: Final = 0.004
 CALLBACK_POLL_SECONDS_MAX: Final = 0.02
-"""Between two looks whether another process has applied a partition."""
+"""Between two looks whether another process has applied a partition: a look costs every waiting
+process about as much as applying a transaction."""
 
 CALLBACK_PATIENCE_SECONDS: Final = 1.0
 """How long a process leaves a partition that it does not prefer to others."""

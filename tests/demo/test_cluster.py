@@ -28,15 +28,27 @@ def test_processes_are_found_by_role(tmp_path: Path) -> None:
 
 def test_the_output_of_an_earlier_run_is_removed(tmp_path: Path) -> None:
     places = Places(tmp_path / "output")
-    places.clean()
-    places.report.write_text("old")
-    places.clean()
-    assert not places.report.exists()
-    assert places.logs.is_dir()
+    with places.emptied():
+        places.report.write_text("old")
+    with places.emptied():
+        assert not places.report.exists()
+        assert places.logs.is_dir()
 
 
 def test_a_directory_with_something_else_in_it_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "thesis.txt").write_text("mine")
-    with pytest.raises(DemoError, match="not empty and not from an earlier demo"):
-        Places(tmp_path).clean()
+    with (
+        pytest.raises(DemoError, match="not empty and not from an earlier demo"),
+        Places(tmp_path).emptied(),
+    ):
+        pass
     assert (tmp_path / "thesis.txt").read_text() == "mine"
+
+
+def test_the_directory_of_a_run_under_way_is_left_alone(tmp_path: Path) -> None:
+    places = Places(tmp_path / "output")
+    with places.emptied():
+        places.report.write_text("mine")
+        with pytest.raises(DemoError, match="another demo runs in"), places.emptied():
+            pass
+        assert places.report.read_text() == "mine"
