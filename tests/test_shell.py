@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 
+import pytest
+
+from waltz.host import Host, Inspectable
 from waltz.shell import Mailbox, run
+from waltz.system.host import real_host
 
 
 class LoopClock:
@@ -15,6 +19,10 @@ class LoopClock:
 
     def wall_milliseconds(self) -> int:
         return 0
+
+
+def host(inspect: Callable[[Inspectable], None] | None = None) -> Host:
+    return replace(real_host(None), clock=LoopClock(), inspect=inspect)
 
 
 @dataclass
@@ -40,7 +48,7 @@ def test_all_that_waits_is_one_step() -> None:
         performed: list[str] = []
         for event in ("a", "b", "end"):
             mailbox.put(event)
-        await run(machine, mailbox, LoopClock(), performed.append)
+        await run(machine, mailbox, host(), performed.append)
         assert machine.steps == [["a", "b", "end"]]
         assert performed == ["A", "B", "END"]
 
@@ -51,12 +59,50 @@ def test_a_deadline_steps_the_machine_without_events() -> None:
     async def scenario() -> None:
         clock = LoopClock()
         machine, mailbox = Recorder(deadline=clock.now()), Mailbox[str](clock, capacity=10)
-        task = asyncio.create_task(run(machine, mailbox, clock, lambda _: None))
+        task = asyncio.create_task(run(machine, mailbox, host(), lambda _: None))
         while not machine.steps:
             await asyncio.sleep(0)
         mailbox.put("end")
         await task
         assert machine.steps == [[], ["end"]]
+
+    asyncio.run(scenario())
+
+
+def test_a_machine_is_inspected_after_every_step_before_its_effects() -> None:
+    async def scenario() -> None:
+        machine, mailbox = Recorder(deadline=0.0), Mailbox[str](LoopClock(), capacity=10)
+        course: list[object] = []
+
+        def inspect(inspected: Inspectable) -> None:
+            assert inspected is machine
+            course.append(len(machine.steps))
+            if len(machine.steps) == 1:
+                mailbox.put("end")
+
+        await run(machine, mailbox, host(inspect), course.append)
+        assert machine.steps == [[], ["end"]]
+        assert course == [1, 2, "END"]
+
+    asyncio.run(scenario())
+
+
+def test_of_a_broken_machine_no_effect_is_carried_out() -> None:
+    class Broken(Recorder):
+        def check_invariants(self) -> None:
+            assert not self.steps, "stepped"
+
+    async def scenario() -> None:
+        mailbox = Mailbox[str](LoopClock(), capacity=10)
+        performed: list[str] = []
+        inspecting = host(lambda machine: machine.check_invariants())
+        mailbox.put("a")
+        with pytest.raises(AssertionError, match="stepped"):
+            await run(Broken(), mailbox, inspecting, performed.append)
+        assert performed == []
+        mailbox.put("end")
+        await run(Broken(), mailbox, host(), performed.append)
+        assert performed == ["END"]
 
     asyncio.run(scenario())
 

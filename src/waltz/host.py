@@ -214,6 +214,10 @@ class Workers(Protocol):
         ...
 
 
+class Inspectable(Protocol):
+    def check_invariants(self) -> None: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Host:
     """All doors of one process."""
@@ -224,3 +228,5 @@ class Host:
     random: Random
     workers: Workers
     coordinator: Coordinator
+    inspect: Callable[[Inspectable], None] | None = None
+    """Looks at every machine after every step and leaves it as it is; None but under test."""

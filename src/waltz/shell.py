@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Generic, TypeVar
 
-from waltz.host import Clock
+from waltz.host import Clock, Host
 from waltz.machine import Machine
 
 E = TypeVar("E")
@@ -60,10 +60,14 @@ class Mailbox(Generic[E]):
 
 
 async def run(
-    machine: Machine[E, F], mailbox: Mailbox[E], clock: Clock, perform: Callable[[F], None]
+    machine: Machine[E, F], mailbox: Mailbox[E], host: Host, perform: Callable[[F], None]
 ) -> None:
     """Step `machine` once per drain of `mailbox` and once per deadline, until it closes."""
+    clock, inspect = host.clock, host.inspect
     while not machine.closed:
         events: Sequence[E] = await mailbox.drain(until=machine.deadline)
-        for effect in machine.step(events, clock.now()):
+        effects = machine.step(events, clock.now())
+        if inspect is not None:
+            inspect(machine)
+        for effect in effects:
             perform(effect)

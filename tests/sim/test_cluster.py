@@ -27,9 +27,10 @@ SHAPE = ClusterShape(
 
 def test_equal_seeds_draw_equal_shapes() -> None:
     for seed in range(20):
-        shape = draw_shape(Random(seed), syncs_late=False)
-        assert shape == draw_shape(Random(seed), syncs_late=False)
-    assert draw_shape(Random(1), syncs_late=True).syncs_late
+        shape = draw_shape(Random(seed), syncs_late=False, server_count_min=1)
+        assert shape == draw_shape(Random(seed), syncs_late=False, server_count_min=1)
+        assert draw_shape(Random(seed), syncs_late=False, server_count_min=2).server_count == 2
+    assert draw_shape(Random(1), syncs_late=True, server_count_min=1).syncs_late
 
 
 def test_what_a_client_appends_lies_on_every_disk_across_segments() -> None:

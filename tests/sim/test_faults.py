@@ -18,12 +18,15 @@ from waltz.sim.faults import (
     no_faults,
     power_cut,
     server_crash,
+    stale_server,
     storage_crash,
     swizzle,
 )
 
 STORAGES = ("storage-0", "storage-1", "storage-2")
-MEMBERS = Members(STORAGES, ("server-0", "server-1"))
+SERVERS = ("server-0", "server-1")
+CLIENTS = ("client-0", "client-1", "client-2")
+MEMBERS = Members(STORAGES, SERVERS, CLIENTS)
 
 
 def drawn(draw: Draw) -> list[Fault]:
@@ -84,6 +87,24 @@ def test_swizzle_clogs_storage_nodes_and_kills_one_process_meanwhile() -> None:
             clogged = [fault.name for fault in together if isinstance(fault, Isolation)]
             assert {*clogged} <= {*STORAGES}
             assert len(clogged) == len({*clogged}) == len(together) - 1
+
+
+def test_a_stale_server_and_its_clients_lose_nobody_but_the_coordinator() -> None:
+    client_counts = set()
+    for seed in range(100):
+        faults = stale_server(Random(seed), MEMBERS)
+        for moment in {fault.progress for fault in faults}:
+            together = [fault for fault in faults if fault.progress == moment]
+            *clients, server = together
+            for fault in together:
+                assert isinstance(fault, Isolation)
+                assert fault.others == ()
+                assert fault.with_coordinator
+                assert fault.session_ended == (fault is server)
+                assert fault.name in (SERVERS if fault is server else CLIENTS)
+            client_counts.add(len(clients))
+    assert client_counts == {1, 2, 3}
+    assert PLANS["stale_server"].server_count_min == 2
 
 
 def test_everything_draws_every_kind_of_fault() -> None:

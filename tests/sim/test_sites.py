@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 import pytest
 
 from waltz.errors import CoordinatorLostError
 from waltz.host import Host
+from waltz.shell import Mailbox, run
 from waltz.sim.disk import SimulatedDisk
 from waltz.sim.faults import Crash
 from waltz.sim.loop import SimulatedLoop
-from waltz.sim.sites import ProcessEndedError, Sites
+from waltz.sim.sites import InvariantError, ProcessEndedError, Sites
 from waltz.sim.trace import Trace
 
 FILE = "/data/file"
@@ -143,6 +144,44 @@ def test_a_process_that_ends_by_itself_breaks_the_run() -> None:
         sites.add("node", returns, SimulatedDisk())
         with pytest.raises(ProcessEndedError, match="node has ended: no error"):
             await sites.broken
+
+    play(scene, seeds=3)
+    play(other_scene, seeds=3)
+
+
+class Pedometer:
+    """A machine that counts its steps and must not come to a third."""
+
+    closed = False
+    deadline: float | None = 0.0
+    steps_count = 0
+
+    def step(self, events: Sequence[object], now: float) -> Sequence[object]:
+        self.steps_count += 1
+        self.deadline = now + 1.0
+        return ()
+
+    def check_invariants(self) -> None:
+        assert self.steps_count < 3, f"{self.steps_count} steps"
+
+
+def test_a_machine_whose_invariant_breaks_breaks_the_run_and_is_named() -> None:
+    async def walk(host: Host) -> None:
+        await run(Pedometer(), Mailbox[object](host.clock, 1), host, lambda _: None)
+
+    async def scene(sites: Sites) -> None:
+        sites.add("node", walk, SimulatedDisk())
+        with pytest.raises(
+            InvariantError, match=r"(?s)invariant of Pedometer on node is broken: .*3 steps"
+        ):
+            await sites.broken
+        assert 2.0 <= asyncio.get_running_loop().time() < 3.0
+
+    async def other_scene(sites: Sites) -> None:
+        walking = asyncio.ensure_future(sites.run("client", walk))
+        with pytest.raises(InvariantError, match="invariant of Pedometer on client is broken"):
+            await sites.broken
+        walking.cancel()
 
     play(scene, seeds=3)
     play(other_scene, seeds=3)

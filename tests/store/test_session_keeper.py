@@ -27,7 +27,6 @@ from waltz.store.requests import (
 from waltz.store.session_keeper import (
     AppendsSubmitted,
     CloseRequested,
-    GenerationRaised,
     KeeperEffect,
     LoseOwnership,
     ReplicasAssigned,
@@ -190,27 +189,26 @@ def test_without_a_majority_appends_wait_and_are_settled_by_the_next_mark() -> N
     world.settle()
     assert isinstance(world.newest(), StoreClosed)
     assert world.server.keeper.high_water_mark is None
-    assert world.server.keeper.undecided_count == 6
+    decided = (Committed, AppendsFailed)
+    assert not any(isinstance(event, decided) for event in world.told())
+    assert len(world.server.submitted) == 6
     world.up("b")
     world.settle()
     assert world.server.submitted == []
     assert len(world.log) + len(world.failed) == 6
-    assert world.server.keeper.undecided_count == 0
 
 
 def test_after_the_checkpoint_interval_a_new_session_starts_without_delay() -> None:
     """ST-36."""
     world = Calm(1)
-    server = world.server
-    server.keeper = SessionKeeper(Generation(1), checkpoint_transactions=20)
-    server.assignment_seen = None
-    server.step()
+    world.close(world.server)
+    world.server = server = world.add_server(checkpoint_transactions=20)
     world.settle()
     for _ in range(5):
         world.submit(10)
         world.settle()
     opened = [event.high_water_mark for event in world.told() if isinstance(event, StoreOpened)]
-    assert opened == [-1, -1, 19, 39]
+    assert opened == [-1, 19, 39]
     assert server.keeper.high_water_mark == 49
     assert ReadMetadata(0.0) == next(
         effect
@@ -244,56 +242,106 @@ def test_an_assignment_seen_before_the_session_starts_is_not_forgotten() -> None
     assert tuple(world.metadata.replica_states) == world.assigned
 
 
-def test_a_raised_generation_is_written_with_a_new_session() -> None:
-    """ST-41."""
-    world = Calm()
-    world.server.step(GenerationRaised(Generation(5)))
-    world.settle()
-    assert (world.metadata.generation, world.sessions()) == (5, [0, 1])
-    world.server.step(GenerationRaised(Generation(4)))
-    world.settle()
-    assert (world.metadata.generation, world.sessions()) == (5, [0, 1])
-
-
 def test_a_later_generation_in_the_metadata_ends_the_ownership() -> None:
-    """ST-41: nothing more is asked of the coordinator, nothing is claimed about the undecided."""
+    """ST-41: nothing more is asked of the coordinator, nothing is claimed about the undecided.
+
+    A keeper that never had a session has nothing to close.
+    """
     keeper = SessionKeeper(Generation(3))
     keeper.step([AppendsSubmitted((NewRecord(bytes(16), 0, b"", 0),))], 0.0)
     taken = PartitionMetadata(Generation(4), SessionId(8), {})
     (effect,) = keeper.step([MetadataRead(taken, 2, (A,))], 0.0)
     assert isinstance(effect, LoseOwnership)
     assert keeper.step([], 100.0) == []
-    assert keeper.undecided_count == 1
-    assert keeper.step([GenerationRaised(Generation(5))], 100.0) == [ReadMetadata(0.0)]
+    late = AppendsSubmitted((NewRecord(bytes(16), 0, b"", 0),))
+    assert keeper.step([late, ReplicasAssigned((A,))], 100.0) == []
+    keeper.check_invariants()
+    assert keeper.deadline is None
+    assert not keeper.closed
+    assert keeper.step([CloseRequested()], 100.0) == []
+    assert keeper.closed
 
 
-def test_the_appends_of_a_server_that_was_replaced_in_between_are_compared() -> None:
-    """ST-03, ST-18: another server had a session; its records have the same IDs as ours."""
-    for stored_count in range(4):
-        world = Calm()
-        old = world.server
-        world.submit(3)
-        idle = tuple(f"{name}:1" for name in "abc")
-        world.settle(idle=idle)
-        for wire in old.wires.values():
-            for _ in range(stored_count):
-                world.deliver_request(wire)
-            wire.requests.clear()
-            world.sync(wire.replica)
-            wire.answers.clear()
-        world.server = world.add_server()
+@pytest.mark.parametrize("stored_count", range(BATCHES_IN_FLIGHT_MAX + 1))
+def test_a_server_that_was_replaced_writes_nothing_more_even_with_the_partition_back(
+    stored_count: int,
+) -> None:
+    """ST-03, ST-18, ST-41: what was sent is in the log or not; what waited never gets there."""
+    world = Calm()
+    old = world.server
+    world.submit(BATCHES_IN_FLIGHT_MAX + 5)
+    submitted = list(old.submitted)
+    idle = tuple(str(replica_id) for replica_id in world.replicas)
+    world.settle(idle=idle)
+    for wire in old.wires.values():
+        for _ in range(stored_count):
+            world.deliver_request(wire)
+        wire.requests.clear()
+        world.sync(wire.replica)
+        wire.answers.clear()
+    world.server = world.add_server()
+    world.settle()
+    world.submit(2)
+    world.settle()
+    for wire in list(old.wires.values()):
+        if old.wires.get(wire.link) is wire:
+            world.cut(old, wire)
+    world.settle()
+    assert old.is_fenced
+    old.submit(world.new_record())
+    old.step(ReplicasAssigned(world.assigned[1:]))
+    assert [type(event) for event in world.told(old)] == [StoreOpened, StoreClosed]
+    assert old.keeper.deadline is None
+    world.close(old)
+    world.server = world.add_server()
+    world.settle()
+    world.submit()
+    world.settle()
+    assert [type(event) for event in world.told(old)] == [StoreOpened, StoreClosed]
+    in_log = [record.request_ids().tobytes() for _, record in sorted(world.log.items())]
+    assert in_log[:stored_count] == submitted[:stored_count]
+    assert len(in_log) == stored_count + 3
+    world.check_log()
+
+
+def test_appends_that_waited_while_another_server_wrote_are_never_written() -> None:
+    """ST-18, ST-41: their locks were checked before the other's records."""
+    world = Calm()
+    old = world.server
+    for name in "abc":
+        world.down(name)
+    world.submit(3)
+    world.server = world.add_server()
+    world.coordinate(world.server, fails=False)
+    world.coordinate(world.server, fails=False)
+    for name in "abc":
+        world.up(name)
+    world.settle()
+    world.submit(2)
+    world.settle()
+    assert old.is_fenced
+    assert not world.server.is_fenced
+    assert [type(event) for event in world.told(old)] == [StoreOpened, StoreClosed]
+    assert len(old.submitted) == 3
+    assert len(world.log) == 2
+    world.check_log()
+
+
+def test_a_server_that_is_replaced_while_its_session_goes_on_closes_once() -> None:
+    """ST-05, ST-41: its next append is refused by the replicas."""
+    world = Calm()
+    old = world.server
+    world.server = world.add_server()
+    world.settle()
+    for _ in range(3):
+        old.submit(world.new_record())
         world.settle()
-        world.submit(2)
-        world.settle()
-        world.generation += 1
-        old.step(GenerationRaised(Generation(world.generation)))
-        for wire in list(old.wires.values()):
-            if old.wires.get(wire.link) is wire:
-                world.cut(old, wire)
-        world.settle()
-        committed = sum(len(e.batch) for e in world.told(old) if isinstance(e, Committed))
-        failed = sum(e.count for e in world.told(old) if isinstance(e, AppendsFailed))
-        assert (committed, failed) == (stored_count, 3 - stored_count)
+    assert old.is_fenced
+    assert [type(event) for event in world.told(old)] == [StoreOpened, StoreClosed]
+    assert len(old.submitted) == 3
+    world.submit()
+    world.settle()
+    assert len(world.log) == 1
 
 
 def effects_of_opening(keeper: SessionKeeper) -> list[KeeperEffect]:

@@ -1,8 +1,9 @@
 """A world for session keepers: replicas, coordinator and network as plain objects, run by a seed.
 
 One partition. Any number of servers, each a `SessionKeeper`, of which several may believe to own
-it. The driver picks one possible thing to happen at a time. What a server must never do is
-checked as it happens; `heal` then demands progress.
+it; one that gets the partition back is a new one here. The driver picks one possible thing to
+happen at a time. What a server must never do is checked as it happens; `heal` then demands
+progress.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from dataclasses import dataclass, field
 from random import Random
 
 from waltz.cluster.partition_metadata import NEW_PARTITION, PartitionMetadata
+from waltz.limits import CHECKPOINT_TRANSACTIONS
 from waltz.record import NewRecord, RecordBatch, empty_batch, join_batches
 from waltz.store.events import AppendsFailed, Committed, StoreClosed, StoreOpened
 from waltz.store.recovery import HighWaterMarkResolved
@@ -41,7 +43,6 @@ from waltz.store.requests import (
 from waltz.store.session_keeper import (
     AppendsSubmitted,
     CloseRequested,
-    GenerationRaised,
     KeeperEffect,
     KeeperEvent,
     LoseOwnership,
@@ -144,11 +145,13 @@ class Wire:
 
 
 class Server:
-    def __init__(self, world: World, name: str, generation: Generation) -> None:
+    def __init__(
+        self, world: World, name: str, generation: Generation, checkpoint_transactions: int
+    ) -> None:
         self.world = world
         self.name = name
         self.generation = generation
-        self.keeper = SessionKeeper(generation)
+        self.keeper = SessionKeeper(generation, checkpoint_transactions=checkpoint_transactions)
         self.connecting: list[ReplicaLink] = []
         self.wires: dict[ReplicaLink, Wire] = {}
         self.later: list[SendRequest] = []
@@ -156,6 +159,7 @@ class Server:
         self.submitted: list[bytes] = []
         """Undecided appends, oldest first."""
         self.assignment_seen: tuple[ReplicaId, ...] | None = None
+        self.is_open = False
         self.is_fenced = False
         self.session_id = SessionId(-1)
 
@@ -168,15 +172,13 @@ class Server:
             self.perform(effect)
 
     def perform(self, effect: KeeperEffect) -> None:
+        assert not self.is_fenced, "a server goes on after it has lost the partition"
         self.world.trace.append((self.name, effect))
         match effect:
             case ConnectReplica(link):
                 self.connecting.append(link)
             case DropReplica(link):
-                if link in self.connecting:
-                    self.connecting.remove(link)
-                if wire := self.wires.pop(link, None):
-                    wire.is_cut = True
+                self.drop(link)
             case SendRequest(link, request, delay_seconds):
                 if delay_seconds:
                     self.later.append(effect)
@@ -185,6 +187,8 @@ class Server:
             case ReadMetadata() | WriteMetadata():
                 self.metadata_requests.append(effect)
             case StoreOpened(session_id, mark):
+                assert not self.is_open
+                self.is_open = True
                 self.session_id = session_id
                 self.world.opened(self, session_id, mark)
             case Committed(batch):
@@ -192,12 +196,24 @@ class Server:
             case AppendsFailed(count):
                 self.world.failed_by(self, count)
             case LoseOwnership():
+                assert self.world.metadata.generation > self.generation
+                assert not self.is_open
                 self.is_fenced = True
-            case StoreClosed() | HighWaterMarkResolved():
+            case StoreClosed():
+                assert self.is_open
+                self.is_open = False
+            case HighWaterMarkResolved():
                 pass
+
+    def drop(self, link: ReplicaLink) -> None:
+        if link in self.connecting:
+            self.connecting.remove(link)
+        if wire := self.wires.pop(link, None):
+            wire.is_cut = True
 
     def submit(self, record: NewRecord) -> None:
         self.submitted.append(record.request_id)
+        self.world.submitters[record.request_id] = self.generation
         self.step(AppendsSubmitted((record,)))
 
 
@@ -221,6 +237,8 @@ class World:
         """What was reported committed, by transaction ID."""
         self.marks: dict[SessionId, TransactionId] = {}
         self.failed: set[bytes] = set()
+        self.submitters: dict[bytes, Generation] = {}
+        """The generation under which each append was submitted."""
         self.blank_budget = 0
 
     # What servers say
@@ -257,11 +275,20 @@ class World:
         assert len(server.submitted) >= count
         del server.submitted[:count]
 
+    def check_log(self) -> None:
+        """Nothing was written after what a later owner wrote: its locks were checked before."""
+        newest = Generation(0)
+        for _, record in sorted(self.log.items()):
+            generation = self.submitters[record.request_ids().tobytes()]
+            assert generation >= newest, "written after a later owner's records"
+            newest = generation
+
     # What may happen
 
-    def add_server(self) -> Server:
+    def add_server(self, checkpoint_transactions: int = CHECKPOINT_TRANSACTIONS) -> Server:
         self.generation += 1
-        server = Server(self, f"server {self.generation}", Generation(self.generation))
+        name, generation = f"server {self.generation}", Generation(self.generation)
+        server = Server(self, name, generation, checkpoint_transactions)
         self.servers.append(server)
         server.step()
         return server
@@ -431,11 +458,9 @@ class World:
             self.now += random.choice((0.05, 1.0, 30.0))
         elif dice < 0.85 and len(self.servers) < 6:
             self.add_server()
-        elif dice < 0.9 and self.generation:
-            self.generation += 1
-            server.generation = Generation(self.generation)
-            server.is_fenced = False
-            server.step(GenerationRaised(server.generation))
+        elif dice < 0.9:
+            self.close(server)
+            self.add_server()
         elif dice < 0.93:
             self.exchange_replica()
         elif dice < 0.95 and self.blank_budget:
@@ -443,8 +468,12 @@ class World:
             self.crash(replica)
             replica.blank()
         elif dice < 0.97 and len(self.servers) > 1:
-            server.step(CloseRequested())
-            self.forget(server)
+            self.close(server)
+
+    def close(self, server: Server) -> None:
+        server.step(CloseRequested())
+        assert not server.is_open
+        self.forget(server)
 
     def forget(self, server: Server) -> None:
         """A server is killed, or has closed; what it sent may still arrive."""
@@ -466,14 +495,19 @@ class World:
                 self.happen(self.random.choice(actions), fails=self.random.random() < fault_rate)
 
     def heal(self, *, steps_max: int = 20_000) -> Server:
-        """Stop all faults and wait until the latest owner is done and all replicas agree."""
+        """Stop all faults and wait until the latest owner is done and all replicas agree.
+
+        It owes an outcome for all that was ever submitted to it.
+        """
         for replica in self.replicas.values():
             replica.is_up, replica.reads_fail = True, False
         for server in self.servers[:-1]:
             self.forget(server)
         owner = self.servers[-1]
-        self.generation += 1
-        owner.step(GenerationRaised(Generation(self.generation)))
+        if owner.generation < self.metadata.generation:
+            # The latest owner was closed, and the partition is nobody's.
+            self.forget(owner)
+            owner = self.add_server()
         owner.submit(self.new_record())
         for _ in range(steps_max):
             if self.is_quiet(owner):
@@ -485,6 +519,7 @@ class World:
                 assert len(self.log) < 100, "nothing can happen any more"
                 owner.submit(self.new_record())
         assert self.is_quiet(owner), "no progress"
+        self.check_log()
         return owner
 
     def is_quiet(self, owner: Server) -> bool:

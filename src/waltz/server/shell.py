@@ -115,8 +115,9 @@ class _Partition:
     def __init__(self, server: Server, machine: ServerPartition, store: OpenStore) -> None:
         self.machine = machine
         self._server = server
-        self._clock = server.host.clock
-        self._mailbox: Mailbox[PartitionEvent] = Mailbox(self._clock, SERVER_MAILBOX_EVENTS_MAX)
+        self._mailbox: Mailbox[PartitionEvent] = Mailbox(
+            server.host.clock, SERVER_MAILBOX_EVENTS_MAX
+        )
         self._store = store(self._mailbox.put)
         self._reads: dict[TransactionId, asyncio.Task[None]] = {}
         self._taking = asyncio.Event()
@@ -127,7 +128,7 @@ class _Partition:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._store.run())
             self._group = group
-            await run(self.machine, self._mailbox, self._clock, self._perform)
+            await run(self.machine, self._mailbox, self._server.host, self._perform)
             self._store.close()
             for read in self._reads.values():
                 read.cancel()

@@ -42,11 +42,11 @@ class ClusterShape:
         return [PartitionId(number) for number in range(self.partition_count)]
 
 
-def draw_shape(random: Random, *, syncs_late: bool) -> ClusterShape:
+def draw_shape(random: Random, *, syncs_late: bool, server_count_min: int) -> ClusterShape:
     return ClusterShape(
         partition_count=2,
         storage_count=3,
-        server_count=random.choice((1, 2, 2)),
+        server_count=max(random.choice((1, 2, 2)), server_count_min),
         segment_bytes_threshold=random.choice((2_000, 20_000, 1_000_000_000)),
         syncs_late=syncs_late,
     )

@@ -19,6 +19,7 @@ class Members:
 
     storages: Sequence[str]
     servers: Sequence[str]
+    clients: Sequence[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +53,8 @@ class Isolation:
     """Whether it cannot reach the coordinator either; its session may end meanwhile."""
 
     seconds: float
+    session_ended: bool = False
+    """Whether the coordinator, too, takes it for dead at once and not only in time."""
 
 
 Fault = Crash | Isolation
@@ -67,6 +70,7 @@ class Plan:
     draw: Draw
     overlapping: bool = False
     """Whether a fault may strike while another one lasts; else it waits until that is over."""
+    server_count_min: int = 1
 
 
 DISK_OPERATIONS_MAX: Final = 30
@@ -128,6 +132,32 @@ def swizzle(random: Random, members: Members) -> Sequence[Fault]:
         faults.append(
             replace(_crash(random, moment, victims), delay_seconds=random.uniform(0.0, 0.2))
         )
+    return faults
+
+
+def stale_server(random: Random, members: Members) -> Sequence[Fault]:
+    """A server and some clients lose the coordinator but nobody else, and go on with what they
+    know, while the other server takes the partitions over for the other clients; once or twice.
+
+    Only the storage nodes can keep such a server from writing.
+    """
+    faults: list[Fault] = []
+    for moment in _moments(random, 2):
+        server = random.choice(members.servers)
+        clients = random.sample(members.clients, random.randint(1, len(members.clients)))
+        seconds = random.choice((random.uniform(0.0, 1.0), random.uniform(0.0, 30.0)))
+        faults += [
+            Isolation(
+                progress=moment,
+                delay_seconds=0.0,
+                name=name,
+                others=(),
+                with_coordinator=True,
+                seconds=seconds,
+                session_ended=name == server,
+            )
+            for name in (*clients, server)
+        ]
     return faults
 
 
@@ -197,5 +227,6 @@ PLANS: Final[dict[str, Plan]] = {
     "server_crash": Plan(server_crash),
     "isolation": Plan(isolation),
     "swizzle": Plan(swizzle, overlapping=True),
+    "stale_server": Plan(stale_server, overlapping=True, server_count_min=2),
     "everything": Plan(everything, overlapping=True),
 }

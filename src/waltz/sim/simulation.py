@@ -10,22 +10,22 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from random import Random
 from typing import Any, Final
 from uuid import UUID
 
 from waltz.client.shell import AsyncWaltzClient
-from waltz.errors import WaltzError
+from waltz.errors import CoordinatorLostError, WaltzError
 from waltz.host import Host
 from waltz.sim.checkers import Log, agreement, check_users, held_by_majority
 from waltz.sim.cluster import SimulatedCluster, draw_shape
 from waltz.sim.faults import PLANS, Crash, Members
 from waltz.sim.history import History
 from waltz.sim.loop import PROCESS, SimulatedLoop, SimulationError
-from waltz.sim.sites import Sites
+from waltz.sim.sites import RESTART_SECONDS, Sites
 from waltz.sim.trace import Trace
 from waltz.sim.workloads import WORKLOADS, Application, Intent, Plan, draw_intent
 from waltz.types import PartitionId
@@ -86,6 +86,23 @@ def simulate(
             gc.enable()
 
 
+@asynccontextmanager
+async def _client_of(host: Host, application: Application) -> AsyncIterator[AsyncWaltzClient]:
+    """A client; one that finds the coordinator away is started again."""
+    client = AsyncWaltzClient(host, application)
+    while True:
+        try:
+            await client.start()
+            break
+        except CoordinatorLostError:
+            await asyncio.sleep(RESTART_SECONDS)
+            client = AsyncWaltzClient(host, application)
+    try:
+        yield client
+    finally:
+        await client.close()
+
+
 @contextmanager
 def _silence() -> Iterator[None]:
     logging.disable(logging.CRITICAL)
@@ -130,13 +147,16 @@ class _Run:
         self.loop = SimulatedLoop(source, virtual_seconds_max=virtual_seconds_max)
         self.trace = Trace()
         self.random = Random(f"{source}/run")
-        self.shape = draw_shape(self.random, syncs_late=syncs_late)
+        self.plan = PLANS[faults]
+        self.shape = draw_shape(
+            self.random, syncs_late=syncs_late, server_count_min=self.plan.server_count_min
+        )
         self.sites = Sites(self.loop, source, self.trace)
         cluster_key = UUID(int=self.random.getrandbits(128), version=4)
         self.cluster = SimulatedCluster(self.sites, self.shape, cluster_key)
         self.plans: tuple[Plan, ...] = WORKLOADS[workload](self.random)
-        members = Members(self.cluster.storages, self.cluster.servers)
-        self.plan = PLANS[faults]
+        self.clients = [f"client-{number}" for number in range(len(self.plans))]
+        members = Members(self.cluster.storages, self.cluster.servers, self.clients)
         self.faults = self.plan.draw(self.random, members)
         self.history = History(on_end=self._ended)
         self.applications: list[Application] = []
@@ -185,8 +205,8 @@ class _Run:
         async with asyncio.TaskGroup() as group:
             striking = group.create_task(self._strike())
             working = []
-            for number, plan in enumerate(self.plans):
-                application = self._application(f"client-{number}")
+            for name, plan in zip(self.clients, self.plans, strict=True):
+                application = self._application(name)
                 done = asyncio.Event()
                 working.append(done)
                 group.create_task(self._client(application, plan, done))
@@ -219,7 +239,7 @@ class _Run:
         random = Random(self.random.getrandbits(64))
 
         async def main(host: Host) -> None:
-            async with AsyncWaltzClient(host, application) as client:
+            async with _client_of(host, application) as client:
                 room = asyncio.Semaphore(plan.concurrency)
                 async with asyncio.TaskGroup() as group:
                     for _ in range(plan.transactions):

@@ -17,7 +17,7 @@ from random import Random
 from typing import Any, Final, TypeVar, assert_never
 
 from waltz.errors import UnavailableError
-from waltz.host import Host
+from waltz.host import Host, Inspectable
 from waltz.sim.coordinator import SimulatedCoordinatorService
 from waltz.sim.disk import Operation, SimulatedDisk
 from waltz.sim.faults import Crash, Fault, Isolation
@@ -50,6 +50,10 @@ class ProcessEndedError(SimulationError):
     """A process ended without being told to."""
 
 
+class InvariantError(SimulationError):
+    """Something does not hold in a machine that must hold between its steps."""
+
+
 @dataclass(slots=True)
 class Site:
     """A machine with a name and a disk, on which at most one process runs at a time."""
@@ -76,8 +80,10 @@ class Sites:
         self.network = SimulatedNetwork(loop, Random(f"{seed}/network"), weather, trace)
         self.coordinator = SimulatedCoordinatorService(loop, Random(f"{seed}/coordinator"))
         self._sites: dict[str, Site] = {}
+        self._guests: dict[str, Process] = {}
+        """The processes that live until they are done."""
         self.broken: asyncio.Future[None] = loop.create_future()
-        """Fails as soon as the `main` of a living process has ended."""
+        """Fails as soon as the `main` of a living process has ended or a machine is broken."""
 
     def add(self, name: str, main: Main[None], disk: SimulatedDisk) -> None:
         """Run `main` as a process that dies and comes back with its disk.
@@ -89,7 +95,7 @@ class Sites:
 
     async def run(self, name: str, main: Main[T]) -> T:
         """Run `main` as a process of its own that lives until it is done; return its result."""
-        process = Process(name)
+        process = self._guests[name] = Process(name)
         return await self.loop.spawn(process, main(self._host(process, SimulatedDisk())))
 
     def disk(self, name: str) -> SimulatedDisk:
@@ -117,12 +123,17 @@ class Sites:
                 )
 
     async def _isolate(self, fault: Isolation) -> None:
-        process = self._sites[fault.name].process
+        site = self._sites.get(fault.name)
+        process = site.process if site else self._guests.get(fault.name)
+        if process is None:
+            return  # not started yet
         self.trace.note(self.loop.time(), "isolate", fault.name, *fault.others)
         for other in fault.others:
             self.network.block(fault.name, other)
         if fault.with_coordinator:
             self.coordinator.lose(process)
+        if fault.session_ended:
+            self.coordinator.expire(process)
         await asyncio.sleep(fault.seconds)
         for other in fault.others:
             self.network.unblock(fault.name, other)
@@ -206,4 +217,17 @@ class Sites:
             random=SimulatedRandom(random),
             workers=SimulatedWorkers(self.loop, random),
             coordinator=self.coordinator.door(process),
+            inspect=partial(self._inspect, process),
         )
+
+    def _inspect(self, process: Process, machine: Inspectable) -> None:
+        try:
+            machine.check_invariants()
+        except Exception as error:
+            # Told here and not raised: a shell may have its own way with errors.
+            if not self.broken.done():
+                text = "".join(traceback.format_exception(error))
+                name = type(machine).__name__
+                self.broken.set_exception(
+                    InvariantError(f"an invariant of {name} on {process.name} is broken: {text}")
+                )

@@ -4,7 +4,8 @@ Per partition, events come in this order: one `StoreOpened`, any number of outco
 `StoreClosed`, and so on again. Outcomes come in the order of the appends: `Committed` settles as
 many of the oldest ones as its batch has records, `AppendsFailed` as many as it counts. An outcome
 that a change of sessions brings to light comes just before the `StoreOpened` of the new session,
-which announces a mark that already includes it.
+which announces a mark that already includes it. Once the partition is closed, or has a later owner,
+nothing follows: what is undecided then stays unknown here.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ class AppendsFailed:
 
 @dataclass(frozen=True, slots=True)
 class StoreClosed:
-    """The session is over; a new one is on its way unless the partition was closed or fenced."""
+    """The session is over; a new one is on its way, or the partition is closed or another's."""
 
     reason: str
 

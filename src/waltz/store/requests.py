@@ -61,7 +61,7 @@ class AppendRecords:
 class ReadRecords:
     """Answered by a batch that starts at `first`, empty if the replica lacks it.
 
-    `reader` is the replica the records are for; None: for the session itself.
+    `reader` is the replica the records are for; None: for nobody in the session.
     """
 
     first: TransactionId

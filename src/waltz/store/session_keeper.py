@@ -4,9 +4,12 @@ Owns the appends that wait, those whose fate the last session left open, and whe
 the next one starts. Must not know replicas: that is the session's business.
 
 What was sent to replicas when a session ended is decided by the mark of the next one: recovery has
-made everything up to it common to a majority, and cut or written off everything above. That holds
-as long as no other server had a session in between; if one had, the records are read back and
-compared. What was not sent waits for the new session. Outcomes come in the order of the appends.
+made everything up to it common to a majority, and cut or written off everything above. What was not
+sent waits for the new session. Outcomes come in the order of the appends.
+
+Both hold because no other server had a session in between: a keeper has one generation for life,
+and gives up for good once it finds a later one in the metadata. What is undecided then stays so:
+others may have written since its locks were checked, and IDs no longer tell whose a record is.
 
 New sessions are rate-limited: the first follows at once, further ones after delays that double.
 A replica that was lost leads to a new session, so that the metadata says what it missed; one that
@@ -49,17 +52,12 @@ from waltz.store.requests import (
     WriteMetadata,
 )
 from waltz.store.store_session import SessionEffect, SessionEvent, StoreSession
-from waltz.types import NO_GENERATION, Generation, ReplicaId, TransactionId
+from waltz.types import Generation, ReplicaId, TransactionId
 
 
 @dataclass(frozen=True, slots=True)
 class AppendsSubmitted:
     records: tuple[NewRecord, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class GenerationRaised:
-    generation: Generation
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,14 +71,12 @@ class ReplicasAssigned:
 class CloseRequested: ...
 
 
-KeeperEvent: TypeAlias = (
-    SessionEvent | AppendsSubmitted | GenerationRaised | ReplicasAssigned | CloseRequested
-)
+KeeperEvent: TypeAlias = SessionEvent | AppendsSubmitted | ReplicasAssigned | CloseRequested
 
 
 @dataclass(frozen=True, slots=True)
 class LoseOwnership:
-    """A later generation owns the partition; nothing more happens before `GenerationRaised`."""
+    """A later generation owns the partition: no session, no outcome, nothing more but the close."""
 
     reason: str
 
@@ -111,11 +107,8 @@ class SessionKeeper:
         self._assigned: tuple[ReplicaId, ...] | None = None
         self._queue: deque[NewRecord] = deque()
         self._unsettled: deque[RecordBatch] = deque()
-        self._is_reading_back = False
         self._coordination = _Coordination.NOTHING
         self._proposed: tuple[PartitionMetadata, tuple[ReplicaId, ...]] | None = None
-        self._written_generation = NO_GENERATION
-        self._had_stranger = False
         self._fenced = False
         self._renewal: str | None = None
         self._renew_at = 0.0
@@ -131,37 +124,29 @@ class SessionKeeper:
     def deadline(self) -> float | None:
         if self._session is None or self._renewal is None or self._is_draining:
             return None
-        can_end = self._announced if self._session.is_open else self._session.is_waiting
+        can_end = self._session.is_open or self._session.is_waiting
         return self._renew_at if can_end else None
 
     @property
     def high_water_mark(self) -> TransactionId | None:
         """The last commit; None while no session is open to appends."""
-        if self._session is None or not self._announced:
-            return None
-        return self._session.high_water_mark
-
-    @property
-    def undecided_count(self) -> int:
-        """Appends taken and not yet settled by an event."""
-        return len(self._queue) + sum(
-            len(batch)
-            for batches in (self._unsettled, self._session.in_flight if self._session else ())
-            for batch in batches
-        )
+        return None if self._session is None else self._session.high_water_mark
 
     def holders(self, first: TransactionId) -> tuple[ReplicaLink, ...]:
         """The replicas that can be asked for the committed record `first`."""
-        if self._session is None or not self._announced:
-            return ()
-        return self._session.holders(first)
+        return () if self._session is None else self._session.holders(first)
 
     def check_invariants(self) -> None:
         if self._session is not None:
             self._session.check_invariants()
             assert self._session.ended is None
             assert not (self._session.in_flight and self._unsettled)
-        assert not self._announced or (self._session is not None and self._session.is_open)
+        assert self._announced == (self._session is not None and self._session.is_open)
+        if self._fenced:
+            assert self._session is None
+            assert self._coordination is _Coordination.NOTHING
+            assert not self._queue
+            assert not self._unsettled
 
     def step(self, events: Sequence[KeeperEvent], now: float) -> Sequence[KeeperEffect]:
         for event in events:
@@ -179,12 +164,8 @@ class SessionKeeper:
     def _take(self, event: KeeperEvent, now: float) -> None:
         match event:
             case AppendsSubmitted(records):
-                self._queue.extend(records)
-            case GenerationRaised(generation):
-                if generation > self._generation:
-                    self._generation = generation
-                    self._fenced = False
-                    self._renew("the generation was raised", now)
+                if not self._fenced:
+                    self._queue.extend(records)
             case ReplicasAssigned(assigned):
                 self._assigned = assigned
                 self._check_assignment(now)
@@ -246,8 +227,6 @@ class SessionKeeper:
     def _open_session(
         self, metadata: PartitionMetadata, version: int, assigned: tuple[ReplicaId, ...]
     ) -> None:
-        if self._unsettled and metadata.generation != self._written_generation:
-            self._had_stranger = True
         if not assigned:
             self._read_metadata(METADATA_RETRY_SECONDS_MAX)
             return
@@ -255,10 +234,10 @@ class SessionKeeper:
             bumped = next_session(metadata, self._generation)
         except FencedError as error:
             self._fenced = True
+            self._queue.clear()
+            self._unsettled.clear()
             self._effects.append(LoseOwnership(str(error)))
             return
-        # Noted before the answer: a write whose answer is lost may have been done.
-        self._written_generation = self._generation
         self._proposed = (bumped, assigned)
         self._coordination = _Coordination.BUMP
         self._effects.append(WriteMetadata(bumped, version))
@@ -275,7 +254,7 @@ class SessionKeeper:
         if session.is_open:
             if not self._announced:
                 self._settle(session)
-            if self._announced and not self._is_draining:
+            if not self._is_draining:
                 self._pack(session)
             self._perform(session.step([], now))
         if session.ended is not None:
@@ -314,62 +293,18 @@ class SessionKeeper:
     # What the last session left open
 
     def _settle(self, session: StoreSession) -> None:
+        """Decide what was left open by the mark of `session`, then announce it."""
         mark = session.low_water_mark
         assert mark is not None
         while self._unsettled:
-            batch = self._unsettled[0]
+            batch = self._unsettled.popleft()
             written = batch.slice(batch.first_transaction_id, mark - batch.first_transaction_id + 1)
-            if len(written) and self._had_stranger:
-                if not self._read_back(session, written):
-                    return
-                continue
-            self._settle_oldest(written)
-        self._had_stranger = False
+            if len(written):
+                self._effects.append(Committed(written))
+            if len(written) < len(batch):
+                self._effects.append(AppendsFailed(len(batch) - len(written)))
         self._announced = True
         self._effects.append(StoreOpened(session.session_id, mark))
-
-    def _settle_oldest(self, written: RecordBatch) -> None:
-        batch = self._unsettled.popleft()
-        if len(written):
-            self._effects.append(Committed(written))
-        if len(written) < len(batch):
-            self._effects.append(AppendsFailed(len(batch) - len(written)))
-
-    def _read_back(self, session: StoreSession, written: RecordBatch) -> bool:
-        """Find out how much of `written` another server's session left in the log; True once known.
-
-        Both wrote IDs from the same mark on, so where the first record of theirs is, none of ours
-        can follow.
-        """
-        answers = session.take_read_back()
-        if answers:
-            self._is_reading_back = False
-        found = answers[-1] if answers else None
-        if found is not None:
-            count = 0
-            while count < min(len(found), len(written)):
-                transaction_id = TransactionId(written.first_transaction_id + count)
-                if found.slice(transaction_id, 1) != written.slice(transaction_id, 1):
-                    break
-                count += 1
-            self._settle_part(written, count, is_end=count < len(found))
-            return True
-        if not self._is_reading_back:
-            self._is_reading_back = session.read_back(written.first_transaction_id, len(written))
-        return False
-
-    def _settle_part(self, written: RecordBatch, count: int, *, is_end: bool) -> None:
-        batch = self._unsettled.popleft()
-        first = batch.first_transaction_id
-        if count:
-            self._effects.append(Committed(batch.slice(first, count)))
-        rest = batch.slice(TransactionId(first + count), len(batch))
-        if is_end:
-            failed_count = len(rest) + sum(len(later) for later in self._unsettled)
-            self._unsettled.clear()
-            self._effects.append(AppendsFailed(failed_count))
-        elif len(rest):
-            self._unsettled.appendleft(rest)
 
     # Ending
 
@@ -396,7 +331,7 @@ class SessionKeeper:
         if session is None or self._renewal is None or now < self._renew_at:
             return
         is_planned = self._is_draining and not session.excluded
-        if session.is_open and self._announced:
+        if session.is_open:
             self._is_draining = True
             if not session.in_flight:
                 self._close_session(self._renewal, now, is_planned=is_planned)
@@ -411,7 +346,7 @@ class SessionKeeper:
         assert not (session.in_flight and self._unsettled)
         self._unsettled.extend(session.in_flight)
         self._renewal = None
-        self._is_draining = self._is_reading_back = False
+        self._is_draining = False
         if is_planned:
             self._next_start_at = now
         else:

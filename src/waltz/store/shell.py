@@ -62,7 +62,6 @@ from waltz.store.requests import (
 from waltz.store.session_keeper import (
     AppendsSubmitted,
     CloseRequested,
-    GenerationRaised,
     KeeperEffect,
     KeeperEvent,
     LoseOwnership,
@@ -79,6 +78,9 @@ log = logging.getLogger(__name__)
 
 class StorePartition:
     """The replicated log of one partition, for the server that owns it at `generation`.
+
+    It serves that generation only: once a later one owns the partition it is closed to appends, and
+    a server that gets the partition back makes a new one.
 
     `on_event` is called from within `run`, in order; `events.py` says what follows what. It must
     not raise.
@@ -109,16 +111,6 @@ class StorePartition:
         self._tasks: dict[asyncio.Task[None], None] = {}
         self._fault: BaseException | None = None
 
-    @property
-    def high_water_mark(self) -> TransactionId | None:
-        """The last committed transaction; None while no session is open."""
-        return self._keeper.high_water_mark
-
-    @property
-    def undecided_count(self) -> int:
-        """Appends taken whose outcome was not reported yet."""
-        return self._keeper.undecided_count
-
     def append(self, records: Sequence[NewRecord]) -> None:
         """Append `records` in order. Their outcomes come as events, in the same order.
 
@@ -126,19 +118,15 @@ class StorePartition:
         """
         self._mailbox.put(AppendsSubmitted(tuple(records)))
 
-    def raise_generation(self, generation: Generation) -> None:
-        """Go on as the owner of a later generation; lower ones are ignored."""
-        self._mailbox.put(GenerationRaised(generation))
-
     def close(self) -> None:
         """Stop at once. What is undecided stays so: the next owner's recovery decides it."""
         self._mailbox.put(CloseRequested())
 
     async def run(self) -> None:
-        """Keep a store session open until `close`."""
+        """Keep a store session open while `generation` owns the partition; return after `close`."""
         try:
             self._start(self._follow_assignment())
-            await run(self._keeper, self._mailbox, self._host.clock, self._perform)
+            await run(self._keeper, self._mailbox, self._host, self._perform)
         finally:
             self._opened.set()
             tasks = [*self._tasks]
@@ -188,7 +176,7 @@ class StorePartition:
         """Return the last committed transaction, once a session is open."""
         try:
             async with asyncio.timeout(STORAGE_REQUEST_SECONDS_MAX):
-                while (mark := self.high_water_mark) is None:
+                while (mark := self._keeper.high_water_mark) is None:
                     if self._keeper.closed:
                         raise PartitionNotReadyError(f"partition {self.partition_id} was closed")
                     await self._opened.wait()

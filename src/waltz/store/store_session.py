@@ -17,12 +17,7 @@ from typing import TypeAlias, assert_never
 
 from waltz.cluster.partition_metadata import PartitionMetadata
 from waltz.errors import CorruptionError, RemoteProtocolError
-from waltz.limits import (
-    BATCHES_IN_FLIGHT_MAX,
-    RECENT_BATCH_BYTES_MAX,
-    RETRY_SECONDS_MAX,
-    RETRY_SECONDS_MIN,
-)
+from waltz.limits import BATCHES_IN_FLIGHT_MAX, RECENT_BATCH_BYTES_MAX
 from waltz.record import RecordBatch
 from waltz.store.catch_up import RecentBatches, checked_copy, choose_source
 from waltz.store.events import Committed
@@ -107,9 +102,6 @@ class StoreSession:
         }
         self._recent = RecentBatches(RECENT_BATCH_BYTES_MAX)
         self._to_recovery: list[RecoveryEvent] = []
-        self._read_back_link: ReplicaLink | None = None
-        self._read_back: list[RecordBatch | None] = []
-        self._read_back_failure_count = 0
         self._effects: list[SessionEffect] = []
         for replica in self._replicas.values():
             self._effects.append(replica.connect())
@@ -194,23 +186,6 @@ class StoreSession:
         self.in_flight.append(batch)
         self._recent.add(batch)
 
-    def read_back(self, first: TransactionId, count_max: int) -> bool:
-        """Ask a live replica for committed records; False if none is left that holds them."""
-        assert self._read_back_link is None
-        links = self.holders(first)
-        if links:
-            failed = self._read_back_failure_count
-            link = self._read_back_link = links[failed % len(links)]
-            request = ReadRecords(first, count_max, None)
-            delay_seconds = min(failed * RETRY_SECONDS_MIN, RETRY_SECONDS_MAX)
-            self._effects.append(self._replicas[link.replica_id].send(request, delay_seconds))
-        return bool(links)
-
-    def take_read_back(self) -> list[RecordBatch | None]:
-        """Return the answer to `read_back` if there is one; None as an answer: it failed."""
-        answers, self._read_back = self._read_back, []
-        return answers
-
     def end(self, reason: str) -> list[SessionEffect]:
         """End the session for `reason`, unless it has ended, and let go of its replicas."""
         self.ended = self.ended or reason
@@ -284,12 +259,8 @@ class StoreSession:
         except (CorruptionError, RemoteProtocolError):
             self._fail_read(source, request)
             return
-        if request.reader is None:
-            if self._read_back_link == source.link:
-                self._end_read_back(copy)
-            return
-        reader = self._current(request.reader)
-        if reader is None or not reader.is_reading(source.replica_id, request):
+        reader = self._reader(source, request)
+        if reader is None:
             return
         reader.read_succeeded(copy)
         if reader.phase is Phase.LIVE:
@@ -305,18 +276,16 @@ class StoreSession:
             self._lose(replica, f"{type(request).__name__} failed: {reason}")
 
     def _fail_read(self, source: ReplicaSession, request: ReadRecords) -> None:
-        if request.reader is None:
-            if self._read_back_link == source.link:
-                self._end_read_back(None)
-        elif (reader := self._current(request.reader)) and reader.is_reading(
-            source.replica_id, request
-        ):
+        if reader := self._reader(source, request):
             self._stop_reading(reader)
 
-    def _end_read_back(self, batch: RecordBatch | None) -> None:
-        self._read_back_link = None
-        self._read_back.append(batch)
-        self._read_back_failure_count += batch is None
+    def _reader(self, source: ReplicaSession, request: ReadRecords) -> ReplicaSession | None:
+        """Return the replica that waits for the answer; None if it has given the read up."""
+        assert request.reader is not None, "a session reads only for its replicas"
+        reader = self._current(request.reader)
+        if reader is None or not reader.is_reading(source.replica_id, request):
+            return None
+        return reader
 
     def _stop_reading(self, reader: ReplicaSession) -> None:
         source = reader.read_failed()
@@ -327,8 +296,6 @@ class StoreSession:
         for reader in self._replicas.values():
             if reader.source == replica.replica_id:
                 self._stop_reading(reader)
-        if replica.link == self._read_back_link:
-            self._end_read_back(None)
         if replica.phase is Phase.RECOVERING or replica.phase is Phase.LIVE:
             self._to_recovery.append(ReplicaLeft(replica.replica_id))
         self._effects += replica.lose(reason)

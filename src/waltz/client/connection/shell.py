@@ -168,7 +168,7 @@ class Connections:
         self._opening: dict[int, asyncio.Task[None]] = {}
 
     def start(self) -> None:
-        self._tasks.start(run(self._machine, self._mailbox, self._host.clock, self._perform))
+        self._tasks.start(run(self._machine, self._mailbox, self._host, self._perform))
 
     def change_view(self, partitions: Mapping[PartitionId, tuple[Address, Generation]]) -> None:
         """Connect to these servers and to no others."""

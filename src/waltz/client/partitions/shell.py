@@ -179,7 +179,7 @@ class PartitionRunner:
 
     def start(self) -> None:
         services = self._services
-        services.tasks.start(run(self.machine, self.mailbox, services.host.clock, self._perform))
+        services.tasks.start(run(self.machine, self.mailbox, services.host, self._perform))
 
     async def room(self) -> None:
         """Return once more of the feed may be read from the partition's connection."""

@@ -68,7 +68,7 @@ class Requests:
         self._closed = False
 
     def start(self) -> None:
-        self._tasks.start(run(self._machine, self._mailbox, self._host.clock, self._perform))
+        self._tasks.start(run(self._machine, self._mailbox, self._host, self._perform))
 
     async def fetch(
         self, partition_id: PartitionId, transaction_ids: Sequence[TransactionId]
