@@ -62,6 +62,7 @@ from waltz.wire.client_protocol import (
     FlushResponse,
     HighWaterMarkResponse,
     LockFailure,
+    MountRequest,
     MountResponse,
     MountState,
     TransactionDataResponse,
@@ -162,6 +163,14 @@ def test_client_ahead_of_the_log_is_told_and_not_fed() -> None:
     """CS-12."""
     bench = Bench(9)
     assert bench.say(mount(1000)) == [CLIENT_AHEAD]
+
+
+def test_client_of_a_later_owner_is_not_called_ahead() -> None:
+    """It would give the partition up for good, and it is this server that is out of date."""
+    bench = Bench(9)
+    late = request_id(generation=2)
+    answer = bench.say(MountRequest(late, tid(1000), 0))
+    assert answer == [MountResponse(late, MountState.NOT_READY)]
 
 
 def test_mount_waits_for_all_earlier_appends() -> None:

@@ -511,7 +511,10 @@ class ServerPartition:
             self._answer_mount(peer, request.request_id, MountState.NOT_READY)
         elif missed < 0:
             self._feeds.remove(peer.connection_id)
-            self._answer_mount(peer, request.request_id, MountState.CLIENT_AHEAD)
+            # A client that knows of an owner after this server is not ahead: this log is behind.
+            is_behind = request.request_id.generation > self.generation
+            state = MountState.NOT_READY if is_behind else MountState.CLIENT_AHEAD
+            self._answer_mount(peer, request.request_id, state)
         else:
             next_transaction_id = TransactionId(request.client_high_water_mark + 1)
             self._feeds.mount(peer.connection_id, next_transaction_id, missed)
