@@ -6,9 +6,11 @@ BIN := $(VENV)/bin
 LIMIT ?=
 SEED ?=
 SEEDS ?= 200
+STATES ?= 200000
+INPUTS ?= 2000000
 STAMP := $(VENV)/.installed
 
-.PHONY: install demo test check types lint sim bench docs docs-check clean
+.PHONY: install demo test check types lint sim crash-states corruption fuzz bench docs docs-check clean
 
 install: $(STAMP)
 
@@ -39,16 +41,29 @@ check: $(STAMP) lint types
 sim: $(STAMP)
 	$(BIN)/python -m waltz.sim --seeds $(SEEDS) $(if $(SEED),--seed $(SEED))
 
+crash-states: $(STAMP)
+	$(BIN)/python -m tests.storage.crash_states --states $(STATES) $(if $(SEED),--seed $(SEED))
+
+corruption: $(STAMP)
+	$(BIN)/python -m tests.storage.corruption_run
+
+fuzz: $(STAMP)
+	$(BIN)/python -m tests.fuzz --inputs $(INPUTS) $(if $(SEED),--seed $(SEED))
+
 bench: $(STAMP)
 	$(BIN)/python -m bench
+
+bench-storage: $(STAMP)
+	$(BIN)/python -m bench.storage
 
 docs: $(STAMP)
 	$(BIN)/python -m waltz.wire.document > docs/formats/wire.md
 	$(BIN)/python -m waltz.storage.document > docs/formats/disk.md
 	$(BIN)/python -m waltz.cluster.document > docs/formats/metadata.md
+	$(BIN)/python -m waltz.configuration.document > docs/operating/storage-configuration.md
 
 docs-check: docs
-	git diff --exit-code --stat docs/formats
+	git diff --exit-code --stat docs/formats docs/operating/storage-configuration.md
 
 clean:
 	rm -rf $(VENV) demo-output build dist .mypy_cache .pytest_cache .ruff_cache

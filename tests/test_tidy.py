@@ -18,7 +18,7 @@ PACKAGE = ROOT / "src" / "waltz"
 WORDS = {"types", "errors", "limits", "machine", "host", "record"}
 EVERYTHING = WORDS | {
     "shell", "wire", "cluster", "storage", "store", "server", "client", "system", "sim", "spark",
-    "console", "cli",
+    "console", "cli", "configuration",
 }  # fmt: skip
 LAYERS: dict[str, set[str]] = {
     "errors": set(),
@@ -35,9 +35,10 @@ LAYERS: dict[str, set[str]] = {
     "client": WORDS | {"wire", "cluster"},
     "server": WORDS | {"wire", "cluster", "store"},
     "system": {"types", "errors", "limits", "host", "cluster.tree"},
+    "configuration": {"types", "errors", "limits", "storage.space"},
     "spark": {"types", "errors", ""},
     "cli": EVERYTHING - {"sim"} | {""},
-    "sim": EVERYTHING - {"system", "spark", "console", "cli"} | {""},
+    "sim": EVERYTHING - {"system", "spark", "console", "cli", "configuration"} | {""},
     "": WORDS | {"client", "system"},
 }
 """What each top-level part of `waltz` may import; the empty name is `waltz/__init__.py`."""

@@ -20,7 +20,7 @@
         NoNodeError  NodeExistsError  VersionConflictError
       ConfigurationError         refuse to start; the message names the setting and the remedy
         DirectoryInUseError      another process holds the storage directory
-        ForeignDirectoryError    the directory belongs to another cluster
+        ForeignDirectoryError    the directory belongs to another cluster or storage node
       NotFoundError              no such transaction or partition
       PartitionInactiveError     this client has not activated the partition
       ClientAheadError           the client has applied more than the log holds

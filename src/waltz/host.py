@@ -102,7 +102,16 @@ class File(Protocol):
         """Write all of `data`; a short write is finished or raises."""
         ...
 
-    def truncate(self, size: int) -> None: ...
+    def truncate(self, size: int) -> None:
+        """Cut or lengthen the file to `size`; what is reserved beyond it is given back."""
+        ...
+
+    def preallocate(self, size: int) -> None:
+        """Reserve disk space for the file up to byte `size`; its size and content stay.
+
+        Does nothing where the file system cannot. Raises OSError: there is no such space.
+        """
+        ...
 
     def sync(self) -> None:
         """Return once all that was written, and the size, is on stable storage."""
@@ -111,12 +120,28 @@ class File(Protocol):
     def close(self) -> None: ...
 
 
+@dataclass(frozen=True, slots=True)
+class Space:
+    """Room on the file system of a path, in bytes: for this process, and in all."""
+
+    free_bytes: int
+    total_bytes: int
+
+
 class Disk(Protocol):
     """A file system. Paths are absolute or relative to the process; errors are OSError."""
 
     def open(self, path: str, *, create: bool = False) -> File:
         """Open for reading and writing. With `create` the file must not exist, without it it must.
         Raises FileNotFoundError, FileExistsError."""
+        ...
+
+    def open_to_read(self, path: str) -> File:
+        """Open for reading only; every change of the file raises. Raises FileNotFoundError."""
+        ...
+
+    def space(self, path: str) -> Space:
+        """Return the room on the file system that holds `path`."""
         ...
 
     def lock(self, path: str) -> Callable[[], None]:

@@ -1,6 +1,12 @@
-"""`waltz server` and `waltz storage` as processes."""
+"""Processes of any kind: how they end; and `waltz server`."""
 
 from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 
@@ -8,27 +14,104 @@ from tests.clusters import RunningCluster, run_waltz
 
 pytestmark = pytest.mark.processes
 
+PROCESS = """
+import asyncio, sys, threading
+from waltz.cli.nodes import run_loop, set_up_logging, until_told
 
-def test_a_storage_node_refuses_a_directory_in_use(cluster: RunningCluster) -> None:
-    """SD-09: the message names the directory."""
-    place = cluster.state["storages"][0]
-    done = run_waltz(
-        *("storage", "--coordinator", cluster.coordinator),
-        *("--address", "127.0.0.1:1", "--admin-address", "127.0.0.1:2"),
-        *("--directory", str(cluster.directory / place["name"])),
+def never():
+    threading.Event().wait()
+
+class Node:
+    async def start(self):
+        if "slow" in sys.argv:
+            print("starting", flush=True)
+            await asyncio.to_thread(sys.stdin.readline)
+
+    async def run(self):
+        await asyncio.Event().wait()
+
+    async def stop(self):
+        if "stuck" in sys.argv:
+            await asyncio.to_thread(never)
+        print("stopped", flush=True)
+
+set_up_logging()
+run_loop(
+    until_told(
+        Node(),
+        end_with_stdin="child" in sys.argv,
+        shutdown_seconds=float(sys.argv[1]),
+        unfinished=lambda: ["partition=3 disk_call_seconds=31.0"],
     )
-    assert done.returncode == 1
-    assert str(cluster.directory / place["name"]) in done.stderr
+)
+"""
 
 
-def test_a_storage_node_refuses_a_missing_directory(cluster: RunningCluster) -> None:
-    done = run_waltz(
-        *("storage", "--coordinator", cluster.coordinator),
-        *("--address", "127.0.0.1:1", "--admin-address", "127.0.0.1:2"),
-        *("--directory", str(cluster.directory / "nowhere")),
+@contextmanager
+def process(*arguments: str) -> Iterator[subprocess.Popen[str]]:
+    """A process whose node can be stuck, run until its first line of output."""
+    running = subprocess.Popen(
+        [sys.executable, "-c", PROCESS, *arguments],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     )
-    assert done.returncode == 1
-    assert "nowhere" in done.stderr
+    try:
+        assert running.stdout is not None
+        assert running.stdout.readline().strip() in ("ready", "starting")
+        yield running
+    finally:
+        running.kill()
+        running.communicate()
+
+
+def wait_until_told(running: subprocess.Popen[str]) -> None:
+    assert running.stderr is not None
+    assert "told_to_stop" in running.stderr.readline()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_process_that_is_told_stops_its_node_and_ends_well(number: signal.Signals) -> None:
+    """SN-30, CF-112."""
+    with process("30") as running:
+        running.send_signal(number)
+        said, _ = running.communicate(timeout=60)
+        assert (running.returncode, said) == (0, "stopped\n")
+
+
+def test_a_process_ends_with_its_standard_input_if_it_is_a_child() -> None:
+    with process("30", "child") as running:
+        said, _ = running.communicate(timeout=60)
+        assert (running.returncode, said) == (0, "stopped\n")
+
+
+def test_a_stop_beyond_its_time_names_what_is_stuck_and_fails() -> None:
+    """CF-112: a thread that a disk holds does not keep the process."""
+    with process("0.1", "stuck") as running:
+        running.send_signal(signal.SIGTERM)
+        _, errors = running.communicate(timeout=60)
+        assert running.returncode == 1
+        assert "stop_unfinished partition=3 disk_call_seconds=31.0" in errors
+        assert "stop_took_too_long seconds=0.1" in errors
+
+
+@pytest.mark.parametrize("second", [signal.SIGTERM, signal.SIGINT])
+def test_a_second_signal_ends_at_once(second: signal.Signals) -> None:
+    with process("600", "stuck") as running:
+        running.send_signal(signal.SIGTERM)
+        wait_until_told(running)
+        running.send_signal(second)
+        running.communicate(timeout=60)
+        assert running.returncode == -second
+
+
+def test_a_start_under_way_is_finished_before_the_stop() -> None:
+    with process("30", "slow") as running:
+        running.send_signal(signal.SIGTERM)
+        wait_until_told(running)
+        said, _ = running.communicate("go on\n", timeout=60)
+        assert (running.returncode, said) == (0, "ready\nstopped\n")
 
 
 def test_a_server_whose_port_is_taken_names_it(cluster: RunningCluster) -> None:

@@ -7,7 +7,7 @@ import pytest
 from tests.cluster.golden import golden_tree
 from waltz.cluster.paths import ClusterPaths
 from waltz.errors import LocalProtocolError
-from waltz.types import PartitionId
+from waltz.types import PartitionId, ReplicaId
 
 
 def test_the_paths_are_those_of_the_original() -> None:
@@ -28,6 +28,15 @@ def test_the_paths_are_those_of_the_original() -> None:
         paths.connection_metadata,
     }
     assert found == golden_tree("4-after-clients").keys()
+
+
+def test_directories_are_kept_where_the_original_never_looks() -> None:
+    """CX-03"""
+    paths = ClusterPaths("/waltz_cluster")
+    path = paths.storage_directory(ReplicaId("[::1]:7000"))
+    assert path == "/waltz_cluster/storageDirectories/[::1]:7000"
+    ClusterPaths(path)
+    assert paths.storage_directories not in golden_tree("4-after-clients")
 
 
 def test_a_root_may_lie_deeper() -> None:

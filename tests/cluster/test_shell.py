@@ -30,18 +30,20 @@ from waltz.cluster.shell import (
     read_partition_metadata,
     read_replica_assignments,
     read_store_params,
+    register_storage_directory,
 )
 from waltz.cluster.store_params import ClusterParams, StoreParams
 from waltz.errors import (
     ConfigurationError,
     CoordinatorLostError,
+    ForeignDirectoryError,
     NodeExistsError,
     NoNodeError,
     VersionConflictError,
 )
 from waltz.host import Coordinator, Host
 from waltz.sim.loop import Process
-from waltz.types import Address, Generation, PartitionId
+from waltz.types import Address, Generation, PartitionId, ReplicaId
 
 SEEDS = range(20)
 
@@ -629,5 +631,125 @@ def test_the_error_of_a_callback_is_not_swallowed() -> None:
                 await membership.stop()
 
         await world.run(main)
+
+    simulate(story)
+
+
+# Storage directories
+
+ONE, TWO = ReplicaId("vm:47310"), ReplicaId("vm:47320")
+FIRST, SECOND = UUID(int=1), UUID(int=2)
+
+
+def registered(world: World) -> dict[str, str]:
+    path = "/waltz/storageDirectories"
+    data = {name: world.tree.read(f"{path}/{name}").data for name in world.tree.children(path)}
+    return {name: (value or b"").decode() for name, value in data.items()}
+
+
+def test_a_storage_node_registers_its_directory_and_may_come_back() -> None:
+    """CX-03: the replica ID is the connect string; what it stands for is the directory."""
+
+    async def story(world: World) -> None:
+        await world.ask(create)
+        await world.ask(register_storage_directory, ONE, FIRST)
+        await world.ask(register_storage_directory, TWO, SECOND)
+        assert registered(world) == {ONE: str(FIRST), TWO: str(SECOND)}
+        before = world.nodes("/waltz/storageDirectories")
+        await world.ask(register_storage_directory, ONE, FIRST)
+        assert world.nodes("/waltz/storageDirectories") == before
+
+    simulate(story)
+
+
+def test_a_directory_that_was_moved_or_copied_is_refused() -> None:
+    """CX-03, I11: two nodes with one directory would count one replica twice. Naming both, and what
+    to do about it."""
+
+    async def story(world: World) -> None:
+        await world.ask(create)
+        await world.ask(register_storage_directory, ONE, FIRST)
+        before = world.nodes("/waltz/storageDirectories")
+        with pytest.raises(ForeignDirectoryError) as refusal:
+            await world.ask(register_storage_directory, TWO, FIRST)
+        for fact in (str(FIRST), ONE, TWO, f"/waltz/storageDirectories/{ONE}", "moved or copied"):
+            assert fact in str(refusal.value)
+        assert world.nodes("/waltz/storageDirectories") == before
+        world.tree.delete(f"/waltz/storageDirectories/{ONE}")
+        await world.ask(register_storage_directory, TWO, FIRST)
+        assert registered(world) == {TWO: str(FIRST)}
+
+    simulate(story)
+
+
+def test_another_directory_at_an_address_is_noted_and_told(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A blank disk, or one restored from elsewhere: it is told apart by what it has missed."""
+
+    async def story(world: World) -> None:
+        await world.ask(create)
+        await world.ask(register_storage_directory, ONE, FIRST)
+        await world.ask(register_storage_directory, ONE, SECOND)
+        assert registered(world) == {ONE: str(SECOND)}
+
+    simulate(story)
+    assert f"storage_directory_replaced replica={ONE} was={FIRST} now={SECOND}" in caplog.text
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_of_two_copies_started_at_once_one_is_refused(seed: int) -> None:
+    """CX-03"""
+    outcomes: list[str] = []
+
+    async def register(host: Host, replica_id: ReplicaId) -> None:
+        try:
+            await register_storage_directory(host.coordinator, replica_id, FIRST)
+        except ForeignDirectoryError:
+            outcomes.append("refused")
+        else:
+            outcomes.append("registered")
+
+    async def story(world: World) -> None:
+        await world.ask(create)
+        await asyncio.gather(
+            *(world.run(lambda host, r=r: register(host, r), r) for r in (ONE, TWO))  # type: ignore[misc]
+        )
+        assert sorted(outcomes) == ["refused", "registered"]
+        assert list(registered(world).values()) == [str(FIRST)]
+
+    simulate(story, seed)
+
+
+@pytest.mark.parametrize("takes_effect", [False, True])
+def test_a_registration_cut_short_anywhere_can_be_run_again(takes_effect: bool) -> None:
+    async def cut(world: World, calls: int) -> bool:
+        process = Process("node")
+        failing = FailingCoordinator(world.service.door(process), calls, takes_effect=takes_effect)
+        try:
+            await register_storage_directory(failing, ONE, UUID(int=calls))
+        except CoordinatorLostError:
+            return True
+        finally:
+            world.service.expire(process)
+        return False
+
+    async def story(world: World) -> None:
+        await world.ask(create)
+        await world.ask(register_storage_directory, TWO, UUID(int=1000))
+        calls = 0
+        while await cut(world, calls):
+            await world.ask(register_storage_directory, ONE, UUID(int=calls))
+            assert registered(world) == {ONE: str(UUID(int=calls)), TWO: str(UUID(int=1000))}
+            calls += 1
+        assert calls > 4
+
+    simulate(story)
+
+
+def test_a_directory_cannot_be_registered_where_there_is_no_cluster() -> None:
+    async def story(world: World) -> None:
+        with pytest.raises(NoNodeError):
+            await world.ask(register_storage_directory, ONE, FIRST)
 
     simulate(story)

@@ -165,12 +165,19 @@ def test_client_ahead_of_the_log_is_told_and_not_fed() -> None:
     assert bench.say(mount(1000)) == [CLIENT_AHEAD]
 
 
-def test_client_of_a_later_owner_is_not_called_ahead() -> None:
-    """It would give the partition up for good, and it is this server that is out of date."""
+@pytest.mark.parametrize("mark", [-1, 9, 1000])
+def test_client_of_a_later_owner_is_not_mounted(mark: int) -> None:
+    """It is this server that is out of date. Called ahead, the client would give the partition up
+    for good; mounted, it would take what the later owner has committed for not written."""
     bench = Bench(9)
     late = request_id(generation=2)
-    answer = bench.say(MountRequest(late, tid(1000), 0))
+    answer = bench.say(MountRequest(late, tid(mark), 0))
     assert answer == [MountResponse(late, MountState.NOT_READY)]
+
+
+def test_client_of_an_earlier_owner_is_mounted() -> None:
+    bench = Bench(generation=3)
+    assert bench.say(mount()) == [READY]
 
 
 def test_mount_waits_for_all_earlier_appends() -> None:

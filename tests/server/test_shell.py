@@ -496,6 +496,26 @@ def test_partition_under_a_higher_generation_starts_afresh() -> None:
     play(scene)
 
 
+def test_clients_that_missed_that_a_partition_was_away_mount_again() -> None:
+    """SV-03: a client that cannot reach the coordinator sees neither the loss nor the return."""
+
+    async def scene(world: World, host: Host) -> None:
+        caller, other = await Caller.connect(host, 7), await Caller.connect(host, 8)
+        await caller.mount()
+        await other.mount(partition=PARTITIONS[1])
+        assert world.server is not None
+        kept = {PARTITIONS[1]: Generation(1)}
+        world.server._on_assignment(kept)
+        await asyncio.sleep(1.0)
+        world.server._on_assignment(kept | {PARTITIONS[0]: Generation(3)})
+        with pytest.raises(EOFError):
+            await caller.hear(Message)
+        mark = HighWaterMarkRequest(other.id(PARTITIONS[1]))
+        assert (await other.ask(mark, HighWaterMarkResponse)).transaction_id == NOTHING
+
+    play(scene)
+
+
 def test_port_in_use_is_refused() -> None:
     """SV-32."""
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import errno
+from collections.abc import Callable
 from random import Random
 
 import pytest
 
 from waltz.errors import DirectoryInUseError
+from waltz.host import Space
 from waltz.sim.disk import SECTOR_BYTES, Operation, SimulatedDisk, fail_nth
 
 PATH = "/directory/file"
@@ -176,3 +178,116 @@ def test_misuse_raises_what_an_operating_system_raises() -> None:
     for call in (file.size, file.sync, lambda: file.read_at(0, 1), lambda: file.write_at(0, b"x")):
         with pytest.raises(OSError, match="closed"):
             call()
+    file.close()
+    to_read = disk.open_to_read(PATH)
+    changes: tuple[Callable[[], None], ...] = (
+        lambda: to_read.write_at(0, b"x"),
+        lambda: to_read.truncate(0),
+        lambda: to_read.preallocate(10),
+        to_read.sync,
+    )
+    for change in changes:
+        with pytest.raises(OSError, match="for reading only") as caught:
+            change()
+        assert caught.value.errno == errno.EBADF
+    with pytest.raises(FileNotFoundError):
+        disk.open_to_read("/directory/absent")
+    with pytest.raises(FileNotFoundError):
+        disk.space("/absent")
+
+
+def test_file_opened_to_read_is_read() -> None:
+    disk = make_disk(b"abc")
+    file = disk.open_to_read(PATH)
+    assert (file.size(), file.read_at(1, 9)) == (3, b"bc")
+    disk.fault = fail_nth(Operation.READ, 1)
+    with pytest.raises(OSError, match="read number 1"):
+        file.read_at(0, 3)
+    assert file.read_at(0, 3) == b"abc"
+
+
+def test_full_disk_takes_what_fits_and_refuses_the_rest() -> None:
+    disk = make_disk(b"x" * 1000)
+    assert disk.space("/").free_bytes > 1 << 40
+    disk.capacity_bytes = 1500
+    assert disk.space(PATH) == disk.space("/") == Space(500, 1500)
+    file = disk.open(PATH)
+    with pytest.raises(OSError, match="no space") as caught:
+        file.write_at(900, b"y" * 700)
+    assert caught.value.errno == errno.ENOSPC
+    assert file.read_at(0, 2000) == b"x" * 900 + b"y" * 600
+    with pytest.raises(OSError, match="no space"):
+        file.write_at(1600, b"z")
+    assert (file.size(), disk.free_bytes) == (1500, 0)
+    file.write_at(0, b"z" * 1500)
+    disk.capacity_bytes = 1600
+    file.write_at(1550, b"z")
+    assert (file.size(), disk.free_bytes) == (1551, 49)
+    file.truncate(100)
+    assert disk.free_bytes == 1500
+    disk.capacity_bytes = 50
+    assert disk.free_bytes == 0
+
+
+def test_writes_inside_preallocated_space_never_lack_space() -> None:
+    disk = make_disk(b"x" * 100)
+    disk.capacity_bytes = 1000
+    file = disk.open(PATH)
+    file.preallocate(50)
+    assert disk.free_bytes == 900
+    file.preallocate(600)
+    file.preallocate(300)
+    assert (disk.free_bytes, file.size()) == (400, 100)
+    other = disk.open("/directory/other", create=True)
+    with pytest.raises(OSError, match="no space"):
+        other.write_at(0, bytes(401))
+    assert disk.free_bytes == 0
+    file.write_at(100, b"y" * 500)
+    with pytest.raises(OSError, match="no space"):
+        file.write_at(600, b"y")
+    clone = disk.crash_clone(Random(0))
+    assert (clone.capacity_bytes, clone.content(PATH)[:100]) == (1000, b"x" * 100)
+    file.truncate(100)
+    assert disk.free_bytes == 500
+    with pytest.raises(OSError, match="no space"):
+        file.preallocate(601)
+    assert disk.free_bytes == 0
+    file.truncate(100)
+    assert disk.free_bytes == 500
+    disk.remove("/directory/other")
+    assert disk.free_bytes == 900
+
+
+def test_removed_file_that_is_still_open_is_written_and_read() -> None:
+    disk = make_disk(b"abc")
+    disk.capacity_bytes = 10
+    file = disk.open(PATH)
+    disk.remove(PATH)
+    file.write_at(3, b"def")
+    assert file.read_at(0, 10) == b"abcdef"
+
+
+def test_faults_say_how_much_of_the_operation_was_done_and_may_last() -> None:
+    disk = make_disk()
+    file = disk.open(PATH)
+    for done, found in ((0.0, b""), (0.75, b"abc"), (1.0, b"abcd")):
+        file.truncate(0)
+        disk.fault = fail_nth(Operation.WRITE, 1, errno.ENOSPC, done=done)
+        with pytest.raises(OSError, match="write number 1") as caught:
+            file.write_at(0, b"abcd")
+        assert caught.value.errno == errno.ENOSPC
+        assert disk.content(PATH) == found
+    disk.fault = None
+    file.truncate(0)
+    file.sync()
+    file.write_at(0, b"ab")
+    file.write_at(2, b"cd")
+    disk.fault = fail_nth(Operation.SYNC, 1, done=0.5)
+    with pytest.raises(OSError, match="sync number 1"):
+        file.sync()
+    assert disk.crash_clone(Random(0)).content(PATH) == b"ab"
+    disk.fault = fail_nth(Operation.PREALLOCATE, 2, forever=True)
+    file.preallocate(10)
+    for number in (2, 3):
+        with pytest.raises(OSError, match=f"preallocate number {number}"):
+            file.preallocate(10)

@@ -9,6 +9,7 @@ from random import Random
 from uuid import UUID
 from zlib import crc32
 
+from tests.storage.independent_reader import read_independently as read_independently
 from waltz.host import Disk
 from waltz.record import NewRecord, RecordBatch, pack_records
 from waltz.sim.disk import SimulatedDisk
@@ -31,6 +32,7 @@ OTHER_KEY = UUID("ffeeddcc-bbaa-9988-7766-554433221100")
 GOLDEN = Path(__file__).parent.parent / "golden"
 GOLDEN_KEY = UUID("c9e0789e-63ae-41d1-8b53-48ffb21cd9b4")
 DIRECTORY = "/storage"
+DIRECTORY_ID = UUID("d1d1d1d1-0000-4000-8000-000000000001")
 ZERO = PartitionId(0)
 SESSION = SessionId(0)
 
@@ -43,12 +45,14 @@ def record_data(number: int) -> bytes:
     return b"data of %d " % number + bytes([number % 256]) * (number * 7 % 60)
 
 
-def batch(first: int, count: int, *, size: int | None = None) -> RecordBatch:
+def batch(first: int, count: int, *, size: int | None = None, partition: int = 0) -> RecordBatch:
     """Records whose data tells their ID, `size` bytes each if given."""
     records = []
     for number in range(first, first + count):
         data = record_data(number) if size is None else record_data(number).ljust(size)[:size]
-        records.append(NewRecord(struct.pack(">iiii", 1, 2, 0, number), number, data, crc32(data)))
+        records.append(
+            NewRecord(struct.pack(">iiii", 1, 2, partition, number), number, data, crc32(data))
+        )
     return pack_records(t(first), records)
 
 
@@ -63,6 +67,7 @@ def open_control(
     key: UUID = KEY,
     partition_count: int = 2,
     assigned: Sequence[int] = (0,),
+    directory_id: UUID = DIRECTORY_ID,
 ) -> ControlFile:
     return open_control_file(
         disk,
@@ -70,6 +75,7 @@ def open_control(
         cluster_key=key,
         partition_count=partition_count,
         assigned=[PartitionId(number) for number in assigned],
+        directory_id=directory_id,
         wall_milliseconds=1_700_000_000_000,
     )
 
@@ -96,10 +102,12 @@ def make_partition(
 
 
 def open_partition(disk: Disk, *, threshold: int = 1_000_000_000) -> StoragePartition:
-    """Partition 0, assigned, in session 0."""
-    partition = make_partition(disk, open_control(disk), threshold=threshold)
+    """Partition 0, assigned, in session 0, which has had an answer already unless it is damaged."""
+    control_file = open_control(disk)
+    partition = make_partition(disk, control_file, threshold=threshold)
     partition.open()
-    partition.announce(SESSION)
+    if partition.damage is None:
+        control_file.raise_fence(ZERO, SESSION)
     return partition
 
 
@@ -153,31 +161,6 @@ def read_all(partition: StoragePartition) -> list[bytes]:
             return found
         assert records.first_transaction_id == len(found)
         found += [record.data for record in records.records()]
-
-
-def read_independently(seg: bytes, idx: bytes) -> list[tuple[int, bytes, int, bytes]]:
-    """Parse a pair of segment files by the book, sharing no code with the product."""
-    assert seg[:4] == idx[:4] == bytes(4)
-    assert seg[12:40] == idx[12:40]
-    first = int.from_bytes(seg[32:40], "big", signed=True)
-    assert seg[40:128] == idx[40:128] == bytes(88)
-    records: list[tuple[int, bytes, int, bytes]] = []
-    position = 128
-    while position < len(seg):
-        entry = 128 + 8 * len(records)
-        if entry < len(idx):
-            assert int.from_bytes(idx[entry : entry + 8], "big") == position
-        number, request, header, length, checksum = struct.unpack_from(">q16siiI", seg, position)
-        assert number == first + len(records)
-        end = position + 36 + length
-        data = seg[position + 36 : end]
-        assert crc32(data) == checksum
-        assert crc32(seg[position:end]) == int.from_bytes(seg[end : end + 4], "big")
-        records.append((number, request, header, data))
-        position = end + 4
-    assert position == len(seg)
-    assert len(idx) <= 128 + 8 * len(records)
-    return records
 
 
 def golden_disk(name: str) -> SimulatedDisk:

@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from tests.storage.states import healthy, node_of, node_state
 from tests.storage.support import (
     KEY,
     OTHER_KEY,
@@ -29,6 +30,7 @@ from waltz.storage.administration import (
     check_cluster,
     check_partition_ids,
 )
+from waltz.storage.metrics import metrics_json
 from waltz.storage.partition import StoragePartition
 from waltz.types import NO_SESSION, PartitionId
 from waltz.wire.admin_protocol import (
@@ -93,27 +95,20 @@ def test_status_and_metrics_tell_of_assigned_partitions_only() -> None:
     partitions[0].write(batch(0, 3))
     partitions[1].set_available(False)
     partitions[2].damage = StorageError("gone")
-    status = answer_of_node(partitions, AssignedPartitionStatusRequest(1))
+    state = node_state(partitions)
+    status = answer_of_node(state, AssignedPartitionStatusRequest(1))
     expected = tuple((PartitionId(number), number == 0) for number in range(4))
     assert status == AssignedPartitionStatusResponse(1, expected)
-    metrics = answer_of_node(partitions, MetricsRequest(2))
+    metrics = answer_of_node(state, MetricsRequest(2))
     assert isinstance(metrics, MetricsResponse)
-    shown = json.loads(metrics.metrics_json)["partitions"]
-    assert list(shown) == ["0", "1", "2", "3"]
-    assert shown["0"] == {
-        "usable": True,
-        "writable": True,
-        "damage": None,
-        "next_transaction_id": 3,
-        "segments": 1,
-        "requests": 0,
-        "refusals": 0,
-        "records_appended": 0,
-        "bytes_appended": 0,
-        "drains_synced": 0,
-    }
-    assert shown["2"]["damage"] == "gone"
-    assert "both structs fail" in shown["3"]["damage"]
+    assert json.loads(metrics.metrics_json) == metrics_json(state)
+    assert list(metrics_json(state)["partitions"]) == ["0", "1", "2", "3"]
+
+
+def test_metrics_too_long_for_an_answer_are_refused_with_the_remedy() -> None:
+    state = node_of(*map(healthy, range(3000)))
+    with pytest.raises(StorageError, match=r"metrics of 3000 partitions .* scrape /metrics"):
+        answer_of_node(state, MetricsRequest(1))
 
 
 def test_partition_ids_out_of_range_are_named_with_the_range() -> None:

@@ -1,14 +1,17 @@
-"""The control file against the bytes of the original, and what it refuses (SD-03 to SD-09)."""
+"""The control file and the node file of a directory: what was promised stays promised, whatever
+happens to one of them (SD-03 to SD-09, CX-03)."""
 
 from __future__ import annotations
 
 import errno
 from dataclasses import replace
+from uuid import UUID
 
 import pytest
 
 from tests.storage.support import (
     DIRECTORY,
+    DIRECTORY_ID,
     GOLDEN,
     GOLDEN_KEY,
     KEY,
@@ -27,57 +30,22 @@ from waltz.errors import (
     SegmentFailedError,
 )
 from waltz.sim.disk import Operation, SimulatedDisk, fail_nth
-from waltz.storage.control_file import (
+from waltz.storage.control_file import ControlFile
+from waltz.storage.control_struct import (
     ASSIGNED,
     AVAILABLE,
     FRESH,
+    Entry,
     PartitionInfo,
-    decode_partition,
-    decode_struct,
-    encode_fresh_file,
-    encode_fresh_partition,
     encode_struct,
+    judge_partition,
 )
 from waltz.types import PartitionId, SessionId
 
 PATH = f"{DIRECTORY}/waltz-storage.ctl"
+NODE_PATH = f"{DIRECTORY}/waltz-storage.node"
 ONE = PartitionId(1)
 STARTED = PartitionInfo(SessionId(7), t(99), t(98), AVAILABLE | ASSIGNED)
-
-WORKED = [
-    (FRESH, -1, "ff" * 24 + "00000001 ffffffff 58d1a22d"),
-    (FRESH, 0, "ff" * 24 + "00000001 00000000 866a82ce"),
-    (FRESH.with_flag(ASSIGNED, True), 1, "ff" * 24 + "00000005 00000001 04ed1498"),
-    (
-        PartitionInfo(SessionId(0), t(-1), t(-1), 5),
-        2,
-        "00" * 8 + "ff" * 16 + "00000005 00000002 049e6766",
-    ),
-]
-
-
-@pytest.mark.parametrize(("info", "sequence_number", "expected"), WORKED)
-def test_struct_has_the_worked_bytes(
-    info: PartitionInfo, sequence_number: int, expected: str
-) -> None:
-    """SD-04."""
-    assert encode_struct(info, sequence_number) == bytes.fromhex(expected)
-    assert decode_struct(bytes.fromhex(expected)) == (info, sequence_number)
-
-
-def test_every_flipped_bit_of_a_struct_is_noticed() -> None:
-    good = encode_struct(STARTED, 12)
-    for bit in range(len(good) * 8):
-        bad = bytearray(good)
-        bad[bit // 8] ^= 1 << bit % 8
-        assert decode_struct(bytes(bad)) is None
-
-
-def test_fresh_file_equals_the_originals_but_for_its_time() -> None:
-    """SD-03, SN-04."""
-    golden = (GOLDEN / "storage-empty" / "waltz-storage.ctl").read_bytes()
-    time = int.from_bytes(golden[4:12], "big")
-    assert golden == encode_fresh_file(GOLDEN_KEY, 2, assigned=(), wall_milliseconds=time)
 
 
 def test_updates_alternate_as_the_original_does() -> None:
@@ -132,31 +100,6 @@ def test_after_a_failed_sync_every_update_is_refused() -> None:
     assert control.info(ONE) == FRESH
 
 
-def test_valid_struct_wins_and_then_the_later_one() -> None:
-    """SD-05, SD-06."""
-    head = (1).to_bytes(4, "big")
-    newer, older = encode_struct(STARTED, 5), encode_struct(FRESH, 4)
-    broken = bytes(36)
-    for data in (newer + older, older + newer, newer + broken, broken + newer):
-        assert decode_partition(head + data, ONE).info == STARTED
-    for data in (older + broken, broken + older):
-        assert decode_partition(head + data, ONE).info == FRESH
-
-
-@pytest.mark.parametrize(
-    ("data", "message"),
-    [
-        ((1).to_bytes(4, "big") + bytes(72), "both structs fail their checksum"),
-        ((1).to_bytes(4, "big") + 2 * encode_struct(FRESH, 3), "both .* sequence number 3"),
-        (encode_fresh_partition(PartitionId(0), FRESH), "carries partition ID 0"),
-        (encode_fresh_partition(ONE, FRESH)[:75], "75 of 76 bytes"),
-    ],
-)
-def test_partition_without_a_current_struct_is_damaged(data: bytes, message: str) -> None:
-    with pytest.raises(CorruptionError, match=message):
-        decode_partition(data, ONE)
-
-
 def test_one_damaged_partition_does_not_concern_the_others() -> None:
     """SD-05; hazard D6."""
     disk = fresh_disk()
@@ -183,12 +126,6 @@ def test_reset_makes_a_partition_fresh() -> None:
     control.update(ONE, STARTED)
     control.close()
     assert open_control(disk).info(ONE) == STARTED
-
-
-def test_unknown_flag_bits_are_kept() -> None:
-    info = PartitionInfo(flags=AVAILABLE | 2)
-    assert info.with_flag(ASSIGNED, True).flags == 7
-    assert info.with_flag(AVAILABLE, False).flags == 2
 
 
 def test_foreign_directories_are_refused_untouched() -> None:
@@ -278,10 +215,11 @@ def test_slower_process_in_a_fresh_directory_takes_the_file_as_it_is() -> None:
     assert not control.was_created
 
 
-def test_what_a_killed_process_wrote_is_durable_once_it_was_read() -> None:
-    class Killed(BaseException):
-        """The process ends before its sync."""
+class Killed(BaseException):
+    """The process ends before an operation."""
 
+
+def test_what_a_killed_process_wrote_is_durable_once_it_was_read() -> None:
     def kill(operation: Operation, path: str) -> None:
         if operation is Operation.SYNC:
             raise Killed
@@ -296,6 +234,32 @@ def test_what_a_killed_process_wrote_is_durable_once_it_was_read() -> None:
     assert open_control(disk).info(ONE) == STARTED
     for seed in range(20):
         assert open_control(disk.crash_clone(random(seed))).info(ONE) == STARTED
+
+
+@pytest.mark.parametrize("number", [1, 2, 3])
+def test_what_a_failed_sync_left_in_memory_is_durable_once_it_was_read(number: int) -> None:
+    """The system shows it, calls it clean, and no sync of it will ever write it."""
+    disk = fresh_disk()
+    control = open_control(disk)
+    control.update(ONE, STARTED)
+    disk.fault = fail_nth(Operation.SYNC, number, done=0.0)
+    with pytest.raises(SegmentFailedError):
+        control.update(ONE, replace(STARTED, session_id=SessionId(8)))
+    disk.fault = None
+    disk.release_locks()
+    found = open_control(disk)
+    assert found.info(ONE).session_id == found.fence(ONE) == 8
+    for seed in range(20):
+        clone = disk.crash_clone(random(seed))
+        assert open_control(clone).info(ONE).session_id == 8
+        for path, offset in ((PATH, 128 + 76 + 4), (PATH, 128 + 76 + 40),
+                             (NODE_PATH, 128 + 64), (NODE_PATH, 4096 + 128 + 64)):  # fmt: skip
+            damaged = disk.crash_clone(random(seed))
+            damaged.damage(path, offset, b"damaged")
+            after = open_control(damaged)
+            if number == 1 and path == PATH:
+                continue  # never acknowledged, and not copied yet
+            assert after.info(ONE).session_id == 8
 
 
 def test_creation_is_all_or_nothing() -> None:
@@ -317,3 +281,284 @@ def test_creation_is_all_or_nothing() -> None:
                 assert control.info(PartitionId(0)).is_assigned
                 assert not control.info(ONE).is_assigned
     assert found == {False, True}
+
+
+# The two files together
+
+TWO = PartitionId(2)
+
+
+def used_directory() -> SimulatedDisk:
+    """Three partitions: in session 7 after a lower one, given up in session 5, never assigned."""
+    disk = fresh_disk()
+    control = open_control(disk, partition_count=3, assigned=(0,))
+    zero = PartitionId(0)
+    control.make_ours(zero)
+    control.raise_fence(zero, SessionId(6))
+    control.update(zero, replace(STARTED, session_id=SessionId(6), low_water_mark=t(50)))
+    control.raise_fence(zero, SessionId(7))
+    control.update(zero, STARTED)
+    control.raise_fence(zero, SessionId(8))
+    control.update(ONE, replace(FRESH.with_flag(ASSIGNED, True), session_id=SessionId(5)))
+    control.reset(ONE)
+    control.close()
+    return disk
+
+
+def promises(control: ControlFile) -> list[object]:
+    """What holds per partition; None where it refuses to say."""
+    found: list[object] = []
+    for number in map(PartitionId, range(3)):
+        try:
+            found.append((control.info(number), control.fence(number), control.is_ours(number)))
+        except CorruptionError:
+            found.append(None)
+    return found
+
+
+def reopen(disk: SimulatedDisk) -> ControlFile:
+    return open_control(disk, partition_count=3)
+
+
+def test_promises_survive_in_both_files() -> None:
+    control = reopen(used_directory())
+    assert promises(control) == [(STARTED, 8, True), (FRESH, 5, False), (FRESH, -1, False)]
+    assert control.notes == ()
+    assert control.partition_ids == [0]
+    assert control.directory_id == DIRECTORY_ID
+
+
+def test_no_flipped_byte_of_either_file_makes_a_promise_older() -> None:
+    """SD-05, I9: every bit of both files. The node refuses to start for a wrong version, key or
+    count in the control file's header; for all else it tells and keeps every promise."""
+    disk = used_directory()
+    expected = promises(reopen(disk.crash_clone(random(0))))
+    refused = 0
+    for path in (PATH, NODE_PATH):
+        content = disk.content(path)
+        for offset in range(len(content)):
+            is_gap = path == NODE_PATH and 128 + 3 * 64 <= offset < 4096
+            for bit in (5,) if is_gap else range(8):
+                clone = disk.crash_clone(random(0))
+                clone.damage(path, offset, bytes([content[offset] ^ 1 << bit]))
+                where = f"{path} byte {offset} bit {bit}"
+                try:
+                    control = reopen(clone)
+                except ConfigurationError:
+                    assert path == PATH, where
+                    assert offset < 4 or 12 <= offset < 32, where
+                    refused += 1
+                    continue
+                assert len(control.notes) == 1, where
+                assert promises(control) == expected, where
+                control.close()
+                assert promises(reopen(clone)) == expected, where
+    assert refused == 24 * 8
+
+
+def test_what_one_flipped_byte_leaves_is_only_told_where_it_cannot_be_restored() -> None:
+    """The struct not in use, and the parts of the header that nothing depends on."""
+    disk = used_directory()
+    told_again = set()
+    content = disk.content(PATH)
+    for offset in [*range(4, 12), *range(32, len(content))]:
+        clone = disk.crash_clone(random(0))
+        clone.damage(PATH, offset, bytes([content[offset] ^ 1]))
+        control = reopen(clone)
+        control.close()
+        if reopen(clone).notes:
+            told_again.add(offset)
+    expected = {*range(4, 12), *range(32, 128)}
+    for number in (0, 1):
+        entry_start = 128 + 76 * number
+        entry = judge_partition(content[entry_start : entry_start + 76], PartitionId(number)).entry
+        assert isinstance(entry, Entry)
+        unused = entry_start + 4 + 36 * (1 - entry.twin)
+        expected |= {*range(unused, unused + 36)}
+    # Of partition 2 there is no copy: nothing was ever promised for it.
+    assert told_again == expected | {*range(128 + 76 * 2 + 4, 128 + 76 * 3)}
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_an_acknowledged_update_outlives_its_struct(first: int) -> None:
+    """Whichever of the twins it went to."""
+    disk = used_directory()
+    control = reopen(disk)
+    for session in range(9, 11 + first):
+        control.update(PartitionId(0), replace(STARTED, session_id=SessionId(session)))
+    control.close()
+    for twin in (4, 40):
+        clone = disk.crash_clone(random(0))
+        clone.damage(PATH, 128 + twin, bytes(36))
+        assert reopen(clone).info(PartitionId(0)).session_id == 10 + first
+        clone.damage(PATH, 128, bytes(76))
+        again = reopen(clone.crash_clone(random(1)))
+        assert again.info(PartitionId(0)).session_id == 10 + first
+        assert again.is_ours(PartitionId(0))
+
+
+def test_a_crash_between_the_files_leaves_the_update_or_the_state_before() -> None:
+    zero = PartitionId(0)
+    started = replace(STARTED, session_id=SessionId(8))
+    found = set()
+    for at in range(1, 7):
+        for seed in range(20):
+            disk = used_directory()
+            control = reopen(disk)
+            seen = 0
+
+            def die(operation: Operation, path: str, at: int = at) -> None:
+                nonlocal seen
+                seen += 1
+                if seen == at:
+                    raise Killed
+
+            disk.fault = die
+            with pytest.raises(Killed):
+                control.update(zero, started)
+            clone = disk.crash_clone(random(seed))
+            again = reopen(clone)
+            found.add((again.info(zero).session_id, again.is_ours(zero)))
+            assert again.fence(zero) == 8
+            again.update(zero, replace(started, session_id=SessionId(9)))
+            again.close()
+            assert reopen(clone).info(zero).session_id == 9
+    assert found == {(7, True), (8, True), (8, False)}
+
+
+def test_a_directory_of_the_original_gets_an_identity_and_keeps_its_promises() -> None:
+    """Its indexes are not called ours before somebody says so; an update alone does not."""
+    disk = golden_disk("storage-after-clients")
+    before = disk.content(PATH)
+    control = open_control(disk, key=GOLDEN_KEY)
+    (note,) = control.notes
+    assert f"waltz-storage.node: made, with ID {DIRECTORY_ID}" in note
+    assert disk.content(PATH) == before
+    assert not control.is_ours(ONE)
+    info = control.info(ONE)
+    control.raise_fence(ONE, SessionId(4))
+    control.update(ONE, replace(info, session_id=SessionId(3)))
+    assert not control.is_ours(ONE)
+    control.make_ours(ONE)
+    control.close()
+    control = open_control(disk, key=GOLDEN_KEY, directory_id=UUID(int=9))
+    assert control.notes == ()
+    assert control.directory_id == DIRECTORY_ID
+    assert (control.is_ours(ONE), control.fence(ONE)) == (True, 4)
+    control.update(ONE, info)
+    assert control.is_ours(ONE)
+
+
+def test_what_the_original_wrote_since_is_believed_and_not_called_ours() -> None:
+    """CX-01: the directory goes back and forth between the releases."""
+    disk = used_directory()
+    zero = PartitionId(0)
+    theirs = replace(STARTED, session_id=SessionId(9), low_water_mark=t(200))
+    entry = judge_partition(disk.content(PATH)[128 : 128 + 76], zero).entry
+    assert isinstance(entry, Entry)
+    offset = 128 + 4 + 36 * (1 - entry.twin)
+    disk.damage(PATH, offset, encode_struct(theirs, entry.sequence_number + 1))
+    control = reopen(disk)
+    assert promises(control)[0] == (theirs, 9, False)
+    assert control.notes == ()
+    control.update(zero, theirs.with_access(readable=True, writable=False))
+    assert not control.is_ours(zero)
+    control.make_ours(zero)
+    control.close()
+    assert reopen(disk).is_ours(zero)
+
+
+def test_the_fence_survives_restarts_and_giving_up() -> None:
+    """I9, hazard S3."""
+    disk = used_directory()
+    control = reopen(disk)
+    zero = PartitionId(0)
+    control.raise_fence(zero, SessionId(3))
+    assert control.fence(zero) == 8
+    counts = disk.counts.copy()
+    control.raise_fence(zero, SessionId(8))
+    assert disk.counts == counts
+    control.reset(zero)
+    assert (control.info(zero), control.fence(zero)) == (FRESH, 8)
+    control.update(zero, FRESH.with_flag(ASSIGNED, True))
+    for seed in range(10):
+        again = reopen(disk.crash_clone(random(seed)))
+        assert again.fence(zero) == 8
+        assert again.info(zero) == FRESH.with_flag(ASSIGNED, True)
+
+
+def test_a_partition_whose_slot_is_lost_is_given_up_and_taken_again() -> None:
+    disk = used_directory()
+    content = disk.content(NODE_PATH)
+    for offset in (128, 4096 + 128):
+        disk.damage(NODE_PATH, offset + 9, bytes([content[offset + 9] ^ 1]))
+    control = reopen(disk)
+    zero = PartitionId(0)
+    assert control.partition_ids == [0]
+    for attempt in (control.info, control.fence, control.is_ours, control.make_ours):
+        with pytest.raises(CorruptionError, match="give the partition up and take it again"):
+            attempt(zero)
+    with pytest.raises(CorruptionError):
+        control.update(zero, FRESH)
+    assert control.fence(ONE) == 5
+    control.reset(zero)
+    assert (control.info(zero), control.fence(zero)) == (FRESH, 7)
+    control.close()
+    assert reopen(disk).notes == ()
+
+
+def test_a_node_file_without_its_control_file_is_not_taken_for_fresh() -> None:
+    disk = used_directory()
+    disk.remove(PATH)
+    with pytest.raises(ForeignDirectoryError, match="remembers sessions of partitions 0, 1, but"):
+        reopen(disk)
+    assert not disk.exists(PATH)
+    disk = fresh_disk()
+    control = open_control(disk)
+    control.close()
+    disk.remove(PATH)
+    other = UUID(int=77)
+    assert open_control(disk, directory_id=other).directory_id == other
+
+
+def test_a_node_file_of_another_cluster_is_refused() -> None:
+    disk, other = used_directory(), fresh_disk()
+    open_control(other, key=OTHER_KEY, partition_count=3).close()
+    disk.damage(NODE_PATH, 0, other.content(NODE_PATH))
+    with pytest.raises(ForeignDirectoryError, match=f"belongs to cluster {OTHER_KEY}"):
+        reopen(disk)
+    disk = fresh_disk()
+    open_control(disk, partition_count=3).close()
+    disk.remove(PATH)
+    with pytest.raises(ForeignDirectoryError, match=f"belongs to cluster {KEY}"):
+        open_control(disk, key=OTHER_KEY, partition_count=3)
+
+
+def test_a_failed_copy_is_a_failed_update() -> None:
+    """What the control file holds is believed, and the next start has it."""
+    zero = PartitionId(0)
+    for number in (2, 3):
+        disk = used_directory()
+        control = reopen(disk)
+        disk.fault = fail_nth(Operation.SYNC, number)
+        with pytest.raises(SegmentFailedError, match=r"waltz-storage\.node .* fails"):
+            control.update(zero, replace(STARTED, session_id=SessionId(9)))
+        assert control.info(zero).session_id == 9
+        with pytest.raises(SegmentFailedError, match="no update after a failed one"):
+            control.raise_fence(zero, SessionId(12))
+        assert control.fence(zero) == 9
+        assert reopen(disk.crash_clone(random(number))).info(zero).session_id == 9
+
+
+def test_an_update_without_space_may_be_tried_again() -> None:
+    """SN-28."""
+    zero = PartitionId(0)
+    for number in (1, 2, 3):
+        disk = used_directory()
+        control = reopen(disk)
+        disk.fault = fail_nth(Operation.WRITE, number, errno.ENOSPC)
+        with pytest.raises(SegmentFailedError, match="fails"):
+            control.update(zero, replace(STARTED, session_id=SessionId(9)))
+        control.update(zero, replace(STARTED, session_id=SessionId(10)))
+        control.close()
+        assert promises(reopen(disk))[0] == (replace(STARTED, session_id=SessionId(10)), 10, True)

@@ -84,15 +84,17 @@ def outcome(answers: list[StorageMessage]) -> list[type[StorageMessage]]:
 
 
 def test_a_drain_of_appends_is_one_write_and_one_sync() -> None:
-    """SD-12: whatever the number of requests."""
-    disk, partition = partition_with(0)
-    requests = [append(3 * number, 3) for number in range(50)]
+    """SD-12: whatever the number of requests; and a write to the index, which waits for none."""
+    disk, partition = partition_with(1)
+    requests = [append(1 + 3 * number, 3) for number in range(50)]
     disk.counts.clear()
     answers = partition.process(requests)
     assert outcome(answers) == [SuccessResponse] * 50
-    assert disk.counts == {Operation.WRITE: 1, Operation.SYNC: 1}
-    assert [answer.sequence_number for answer in answers] == [3 * number for number in range(50)]
-    assert len(read_all(partition)) == 150
+    assert disk.counts == {Operation.WRITE: 2, Operation.SYNC: 1}
+    assert [answer.sequence_number for answer in answers] == [
+        req.sequence_number for req in requests
+    ]
+    assert len(read_all(partition)) == 151
 
 
 def test_reads_in_between_see_what_came_before_and_cost_no_sync() -> None:
@@ -126,6 +128,7 @@ def test_appends_over_a_roll_over_are_one_write_and_one_sync_per_segment() -> No
     # Each new segment's header is written and synced, too.
     for path, extra in ((first, 0), *((path, 1) for path in others)):
         assert done.count((Operation.WRITE, path)) == 1 + extra
+        assert done.count((Operation.WRITE, path[:-4] + ".idx")) == 1 + extra
         assert done.count((Operation.SYNC, path)) == 1 + extra
 
 
@@ -272,13 +275,14 @@ def test_damaged_record_is_never_served() -> None:
     disk, partition = partition_with(10)
     place = 128 + int(batch(0, 10).offsets[4]) + 37
     disk.damage(f"/storage/0/{0:019d}.seg", place, b"\xee")
-    assert "record 4 does not check out" in refusal(
+    assert "record 4 of partition 0 is damaged" in refusal(
         partition, RecordRequest(SESSION, 1, ZERO, t(4))
     )
-    assert "CorruptionError" in refusal(partition, RecordListRequest(SESSION, 1, ZERO, t(0), 10))
-    good = ask(partition, RecordListRequest(SESSION, 1, ZERO, t(5), 10))
-    assert isinstance(good, RecordListResponse)
-    assert len(good.records) == 5
+    assert "CorruptionError" in refusal(partition, RecordListRequest(SESSION, 1, ZERO, t(4), 10))
+    for first, count in ((5, 5), (0, 4), (3, 1)):
+        good = ask(partition, RecordListRequest(SESSION, 1, ZERO, t(first), 10))
+        assert isinstance(good, RecordListResponse)
+        assert good.records == batch(first, count)
 
 
 def test_session_info_after_a_session_began() -> None:

@@ -10,6 +10,7 @@ import pytest
 from tests.storage.support import (
     DIRECTORY,
     GOLDEN_KEY,
+    OTHER_KEY,
     SESSION,
     ZERO,
     append,
@@ -36,15 +37,21 @@ from waltz.errors import (
     NotFoundError,
     SegmentFailedError,
     StorageError,
+    UnavailableError,
 )
-from waltz.limits import SEGMENTS_OPEN_MAX
+from waltz.limits import INDEX_SYNC_RECORDS, SEGMENTS_OPEN_MAX
 from waltz.sim.disk import Fault, Operation, SimulatedDisk, fail_nth
 from waltz.storage.partition import StoragePartition
 from waltz.types import SessionId, TransactionId
 from waltz.wire.storage_protocol import (
     AppendRecordsRequest,
     FailureResponse,
+    LastSessionInfoRequest,
+    MaxTransactionIdRequest,
     RecordListRequest,
+    RecordListResponse,
+    SetLowWaterMarkRequest,
+    StorageMessage,
     SuccessResponse,
     TruncateRequest,
 )
@@ -70,10 +77,6 @@ def reopen(disk: SimulatedDisk, old: StoragePartition, **options: int) -> Storag
 
 def is_writable(partition: StoragePartition) -> bool:
     return partition.is_writable
-
-
-def is_due(partition: StoragePartition) -> bool:
-    return partition.is_checkpoint_due
 
 
 def test_fresh_partition_is_empty_and_durable() -> None:
@@ -148,7 +151,7 @@ def test_few_complete_segments_are_kept_open() -> None:
     for _ in range(200):
         number = draw.randrange(100)
         assert partition.read(t(number), count_max=1, bytes_max=1) == batch(number, 1, size=60)
-        assert len(partition._complete) <= SEGMENTS_OPEN_MAX
+        assert len(partition._chain._complete) <= SEGMENTS_OPEN_MAX
 
 
 def test_truncate_to_every_id() -> None:
@@ -265,7 +268,8 @@ def test_golden_directories_are_opened_continued_and_read_back(directory: str) -
         assert len(disk.content(seg[:-4] + ".idx")) == 128 + 8 * (count + 20)
 
 
-def test_golden_directory_damaged_below_a_mark_is_refused() -> None:
+def test_golden_directory_damaged_below_a_mark_serves_what_is_good() -> None:
+    """SD-17 (c)."""
     disk = golden_disk("storage-after-clients")
     control = open_control(disk, key=GOLDEN_KEY)
     partition = make_partition(disk, control, key=GOLDEN_KEY)
@@ -275,15 +279,23 @@ def test_golden_directory_damaged_below_a_mark_is_refused() -> None:
     content = disk.content(path(0))
     disk.damage(path(0), len(content) - 1, bytes([content[-1] ^ 1]))
     partition.open()
-    assert isinstance(partition.damage, CorruptionError)
+    assert partition.damage is None
+    assert damaged(partition) == [(14, 15)]
     partition.announce(SessionId(1))
-    assert "record 14" in refusal(partition, RecordListRequest(SessionId(1), 1, ZERO, t(0), 5))
+    assert "record 14" in refusal(partition, RecordListRequest(SessionId(1), 1, ZERO, t(14), 5))
+    answer = ask(partition, RecordListRequest(SessionId(1), 1, ZERO, t(0), 50))
+    assert isinstance(answer, RecordListResponse)
+    assert len(answer.records) == 14
     assert len(disk.content(path(0))) == len(content)
 
 
+def damaged(partition: StoragePartition) -> list[tuple[int, int]]:
+    return [(first, following) for first, following in partition.damaged_ranges]
+
+
 def test_missing_files_are_damage_once_something_was_promised() -> None:
-    """A blank replica must abstain, not vote."""
-    for first in (0, 2, 4):
+    """A replica that has lost records must abstain, not vote."""
+    for first, following in ((0, 2), (2, 4), (4, 5)):
         disk = fresh_disk()
         partition = open_partition(disk, threshold=300)
         partition.write(batch(0, 5, size=60))
@@ -291,9 +303,12 @@ def test_missing_files_are_damage_once_something_was_promised() -> None:
         partition.close()
         disk.remove(path(first))
         clone = reopen(disk, partition, threshold=300)
-        assert isinstance(clone.damage, CorruptionError)
-        request = RecordListRequest(SessionId(1), 1, ZERO, t(0), 1)
+        assert damaged(clone) == [(first, following)]
+        request = RecordListRequest(SessionId(1), 1, ZERO, t(first), 1)
         assert "CorruptionError" in refusal(clone, request)
+        request = RecordListRequest(SessionId(1), 1, ZERO, t((first + 2) % 6), 1)
+        assert not isinstance(ask(clone, request), FailureResponse)
+        assert "no vote" in refusal(clone, LastSessionInfoRequest(SessionId(1), 1, ZERO, False))
     disk = fresh_disk()
     partition = open_partition(disk)
     partition.write(batch(0, 5))
@@ -301,6 +316,55 @@ def test_missing_files_are_damage_once_something_was_promised() -> None:
     disk.remove(path(0))
     disk.remove(path(0, ".idx"))
     assert "has no segments" in str(reopen(disk, partition).damage)
+
+
+def test_damaged_replica_votes_again_once_it_is_repaired_or_cut() -> None:
+    """I11: neither of what it holds nor of a new session."""
+    for mend in ("repair", "truncate"):
+        disk = fresh_disk()
+        partition = open_partition(disk)
+        succeed(partition, append(0, 10))
+        disk.damage(path(0), 128 + int(batch(0, 10).offsets[6]) + 37, b"!")
+        assert len(partition.scrub(t(0), 10**6).damaged) == 1
+        assert len(partition.read(t(0), count_max=10, bytes_max=10**6)) == 6
+        mark = SetLowWaterMarkRequest(SessionId(1), 1, ZERO, t(99), False)
+        votes: list[StorageMessage] = [
+            LastSessionInfoRequest(SessionId(1), 1, ZERO, False),
+            MaxTransactionIdRequest(SessionId(1), 1, ZERO, False),
+            mark,
+        ]
+        for vote in votes:
+            assert "no vote of partition 0" in refusal(partition, vote)
+        for last in (6, 7, 9, 50):
+            request = TruncateRequest(SessionId(1), 1, ZERO, t(last), False)
+            assert "damage before it" in refusal(partition, request)
+        if mend == "repair":
+            partition.repair(batch(6, 1))
+        else:
+            request = TruncateRequest(SessionId(1), 1, ZERO, t(5), False)
+            assert not isinstance(ask(partition, request), FailureResponse)
+        assert partition.damaged_ranges == ()
+        for vote in votes:
+            assert not isinstance(ask(partition, vote), FailureResponse)
+
+
+def test_scrub_of_a_partition_that_is_not_open_is_refused() -> None:
+    disk = fresh_disk()
+    partition = make_partition(disk, open_control(disk, assigned=()))
+    partition.open()
+    with pytest.raises(NotFoundError, match="not assigned"):
+        partition.scrub(t(0), 100)
+
+
+def test_checksums_of_replicas_are_equal() -> None:
+    """SD-23."""
+    sums = set()
+    for threshold in (300, 1000, 10**9):
+        partition = open_partition(fresh_disk(), threshold=threshold)
+        succeed(partition, append(0, 30, size=60))
+        sums.add(partition.checksum(t(0), t(29)))
+    assert len(sums) == 1
+    assert partition.checksum(t(0), t(28)) not in sums
 
 
 def test_missing_directory_is_damage_once_something_was_promised() -> None:
@@ -339,8 +403,10 @@ def test_gap_between_segments_is_damage() -> None:
     partition.write(batch(0, 6, size=60))
     partition.close()
     disk.remove(path(2))
+    disk.remove(path(2, ".idx"))
     clone = reopen(disk, partition, threshold=300)
-    assert "0000000000000000000.seg" in str(clone.damage)
+    assert damaged(clone) == [(2, 4)]
+    assert clone.next_transaction_id == 6
 
 
 def test_partition_that_cannot_be_read_refuses_service() -> None:
@@ -408,7 +474,6 @@ def test_failed_truncation_is_said_again_when_the_writer_is_reopened() -> None:
     disk = fresh_disk()
     partition = open_partition(disk)
     succeed(partition, append(0, 10, size=60))
-    partition.checkpoint()
     disk.fault = fail_nth(Operation.SYNC, 3)
     with pytest.raises(SegmentFailedError, match="truncation to transaction 2"):
         partition.truncate(t(2))
@@ -423,7 +488,6 @@ def test_failed_control_file_update_closes_the_writer() -> None:
     disk = fresh_disk()
     partition = open_partition(disk)
     succeed(partition, append(0, 5))
-    partition.checkpoint()
     disk.fault = fail_nth(Operation.WRITE, 1)
     with pytest.raises(SegmentFailedError):
         partition.set_low_water_mark(SessionId(1), t(4))
@@ -431,7 +495,7 @@ def test_failed_control_file_update_closes_the_writer() -> None:
     assert partition.session_info == (-1, -1, -1)
 
 
-def test_failed_roll_over_or_checkpoint_closes_the_writer() -> None:
+def test_failed_roll_over_or_index_sync_closes_the_writer() -> None:
     for number in range(1, 5):
         disk = fresh_disk()
         partition = open_partition(disk, threshold=100)
@@ -446,14 +510,41 @@ def test_failed_roll_over_or_checkpoint_closes_the_writer() -> None:
         assert len(read_all(open_partition(disk.crash_clone(random(1)), threshold=100))) == 2
     disk = fresh_disk()
     partition = open_partition(disk)
-    succeed(partition, append(0, 1000))
-    assert is_due(partition)
-    disk.fault = fail_nth(Operation.SYNC, 1)
-    with pytest.raises(SegmentFailedError):
-        partition.checkpoint()
-    assert not is_due(partition)
+    disk.fault = fail_nth(Operation.SYNC, 2)
+    assert "write of the index" in refusal(partition, append(0, INDEX_SYNC_RECORDS, size=0))
     assert not is_writable(partition)
+    assert partition.next_transaction_id == INDEX_SYNC_RECORDS
     partition.close()
+
+
+def test_full_disk_refuses_appends_and_nothing_else_and_the_writer_stays_open() -> None:
+    """SN-28: what was written before in the same drain is fine."""
+    disk = fresh_disk()
+    partition = open_partition(disk)
+    succeed(partition, append(0, 5))
+    partition.close()
+    partition = reopen(disk, partition)
+    disk.capacity_bytes = 10**9
+    disk.capacity_bytes = 10**9 - disk.free_bytes + len(batch(5, 2).block) + 2 * 8
+    last = MaxTransactionIdRequest(SESSION, 9, ZERO, False)
+    answers = partition.process([append(5, 2), last, append(7, 1), append(8, 1), last])
+    assert [type(answer).__name__ for answer in answers] == [
+        "SuccessResponse",
+        "MaxTransactionIdResponse",
+        "FailureResponse",
+        "FailureResponse",
+        "MaxTransactionIdResponse",
+    ]
+    for position in (2, 3):
+        refused = answers[position]
+        assert isinstance(refused, FailureResponse)
+        assert "UnavailableError: no space for 2 records" in refused.message
+    assert is_writable(partition)
+    assert len(read_all(partition)) == 7
+    assert len(read_all(open_partition(disk.crash_clone(random(3))))) == 7
+    disk.capacity_bytes += 10**6
+    succeed(partition, append(7, 2))
+    assert last_id(partition) == 8
 
 
 def test_assignment_and_giving_up() -> None:
@@ -480,7 +571,8 @@ def test_assignment_and_giving_up() -> None:
     assert partition.session_info == (-1, -1, -1)
     assert "not assigned" in refusal(partition, append(5, 1))
     partition.assign()
-    assert last_id(partition) == 4
+    assert "changed to 4" in refusal(partition, append(5, 1))
+    assert last_id(partition, session=4) == 4
     assert len(read_all(partition)) == 5
     partition.unassign(delete_files=True)
     assert disk.list_directory(f"{DIRECTORY}/0") == []
@@ -488,12 +580,13 @@ def test_assignment_and_giving_up() -> None:
     assert read_all(partition) == []
 
 
-def test_damaged_partition_is_mended_by_giving_it_up() -> None:
+def test_partition_of_another_cluster_is_mended_by_giving_it_up() -> None:
     disk = fresh_disk()
     partition = open_partition(disk)
     succeed(partition, append(0, 5))
     start_session(partition, 1, 4)
-    disk.damage(path(0), len(disk.content(path(0))) - 2, b"!")
+    for suffix in (".seg", ".idx"):
+        disk.damage(path(0, suffix), 12, OTHER_KEY.bytes)
     clone = reopen(disk, partition)
     assert clone.damage is not None
     with pytest.raises(CorruptionError):
@@ -502,7 +595,9 @@ def test_damaged_partition_is_mended_by_giving_it_up() -> None:
         clone.set_available(True)
     clone.unassign(delete_files=True)
     clone.assign()
-    succeed(clone, append(0, 5))
+    clone.announce(SessionId(2))
+    records = AppendRecordsRequest(SessionId(2), 1, ZERO, batch(0, 5), False)
+    succeed(clone, records)
 
 
 def test_partition_with_a_damaged_control_entry_is_mended_by_giving_it_up() -> None:
@@ -524,7 +619,7 @@ def test_failed_assignment_leaves_the_partition_unassigned() -> None:
     partition = make_partition(disk, open_control(disk, assigned=()))
     partition.open()
     disk.fault = fail_nth(Operation.WRITE, 2, errno.ENOSPC)
-    with pytest.raises(SegmentFailedError, match="creation failed"):
+    with pytest.raises(UnavailableError, match="no space for a new segment"):
         partition.assign()
     assert not partition.info.is_assigned
     partition.assign()
@@ -538,9 +633,9 @@ def test_availability_survives_a_restart() -> None:
     partition.set_available(False)
     partition.set_available(False)
     clone = reopen(disk, partition)
-    assert not clone.info.is_available
+    assert not clone.info.is_writable
     clone.set_available(True)
-    assert reopen(disk, clone).info.is_available
+    assert reopen(disk, clone).info.is_writable
 
 
 class Driver:
@@ -578,9 +673,6 @@ class Driver:
             records = batch(self.acknowledged, count)
             succeed(self.partition, AppendRecordsRequest(self.session, 1, ZERO, records, False))
             self.acknowledged += count
-        if self.partition.is_checkpoint_due and self.draw.random() < 0.5:
-            self.observe(self.acknowledged, self.acknowledged)
-            self.partition.checkpoint()
         self.disk.fault = None
         self.survivors.append(
             (self.disk.crash_clone(self.draw), self.acknowledged, self.acknowledged)
@@ -642,7 +734,7 @@ def killed_at(number: int) -> Fault:
 def test_what_a_killed_process_left_is_durable_before_the_next_one_builds_on_it() -> None:
     """The dead one's writes and names are seen without ever having been synced; a power cut after
     that must not take what the next process has promised."""
-    for number in range(1, 100):
+    for number in range(1, 200):
         disk = fresh_disk()
         disk.fault = killed_at(number)
         try:

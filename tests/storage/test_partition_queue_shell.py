@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 
@@ -31,7 +32,6 @@ from waltz.wire.storage_protocol import (
     FailureResponse,
     MaxTransactionIdRequest,
     StorageMessage,
-    SuccessResponse,
 )
 
 
@@ -102,7 +102,8 @@ def test_what_waits_is_one_drain_and_one_write_per_connection() -> None:
         for number in range(20):
             await bench.put((one, other)[number % 2], append(number, 1))
         await bench.queue.command(lambda: None)
-        assert bench.disk.counts == {Operation.WRITE: 1, Operation.SYNC: 1}
+        assert bench.disk.counts[Operation.SYNC] == 1
+        assert bench.disk.counts[Operation.WRITE] == 2, "data and index"
         assert [len(connection.written) for connection in bench.connections] == [1, 1]
         assert [answer.sequence_number for answer in bench.answers(1)] == list(range(1, 20, 2))
 
@@ -151,30 +152,19 @@ def test_abandoned_commands_do_no_harm() -> None:
     run_bench(test)
 
 
-def test_checkpoint_follows_the_answers() -> None:
-    async def test(bench: Bench) -> None:
-        await bench.put(bench.peer(), append(0, 1500))
-        await bench.queue.command(lambda: None)
-        assert not bench.partition.is_checkpoint_due
-        assert len(bench.disk.content(f"/storage/0/{0:019d}.idx")) == 128 + 8 * 1500
-
-    run_bench(test)
-
-
-def test_failed_checkpoint_is_logged_and_closes_the_writer(
+def test_failed_index_is_a_failed_drain_and_closes_the_writer(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async def test(bench: Bench) -> None:
         peer = bench.peer()
-        bench.disk.fault = fail_nth(Operation.SYNC, 2)
+        bench.disk.fault = fail_nth(Operation.WRITE, 2)
         await bench.put(peer, append(0, 1500))
         await bench.queue.command(lambda: None)
         await bench.put(peer, append(1500, 1))
         await bench.queue.command(lambda: None)
-        assert [type(answer) for answer in bench.answers(0)] == [SuccessResponse, FailureResponse]
+        assert [type(answer) for answer in bench.answers(0)] == [FailureResponse, FailureResponse]
 
     run_bench(test)
-    assert "checkpoint_failed partition=0" in caplog.text
     assert caplog.text.count("writer_closed partition=0") == 1
 
 
@@ -233,3 +223,38 @@ def test_after_the_stop_nothing_is_done_and_nothing_hangs() -> None:
 def released(disk: SimulatedDisk) -> SimulatedDisk:
     disk.release_locks()
     return disk
+
+
+def test_the_state_tells_what_waits_and_only_what_is_durable() -> None:
+    """MT-22, MT-23: while a thread works, what it has not synced yet is not told."""
+
+    async def test(bench: Bench) -> None:
+        working, may_go_on = threading.Event(), threading.Event()
+
+        def write() -> None:
+            bench.partition.write(batch(2, 3))
+            working.set()
+            assert may_go_on.wait(30)
+            bench.partition.sync()
+
+        peer = bench.peer()
+        await bench.put(peer, append(0, 2))
+        await bench.queue.command(lambda: None)
+        writing = asyncio.create_task(bench.queue.command(write))
+        await asyncio.to_thread(working.wait, 30)
+        await bench.put(peer, append(5, 1))
+        during = bench.queue.state(scrub_position=t(1))
+        assert during is not None
+        assert (during.next_transaction_id, during.scrub_position) == (2, 1)
+        assert (during.queue_requests, during.queue_bytes) == (1, len(batch(5, 1).block))
+        assert during.call_seconds > 0
+        may_go_on.set()
+        await writing
+        await bench.queue.command(lambda: None)
+        after = bench.queue.state(scrub_position=t(-1))
+        assert after is not None
+        assert (after.next_transaction_id, after.queue_requests, after.queue_bytes) == (6, 0, 0)
+        assert after.call_seconds == 0
+        assert after.drain_seconds.count == after.counters.drains_synced == 2
+
+    run_bench(test)

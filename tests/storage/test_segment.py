@@ -18,11 +18,17 @@ from tests.storage.support import (
     read_independently,
     t,
 )
-from waltz.errors import CorruptionError, SegmentFailedError
-from waltz.limits import INDEX_CHECKPOINT_RECORDS
+from waltz.errors import CorruptionError, SegmentFailedError, UnavailableError
+from waltz.limits import (
+    INDEX_CHECKPOINT_RECORDS,
+    INDEX_PREALLOCATED_BYTES,
+    INDEX_SYNC_BYTES,
+    INDEX_SYNC_RECORDS,
+    PREALLOCATED_BYTES_MIN,
+)
 from waltz.record import NewRecord, pack_records
 from waltz.sim.disk import Operation, SimulatedDisk, fail_nth
-from waltz.storage.segment import Segment, SegmentHome, create_segment
+from waltz.storage.segment import Segment, SegmentHome, create_segment, is_header
 from waltz.types import PartitionId
 
 SEG = f"{DIRECTORY}/0/{0:019d}.seg"
@@ -45,8 +51,8 @@ def data_of(segment: Segment, first: int, count: int, bytes_max: int = 10**9) ->
     return list(range(records.first_transaction_id, records.next_transaction_id))
 
 
-def is_due(segment: Segment) -> bool:
-    return segment.is_checkpoint_due
+def has_failed(segment: Segment) -> bool:
+    return segment.failed
 
 
 def test_headers_and_records_have_the_worked_bytes() -> None:
@@ -64,39 +70,89 @@ def test_headers_and_records_have_the_worked_bytes() -> None:
     assert disk.content(IDX) == bytes.fromhex(header + "0000000000000080")
 
 
-def test_append_is_one_write_and_one_sync() -> None:
-    """SD-12."""
+def test_append_is_one_write_and_one_sync_and_then_the_index() -> None:
+    """SD-12: what the index says is never ahead of the data, and costs no sync."""
     disk, segment = make_segment()
-    disk.counts.clear()
     segment.write(batch(0, 500))
     segment.sync()
-    assert disk.counts == {Operation.WRITE: 1, Operation.SYNC: 1}
+    order = []
+    disk.fault = lambda operation, path: order.append((operation, path[-3:]))
+    segment.write(batch(500, 500))
+    assert len(disk.content(IDX)) == 128 + 8 * 500
     segment.sync()
-    assert disk.counts[Operation.SYNC] == 1
+    assert order == [
+        (Operation.WRITE, "seg"),
+        (Operation.SYNC, "seg"),
+        (Operation.WRITE, "idx"),
+    ]
+    segment.sync()
+    assert len(order) == 3
+    assert len(read_independently(disk.content(SEG), disk.content(IDX))) == 1000
+    assert len(disk.content(IDX)) == 128 + 8 * 1000
 
 
-def test_index_is_due_once_per_thousand() -> None:
-    """SD-13."""
-    disk, segment = make_segment()
-    written = 0
-    flushes: list[int] = []
-    for count in (999, 1, 500, 499, 2, 2500):
-        segment.write(batch(written, count))
-        assert not is_due(segment)
+def test_index_is_synced_at_each_multiple_only() -> None:
+    """SD-13: and nothing after a multiple is written before all up to it is durable."""
+    disk, segment = make_segment(first=7)
+    synced = []
+    disk.fault = lambda operation, path: (
+        synced.append(segment.durable_next)
+        if operation is Operation.SYNC and path.endswith("idx")
+        else None
+    )
+    every = INDEX_SYNC_RECORDS
+    written = 7
+    for upto in (every - 1, every, every + 1, 2 * every - 3, 2 * every + 5, 4 * every):
+        segment.write(batch(written, upto - written, size=0))
         segment.sync()
-        written += count
-        if is_due(segment):
-            segment.checkpoint()
-            flushes.append(written)
-        assert not is_due(segment)
-    assert flushes == [1000, 2001, 4501]
-    assert len(disk.content(IDX)) == 128 + 8 * 4501
-    records = read_independently(disk.content(SEG), disk.content(IDX))
-    assert len(records) == 4501
+        written = upto
+    assert synced == [every, 2 * every + 5, 4 * every, 4 * every]
+    assert every % INDEX_CHECKPOINT_RECORDS == 0
+    index = disk.content(f"{DIRECTORY}/0/{7:019d}.idx")
+    assert len(index) == 128 + 8 * (4 * every - 7)
     for seed in range(20):
         clone = disk.crash_clone(random(seed))
-        assert clone.content(IDX)[: 128 + 8 * 4000] == disk.content(IDX)[: 128 + 8 * 4000]
-    assert INDEX_CHECKPOINT_RECORDS == 1000
+        assert clone.content(f"{DIRECTORY}/0/{7:019d}.idx") == index
+
+
+def test_index_is_synced_too_after_so_many_bytes() -> None:
+    """Or a power cut among large records would have the next opening read the whole segment."""
+    disk, segment = make_segment()
+    size = 16 * 1024 * 1024 - 40
+    syncs = []
+    for number in range(9):
+        segment.write(batch(number, 1, size=size))
+        before = disk.counts[Operation.SYNC]
+        segment.sync()
+        syncs.append(disk.counts[Operation.SYNC] - before)
+    assert syncs == [1, 1, 1, 2, 1, 1, 1, 2, 1]
+    assert 4 * (size + 40) == INDEX_SYNC_BYTES
+    assert len(disk.crash_clone(random(1)).content(IDX)) >= 128 + 8 * 8
+
+
+def test_power_cut_leaves_no_hole_before_the_last_multiple_that_the_index_reaches_beyond() -> None:
+    """However many multiples one sync of the data passes."""
+    disk, segment = make_segment()
+    segment.write(batch(0, 3 * INDEX_SYNC_RECORDS + 50, size=0))
+    cuts: list[SimulatedDisk] = []
+    draw = random("holes")
+
+    def cut(operation: Operation, path: str) -> None:
+        if path.endswith("idx"):
+            cuts.extend(disk.crash_clone(draw) for _ in range(6))
+
+    disk.fault = cut
+    segment.sync()
+    disk.fault = None
+    cuts.extend(disk.crash_clone(draw) for _ in range(6))
+    good = disk.content(IDX)
+    reached = set()
+    for clone in cuts:
+        index = clone.content(IDX)
+        multiple = max(0, (len(index) - 128) // 8 - 1) // INDEX_SYNC_RECORDS * INDEX_SYNC_RECORDS
+        reached.add(multiple)
+        assert index[: 128 + 8 * multiple] == good[: 128 + 8 * multiple]
+    assert reached == {number * INDEX_SYNC_RECORDS for number in range(4)}
 
 
 def test_reads_find_indexed_and_not_yet_indexed_records() -> None:
@@ -162,7 +218,9 @@ def test_index_cut_short_is_damage() -> None:
     segment.write(batch(0, 4))
     segment.write_index()
     disk.open(IDX).truncate(128 + 12)
-    with pytest.raises(CorruptionError, match="4 bytes at entry 1; expected 16"):
+    with pytest.raises(
+        CorruptionError, match="impossible offsets for 1 records from transaction 1"
+    ):
         segment.read(t(1), count_max=1, bytes_max=10**6)
 
 
@@ -237,13 +295,109 @@ def test_append_after_a_failed_write_or_sync_is_refused(operation: Operation) ->
 def test_failed_index_write_ends_writing_but_not_reading(number: int) -> None:
     disk, segment = make_segment()
     segment.write(batch(0, 5))
-    segment.sync()
-    disk.fault = fail_nth((Operation.WRITE, Operation.SYNC)[number - 1], 1)
+    disk.fault = fail_nth((Operation.WRITE, Operation.SYNC)[number - 1], number)
     with pytest.raises(SegmentFailedError, match="of the index failed"):
         segment.write_index()
-    assert segment.failed
-    assert not segment.is_checkpoint_due
+    assert has_failed(segment)
     assert data_of(segment, 0, 100) == [0, 1, 2, 3, 4]
+    with pytest.raises(SegmentFailedError, match="closed by an earlier failure"):
+        segment.write(batch(5, 1))
+
+
+def test_index_write_that_fails_between_two_multiples_leaves_the_records_readable() -> None:
+    disk, segment = make_segment()
+    count = INDEX_SYNC_RECORDS + 10
+    segment.write(batch(0, count, size=0))
+    disk.fault = fail_nth(Operation.WRITE, 2)
+    with pytest.raises(SegmentFailedError, match="write of the index"):
+        segment.sync()
+    assert segment.next_transaction_id == count
+    first = INDEX_SYNC_RECORDS - 5
+    assert segment.read(t(first), count_max=100, bytes_max=10**6) == batch(first, 15, size=0)
+
+
+def test_space_is_reserved_ahead_of_both_files_and_given_back() -> None:
+    disk, segment = make_segment()
+    disk.capacity_bytes = 10**9
+    free = disk.free_bytes
+    segment.write(batch(0, 10))
+    taken = free - disk.free_bytes
+    assert taken == PREALLOCATED_BYTES_MIN + INDEX_PREALLOCATED_BYTES + segment.size - 128 + 80
+    disk.counts.clear()
+    segment.write(batch(10, 10))
+    segment.sync()
+    assert disk.counts[Operation.PREALLOCATE] == 0
+    assert len(disk.content(SEG)) == segment.size
+    segment.write_index()
+    segment.give_back()
+    assert free - disk.free_bytes == segment.size - 128 + 8 * 20
+    assert len(read_independently(disk.content(SEG), disk.content(IDX))) == 20
+
+
+def test_nothing_is_reserved_beyond_the_threshold() -> None:
+    disk, segment = make_segment()
+    disk.capacity_bytes = 10**9
+    free = disk.free_bytes
+    segment.write(batch(0, 10, size=60), threshold=1500)
+    segment.write(batch(10, 10, size=60), threshold=1500)
+    taken = free - disk.free_bytes
+    assert taken == 2000 + INDEX_PREALLOCATED_BYTES + 80
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_full_disk_is_a_clean_refusal_that_leaves_the_writer_open(number: int) -> None:
+    """SN-28: for want of space in either file."""
+    disk, segment = make_segment()
+    segment.write(batch(0, 5))
+    segment.sync()
+    before = disk.content(SEG), disk.content(IDX)
+    segment.give_back()
+
+    def full(operation: Operation, path: str) -> None:
+        if operation is Operation.PREALLOCATE and path == (SEG, IDX)[number - 1]:
+            raise OSError(errno.ENOSPC, "no space", path)
+
+    disk.fault = full
+    for _ in range(3):
+        with pytest.raises(
+            UnavailableError, match=r"no space for 5 records .* nothing was written"
+        ):
+            segment.write(batch(5, 5))
+    assert (disk.content(SEG), disk.content(IDX)) == before
+    disk.fault = None
+    segment.write(batch(5, 5))
+    segment.sync()
+    assert data_of(segment, 0, 100) == list(range(10))
+
+
+def test_last_free_bytes_are_used_though_none_can_be_reserved_ahead() -> None:
+    disk, segment = make_segment()
+    disk.capacity_bytes = 2 * 128 + len(batch(0, 5).block) + 5 * 8
+    segment.write(batch(0, 5))
+    segment.sync()
+    with pytest.raises(UnavailableError):
+        segment.write(batch(5, 1))
+    assert data_of(segment, 0, 100) == [0, 1, 2, 3, 4]
+
+
+def test_other_failures_of_a_reservation_end_writing() -> None:
+    disk, segment = make_segment()
+    disk.fault = fail_nth(Operation.PREALLOCATE, 1, errno.EIO)
+    with pytest.raises(SegmentFailedError, match="reservation of space"):
+        segment.write(batch(0, 1))
+    assert has_failed(segment)
+
+
+def test_segment_that_finds_no_space_is_not_there() -> None:
+    for operation, number in ((Operation.OPEN, 1), (Operation.WRITE, 2), (Operation.SYNC, 2)):
+        disk = fresh_disk()
+        disk.make_directory(f"{DIRECTORY}/0")
+        disk.fault = fail_nth(operation, number, errno.ENOSPC)
+        with pytest.raises(UnavailableError, match="no space for a new segment"):
+            create_segment(home(disk), t(0), 5)
+        assert not disk.exists(SEG)
+        disk.fault = None
+        make_segment(disk)
 
 
 @pytest.mark.parametrize("operation", [Operation.TRUNCATE, Operation.SYNC])
@@ -315,3 +469,14 @@ def test_header_of_another_segment_is_refused(other: dict[str, object], message:
     with pytest.raises(CorruptionError, match=message):
         source.check_header(header[: int(str(other.get("length", 128)))], t(7), "path")
     assert source.check_header(source.header(t(7), 5), t(7), "path") == 5
+
+
+def test_only_what_may_be_a_header_looks_like_one() -> None:
+    """Records that strayed over the beginning of a header leave its reserved zeros."""
+    header = home(fresh_disk()).header(t(7), 5)
+    other = home(fresh_disk(), key=OTHER_KEY, number=3).header(t(9), 6)
+    assert is_header(header)
+    assert is_header(other)
+    stray = batch(0, 1).block[40:] * 3
+    for wrong in (stray[:30] + header[30:], header[:127], header[:127] + b"x", bytes(128)):
+        assert not is_header(wrong)

@@ -10,20 +10,28 @@ from pathlib import Path
 import pytest
 
 from tests.storage.support import KEY, OTHER_KEY, SESSION, batch, t
+from tests.storage.talkers import (
+    NOBODY,
+    P0,
+    P1,
+    P2,
+    Talker,
+    admin_talker,
+    append,
+    config,
+    data_talker,
+)
 from waltz.errors import (
     ConfigurationError,
     DirectoryInUseError,
     ForeignDirectoryError,
     RemoteProtocolError,
 )
-from waltz.host import Connection
 from waltz.limits import DRAIN_BYTES_MAX
-from waltz.storage.shell import StorageConfig, StorageNode
+from waltz.storage.shell import StorageNode
 from waltz.system.host import real_host
-from waltz.types import NO_SESSION, Address, PartitionId, SessionId
+from waltz.types import NO_SESSION, PartitionId, SessionId
 from waltz.wire.admin_protocol import (
-    ADMIN_CODEC,
-    AdminFailureResponse,
     AdminLastSessionInfoRequest,
     AdminLastSessionInfoResponse,
     AdminMessage,
@@ -39,12 +47,8 @@ from waltz.wire.admin_protocol import (
     PartitionAvailableRequest,
     SessionInfo,
 )
-from waltz.wire.handshake import Link
-from waltz.wire.message import Message
 from waltz.wire.storage_protocol import (
-    STORAGE_CODEC,
     AppendRecordsRequest,
-    FailureResponse,
     LastSessionInfoRequest,
     LastSessionInfoResponse,
     MaxTransactionIdRequest,
@@ -53,83 +57,8 @@ from waltz.wire.storage_protocol import (
     RecordListRequest,
     RecordListResponse,
     SetLowWaterMarkRequest,
-    StorageMessage,
     SuccessResponse,
 )
-
-LOOPBACK = Address("127.0.0.1", 0)
-NOBODY = PartitionId(-1)
-P0, P1, P2 = PartitionId(0), PartitionId(1), PartitionId(2)
-
-
-def config(directory: Path, **changes: object) -> StorageConfig:
-    values: dict[str, object] = {
-        "directory": str(directory),
-        "cluster_key": KEY,
-        "partition_count": 3,
-        "data_address": LOOPBACK,
-        "admin_address": LOOPBACK,
-        "assigned_partitions": frozenset((P0, P1)),
-    }
-    return StorageConfig(**(values | changes))  # type: ignore[arg-type]
-
-
-class Talker:
-    """The other end of a connection to a node."""
-
-    def __init__(self, connection: Connection, link: Link) -> None:
-        self.connection = connection
-        self.link = link
-        self.answers: list[Message] = []
-
-    @classmethod
-    async def connect(cls, address: Address, admin: bool) -> Talker:
-        connection = await real_host(None).network.connect(address)
-        talker = cls(connection, Link(ADMIN_CODEC if admin else STORAGE_CODEC, "a test"))
-        connection.write(talker.link.hello())
-        while talker.link.version is None:
-            talker.answers += talker.link.receive(await connection.read())
-        return talker
-
-    def send(self, *messages: Message) -> None:
-        self.connection.write(b"".join(self.link.encode(message) for message in messages))
-
-    async def receive(self, count: int) -> list[Message]:
-        while len(self.answers) < count:
-            data = await self.connection.read()
-            assert data, f"the connection ended after {self.answers}"
-            self.answers += self.link.receive(data)
-        answers, self.answers = self.answers[:count], self.answers[count:]
-        return answers
-
-    async def ask(self, message: Message) -> Message:
-        self.send(message)
-        (answer,) = await self.receive(1)
-        return answer
-
-    async def refusal(self, message: Message) -> str:
-        answer = await self.ask(message)
-        assert isinstance(answer, FailureResponse | AdminFailureResponse), answer
-        return answer.message
-
-
-async def data_talker(node: StorageNode) -> Talker:
-    talker = await Talker.connect(node.data_address, admin=False)
-    assert await talker.ask(OpenRequest(NO_SESSION, -1, NOBODY, KEY, 3)) == SuccessResponse(
-        NO_SESSION, -1, NOBODY
-    )
-    return talker
-
-
-async def admin_talker(node: StorageNode) -> Talker:
-    talker = await Talker.connect(node.admin_address, admin=True)
-    assert await talker.ask(AdminOpenRequest(-1, KEY, 3)) == AdminSuccessResponse(-1)
-    return talker
-
-
-def append(number: int, first: int, count: int, partition: PartitionId = P0) -> StorageMessage:
-    return AppendRecordsRequest(SESSION, number, partition, batch(first, count), offline=False)
-
 
 Test = Callable[[StorageNode], Awaitable[None]]
 
@@ -272,7 +201,9 @@ def test_assignment_by_the_admin_port(tmp_path: Path) -> None:
         for _ in range(2):
             request = PartitionAssignmentRequest(2, (P0, P2), True, False)
             assert await admin.ask(request) == AdminSuccessResponse(2)
-        assert sorted(path.name for path in tmp_path.iterdir()) == ["0", "2", "waltz-storage.ctl"]
+        names = {path.name for path in tmp_path.iterdir()}
+        assert names >= {"0", "2", "waltz-storage.ctl", "waltz-storage.node"}
+        assert "1" not in names
         assert isinstance(await talker.ask(append(0, 0, 5, P2)), SuccessResponse)
         assert await admin.ask(PartitionAvailableRequest(3, (P0,), False)) == AdminSuccessResponse(
             3
@@ -352,7 +283,7 @@ def test_metrics_are_json(tmp_path: Path) -> None:
         assert isinstance(answer, MetricsResponse)
         shown = json.loads(answer.metrics_json)["partitions"]
         assert list(shown) == ["0", "1"]
-        assert shown["0"]["records_appended"] == 5
+        assert shown["0"]["appended_records"] == 5
 
     run_node(tmp_path, test)
 
@@ -404,13 +335,13 @@ def test_torn_tail_is_cut_and_logged(tmp_path: Path, caplog: pytest.LogCaptureFi
     async def read(node: StorageNode) -> None:
         request = MaxTransactionIdRequest(SESSION, 0, P0, offline=False)
         answer = await (await data_talker(node)).ask(request)
-        assert answer == MaxTransactionIdResponse(SESSION, 0, P0, t(3))
+        assert answer == MaxTransactionIdResponse(SESSION, 0, P0, t(4))
 
     run_node(tmp_path, write)
     data = tmp_path / "0" / f"{0:019d}.seg"
-    data.write_bytes(data.read_bytes()[:-1])
+    data.write_bytes(data.read_bytes() + batch(5, 1).block[:-1])
     run_node(tmp_path, read)
-    assert f"torn_tail_cut partition=0 path={data} next_transaction_id=4" in caplog.text
+    assert f"torn_tail_cut partition=0 path={data} next_transaction_id=5" in caplog.text
 
 
 def test_many_large_appends_wait_for_room(tmp_path: Path) -> None:

@@ -315,6 +315,23 @@ def test_a_blank_node_and_a_missing_one_leave_no_majority() -> None:
     assert bench.mark() == 120
 
 
+@pytest.mark.parametrize("session", [-1, 0, 3])
+def test_a_blank_or_rolled_back_replica_never_lowers_a_vote(session: int) -> None:
+    """I11, CX-03: another directory at the replica's address, an empty one or one put back from
+    before the session, is of an older session than the metadata: it is absent for the count, with
+    whatever it holds."""
+    states = {each: open_state(4) for each in (A, B, C)}
+    for mark, last in ((-1, -1), (-1, 60), (40, 60), (110, 114)):
+        info = SessionInfo(SessionId(session), TransactionId(mark), TransactionId(mark))
+        for known in (states, states | {B: closed(4, 118)}):
+            assert judge(B, known, info) == (Standing.INCONSISTENT, mark)
+        nodes = [node(A, 4, 110, 120), node(B, session, mark, last), node(C, 4, 110, 115)]
+        bench = Bench(5, states, nodes)
+        assert bench.reach(B, C).mark() is None
+        assert bench.reach(A).mark() == 120
+        assert bench.lasts == {A: 120, B: 120, C: 120}
+
+
 def test_a_node_that_lost_its_tail_does_not_vote_either() -> None:
     """Case D: less than its own low-water mark."""
     states = {each: open_state(4) for each in (A, B, C)}

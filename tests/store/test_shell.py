@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from struct import pack
 from uuid import UUID
 from zlib import crc32
 
@@ -134,7 +135,7 @@ class Store:
 
 def new_record(text: str) -> NewRecord:
     data = text.encode()
-    return NewRecord(data[:16].ljust(16), 0, data, crc32(data))
+    return NewRecord(pack(">4i", len(data), 0, PARTITION, crc32(data) >> 1), 0, data, crc32(data))
 
 
 def texts(batch: RecordBatch) -> list[str]:

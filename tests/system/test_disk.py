@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import fcntl
 import os
+import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from waltz.errors import DirectoryInUseError
+from waltz.system import disk as disk_module
 from waltz.system.disk import RealDisk
 
 
@@ -144,3 +148,83 @@ def test_failed_sync_is_raised_and_the_cached_pages_dropped(
     with pytest.raises(OSError, match="sync fails"):
         file.sync()
     assert advice == [os.POSIX_FADV_DONTNEED]
+
+
+def test_preallocated_space_is_taken_and_given_back_while_the_size_stays(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    file = RealDisk().open(str(path), create=True)
+    file.write_at(0, b"abc")
+    file.sync()
+    held = path.stat().st_blocks
+    file.preallocate(1_000_000)
+    if path.stat().st_blocks == held:
+        pytest.skip("the file system of the temporary directory has no preallocation")
+    assert path.stat().st_blocks * 512 >= 1_000_000
+    assert (file.size(), path.read_bytes()) == (3, b"abc")
+    file.write_at(3, b"def")
+    assert path.stat().st_blocks * 512 >= 1_000_000
+    file.truncate(6)
+    assert path.stat().st_blocks == held
+    assert path.read_bytes() == b"abcdef"
+    file.preallocate(0)
+
+
+def test_preallocation_that_the_file_system_lacks_is_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    numbers = [errno.EOPNOTSUPP, errno.ENOSYS, errno.EINTR, errno.ENOSPC]
+
+    def fail(*_: object) -> int:
+        ctypes.set_errno(numbers.pop(0))
+        return -1
+
+    file = RealDisk().open(str(tmp_path / "file"), create=True)
+    monkeypatch.setattr(disk_module, "_fallocate", fail)
+    file.preallocate(1000)
+    file.preallocate(1000)
+    assert numbers == [errno.EINTR, errno.ENOSPC]
+    with pytest.raises(OSError, match="No space left") as caught:
+        file.preallocate(1000)
+    assert (caught.value.errno, caught.value.filename) == (errno.ENOSPC, str(tmp_path / "file"))
+    assert numbers == []
+    monkeypatch.setattr(disk_module, "_fallocate", None)
+    file.preallocate(1000)
+
+
+def test_preallocation_beyond_the_free_space_is_an_error(tmp_path: Path) -> None:
+    """No megabyte of it is taken: the file system refuses a size that no file may have."""
+    file = RealDisk().open(str(tmp_path / "file"), create=True)
+    with pytest.raises(OSError, match=r"too large|No space") as caught:
+        file.preallocate(1 << 62)
+    assert caught.value.errno in (errno.EFBIG, errno.ENOSPC)
+
+
+def test_file_opened_to_read_refuses_changes(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    with pytest.raises(FileNotFoundError):
+        RealDisk().open_to_read(str(path))
+    path.write_bytes(b"abc")
+    path.chmod(0o444)
+    file = RealDisk().open_to_read(str(path))
+    assert (file.size(), file.read_at(1, 5)) == (3, b"bc")
+    changes: tuple[Callable[[], None], ...] = (
+        lambda: file.write_at(0, b"x"),
+        lambda: file.truncate(0),
+        lambda: file.preallocate(10),
+        file.sync,
+    )
+    for change in changes:
+        with pytest.raises(OSError, match="for reading only") as caught:
+            change()
+        assert caught.value.errno == errno.EBADF
+    file.close()
+    assert path.read_bytes() == b"abc"
+
+
+def test_space_is_that_of_the_file_system(tmp_path: Path) -> None:
+    space = RealDisk().space(str(tmp_path))
+    usage = shutil.disk_usage(tmp_path)
+    assert space.total_bytes == usage.total
+    assert 0 < space.free_bytes < space.total_bytes
+    with pytest.raises(FileNotFoundError):
+        RealDisk().space(str(tmp_path / "absent"))

@@ -76,6 +76,43 @@ MESSAGE_FRAMES = [
 
 REFUSED = [golden for golden in GOLDEN_FRAMES if golden.frame is None]
 
+OWN_FRAMES = [
+    (
+        "S1 state request",
+        bytes.fromhex("53 0001 00000015 13 0000000000000009 000000000000000a 00000002"),
+    ),
+    (
+        "S1 state response",
+        bytes.fromhex(
+            "53 0001 0000006b 14 0000000000000009 000000000000000a 00000002"
+            "0000000000000008 0000000000000063 0000000000000062 0000000000000064"
+            "00112233445566778899aabbccddeeff 01 00 00000002"
+            "0000000000000003 0000000000000005 0000000000000032 0000000000000033"
+        ),
+    ),
+    (
+        "S1 state response, fresh",
+        bytes.fromhex(
+            "53 0001 0000004b 14 0000000000000009 000000000000000a 00000002"
+            + "ffffffffffffffff" * 4
+            + "00112233445566778899aabbccddeeff 01 01 00000000"
+        ),
+    ),
+    (
+        "S1 repair",
+        bytes.fromhex(
+            "53 0001 00000042 15 0000000000000009 000000000000000b 00000002 00000001"
+            "0000000000000064 00000007000000030000000200000005 11223344 00000005"
+            "68656c6c6f 3610a686"
+        ),
+    ),
+    (
+        "A1 access",
+        bytes.fromhex("41 0001 00000017 05 0000000000000006 00000002 00000000 00000002 01 00"),
+    ),
+]
+"""Frames that the original does not know, put together by hand."""
+
 
 def _request_id(fields: Any) -> RequestId:
     return RequestId(

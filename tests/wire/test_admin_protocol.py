@@ -6,8 +6,8 @@ from uuid import UUID
 
 import pytest
 
-from tests.wire.golden import GOLDEN_FRAMES
-from waltz.errors import RemoteProtocolError
+from tests.wire.golden import GOLDEN_FRAMES, OWN_FRAMES
+from waltz.errors import LocalProtocolError, RemoteProtocolError
 from waltz.record import NewRecord, pack_records, request_id_bytes
 from waltz.types import ClientId, Generation, PartitionId, RequestId, SessionId, TransactionId
 from waltz.wire.admin_protocol import (
@@ -23,6 +23,7 @@ from waltz.wire.admin_protocol import (
     AssignedPartitionStatusResponse,
     MetricsRequest,
     MetricsResponse,
+    PartitionAccessRequest,
     PartitionAssignmentRequest,
     PartitionAvailableRequest,
 )
@@ -63,14 +64,24 @@ ADMIN_FRAMES = [
 
 @pytest.mark.parametrize(("name", "frame"), ADMIN_FRAMES)
 def test_every_golden_frame_holds_both_ways(name: str, frame: bytes) -> None:
+    """Version 1 has the messages of version 0 as they are."""
     assert ADMIN_CODEC.encode(EXPECTED[name], 0) == frame
-    assert ADMIN_CODEC.decode(frame[7:], 0) == EXPECTED[name]
+    assert ADMIN_CODEC.encode(EXPECTED[name], 1)[3:] == frame[3:]
+    for version in ADMIN_CODEC.versions:
+        assert ADMIN_CODEC.decode(frame[7:], version) == EXPECTED[name]
 
 
 def test_every_golden_name_is_known() -> None:
     assert {parameter.id for parameter in ADMIN_FRAMES} == EXPECTED.keys()
 
 
-def test_code_5_is_unused() -> None:
+def test_code_5_has_the_worked_bytes_and_is_unused_in_version_0() -> None:
+    """CX-07: one message sets both bits apart; the original has no such message."""
+    access = PartitionAccessRequest(6, (P0, P2), readable=True, writable=False)
+    (frame,) = (frame for name, frame in OWN_FRAMES if name.startswith("A"))
+    assert ADMIN_CODEC.encode(access, 1) == frame
+    assert ADMIN_CODEC.decode(frame[7:], 1) == access
+    with pytest.raises(LocalProtocolError, match=r"not supported by version 0 .* upgrade"):
+        ADMIN_CODEC.encode(access, 0)
     with pytest.raises(RemoteProtocolError, match="unknown message type 5"):
-        ADMIN_CODEC.decode(b"\x05" + bytes(8), 0)
+        ADMIN_CODEC.decode(frame[7:], 0)

@@ -63,11 +63,25 @@ def pieces(data: bytes, cuts: list[int]) -> list[bytes]:
     ],
 )
 def test_hello_is_that_of_the_original(name: str, codec: Codec, greeting: str) -> None:
-    """CS-02."""
+    """CS-02; the storage protocols of this release have a version more."""
     frame = GOLDEN[name]
     assert frame is not None
-    assert Link(codec, greeting).hello() == frame
-    assert decode_hello(frame[7:]) == Hello(codec.versions, greeting)
+    theirs = decode_hello(frame[7:])
+    assert theirs.encode() == frame
+    assert theirs.greeting == greeting
+    assert codec.versions[: len(theirs.versions)] == theirs.versions
+    if theirs.versions == codec.versions:
+        assert Link(codec, greeting).hello() == frame
+
+
+@pytest.mark.parametrize("codec", [STORAGE_CODEC, ADMIN_CODEC])
+def test_a_peer_of_the_original_is_spoken_to_in_its_version(codec: Codec) -> None:
+    """CS-02: version 1 among ourselves, version 0 with the Java original."""
+    for versions, expected in (((0,), 0), ((0, 1), 1), ((0, 1, 2), 1)):
+        link = Link(codec, "")
+        assert decode_hello(link.hello()[7:]).versions == (0, 1)
+        link.receive(Hello(versions, "peer").encode())
+        assert link.version == expected
 
 
 def test_an_empty_greeting_is_that_of_the_original() -> None:

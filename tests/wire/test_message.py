@@ -10,7 +10,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.wire.golden import CODEC_BY_MAGIC, CODECS, MESSAGE_FRAMES, VECTORS, Vector
+from tests.wire.golden import (
+    CODEC_BY_MAGIC,
+    CODECS,
+    MESSAGE_FRAMES,
+    OWN_FRAMES,
+    VECTORS,
+    Vector,
+)
 from tests.wire.strategies import messages
 from waltz.errors import LocalProtocolError, RemoteProtocolError
 from waltz.wire.fields import BOOLEAN, DATA, INT, LONG, NULLABLE_TEXT, SHORT, Optional
@@ -30,6 +37,8 @@ KINDS = [
     for version in codec.versions
     if version >= kind.SINCE
 ]
+
+ALL_FRAMES = MESSAGE_FRAMES + OWN_FRAMES
 
 HOSTILE = [-1, -(2**31), 2**30, 2**30 + 1, 2**31 - 1, 100_000]
 
@@ -114,9 +123,7 @@ def test_messages_are_frozen_values() -> None:
     assert not hasattr(sample, "__dict__")
 
 
-@pytest.mark.parametrize(
-    ("name", "frame"), MESSAGE_FRAMES, ids=[name for name, _ in MESSAGE_FRAMES]
-)
+@pytest.mark.parametrize(("name", "frame"), ALL_FRAMES, ids=[name for name, _ in ALL_FRAMES])
 def test_golden_frames_decode_and_encode_to_themselves(name: str, frame: bytes) -> None:
     codec, version = CODEC_BY_MAGIC[frame[0]], frame[2]
     for decode in (codec.decode, codec.decode_declared):
@@ -142,9 +149,7 @@ def test_vectors_of_the_original_hold_both_ways(vector: Vector) -> None:
             assert decoded == vector.message
 
 
-@pytest.mark.parametrize(
-    ("name", "frame"), MESSAGE_FRAMES, ids=[name for name, _ in MESSAGE_FRAMES]
-)
+@pytest.mark.parametrize(("name", "frame"), ALL_FRAMES, ids=[name for name, _ in ALL_FRAMES])
 def test_no_truncation_and_no_extension_decodes(name: str, frame: bytes) -> None:
     codec, version, body = CODEC_BY_MAGIC[frame[0]], frame[2], frame[7:]
     for end in range(len(body)):
@@ -156,7 +161,7 @@ def test_no_truncation_and_no_extension_decodes(name: str, frame: bytes) -> None
 
 def test_hostile_lengths_anywhere_never_allocate() -> None:
     """Whatever four bytes are overwritten, no more memory is taken than the message has bytes."""
-    seen = {frame[7:]: (CODEC_BY_MAGIC[frame[0]], frame[2]) for _, frame in MESSAGE_FRAMES}
+    seen = {frame[7:]: (CODEC_BY_MAGIC[frame[0]], frame[2]) for _, frame in ALL_FRAMES}
     tracemalloc.start()
     try:
         for body, (codec, version) in seen.items():

@@ -7,9 +7,9 @@ from uuid import UUID
 
 import pytest
 
-from tests.wire.golden import GOLDEN_FRAMES
+from tests.wire.golden import GOLDEN_FRAMES, OWN_FRAMES
 from waltz.errors import LocalProtocolError, RemoteProtocolError
-from waltz.limits import FRAME_BYTES_MAX, STACK_FRAMES_MAX
+from waltz.limits import DAMAGED_RANGES_MAX, FRAME_BYTES_MAX, STACK_FRAMES_MAX
 from waltz.record import NewRecord, Record, empty_batch, pack_records, request_id_bytes
 from waltz.types import (
     NO_SESSION,
@@ -26,6 +26,7 @@ from waltz.wire.records import RecordHeader, SessionInfo, StackFrame
 from waltz.wire.storage_protocol import (
     STORAGE_CODEC,
     AppendRecordsRequest,
+    DamagedRange,
     FailureResponse,
     LastSessionInfoRequest,
     LastSessionInfoResponse,
@@ -40,6 +41,9 @@ from waltz.wire.storage_protocol import (
     RecordListResponse,
     RecordRequest,
     RecordResponse,
+    RepairRequest,
+    ReplicaStateRequest,
+    ReplicaStateResponse,
     SetLowWaterMarkRequest,
     SuccessResponse,
     TruncateRequest,
@@ -100,8 +104,48 @@ STORAGE_FRAMES = [
 
 @pytest.mark.parametrize(("name", "frame"), STORAGE_FRAMES)
 def test_every_golden_frame_holds_both_ways(name: str, frame: bytes) -> None:
+    """Version 1 has the messages of version 0 as they are."""
     assert STORAGE_CODEC.encode(EXPECTED[name], 0) == frame
-    assert STORAGE_CODEC.decode(frame[7:], 0) == EXPECTED[name]
+    assert STORAGE_CODEC.encode(EXPECTED[name], 1)[3:] == frame[3:]
+    for version in STORAGE_CODEC.versions:
+        assert STORAGE_CODEC.decode(frame[7:], version) == EXPECTED[name]
+
+
+DAMAGED = (
+    DamagedRange(TransactionId(3), TransactionId(5)),
+    DamagedRange(TransactionId(50), TransactionId(51)),
+)
+INFO = SessionInfo(SessionId(8), T99, TransactionId(98))
+FRESH = SessionInfo(NO_SESSION, NOTHING, NOTHING)
+
+OWN: dict[str, Message] = {
+    "S1 state request": ReplicaStateRequest(S, 10, P),
+    "S1 state response": ReplicaStateResponse(S, 10, P, INFO, T100, KEY, True, False, DAMAGED),
+    "S1 state response, fresh": ReplicaStateResponse(S, 10, P, FRESH, NOTHING, KEY, True, True, ()),
+    "S1 repair": RepairRequest(S, 11, P, RECORDS),
+}
+
+
+def test_own_messages_have_the_worked_bytes_and_no_version_0() -> None:
+    """The original would close the connection: nothing of the kind is sent to it."""
+    frames = {name: frame for name, frame in OWN_FRAMES if name.startswith("S")}
+    assert frames.keys() == OWN.keys()
+    for name, frame in frames.items():
+        assert STORAGE_CODEC.encode(OWN[name], 1) == frame
+        assert STORAGE_CODEC.decode(frame[7:], 1) == OWN[name]
+        with pytest.raises(LocalProtocolError, match=r"not supported by version 0 .* upgrade"):
+            STORAGE_CODEC.encode(OWN[name], 0)
+        with pytest.raises(RemoteProtocolError, match="unknown message type"):
+            STORAGE_CODEC.decode(frame[7:], 0)
+
+
+def test_damaged_ranges_are_bounded() -> None:
+    damaged = DAMAGED[:1] * DAMAGED_RANGES_MAX
+    state = ReplicaStateResponse(S, 10, P, INFO, T100, KEY, True, True, damaged)
+    assert STORAGE_CODEC.decode(STORAGE_CODEC.encode(state, 1)[7:], 1) == state
+    state = ReplicaStateResponse(S, 10, P, INFO, T100, KEY, True, True, (*damaged, DAMAGED[1]))
+    with pytest.raises(LocalProtocolError, match=f"damaged: .* at most {DAMAGED_RANGES_MAX}"):
+        STORAGE_CODEC.encode(state, 1)
 
 
 def test_every_golden_name_is_known() -> None:

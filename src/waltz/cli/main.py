@@ -6,22 +6,16 @@ Exit codes: 0 done, 1 it failed and says why, 2 it was called wrongly, 130 stopp
 from __future__ import annotations
 
 import sys
-from importlib.metadata import PackageNotFoundError, version
 from typing import NoReturn
 
 import click
 
 from waltz.cli.client import append, status, tail
-from waltz.cli.nodes import server, storage
+from waltz.cli.disk import disk
+from waltz.cli.nodes import installed_version, server
+from waltz.cli.storage_node import storage
 from waltz.cli.up import up
 from waltz.errors import WaltzError
-
-
-def installed_version() -> str:
-    try:
-        return version("waltz-log")
-    except PackageNotFoundError:
-        return "not installed"
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -30,7 +24,7 @@ def waltz() -> None:
     """Waltz: a replicated write-ahead log for transactions."""
 
 
-for command in (up, status, append, tail, server, storage):
+for command in (up, status, append, tail, server, storage, disk):
     waltz.add_command(command)
 
 

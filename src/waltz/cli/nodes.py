@@ -1,4 +1,4 @@
-"""`waltz server` and `waltz storage`: one process each, run until told to stop."""
+"""`waltz server`, and what a process of any kind does: run until it is told to stop."""
 
 from __future__ import annotations
 
@@ -8,24 +8,25 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
+from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Protocol, TypeVar
 
 import click
 
-from waltz.cluster.shell import read_store_params
 from waltz.errors import ConfigurationError
-from waltz.limits import SEGMENT_BYTES_THRESHOLD
+from waltz.limits import SHUTDOWN_SECONDS_MAX
 from waltz.server.shell import Server, ServerConfig
-from waltz.storage.shell import StorageConfig, StorageNode
 from waltz.system.host import real_host
-from waltz.types import Address, PartitionId
+from waltz.types import Address
+
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
 
 class Node(Protocol):
-    """What both kinds of process have in common."""
+    """What all kinds of process have in common."""
 
     async def start(self) -> None: ...
     async def run(self) -> None: ...
@@ -49,6 +50,13 @@ class AddressType(click.ParamType[Address]):
 ADDRESS = AddressType()
 
 
+def installed_version() -> str:
+    try:
+        return version("waltz-log")
+    except PackageNotFoundError:
+        return "not installed"
+
+
 def run_loop(main: Coroutine[Any, Any, T]) -> T:
     """Run `main` on the fastest event loop there is."""
     loop_factory: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop
@@ -69,16 +77,61 @@ def set_up_logging() -> None:
     )
 
 
-async def until_told(node: Node, *, end_with_stdin: bool) -> None:
-    """Start `node`, say `ready` on standard output, and stop it on SIGTERM or SIGINT.
+async def until_told(
+    node: Node,
+    *,
+    end_with_stdin: bool,
+    shutdown_seconds: float = SHUTDOWN_SECONDS_MAX,
+    unfinished: Callable[[], Sequence[str]] = tuple,
+) -> None:
+    """Start `node`, say `ready` on standard output, and stop it on SIGTERM or SIGINT; a second
+    signal ends the process at once.
 
-    With `end_with_stdin` it also stops when standard input ends: whoever started it is gone.
-    Raises what ended the node, if it ended by itself.
+    With `end_with_stdin` it also stops when standard input ends: whoever started it is gone. A stop
+    that takes longer than `shutdown_seconds` ends the process with status 1, after what
+    `unfinished` says was logged. Raises what ended the node, if it ended by itself.
     """
+    told = _listen_for_the_end(end_with_stdin=end_with_stdin)
+    starting = asyncio.create_task(node.start())
+    running = asyncio.create_task(_run(node, starting))
+    waiting = asyncio.create_task(told.wait())
+    await asyncio.wait({running, waiting}, return_when=asyncio.FIRST_COMPLETED)
+    waiting.cancel()
+    if running.done():
+        await running
+    stopping = asyncio.create_task(_stop(node, starting))
+    done, _ = await asyncio.wait({stopping}, timeout=shutdown_seconds)
+    if not done:
+        # A thread that a disk holds cannot be ended, and would keep the process from ending.
+        for line in unfinished() or ["nothing that it knows of is left"]:
+            log.error("stop_unfinished %s", line)
+        log.error("stop_took_too_long seconds=%g", shutdown_seconds)
+        logging.shutdown()
+        os._exit(1)
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    await stopping
+
+
+def _listen_for_the_end(*, end_with_stdin: bool) -> asyncio.Event:
     told = asyncio.Event()
     loop = asyncio.get_running_loop()
+    signals = 0
+
+    def on_signal(number: int) -> None:
+        nonlocal signals
+        signals += 1
+        if signals > 1:
+            signal.raise_signal(number)  # it came before the lines below were through
+        told.set()
+        for handled in (signal.SIGTERM, signal.SIGINT):
+            loop.remove_signal_handler(handled)
+            # The system's own way, which works even when this loop does not turn any more.
+            signal.signal(handled, signal.SIG_DFL)
+        log.info("told_to_stop signal=%s", signal.Signals(number).name)
+
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, told.set)
+        loop.add_signal_handler(number, on_signal, number)
     if end_with_stdin:
 
         def on_input() -> None:
@@ -87,18 +140,19 @@ async def until_told(node: Node, *, end_with_stdin: bool) -> None:
                 told.set()
 
         loop.add_reader(sys.stdin, on_input)
-    await node.start()
+    return told
+
+
+async def _run(node: Node, starting: asyncio.Task[None]) -> None:
+    await starting
     click.echo("ready")
-    running = asyncio.create_task(node.run())
-    waiting = asyncio.create_task(told.wait())
-    await asyncio.wait({running, waiting}, return_when=asyncio.FIRST_COMPLETED)
-    waiting.cancel()
-    if running.done():
-        await running
+    await node.run()
+
+
+async def _stop(node: Node, starting: asyncio.Task[None]) -> None:
+    """A start that is under way is finished first: half a start cannot be taken back."""
+    await starting
     await node.stop()
-    running.cancel()
-    with contextlib.suppress(asyncio.CancelledError):
-        await running
 
 
 def node_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -111,49 +165,6 @@ def node_options(command: Callable[..., Any]) -> Callable[..., Any]:
     ):
         command = option(command)
     return command
-
-
-@click.command()
-@node_options
-@click.option("--directory", type=click.Path(file_okay=False), required=True, help="Its files.")
-@click.option("--admin-address", type=ADDRESS, required=True, help="Where tools reach it.")
-@click.option(
-    "--segment-size-threshold",
-    type=click.IntRange(min=1),
-    default=SEGMENT_BYTES_THRESHOLD,
-    show_default=True,
-    help="Bytes above which a segment is complete.",
-)
-@click.option("--assign-all", is_flag=True, help="Take every partition into a new directory.")
-def storage(
-    coordinator: Address,
-    address: Address,
-    end_with_stdin: bool,
-    directory: str,
-    admin_address: Address,
-    segment_size_threshold: int,
-    assign_all: bool,
-) -> None:
-    """Run one storage node."""
-    set_up_logging()
-
-    async def main() -> None:
-        host = real_host(coordinator)
-        params = await read_store_params(host.coordinator)
-        await host.coordinator.close()
-        assigned = frozenset(PartitionId(p) for p in range(params.partition_count))
-        config = StorageConfig(
-            directory=directory,
-            cluster_key=params.cluster_key,
-            partition_count=params.partition_count,
-            data_address=address,
-            admin_address=admin_address,
-            segment_bytes_threshold=segment_size_threshold,
-            assigned_partitions=assigned if assign_all else None,
-        )
-        await until_told(StorageNode(host, config), end_with_stdin=end_with_stdin)
-
-    run_loop(main())
 
 
 @click.command()

@@ -31,12 +31,14 @@ from waltz.cli.layout import (
 from waltz.cli.nodes import run_loop
 from waltz.cluster.shell import StorageEntry, create_cluster, read_store_params
 from waltz.errors import ConfigurationError, NoNodeError
+from waltz.limits import DISK_FREE_BYTES_TRIAL, SHUTDOWN_SECONDS_MAX
 from waltz.system.embedded import EmbeddedCoordinator, EmbeddedCoordinatorServer
 
 RESTART_SECONDS_MIN = 0.2
 RESTART_SECONDS_MAX = 5.0
 START_SECONDS_MAX = 60.0
-STOP_SECONDS_MAX = 20.0
+STOP_SECONDS_MAX = SHUTDOWN_SECONDS_MAX + 5.0
+"""A child ends itself before that, and says what was stuck."""
 
 console = Console(stderr=True, highlight=False)
 
@@ -118,6 +120,7 @@ class Supervisor:
                     *("--address", str(place.address)),
                     *("--admin-address", str(place.admin_address)),
                     *("--directory", str(directory / place.name)),
+                    *("--disk-free-min", str(DISK_FREE_BYTES_TRIAL)),
                     "--assign-all",
                 ],
                 logs / f"{place.name}.log",

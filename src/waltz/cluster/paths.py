@@ -1,4 +1,5 @@
-"""Where a cluster keeps what: node paths under its root. Source: Waltz Storage and Waltz Server."""
+"""Where a cluster keeps what: node paths under its root. Source: Waltz Storage and Waltz Server;
+the Java original has no storage directories."""
 
 from __future__ import annotations
 
@@ -6,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from waltz.cluster.tree import check_path
-from waltz.types import PartitionId
+from waltz.types import PartitionId, ReplicaId
 
 DEFAULT_ROOT: Final = "/waltz"
 
@@ -72,3 +73,11 @@ class ClusterPaths:
     @property
     def connection_metadata(self) -> str:
         return f"{self.store}/connection"
+
+    @property
+    def storage_directories(self) -> str:
+        return f"{self.root}/storageDirectories"
+
+    def storage_directory(self, replica_id: ReplicaId) -> str:
+        """Its data says which directory the storage node works in."""
+        return f"{self.storage_directories}/{replica_id}"

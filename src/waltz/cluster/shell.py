@@ -33,6 +33,7 @@ from waltz.cluster.tree import parent_of
 from waltz.errors import (
     ConfigurationError,
     CoordinationError,
+    ForeignDirectoryError,
     NodeExistsError,
     NoNodeError,
     ProtocolError,
@@ -236,6 +237,54 @@ async def _allocate(coordinator: Coordinator, path: str, root: str) -> int:
         except VersionConflictError:
             continue  # somebody else took it; every conflict means that one of us got on
         return identifier
+
+
+# Storage directories
+
+
+async def register_storage_directory(
+    coordinator: Coordinator,
+    replica_id: ReplicaId,
+    directory_id: UUID,
+    *,
+    root: str = DEFAULT_ROOT,
+) -> None:
+    """Note that the storage node `replica_id` works in the directory with `directory_id`.
+
+    One that it worked in before is replaced: the node has got a blank disk, or one restored from
+    elsewhere. Its partitions have missed sessions then, so that they do not vote. Raises
+    ForeignDirectoryError: another node works in this directory or its double. NoNodeError: there is
+    no cluster. CoordinatorLostError.
+    """
+    paths = ClusterPaths(root)
+    data = str(directory_id).encode()
+    # Two nodes that start on two copies of a directory must not miss each other.
+    async with admin_lock(coordinator, root=root):
+        await _create_if_absent(coordinator, paths.storage_directories, None)
+        for name in await coordinator.children(paths.storage_directories):
+            other = ReplicaId(name)
+            node = await coordinator.read(paths.storage_directory(other))
+            if node.data == data and other != replica_id:
+                raise ForeignDirectoryError(
+                    f"storage directory {directory_id} is that of storage node {other}, not of"
+                    f" {replica_id}: it was moved or copied. Start the node as {other}; or, if the"
+                    f" directory was copied, give {replica_id} an empty one; or, if {other} is gone"
+                    f" for good, delete the coordinator's node {paths.storage_directory(other)}"
+                )
+        path = paths.storage_directory(replica_id)
+        try:
+            await coordinator.create(path, data)
+        except NodeExistsError:
+            node = await coordinator.read(path)
+            if node.data == data:
+                return
+            await coordinator.write(path, data, version=node.version)
+            logger.warning(
+                "storage_directory_replaced replica=%s was=%s now=%s",
+                replica_id, (node.data or b"").decode("ascii", "replace"), directory_id,
+            )  # fmt: skip
+        else:
+            logger.info("storage_directory_new replica=%s id=%s", replica_id, directory_id)
 
 
 # Following

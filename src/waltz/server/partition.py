@@ -211,6 +211,11 @@ class ServerPartition:
         self._effects: list[PartitionEffect] = []
         self.deadline: float | None = None
 
+    @property
+    def mounts(self) -> Mounts:
+        """Who is mounted; once this has closed, who was in the end."""
+        return self._mounts
+
     def step(self, events: Sequence[PartitionEvent], now: float) -> Sequence[PartitionEffect]:
         """Take `events` in order; what they make possible is done once, at the end."""
         for event in events:
@@ -337,7 +342,9 @@ class ServerPartition:
         if not self._mounts.is_valid(peer):
             self._effects.append(RequestsDropped(peer.connection_id, STALE_CONNECTION, 1))
             self._answer_mount(peer, request.request_id, MountState.NOT_READY)
-        elif not self.is_open:
+        elif not self.is_open or request.request_id.generation > self.generation:
+            # A client that knows of a later owner may have written there. From here it would learn
+            # of an end of the log before that, and write again what is in the log already.
             self._answer_mount(peer, request.request_id, MountState.NOT_READY)
         elif request.client_high_water_mark < NOTHING:
             self._reject(peer, "mount", request.client_high_water_mark)
@@ -511,10 +518,7 @@ class ServerPartition:
             self._answer_mount(peer, request.request_id, MountState.NOT_READY)
         elif missed < 0:
             self._feeds.remove(peer.connection_id)
-            # A client that knows of an owner after this server is not ahead: this log is behind.
-            is_behind = request.request_id.generation > self.generation
-            state = MountState.NOT_READY if is_behind else MountState.CLIENT_AHEAD
-            self._answer_mount(peer, request.request_id, state)
+            self._answer_mount(peer, request.request_id, MountState.CLIENT_AHEAD)
         else:
             next_transaction_id = TransactionId(request.client_high_water_mark + 1)
             self._feeds.mount(peer.connection_id, next_transaction_id, missed)

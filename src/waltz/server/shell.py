@@ -32,7 +32,7 @@ from waltz.limits import (
     SERVER_MAILBOX_EVENTS_MAX,
     WRITE_BUFFER_BYTES_HIGH,
 )
-from waltz.server.connection import Sorter, answer_without_partition
+from waltz.server.connection import Mounts, Sorter, answer_without_partition
 from waltz.server.feed_cache import FeedCache
 from waltz.server.fetches import ReadRecords
 from waltz.server.outbox import Part, Send
@@ -186,6 +186,8 @@ class Server:
         self._clients: dict[int, _Client] = {}
         self._client_count = 0
         self._partitions: dict[PartitionId, _Partition] = {}
+        self._left_behind: dict[PartitionId, Mounts] = {}
+        """Who was mounted on partitions that have gone to other servers."""
         self._tasks: dict[asyncio.Task[None], None] = {}
         self._listener: Listener | None = None
         self._membership: ServerMembership | None = None
@@ -383,7 +385,9 @@ class Server:
         """Open what is new, close what is gone.
 
         A partition that is kept under a higher generation was another server's in between: nothing
-        known here holds any more, so it is closed and opened like any other.
+        known here holds any more, so it is closed and opened like any other. One that comes back
+        later finds clients that never heard that it was away: they are cut off, or they would wait
+        for ever, since a generation alone makes no client mount again.
         """
         if self._is_stopping:
             return
@@ -392,6 +396,8 @@ class Server:
             if generation != partition.machine.generation:
                 del self._partitions[partition_id]
                 partition.put(PartitionRevoked(comes_back=generation is not None))
+                if generation is None:
+                    self._left_behind[partition_id] = partition.machine.mounts
                 logger.info(
                     "partition_closing partition=%d generation=%d",
                     partition_id,
@@ -412,6 +418,9 @@ class Server:
                 root=self._config.root,
             )
 
+        left_behind = self._left_behind.pop(partition_id, None)
+        for connection_id in left_behind.connection_ids() if left_behind is not None else ():
+            self.cut_off(connection_id, f"partition {partition_id} has been away")
         machine = ServerPartition(partition_id, generation, self._cache)
         partition = _Partition(self, machine, open_store)
         for client in self._clients.values():

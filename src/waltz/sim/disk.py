@@ -2,14 +2,15 @@
 
 Owns what a real disk owes and does not owe: after a crash all synced bytes are there; of the writes
 and name changes since, any subset, in pieces of one sector. Harsher than most file systems, so code
-that lives here relies on nothing it was not promised. Knows nothing of what the bytes mean.
+that lives here relies on nothing it was not promised. Space is taken by the bytes of files alone.
+Knows nothing of what the bytes mean.
 """
 
 from __future__ import annotations
 
 import errno
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from posixpath import dirname
@@ -17,10 +18,13 @@ from random import Random
 from typing import Final
 
 from waltz.errors import DirectoryInUseError
-from waltz.host import File
+from waltz.host import File, Space
 
 SECTOR_BYTES: Final = 512
 """What a disk writes whole or not at all."""
+
+BOUNDLESS: Final = Space(1 << 50, 1 << 50)
+"""The room on a disk without a capacity."""
 
 
 class Operation(Enum):
@@ -28,6 +32,7 @@ class Operation(Enum):
     READ = "read"
     WRITE = "write"
     TRUNCATE = "truncate"
+    PREALLOCATE = "preallocate"
     SYNC = "sync"
     MAKE_DIRECTORY = "make directory"
     REMOVE = "remove"
@@ -39,15 +44,39 @@ Fault = Callable[[Operation, str], None]
 """Called with every operation and its path before it happens; may raise OSError."""
 
 
-def fail_nth(operation: Operation, number: int, error_number: int = errno.EIO) -> Fault:
-    """Return a fault that fails the `number`-th `operation` from now on, counted from 1, once."""
+class PartlyDoneError(OSError):
+    """Raised by a fault: the operation fails, yet the share `done` (0 to 1) of it has happened.
+
+    Of a write the first bytes, of a sync the first of the changes that waited for it. Any other
+    error of a fault leaves half of a write and nothing of a sync.
+    """
+
+    done: float = 0.0
+
+
+def fail_nth(
+    operation: Operation,
+    number: int,
+    error_number: int = errno.EIO,
+    *,
+    done: float | None = None,
+    forever: bool = False,
+) -> Fault:
+    """Return a fault that fails the `number`-th `operation` from now on, counted from 1; once, or
+    that one and all that follow. `done`: see PartlyDoneError."""
     seen = 0
 
     def fault(found: Operation, path: str) -> None:
         nonlocal seen
-        seen += found is operation
-        if found is operation and seen == number:
-            raise OSError(error_number, f"{operation.value} number {number} fails", path)
+        if found is not operation:
+            return
+        seen += 1
+        if seen == number or (forever and seen > number):
+            kind = OSError if done is None else PartlyDoneError
+            error = kind(error_number, f"{operation.value} number {seen} fails", path)
+            if isinstance(error, PartlyDoneError):
+                error.done = done or 0.0
+            raise error
 
     return fault
 
@@ -66,6 +95,8 @@ class _Truncate:
 def _apply(change: _Write | _Truncate, content: bytearray) -> None:
     match change:
         case _Write(offset, data):
+            if not data:
+                return
             content.extend(bytes(max(0, offset - len(content))))
             content[offset : offset + len(data)] = data
         case _Truncate(size):
@@ -76,7 +107,7 @@ def _apply(change: _Write | _Truncate, content: bytearray) -> None:
 class _Content:
     """What a file holds: as seen now, as durable, and the changes in between."""
 
-    __slots__ = ("changes", "durable", "locked", "promised", "seen")
+    __slots__ = ("changes", "durable", "locked", "promised", "reserved", "seen")
 
     def __init__(self, durable: bytes = b"") -> None:
         self.seen = bytearray(durable)
@@ -84,7 +115,14 @@ class _Content:
         self.changes: list[_Write | _Truncate] = []
         self.promised = 0
         """How many of the changes a disk that syncs late has already called durable."""
+        self.reserved = 0
+        """Up to where space is reserved, if that is beyond the end."""
         self.locked = False
+
+    @property
+    def allocated(self) -> int:
+        """Bytes of the disk's capacity that the file takes."""
+        return max(len(self.seen), self.reserved)
 
     def change(self, change: _Write | _Truncate) -> None:
         _apply(change, self.seen)
@@ -92,6 +130,13 @@ class _Content:
 
     def sync(self) -> None:
         for change in self.changes:
+            _apply(change, self.durable)
+        self.changes.clear()
+
+    def fail_sync(self, done: float) -> None:
+        """As operating systems do: what could not be written is still seen, counts as clean, and no
+        later sync will try it again."""
+        for change in self.changes[: int(len(self.changes) * done)]:
             _apply(change, self.durable)
         self.changes.clear()
 
@@ -105,6 +150,7 @@ class _Content:
     def crash(self, random: Random) -> _Content:
         """What is found after a crash: of each unsynced change all, nothing, or some sectors."""
         survivor = _Content(bytes(self.durable))
+        survivor.reserved = self.reserved
         for change in self.changes:
             fate = random.random()
             if fate < 0.4:
@@ -128,10 +174,13 @@ def _sectors(write: _Write) -> Iterable[_Write]:
 class SimulatedFile:
     """Implements `host.File`."""
 
-    def __init__(self, disk: SimulatedDisk, path: str, content: _Content) -> None:
+    def __init__(
+        self, disk: SimulatedDisk, path: str, content: _Content, *, to_read: bool = False
+    ) -> None:
         self._disk = disk
         self._path = path
         self._content = content
+        self._to_read = to_read
         self._closed = False
 
     def size(self) -> int:
@@ -144,27 +193,40 @@ class SimulatedFile:
         return bytes(memoryview(self._content.seen)[offset : offset + count])
 
     def write_at(self, offset: int, data: bytes | memoryview) -> None:
-        self._check_open()
+        self._check_writable()
+        data = bytes(data)
         try:
             self._disk.begin(Operation.WRITE, self._path)
-        except OSError:
-            self._content.change(_Write(offset, bytes(data[: len(data) // 2])))
+        except OSError as error:
+            done = error.done if isinstance(error, PartlyDoneError) else 0.5
+            self._content.change(_Write(offset, data[: int(len(data) * done)]))
             raise
-        self._content.change(_Write(offset, bytes(data)))
+        end = self._content.allocated + self._disk.free_bytes
+        self._content.change(_Write(offset, data[: max(0, end - offset)]))
+        if offset + len(data) > end:
+            raise self._no_space()
 
     def truncate(self, size: int) -> None:
-        self._check_open()
+        self._check_writable()
         self._disk.begin(Operation.TRUNCATE, self._path)
         self._content.change(_Truncate(size))
+        self._content.reserved = 0
+
+    def preallocate(self, size: int) -> None:
+        self._check_writable()
+        self._disk.begin(Operation.PREALLOCATE, self._path)
+        end = self._content.allocated + self._disk.free_bytes
+        # What fits stays reserved, as it does on ext4.
+        self._content.reserved = max(self._content.reserved, min(size, end))
+        if size > end:
+            raise self._no_space()
 
     def sync(self) -> None:
-        self._check_open()
+        self._check_writable()
         try:
             self._disk.begin(Operation.SYNC, self._path)
-        except OSError:
-            # As operating systems do: what could not be written is still seen, counts as clean,
-            # and no later sync will try it again.
-            self._content.changes.clear()
+        except OSError as error:
+            self._content.fail_sync(error.done if isinstance(error, PartlyDoneError) else 0.0)
             raise
         if self._disk.syncs_late:
             self._content.sync_late()
@@ -177,6 +239,14 @@ class SimulatedFile:
     def _check_open(self) -> None:
         if self._closed:
             raise OSError(errno.EBADF, "the file is closed", self._path)
+
+    def _check_writable(self) -> None:
+        self._check_open()
+        if self._to_read:
+            raise OSError(errno.EBADF, "the file was opened for reading only", self._path)
+
+    def _no_space(self) -> OSError:
+        return OSError(errno.ENOSPC, "no space left on the disk", self._path)
 
 
 _Entry = _Content | None
@@ -201,8 +271,11 @@ class SimulatedDisk:
         *,
         fault: Fault | None = None,
         syncs_late: bool = False,
+        capacity_bytes: int | None = None,
     ) -> None:
         self.fault = fault
+        self.capacity_bytes = capacity_bytes
+        """Room for contents and reservations; None: no bound. May change at any time."""
         self.syncs_late = syncs_late
         """A seeded bug: the disk lies, what was synced last is not durable yet."""
         self.counts: Counter[Operation] = Counter()
@@ -226,6 +299,25 @@ class SimulatedDisk:
             self._change(_NameChange((), ((path, _Content()),)))
         return SimulatedFile(self, path, self._content(path))
 
+    def open_to_read(self, path: str) -> File:
+        self.begin(Operation.OPEN, path)
+        return SimulatedFile(self, path, self._content(path), to_read=True)
+
+    def space(self, path: str) -> Space:
+        if path not in self._seen:
+            raise FileNotFoundError(errno.ENOENT, "no such file or directory", path)
+        if self.capacity_bytes is None:
+            return BOUNDLESS
+        return Space(self.free_bytes, self.capacity_bytes)
+
+    @property
+    def free_bytes(self) -> int:
+        """Room that is neither used nor reserved."""
+        if self.capacity_bytes is None:
+            return BOUNDLESS.free_bytes
+        used = sum(entry.allocated for entry in self._seen.values() if entry is not None)
+        return max(0, self.capacity_bytes - used)
+
     def lock(self, path: str) -> Callable[[], None]:
         content = self._content(path)
         if content.locked:
@@ -242,9 +334,9 @@ class SimulatedDisk:
 
     def list_directory(self, path: str) -> Sequence[str]:
         self._check_directory(path)
-        return sorted(
-            name.rpartition("/")[2] for name in self._seen if name != "/" and dirname(name) == path
-        )
+        start = path.rstrip("/") + "/"
+        names = [name.removeprefix(start) for name in self._seen if name.startswith(start)]
+        return sorted(name for name in names if name and "/" not in name)
 
     def make_directory(self, path: str) -> None:
         self.begin(Operation.MAKE_DIRECTORY, path)
@@ -273,14 +365,15 @@ class SimulatedDisk:
         """Return the disk as it is found after a power cut now; this one stays as it is.
 
         All that was synced is there. Of each unsynced write all, nothing or some sectors are, of
-        each unsynced change of names all or nothing. Locks are gone, and so is the fault.
+        each unsynced change of names all or nothing. Reservations are kept; locks are gone, and so
+        is the fault.
         """
         names = dict(self._durable)
         for directory in sorted(self._changes):
             for change in self._changes[directory]:
                 if random.random() < 0.5:
                     _apply_names(change, names)
-        clone = SimulatedDisk(syncs_late=self.syncs_late)
+        clone = SimulatedDisk(syncs_late=self.syncs_late, capacity_bytes=self.capacity_bytes)
         clone._seen = {
             path: None if entry is None else entry.crash(random)
             for path, entry in sorted(names.items())
@@ -304,6 +397,22 @@ class SimulatedDisk:
     def content(self, path: str) -> bytes:
         """The whole file as it is seen."""
         return bytes(self._content(path).seen)
+
+    def contents(self) -> dict[str, bytes | None]:
+        """Everything as it is seen, by path: the bytes of a file, None for a directory."""
+        return {
+            path: None if entry is None else bytes(entry.seen) for path, entry in self._seen.items()
+        }
+
+    @classmethod
+    def holding(cls, contents: Mapping[str, bytes | None]) -> SimulatedDisk:
+        """A disk that holds `contents`, durably; see the method of that name."""
+        disk = cls()
+        disk._seen.update(
+            (path, None if data is None else _Content(data)) for path, data in contents.items()
+        )
+        disk._durable = dict(disk._seen)
+        return disk
 
     def _content(self, path: str) -> _Content:
         if path not in self._seen:
@@ -333,6 +442,7 @@ def _apply_names(change: _NameChange, names: dict[str, _Entry]) -> None:
 
 
 def _parents(path: str) -> Iterable[str]:
-    while path != "/":
-        path = dirname(path)
+    while end := path.rfind("/"):
+        path = path[:end]
         yield path
+    yield "/"

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import asdict
 from uuid import UUID
 
-from waltz.errors import CorruptionError, NotFoundError, StorageError
-from waltz.limits import RECORD_LIST_BYTES_MAX, RECORD_LIST_RECORDS_MAX
+from waltz.errors import NotFoundError, StorageError
+from waltz.limits import RECORD_LIST_BYTES_MAX, RECORD_LIST_RECORDS_MAX, TEXT_BYTES_MAX
 from waltz.storage.drain import error_text
+from waltz.storage.metrics import NodeState, metrics_json
 from waltz.storage.partition import StoragePartition
 from waltz.types import PartitionId
 from waltz.wire.admin_protocol import (
@@ -65,45 +65,18 @@ def answer_of_partition(partition: StoragePartition, request: PartitionRead) -> 
     return AdminRecordListResponse(request.sequence_number, request.partition_id, records)
 
 
-def answer_of_node(partitions: Iterable[StoragePartition], request: NodeRead) -> AdminMessage:
-    """`partitions` are all that the node has opened or been asked to."""
-    known = [partition for partition in partitions if _is_assigned(partition)]
+def answer_of_node(state: NodeState, request: NodeRead) -> AdminMessage:
+    """Raises StorageError: the answer would be too long."""
     if isinstance(request, AssignedPartitionStatusRequest):
-        statuses = tuple((partition.partition_id, is_usable(partition)) for partition in known)
+        statuses = tuple((p.partition_id, p.is_usable) for p in state.partitions)
         return AssignedPartitionStatusResponse(request.sequence_number, statuses)
-    return MetricsResponse(request.sequence_number, metrics_json(known))
-
-
-def is_usable(partition: StoragePartition) -> bool:
-    """Whether servers are served: available, and not damaged."""
-    return partition.damage is None and partition.info.is_available
-
-
-def metrics_json(partitions: Iterable[StoragePartition]) -> str:
-    """Gauges and counters per partition; the counters since the node started."""
-    return json.dumps(
-        {
-            "partitions": {
-                str(partition.partition_id): {
-                    "usable": is_usable(partition),
-                    "writable": partition.is_writable,
-                    "damage": None if partition.damage is None else str(partition.damage),
-                    "next_transaction_id": partition.next_transaction_id,
-                    "segments": partition.segment_count,
-                    **asdict(partition.counters),
-                }
-                for partition in partitions
-            }
-        }
-    )
-
-
-def _is_assigned(partition: StoragePartition) -> bool:
-    """A partition whose control file entry is damaged may be: it counts, so that it is seen."""
-    try:
-        return partition.info.is_assigned
-    except CorruptionError:
-        return True
+    metrics = json.dumps(metrics_json(state), separators=(",", ":"))
+    if len(metrics) > TEXT_BYTES_MAX:
+        raise StorageError(
+            f"the metrics of {len(state.partitions)} partitions take {len(metrics)} bytes;"
+            f" expected at most {TEXT_BYTES_MAX}: scrape /metrics of storage.jetty.port instead"
+        )
+    return MetricsResponse(request.sequence_number, metrics)
 
 
 def check_cluster(

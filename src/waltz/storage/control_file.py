@@ -1,36 +1,15 @@
-"""The control file of a storage directory: whose it is, and what each partition has promised.
+"""The control file of a storage directory, open: whose it is, what its partitions have promised.
 
-Owns `waltz-storage.ctl`: its creation in one step, its lock, and the twin structs of every
-partition, of which only the one not in use is ever overwritten. Knows nothing of segments.
-
-    offset  size  header
-         0     4  format version
-         4     8  creation time, milliseconds since 1970
-        12    16  cluster key
-        28     4  number of partitions of the cluster
-        32    96  reserved, zero
-
-then 76 bytes per partition: the partition ID (4) and two structs of 36 bytes
-
-         0     8  session ID
-         8     8  low-water mark
-        16     8  local low-water mark
-        24     4  flags: 1 available, 4 assigned
-        28     4  sequence number of the struct
-        32     4  CRC-32 of the bytes before it
-
-Big-endian. Source: Waltz Internals, "Control File"; flags and sequence number are the Java
-original's.
+Owns the creation of `waltz-storage.ctl` in one step, the lock of the directory, and the order of
+updates: of a partition's twin structs only the one not in use is ever overwritten, and the node
+file, where copies and session fences are, follows. So a copy that is one update ahead of the
+control file proves that the control file has lost one. Knows nothing of segments.
 """
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Callable, Collection
-from dataclasses import dataclass, replace
-from typing import Final
+from collections.abc import Callable, Collection, Sequence
 from uuid import UUID
-from zlib import crc32
 
 from waltz.errors import (
     ConfigurationError,
@@ -39,206 +18,207 @@ from waltz.errors import (
     SegmentFailedError,
 )
 from waltz.host import Disk, File
-from waltz.types import NO_SESSION, NOTHING, PartitionId, SessionId, TransactionId
-
-CONTROL_FILE_NAME: Final = "waltz-storage.ctl"
-FORMAT_VERSION: Final = 0
-
-CONTROL_HEADER: Final = struct.Struct(">iq16si96x")
-PARTITION_ID: Final = struct.Struct(">i")
-PARTITION_STRUCT: Final = struct.Struct(">qqqii")
-CHECKSUM: Final = struct.Struct(">I")
-
-STRUCT_BYTES: Final = PARTITION_STRUCT.size + CHECKSUM.size
-PARTITION_BYTES: Final = PARTITION_ID.size + 2 * STRUCT_BYTES
-
-assert CONTROL_HEADER.size == 128
-assert STRUCT_BYTES == 36
-assert PARTITION_BYTES == 76
-
-AVAILABLE: Final = 1
-ASSIGNED: Final = 4
-
-
-@dataclass(frozen=True, slots=True)
-class PartitionInfo:
-    """What a replica has promised durably.
-
-    `low_water_mark` is the cluster's high-water mark when session `session_id` began here,
-    `local_low_water_mark` what this replica held and had synced at that moment: never more.
-    """
-
-    session_id: SessionId = NO_SESSION
-    low_water_mark: TransactionId = NOTHING
-    local_low_water_mark: TransactionId = NOTHING
-    flags: int = AVAILABLE
-
-    @property
-    def is_available(self) -> bool:
-        return bool(self.flags & AVAILABLE)
-
-    @property
-    def is_assigned(self) -> bool:
-        return bool(self.flags & ASSIGNED)
-
-    def with_flag(self, flag: int, is_set: bool) -> PartitionInfo:
-        return replace(self, flags=self.flags | flag if is_set else self.flags & ~flag)
-
-
-FRESH: Final = PartitionInfo()
-
-
-def encode_struct(info: PartitionInfo, sequence_number: int) -> bytes:
-    body = PARTITION_STRUCT.pack(
-        info.session_id,
-        info.low_water_mark,
-        info.local_low_water_mark,
-        info.flags,
-        sequence_number,
-    )
-    return body + CHECKSUM.pack(crc32(body))
-
-
-def decode_struct(data: bytes) -> tuple[PartitionInfo, int] | None:
-    """Return the struct in these bytes and its sequence number; None if it does not check out."""
-    if len(data) != STRUCT_BYTES:
-        return None
-    body = data[: PARTITION_STRUCT.size]
-    if CHECKSUM.unpack_from(data, PARTITION_STRUCT.size)[0] != crc32(body):
-        return None
-    session_id, low, local_low, flags, sequence_number = PARTITION_STRUCT.unpack(body)
-    info = PartitionInfo(SessionId(session_id), TransactionId(low), TransactionId(local_low), flags)
-    return info, sequence_number
-
-
-@dataclass(slots=True)
-class _Entry:
-    """A partition's current struct: which of the twins it is, 0 or 1, and its sequence number."""
-
-    info: PartitionInfo
-    sequence_number: int
-    twin: int
-
-
-def decode_partition(data: bytes, partition_id: PartitionId) -> _Entry:
-    """Return the current one of the twins in a partition's 76 bytes: valid, and the later one.
-
-    Raises CorruptionError: neither checks out, they have the same sequence number, or the bytes are
-    those of another partition.
-    """
-    place = f"partition {partition_id} in {CONTROL_FILE_NAME}"
-    if len(data) != PARTITION_BYTES:
-        raise CorruptionError(f"{place} is cut off: {len(data)} of {PARTITION_BYTES} bytes")
-    twins = [
-        decode_struct(data[start : start + STRUCT_BYTES])
-        for start in (PARTITION_ID.size, PARTITION_ID.size + STRUCT_BYTES)
-    ]
-    valid = [_Entry(*found, twin) for twin, found in enumerate(twins) if found is not None]
-    if not valid:
-        raise CorruptionError(f"{place}: both structs fail their checksum")
-    found_id = PARTITION_ID.unpack_from(data)[0]
-    if found_id != partition_id:
-        raise CorruptionError(f"{place} carries partition ID {found_id}")
-    if len(valid) == 2 and valid[0].sequence_number == valid[1].sequence_number:
-        raise CorruptionError(
-            f"{place}: both structs have sequence number {valid[0].sequence_number}"
-        )
-    return max(valid, key=lambda entry: entry.sequence_number)
-
-
-def encode_fresh_partition(partition_id: PartitionId, info: PartitionInfo) -> bytes:
-    return PARTITION_ID.pack(partition_id) + encode_struct(info, -1) + encode_struct(info, 0)
-
-
-def encode_fresh_file(
-    cluster_key: UUID,
-    partition_count: int,
-    *,
-    assigned: Collection[PartitionId],
-    wall_milliseconds: int,
-) -> bytes:
-    header = CONTROL_HEADER.pack(
-        FORMAT_VERSION, wall_milliseconds, cluster_key.bytes, partition_count
-    )
-    infos = (
-        (PartitionId(number), FRESH.with_flag(ASSIGNED, number in assigned))
-        for number in range(partition_count)
-    )
-    return header + b"".join(encode_fresh_partition(*pair) for pair in infos)
+from waltz.storage.control_struct import (
+    CONTROL_FILE_NAME,
+    CONTROL_HEADER,
+    FORMAT_VERSION,
+    FRESH,
+    FRESH_ENTRY,
+    FRESH_STRUCTS,
+    PARTITION_BYTES,
+    PARTITION_ID,
+    Entry,
+    PartitionInfo,
+    encode_entry,
+    encode_fresh_file,
+    header_notes,
+    judge_partitions,
+    partition_offset,
+    struct_offset,
+)
+from waltz.storage.node_file import (
+    NO_COPY,
+    NO_SPACE,
+    NODE_FILE_NAME,
+    NodeFile,
+    NodeHeader,
+    create_node_file,
+    decode_node_file,
+    node_file_bytes,
+    open_node_file,
+)
+from waltz.types import NO_SESSION, PartitionId, SessionId
 
 
 class ControlFile:
-    """An open control file; while it is open its directory is locked.
+    """An open control file with its node file; while it is open its directory is locked.
 
     Updates of different partitions may come from different threads. After the first failed write or
-    sync nobody knows which structs the disk holds, so that every later update is refused.
+    sync nobody knows which structs the disk holds, so that every later update is refused; only a
+    write that found no space may be tried again.
     """
 
     def __init__(
-        self, file: File, release: Callable[[], None], *, partition_count: int, was_created: bool
+        self,
+        file: File,
+        node_file: NodeFile,
+        release: Callable[[], None],
+        *,
+        entries: dict[PartitionId, Entry | CorruptionError],
+        notes: Sequence[str],
+        was_created: bool,
     ) -> None:
         self._file = file
+        self._node_file = node_file
         self._release = release
+        self._entries = entries
+        """Without those that are as in a fresh directory."""
+        self._ours = {number for number, entry in entries.items() if self._is_copied(number, entry)}
         self._failed = False
         self.was_created = was_created
         """Whether this opening made the file: the directory was fresh."""
-        self._entries = [self._read_entry(PartitionId(number)) for number in range(partition_count)]
+        self.notes = tuple(notes)
+        """What did not check out at opening and was restored, or does no harm; for people."""
+
+    @property
+    def directory_id(self) -> UUID:
+        """What tells this directory from every other one of the cluster."""
+        return self._node_file.header.directory_id
+
+    @property
+    def partition_ids(self) -> list[PartitionId]:
+        """Partitions that are assigned to this directory or damaged, ascending."""
+        found = []
+        for partition_id in sorted(self._entries.keys() | self._node_file.partition_ids):
+            try:
+                if self.info(partition_id).is_assigned:
+                    found.append(partition_id)
+            except CorruptionError:
+                found.append(partition_id)
+        return found
 
     def info(self, partition_id: PartitionId) -> PartitionInfo:
-        """Raises CorruptionError: no struct of the partition can be trusted."""
+        """Raises CorruptionError: what is known of the partition cannot be trusted."""
         return self._entry(partition_id).info
 
+    def fence(self, partition_id: PartitionId) -> SessionId:
+        """Return the session below which every one is refused, durably. Raises CorruptionError."""
+        entry = self._entry(partition_id)
+        return max(self._node_file.slot(partition_id).fence, entry.info.session_id)
+
+    def is_ours(self, partition_id: PartitionId) -> bool:
+        """Whether this release was the last to write the partition, so that its index proves what
+        was durable. Raises CorruptionError."""
+        self._entry(partition_id)
+        return partition_id in self._ours
+
+    def make_ours(self, partition_id: PartitionId) -> None:
+        """Say durably that from here on the partition's index is this release's.
+
+        It must be complete and synced: whoever opens the partition next takes it as proof. Raises
+        SegmentFailedError, CorruptionError.
+        """
+        if not self.is_ours(partition_id):
+            self._remember(partition_id, self.fence(partition_id), index_is_ours=True)
+            self._ours.add(partition_id)
+
+    def raise_fence(self, partition_id: PartitionId, session_id: SessionId) -> None:
+        """Return once every session below `session_id` is refused durably. Raises
+        SegmentFailedError, CorruptionError."""
+        if session_id > self.fence(partition_id):
+            self._remember(partition_id, session_id, index_is_ours=partition_id in self._ours)
+
     def update(self, partition_id: PartitionId, info: PartitionInfo) -> None:
-        """Replace the partition's info; return once that is durable.
+        """Replace the partition's info; return once that is durable in both files.
 
         Raises SegmentFailedError, CorruptionError.
         """
-        entry = self._entry(partition_id)
-        twin, sequence_number = 1 - entry.twin, entry.sequence_number + 1
-        self._write(
-            _partition_offset(partition_id) + PARTITION_ID.size + twin * STRUCT_BYTES,
-            encode_struct(info, sequence_number),
-        )
-        self._entries[partition_id] = _Entry(info, sequence_number, twin)
+        self._write_struct(partition_id, self._entry(partition_id), info)
+        fence = self.fence(partition_id)
+        self._remember(partition_id, fence, index_is_ours=partition_id in self._ours)
 
     def reset(self, partition_id: PartitionId) -> None:
-        """Put the partition back to what it was in a fresh directory, damaged or not.
+        """Forget the partition's session, marks and flags, damaged or not; its fence stays.
 
         Raises SegmentFailedError.
         """
-        self._write(_partition_offset(partition_id), encode_fresh_partition(partition_id, FRESH))
-        self._entries[partition_id] = _Entry(FRESH, 0, 1)
+        self._ours.discard(partition_id)
+        entry = self._entries.get(partition_id, FRESH_ENTRY)
+        fences = [NO_SESSION]
+        if isinstance(entry, Entry):
+            fences.append(entry.info.session_id)
+        try:
+            fences.append(self._node_file.slot(partition_id).fence)
+        except CorruptionError:
+            pass  # then nobody knows it
+        if isinstance(entry, Entry):
+            # Into both structs: damage to one must not bring back what was given up.
+            entry = self._write_struct(partition_id, entry, FRESH)
+            self._write_struct(partition_id, entry, FRESH)
+        else:
+            data = PARTITION_ID.pack(partition_id) + FRESH_STRUCTS
+            self._write(partition_offset(partition_id), data)
+            self._entries[partition_id] = FRESH_ENTRY
+        self._remember(partition_id, max(fences), index_is_ours=False)
 
     def close(self) -> None:
         self._file.close()
+        self._node_file.close()
         self._release()
 
-    def _entry(self, partition_id: PartitionId) -> _Entry:
-        entry = self._entries[partition_id]
+    def _entry(self, partition_id: PartitionId) -> Entry:
+        assert 0 <= partition_id < self._node_file.header.partition_count
+        self._node_file.slot(partition_id)
+        entry = self._entries.get(partition_id, FRESH_ENTRY)
         if isinstance(entry, CorruptionError):
             raise CorruptionError(str(entry))
         return entry
 
-    def _read_entry(self, partition_id: PartitionId) -> _Entry | CorruptionError:
-        data = self._file.read_at(_partition_offset(partition_id), PARTITION_BYTES)
+    def _is_copied(self, partition_id: PartitionId, entry: Entry | CorruptionError) -> bool:
+        """Whether the node file calls the index ours, and nobody has changed the entry since."""
         try:
-            return decode_partition(data, partition_id)
-        except CorruptionError as error:
-            return error
+            slot = self._node_file.slot(partition_id)
+        except CorruptionError:
+            return False
+        return (
+            isinstance(entry, Entry)
+            and slot.index_is_ours
+            and slot.struct_copy == encode_entry(entry)
+        )
+
+    def _write_struct(self, partition_id: PartitionId, entry: Entry, info: PartitionInfo) -> Entry:
+        """Write `info` into the twin that `entry` does not use."""
+        following = Entry(info, entry.sequence_number + 1, 1 - entry.twin)
+        self._write(struct_offset(partition_id, following.twin), encode_entry(following))
+        self._entries[partition_id] = following
+        return following
+
+    def _remember(
+        self, partition_id: PartitionId, fence: SessionId, *, index_is_ours: bool
+    ) -> None:
+        """Bring the node file up to date with the current struct."""
+        entry = self._entries.get(partition_id, FRESH_ENTRY)
+        assert isinstance(entry, Entry)
+        self._node_file.update(
+            partition_id,
+            fence=fence,
+            struct_copy=encode_entry(entry),
+            index_is_ours=index_is_ours,
+        )
 
     def _write(self, offset: int, data: bytes) -> None:
         if self._failed:
             raise SegmentFailedError(f"{CONTROL_FILE_NAME} takes no update after a failed one")
         try:
             self._file.write_at(offset, data)
+        except OSError as error:
+            self._failed = error.errno not in NO_SPACE
+            raise SegmentFailedError(f"{CONTROL_FILE_NAME} at byte {offset}: {error}") from error
+        try:
             self._file.sync()
         except OSError as error:
             self._failed = True
             raise SegmentFailedError(f"{CONTROL_FILE_NAME} at byte {offset}: {error}") from error
-
-
-def _partition_offset(partition_id: PartitionId) -> int:
-    return CONTROL_HEADER.size + PARTITION_BYTES * partition_id
 
 
 def open_control_file(
@@ -248,13 +228,15 @@ def open_control_file(
     cluster_key: UUID,
     partition_count: int,
     assigned: Collection[PartitionId],
+    directory_id: UUID,
     wall_milliseconds: int,
 ) -> ControlFile:
     """Open the control file of `directory`, or make it with `assigned` partitions, and lock it.
 
-    Raises ConfigurationError, and then nothing was touched: no such directory, or a format of
-    another release; DirectoryInUseError; ForeignDirectoryError: other key or partition count, or
-    partitions without a control file. Raises OSError.
+    `directory_id` is for a directory that has none yet. What one of the files has lost is restored
+    from the other. Raises ConfigurationError, and then nothing was touched: no such directory, or a
+    format of another release; DirectoryInUseError; ForeignDirectoryError: other key or partition
+    count, or partitions without a control file. Raises OSError.
     """
     if not disk.exists(directory):
         raise ConfigurationError(f"no storage directory {directory}; create it")
@@ -262,41 +244,84 @@ def open_control_file(
     release: Callable[[], None] | None = None
     if not disk.exists(path):
         content = encode_fresh_file(
-            cluster_key, partition_count, assigned=assigned, wall_milliseconds=wall_milliseconds
+            cluster_key,
+            partition_count,
+            assigned=frozenset(assigned),
+            wall_milliseconds=wall_milliseconds,
         )
-        release = _create(disk, directory, content)
+        node_header = NodeHeader(
+            cluster_key, partition_count, directory_id, wall_milliseconds, wall_milliseconds
+        )
+        release = _create(disk, directory, content, node_header)
     was_created = release is not None
     release = release or disk.lock(path)
+    files: list[File | NodeFile] = []
     try:
         file = disk.open(path)
-        try:
-            _check_header(file, directory, cluster_key, partition_count)
-            # What a killed process wrote is seen, but promises are kept only for what is durable.
-            file.sync()
-            disk.sync_directory(directory)
-            return ControlFile(
-                file, release, partition_count=partition_count, was_created=was_created
+        files.append(file)
+        header = file.read_at(0, CONTROL_HEADER.size)
+        created = _check_header(header, directory, cluster_key, partition_count)
+        notes = []
+        if not disk.exists(f"{directory}/{NODE_FILE_NAME}"):
+            node_header = NodeHeader(
+                cluster_key, partition_count, directory_id, wall_milliseconds, created
             )
-        except BaseException:
-            file.close()
-            raise
+            create_node_file(disk, directory, node_header)
+            notes.append(f"{directory} had no {NODE_FILE_NAME}: made, with ID {directory_id}")
+        node_file = open_node_file(
+            disk, directory, cluster_key=cluster_key, partition_count=partition_count
+        )
+        files.append(node_file)
+        notes += [*node_file.notes, *header_notes(header, node_file.header)]
+        entries = _read_entries(file, node_file, notes)
+        # What a killed process wrote is seen, but promises are kept only for what is durable.
+        file.sync()
+        disk.sync_directory(directory)
+        return ControlFile(
+            file, node_file, release, entries=entries, notes=notes, was_created=was_created
+        )
     except BaseException:
+        for each in files:
+            each.close()
         release()
         raise
 
 
-def _create(disk: Disk, directory: str, content: bytes) -> Callable[[], None] | None:
-    """Make the control file in one step and return the release of its lock.
+def _read_entries(
+    file: File, node_file: NodeFile, notes: list[str]
+) -> dict[PartitionId, Entry | CorruptionError]:
+    """Return what holds for the partitions that are not fresh, repaired where it can be."""
 
-    The lock is taken before the file has its name, so that of two processes in one fresh directory
-    only one makes it; None if the other one was faster.
+    def struct_copy(partition_id: PartitionId) -> bytes:
+        try:
+            return node_file.slot(partition_id).struct_copy
+        except CorruptionError:
+            return NO_COPY
+
+    count = node_file.header.partition_count
+    content = file.read_at(0, CONTROL_HEADER.size + count * PARTITION_BYTES)
+    judgements = judge_partitions(content, count, struct_copy, node_file.partition_ids)
+    for partition_id, judgement in judgements.items():
+        entry, offset = judgement.entry, partition_offset(partition_id)
+        if judgement.repair is not None:
+            file.write_at(offset, judgement.repair)
+        elif isinstance(entry, Entry) and struct_copy(partition_id) != encode_entry(entry):
+            # It may be what a failed sync has left in memory alone.
+            file.write_at(struct_offset(partition_id, entry.twin), encode_entry(entry))
+        if judgement.note is not None:
+            notes.append(judgement.note)
+    return {partition_id: judgement.entry for partition_id, judgement in judgements.items()}
+
+
+def _create(
+    disk: Disk, directory: str, content: bytes, node_header: NodeHeader
+) -> Callable[[], None] | None:
+    """Make the node file and the control file and return the release of the lock.
+
+    The lock is taken before the control file has its name, so that of two processes in one fresh
+    directory only one makes it; None if the other one was faster.
     """
-    leftovers = [name for name in disk.list_directory(directory) if name.isdigit()]
-    if leftovers:
-        raise ForeignDirectoryError(
-            f"{directory} holds partitions {', '.join(leftovers)} but no {CONTROL_FILE_NAME}:"
-            " give a fresh directory, or put the control file back"
-        )
+    _check_fresh(disk, directory, node_header)
     path = f"{directory}/{CONTROL_FILE_NAME}"
     temporary = f"{path}.new"
     try:
@@ -312,6 +337,7 @@ def _create(disk: Disk, directory: str, content: bytes) -> Callable[[], None] | 
             if disk.exists(path):
                 release()
                 return None
+            create_node_file(disk, directory, node_header)
             file.truncate(0)
             file.write_at(0, content)
             file.sync()
@@ -325,14 +351,43 @@ def _create(disk: Disk, directory: str, content: bytes) -> Callable[[], None] | 
         file.close()
 
 
-def _check_header(file: File, directory: str, cluster_key: UUID, partition_count: int) -> None:
-    header = file.read_at(0, CONTROL_HEADER.size)
+def _check_fresh(disk: Disk, directory: str, node_header: NodeHeader) -> None:
+    """Raises ForeignDirectoryError: there was a control file once."""
+    leftovers = [name for name in disk.list_directory(directory) if name.isdigit()]
+    if leftovers:
+        raise ForeignDirectoryError(
+            f"{directory} holds partitions {', '.join(leftovers)} but no {CONTROL_FILE_NAME}:"
+            " give a fresh directory, or put the control file back"
+        )
+    path = f"{directory}/{NODE_FILE_NAME}"
+    try:
+        file = disk.open_to_read(path)
+    except FileNotFoundError:
+        return
+    try:
+        found = decode_node_file(
+            file.read_at(0, node_file_bytes(node_header.partition_count)),
+            cluster_key=node_header.cluster_key,
+            partition_count=node_header.partition_count,
+            place=path,
+        )
+    finally:
+        file.close()
+    if found.slots:
+        raise ForeignDirectoryError(
+            f"{path} remembers sessions of partitions {', '.join(map(str, sorted(found.slots)))},"
+            f" but there is no {CONTROL_FILE_NAME}: put that back, or give a fresh directory"
+        )
+
+
+def _check_header(header: bytes, directory: str, cluster_key: UUID, partition_count: int) -> int:
+    """Return when the file was created, as it says."""
     if len(header) < CONTROL_HEADER.size:
         raise ConfigurationError(
             f"{CONTROL_FILE_NAME} in {directory} has {len(header)} bytes, expected at least"
             f" {CONTROL_HEADER.size}: remove it if the directory holds no partitions"
         )
-    version, _, found_key, found_count = CONTROL_HEADER.unpack(header)
+    version, created, found_key, found_count, _ = CONTROL_HEADER.unpack(header)
     if version != FORMAT_VERSION:
         raise ConfigurationError(
             f"{CONTROL_FILE_NAME} in {directory} has format version {version};"
@@ -346,3 +401,4 @@ def _check_header(file: File, directory: str, cluster_key: UUID, partition_count
         raise ForeignDirectoryError(
             f"{directory} was made for {found_count} partitions, the cluster has {partition_count}"
         )
+    return int(created)

@@ -18,6 +18,7 @@ from waltz.errors import (
 )
 from waltz.limits import DRAIN_BYTES_MAX, RECORD_LIST_BYTES_MAX, RECORD_LIST_RECORDS_MAX
 from waltz.record import Record, RecordBatch, join_batches, request_id_from
+from waltz.storage.segment import first_stranger
 from waltz.types import TransactionId
 from waltz.wire.storage_protocol import (
     AppendRecordsRequest,
@@ -35,6 +36,8 @@ from waltz.wire.storage_protocol import (
     RecordListResponse,
     RecordRequest,
     RecordResponse,
+    RepairRequest,
+    ReplicaStateRequest,
     SetLowWaterMarkRequest,
     StorageMessage,
     SuccessResponse,
@@ -74,22 +77,25 @@ class Drain:
         """The first answer that waits for the sync."""
         self._waiting: list[RecordBatch] = []
         """Accepted appends, adjoining, not yet written."""
+        self._waiting_from = 0
+        """The answer to the first of them; only appends follow."""
         self._list_bytes_left = DRAIN_BYTES_MAX
 
     def run(self) -> list[StorageMessage]:
         for request in self._requests:
             if not isinstance(request, AppendRecordsRequest):
                 self._write_waiting()
-            if isinstance(request, TruncateRequest | SetLowWaterMarkRequest):
+            if isinstance(request, TruncateRequest | SetLowWaterMarkRequest | RepairRequest):
                 self._settle()
             try:
-                self._partition.check_permission(request)
+                self._partition.admit(request)
                 answer = self._answer(request)
             except REFUSALS as error:
                 answer = failure(request, error)
             self._answers.append(answer)
         self._write_waiting()
         self._settle()
+        self._partition.settle_space()
         counters = self._partition.counters
         counters.requests += len(self._requests)
         counters.refusals += sum(isinstance(answer, FailureResponse) for answer in self._answers)
@@ -102,6 +108,9 @@ class Drain:
         self._waiting = []
         try:
             self._partition.write(batch)
+        except UnavailableError as error:
+            self._refuse_waiting(error)
+            return
         except SegmentFailedError as error:
             self._fail_unsettled(error)
             return
@@ -119,6 +128,14 @@ class Drain:
         self._partition.counters.drains_synced += 1
         self._unsettled = None
 
+    def _refuse_waiting(self, error: UnavailableError) -> None:
+        """Nothing of them was written; what was written before them is fine."""
+        for position in range(self._waiting_from, len(self._answers)):
+            if isinstance(self._answers[position], SuccessResponse):
+                self._answers[position] = failure(self._requests[position], error)
+        if self._unsettled == self._waiting_from:
+            self._unsettled = None
+
     def _fail_unsettled(self, error: SegmentFailedError) -> None:
         assert self._unsettled is not None
         for position in range(self._unsettled, len(self._answers)):
@@ -133,8 +150,10 @@ class Drain:
                 self._accept(request.records)
                 return SuccessResponse(*head)
             case LastSessionInfoRequest():
+                partition.check_undamaged()
                 return LastSessionInfoResponse(*head, partition.session_info)
             case MaxTransactionIdRequest():
+                partition.check_undamaged()
                 last = TransactionId(partition.next_transaction_id - 1)
                 return MaxTransactionIdResponse(*head, last)
             case SetLowWaterMarkRequest():
@@ -154,20 +173,35 @@ class Drain:
             case RecordHeaderListRequest():
                 records = self._list(request.first_transaction_id, request.count_max)
                 return RecordHeaderListResponse(*head, record_headers(records))
+            case ReplicaStateRequest():
+                return partition.replica_state(request)
+            case RepairRequest():
+                partition.repair(request.records)
+                return SuccessResponse(*head)
             case _:
                 raise StorageError(f"not a request to a partition: {type(request).__name__}")
 
     def _accept(self, records: RecordBatch) -> None:
-        next_transaction_id = self._partition.check_writable().next_transaction_id
+        self._partition.check_writable()
+        next_transaction_id = self._partition.next_transaction_id
         if self._waiting:
             next_transaction_id = self._waiting[-1].next_transaction_id
         if not len(records):
             return
+        self._partition.check_space(len(records.block))
+        stranger = first_stranger(records.block, records.offsets, self._partition.partition_id)
+        if stranger is not None:
+            raise StorageError(
+                f"record {records.first_transaction_id + stranger} was asked for in another"
+                f" partition than {self._partition.partition_id}"
+            )
         if records.first_transaction_id != next_transaction_id:
             raise StorageError(
                 f"transaction out of order: expected {next_transaction_id},"
                 f" found {records.first_transaction_id}"
             )
+        if not self._waiting:
+            self._waiting_from = len(self._answers)
         self._waiting.append(records)
         if self._unsettled is None:
             self._unsettled = len(self._answers)

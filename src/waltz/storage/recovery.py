@@ -3,40 +3,46 @@
 Owns the judgement between a torn tail, which is cut, and damage, which never is. Knows nothing of
 sessions; the marks come as arguments.
 
-The original writes an index entry before its record, yet none for a transaction ID of a later
-thousand before everything below that thousand is synced; ours writes entries after the sync. So
+An index entry of ours is written after the sync of its record. The original writes it before, yet
+none for a transaction ID of a later thousand before everything below that thousand is synced. So
 whoever wrote a directory, an index that reaches into a thousand proves that all records below that
-thousand were durable.
+thousand were durable; if nobody but this release wrote it since it was last recovered, every entry
+proves its record.
 Source: Waltz Internals, "Recovery".
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from waltz.errors import CorruptionError
 from waltz.host import File
-from waltz.limits import DATA_BYTES_MAX, INDEX_CHECKPOINT_RECORDS
-from waltz.record import RECORD_HEADER, RECORD_OVERHEAD_BYTES, scan_records
+from waltz.limits import (
+    DATA_BYTES_MAX,
+    INDEX_CHECKPOINT_RECORDS,
+    INDEX_SYNC_RECORDS,
+    OPEN_CHECK_BYTES,
+    OPEN_CHECK_RECORDS,
+)
+from waltz.record import RECORD_HEADER, RECORD_OVERHEAD_BYTES
+from waltz.storage.damage import Damage, without
+from waltz.storage.examination import SCAN_BYTES, DataFile, Examination, examine, scan_file
+from waltz.storage.index_file import IndexFile
 from waltz.storage.segment import (
     DATA_SUFFIX,
     INDEX_ENTRY_BYTES,
     INDEX_SUFFIX,
     RECORD_BYTES_MAX,
     SEGMENT_HEADER_BYTES,
+    NoFile,
     Segment,
     SegmentHome,
     create_index,
+    is_header,
 )
-from waltz.types import TransactionId
-
-SCAN_BYTES: Final = 4 * 1024 * 1024
-"""Read at a time when a data file is scanned."""
+from waltz.types import NOTHING, TransactionId
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,273 +55,428 @@ class TornTail:
     cut_bytes: int
 
 
-def is_unfinished(home: SegmentHome, first_transaction_id: TransactionId) -> bool:
-    """Whether the data file is what a crash in `create_segment` leaves: no whole header, no record.
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """An open segment, and what was found on the way."""
 
-    Raises OSError.
-    """
-    file = home.disk.open(home.path(first_transaction_id, DATA_SUFFIX))
-    try:
-        header = file.read_at(0, SEGMENT_HEADER_BYTES + 1)
-    finally:
-        file.close()
-    return len(header) < SEGMENT_HEADER_BYTES or header == bytes(SEGMENT_HEADER_BYTES)
+    segment: Segment
+    torn: TornTail | None
+    damage: Damage
+    indexes_healed: int
+    """Index entries that were wrong or missing and did not end the file."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trust:
+    """What is known to have been durable, whatever the files now say."""
+
+    local_low_water_mark: TransactionId
+    """All records up to here."""
+    index_is_proof: bool
+    """All records up to any index entry. False: the index may be the original's."""
+    ceiling: TransactionId | None = None
+    """Nothing from here on, because of a failure; None: no failure is known."""
+    durable_next: TransactionId = NOTHING
+    """All records before this one, as was remembered with their damage."""
 
 
 def open_segment(
     home: SegmentHome,
     first_transaction_id: TransactionId,
+    trust: Trust,
     *,
-    local_low_water_mark: TransactionId,
     following: TransactionId | None,
-    ceiling: TransactionId | None = None,
-) -> tuple[Segment, TornTail | None]:
-    """Open a segment and make its end and its index true; return it and what had to be cut.
+    wall_milliseconds: int,
+) -> Opened:
+    """Open a segment and make its end and its index true.
 
     `following` is the first ID of the next segment, None for the last one. A segment that is not
     the last was synced before the next one was made, so all of it must be there. In the last one
-    every record must be there up to the local low-water mark and to the last thousand that the
-    index reaches into; what follows them is kept as far as it checks out and is below `ceiling`.
-    Raises CorruptionError, and then nothing was changed; OSError.
-    Unlike the original's, this never cuts a record that was once durable, and a useless index entry
-    makes the scan start earlier.
+    every record must be there that `trust` tells of. What must be there and does not check out is
+    damage; what follows in the last segment is kept as far as it checks out and is cut from there.
+    A complete segment may end before `following`, if its own index agrees: then one after it is
+    missing altogether. Unlike the original's, this never cuts a record that was once durable, and a
+    useless index makes the scan start earlier.
+    Raises CorruptionError: both files are those of another cluster or release; OSError.
     """
-    data_path = home.path(first_transaction_id, DATA_SUFFIX)
-    data_file = home.disk.open(data_path)
+    data_file = _open_data(home, first_transaction_id)
     files = [data_file]
     try:
-        header = data_file.read_at(0, SEGMENT_HEADER_BYTES)
-        wall_milliseconds = home.check_header(header, first_transaction_id, data_path)
-        index_file = _open_index(home, first_transaction_id)
-        files += [index_file] if index_file else []
-        recovery = _recover(
-            data_path,
-            data_file,
-            index_file,
-            first_transaction_id,
-            local_low_water_mark=local_low_water_mark,
-            following=following,
-            ceiling=ceiling,
+        if following is None and not trust.index_is_proof and isinstance(data_file, NoFile):
+            _refuse_unreadable(home, first_transaction_id)
+        index_file, lost_count = _open_index(
+            home, first_transaction_id, wall_milliseconds, data_file
         )
-        # After a failed sync what is seen, the size included, need not be on disk: say it again.
-        has_to_cut = recovery.cut_bytes > 0 or ceiling is not None
-        if has_to_cut:
-            data_file.truncate(recovery.size)
-        if recovery.next_transaction_id > recovery.trusted_next or has_to_cut:
-            # Found in the system's memory is not on disk yet, and may be voted for from now on.
-            data_file.sync()
-        if index_file is None:
-            index_file = create_index(
-                home, first_transaction_id, home.header(first_transaction_id, wall_milliseconds)
-            )
-            files.append(index_file)
-            home.disk.sync_directory(home.directory)
-        _repair_index(index_file, first_transaction_id, recovery.scan_start, recovery.offsets)
+        files.append(index_file)
+        index = IndexFile(index_file, first_transaction_id, header_bytes=SEGMENT_HEADER_BYTES)
+        data = DataFile(
+            data_file, data_file.size(), index, first_transaction_id, home.partition_id, following
+        )
+        torn = None
+        if following is not None:
+            found = _examine_complete(data, following, lost_count or 0)
+        else:
+            durable_next = _durable_next(home, data, trust, lost_count or 0)
+            found = _examine_last(data, trust, durable_next)
+            torn = _cut_tail(home, data, found, durable_next, trust)
+        record_count = found.next_transaction_id - first_transaction_id
+        if index.count > record_count or found.has_lost_end:
+            # Where records are lost, holes in the index keep their place.
+            index.resize(record_count)
+        segment = Segment(
+            home,
+            first_transaction_id,
+            data_file,
+            index,
+            size=found.end,
+            record_count=record_count,
+            has_lost_end=found.has_lost_end,
+        )
+        is_new = lost_count is not None
+        healed = _mend_index(segment, found, is_new=is_new, has_failed=trust.ceiling is not None)
+        if following is None:
+            index.sync()
     except BaseException:
         for file in files:
             file.close()
         raise
-    segment = Segment(
-        first_transaction_id,
-        data_path,
-        data_file,
-        index_file,
-        size=recovery.size,
-        record_count=recovery.next_transaction_id - first_transaction_id,
-    )
-    torn = TornTail(data_path, recovery.next_transaction_id, recovery.size, recovery.cut_bytes)
-    return segment, torn if recovery.cut_bytes else None
+    return Opened(segment, torn, found.damage, healed)
 
 
-def _open_index(home: SegmentHome, first_transaction_id: TransactionId) -> File | None:
-    """Return the index file; None if there is none, or nothing in it yet. It can be rebuilt."""
-    path = home.path(first_transaction_id, INDEX_SUFFIX)
-    if not home.disk.exists(path):
+def _cut_tail(
+    home: SegmentHome,
+    data: DataFile,
+    found: Examination,
+    durable_next: TransactionId,
+    trust: Trust,
+) -> TornTail | None:
+    """Cut what follows the last record, and have durable what is left. Raises OSError."""
+    if found.has_lost_end or isinstance(data.file, NoFile):
         return None
-    file = home.disk.open(path)
-    try:
-        header = file.read_at(0, SEGMENT_HEADER_BYTES)
-        if len(header) < SEGMENT_HEADER_BYTES or not any(header):
-            file.close()
-            return None
-        home.check_header(header, first_transaction_id, path)
-    except BaseException:
-        file.close()
-        raise
-    return file
+    cut_bytes = data.size - found.end
+    if cut_bytes and not trust.index_is_proof:
+        _read_all(data.file, found.end)
+    # After a failed sync what is seen, the size included, need not be on disk: say it again.
+    has_to_cut = cut_bytes > 0 or trust.ceiling is not None
+    if has_to_cut:
+        data.file.truncate(found.end)
+    is_news = found.next_transaction_id > durable_next
+    if is_news and trust.index_is_proof:
+        _repeat(data, found, durable_next)
+    if is_news or has_to_cut:
+        # Found in the system's memory is not on disk yet, and may be voted for from now on.
+        data.file.sync()
+    if not cut_bytes:
+        return None
+    path = home.path(data.first_transaction_id, DATA_SUFFIX)
+    return TornTail(path, found.next_transaction_id, found.end, cut_bytes)
 
 
-@dataclass(frozen=True, slots=True)
-class _Recovery:
-    """What a data file holds. `offsets` are those from the zero-based record `scan_start` on."""
-
-    scan_start: int
-    offsets: NDArray[np.int64]
-    size: int
-    next_transaction_id: TransactionId
-    trusted_next: int
-    cut_bytes: int
+def _read_all(file: File, offset: int) -> None:
+    """Raise OSError if something from byte `offset` on cannot be read: a write cut short leaves
+    nothing unreadable, so what is there may have been durable."""
+    while block := file.read_at(offset, SCAN_BYTES):
+        offset += len(block)
 
 
-def _recover(
-    path: str,
-    data_file: File,
-    index_file: File | None,
-    first: TransactionId,
-    *,
-    local_low_water_mark: TransactionId,
-    following: TransactionId | None,
-    ceiling: TransactionId | None,
-) -> _Recovery:
-    """Find the end of the data, changing nothing. Raises CorruptionError, OSError."""
-    file_size = data_file.size()
-    indexed_count = 0
-    if index_file is not None:
-        indexed_count = max(0, index_file.size() - SEGMENT_HEADER_BYTES) // INDEX_ENTRY_BYTES
-    indexed_last = first + indexed_count - 1
-    checkpoint = indexed_last - indexed_last % INDEX_CHECKPOINT_RECORDS if indexed_count else 0
-    trusted_next = following or max(local_low_water_mark + 1, checkpoint, int(first))
-    all_trusted = indexed_last < trusted_next
-    for start in _scan_starts(first, indexed_last, all_trusted, local_low_water_mark):
-        offset = _valid_offset(data_file, index_file, first, start, file_size)
-        if offset is not None:
-            break
-    else:
-        start, offset = first, SEGMENT_HEADER_BYTES
-    found = scan_file(data_file, start, offset, file_size)
-    next_transaction_id = TransactionId(start + len(found) - 1)
-    end = int(found[-1])
-    if next_transaction_id < trusted_next:
-        raise CorruptionError(
-            f"{path}: record {next_transaction_id} does not check out at byte {end} of {file_size},"
-            f" but all before {trusted_next} were durable"
-        )
-    if following is not None and (next_transaction_id, end) != (following, file_size):
-        raise CorruptionError(
-            f"{path}: a complete segment ends with record {next_transaction_id - 1} at byte {end}"
-            f" of {file_size}; expected record {following - 1} at the end"
-        )
-    _refuse_large_record(path, data_file, next_transaction_id, end, file_size)
-    if ceiling is not None and next_transaction_id > max(ceiling, start):
-        next_transaction_id = TransactionId(max(ceiling, start))
-        found = found[: next_transaction_id - start + 1]
-        end = int(found[-1])
-    return _Recovery(
-        scan_start=start - first,
-        offsets=found[:-1],
-        size=end,
-        next_transaction_id=next_transaction_id,
-        trusted_next=trusted_next,
-        cut_bytes=file_size - end,
-    )
+def _repeat(data: DataFile, found: Examination, durable_next: TransactionId) -> None:
+    """Write the records from `durable_next` on as they are, and the header if none is known to have
+    been durable: the process before this one may have died of a failed sync, and then they are seen
+    but would never be written. Raises OSError."""
+    offset = 0
+    if durable_next > data.first_transaction_id:
+        unknown = found.offsets[max(0, durable_next - found.start) :]
+        offset = int(unknown[0]) if len(unknown) else found.end
+    while offset < found.end:
+        block = data.file.read_at(offset, min(SCAN_BYTES, found.end - offset))
+        data.file.write_at(offset, block)
+        offset += len(block)
 
 
-def _scan_starts(
-    first: TransactionId, indexed_last: int, all_trusted: bool, local_low_water_mark: TransactionId
-) -> Iterator[TransactionId]:
-    """Where a scan may start, best first: what lies before the place needs no other look.
+def _mend_index(segment: Segment, found: Examination, *, is_new: bool, has_failed: bool) -> int:
+    """Make the index say what was found; return how many entries of those that it had were wrong.
 
-    The index entry at a checkpoint may be missing after a crash although the file is longer, for it
-    is written after that checkpoint's sync; so there are earlier places to fall back to, further
-    and further apart.
+    Raises SegmentFailedError.
     """
-    if all_trusted and indexed_last > first:
-        yield TransactionId(indexed_last)
-    step = INDEX_CHECKPOINT_RECORDS
-    start = max((indexed_last - 1) // step * step, min(local_low_water_mark, indexed_last))
-    while start > first:
-        yield TransactionId(start)
-        start = (start - step) // INDEX_CHECKPOINT_RECORDS * INDEX_CHECKPOINT_RECORDS
-        step *= 2
+    if isinstance(segment.data_file, NoFile):
+        return 0
+    if has_failed:
+        segment.repeat_index(found.start, found.offsets)
+    wrong = segment.correct_index(found.start, found.offsets)
+    return len(found.offsets) if is_new else wrong
 
 
-def _valid_offset(
-    data_file: File, index_file: File | None, first: TransactionId, start: int, file_size: int
-) -> int | None:
-    """Where the index has record `start`, if a valid record with that ID lies there."""
-    if index_file is None:
-        return None
-    entry = index_file.read_at(
-        SEGMENT_HEADER_BYTES + INDEX_ENTRY_BYTES * (start - first), INDEX_ENTRY_BYTES
-    )
-    offset = int.from_bytes(entry, "big", signed=True)
-    if not SEGMENT_HEADER_BYTES <= offset <= file_size - RECORD_OVERHEAD_BYTES:
-        return None
-    head = data_file.read_at(offset, RECORD_HEADER.size)
-    if len(head) < RECORD_HEADER.size:
-        return None
-    length = RECORD_HEADER.unpack(head)[3]
-    if not 0 <= length <= DATA_BYTES_MAX:
-        return None
-    block = data_file.read_at(offset, length + RECORD_OVERHEAD_BYTES)
-    return offset if len(scan_records(block, TransactionId(start))) == 2 else None
+# The two files
 
 
-def scan_file(
-    file: File, first_transaction_id: TransactionId, start: int, size: int
-) -> NDArray[np.int64]:
-    """Return the offsets of the valid records from byte `start` on, and where the last one ends.
+def is_unfinished(home: SegmentHome, first_transaction_id: TransactionId) -> bool:
+    """Whether the data file is what a crash in `create_segment` leaves: no whole header, and no
+    record that the index knows of. Raises OSError."""
+    file = home.disk.open(home.path(first_transaction_id, DATA_SUFFIX))
+    try:
+        header = file.read_at(0, SEGMENT_HEADER_BYTES + 1)
+    finally:
+        file.close()
+    if len(header) >= SEGMENT_HEADER_BYTES and header != bytes(SEGMENT_HEADER_BYTES):
+        return False
+    return indexed_count(home, first_transaction_id) == 0
+
+
+def indexed_count(home: SegmentHome, first_transaction_id: TransactionId) -> int:
+    """One past the last entry in the index file; 0 if it is missing or not this segment's.
 
     Raises OSError.
     """
-    parts: list[NDArray[np.int64]] = []
-    position, transaction_id = start, int(first_transaction_id)
-    window = SCAN_BYTES
-    while position < size:
-        buffer = file.read_at(position, min(window, size - position))
-        offsets = scan_records(buffer, TransactionId(transaction_id))
-        count = len(offsets) - 1
-        if count:
-            parts.append(offsets[:-1] + position)
-            position += int(offsets[-1])
-            transaction_id += count
-            window = SCAN_BYTES
-        elif position + len(buffer) >= size or window >= RECORD_BYTES_MAX:
-            break
-        else:
-            window = RECORD_BYTES_MAX
-    return np.concatenate([*parts, np.array([position], np.int64)])
+    path = home.path(first_transaction_id, INDEX_SUFFIX)
+    if not home.disk.exists(path):
+        return 0
+    file = home.disk.open(path)
+    try:
+        if not _has_own_header(home, first_transaction_id, file, path):
+            return 0
+        index = IndexFile(file, first_transaction_id, header_bytes=SEGMENT_HEADER_BYTES)
+        return index.proved_count()
+    finally:
+        file.close()
 
 
-def _refuse_large_record(
-    path: str, file: File, transaction_id: TransactionId, offset: int, size: int
-) -> None:
-    """Raise CorruptionError for what looks like a whole record beyond our bound: it is no torn
-    tail, and another release may have been asked to keep it."""
-    head = file.read_at(offset, RECORD_HEADER.size)
-    if len(head) < RECORD_HEADER.size:
+def _has_own_header(home: SegmentHome, first: TransactionId, file: File, path: str) -> bool:
+    try:
+        home.check_header(_read_header(file), first, path)
+    except (CorruptionError, OSError):
+        return False
+    return True
+
+
+def _read_header(file: File) -> bytes:
+    """Raises OSError: it cannot be read, and not the second time either."""
+    try:
+        return file.read_at(0, SEGMENT_HEADER_BYTES)
+    except OSError:
+        return file.read_at(0, SEGMENT_HEADER_BYTES)
+
+
+def _open_data(home: SegmentHome, first: TransactionId) -> File:
+    """Return the data file; a NoFile if there is none or if its header is not this segment's.
+
+    Raises CorruptionError, OSError.
+    """
+    path = home.path(first, DATA_SUFFIX)
+    if not home.disk.exists(path):
+        return NoFile(path)
+    file = home.disk.open(path)
+    try:
+        if _has_own_header(home, first, file, path):
+            return file
+        _refuse_foreign(home, first, file)
+    except BaseException:
+        file.close()
+        raise
+    file.close()
+    return NoFile(path)
+
+
+def _refuse_foreign(home: SegmentHome, first: TransactionId, data_file: File) -> None:
+    """Raise if both files say that they belong elsewhere, or neither can be read: two files do not
+    err alike, so this is no damage of a segment."""
+    index_path = home.path(first, INDEX_SUFFIX)
+    if not home.disk.exists(index_path):
         return
-    found_id, _, _, length, _ = RECORD_HEADER.unpack(head)
-    if found_id == transaction_id and DATA_BYTES_MAX < length <= (
-        size - offset - RECORD_OVERHEAD_BYTES
+    index_file = home.disk.open(index_path)
+    try:
+        identities = [_identity(file) for file in (data_file, index_file)]
+        if identities == [None, None]:
+            data_file.read_at(0, SEGMENT_HEADER_BYTES)
+        elif identities[0] == identities[1]:
+            header = data_file.read_at(0, SEGMENT_HEADER_BYTES)
+            home.check_header(header, first, home.path(first, DATA_SUFFIX))
+    finally:
+        index_file.close()
+
+
+def _refuse_unreadable(home: SegmentHome, first: TransactionId) -> None:
+    """Raise OSError if there is a data file whose header cannot be read: nobody knows then whether
+    there is something in it."""
+    path = home.path(first, DATA_SUFFIX)
+    if not home.disk.exists(path):
+        return
+    file = home.disk.open(path)
+    try:
+        _read_header(file)
+    finally:
+        file.close()
+
+
+def _identity(file: File) -> bytes | None:
+    """What a header says of its file, but for the time of creation; None if there is no header."""
+    try:
+        header = _read_header(file)
+    except OSError:
+        return None
+    return (
+        header[:4] + header[12:40] if len(header) == SEGMENT_HEADER_BYTES and any(header) else None
+    )
+
+
+def _open_index(
+    home: SegmentHome, first: TransactionId, wall_milliseconds: int, data_file: File
+) -> tuple[File, int | None]:
+    """Return the index file; if it had to be made anew, because there was none or it was not this
+    segment's, also for how many entries it had room, 0 if that tells nothing of this segment.
+
+    Raises OSError: also if neither it nor all data can be read, for then it may be all that tells
+    which records there were.
+    """
+    path = home.path(first, INDEX_SUFFIX)
+    lost_count = 0
+    if home.disk.exists(path):
+        file = home.disk.open(path)
+        if _has_own_header(home, first, file, path):
+            return file, None
+        try:
+            if not is_header(_read_header(file)):
+                # It is this one's that was hit, not another one's.
+                lost_count = max(0, file.size() - SEGMENT_HEADER_BYTES) // INDEX_ENTRY_BYTES
+        except OSError:
+            if isinstance(data_file, NoFile):
+                raise
+            _read_all(data_file, 0)
+        finally:
+            file.close()
+    file = create_index(home, first, home.header(first, wall_milliseconds))
+    home.disk.sync_directory(home.directory)
+    return file, lost_count
+
+
+# Complete segments
+
+
+def _examine_complete(data: DataFile, following: TransactionId, lost_count: int) -> Examination:
+    first = data.first_transaction_id
+    offset = data.indexed_place(TransactionId(following - 1))
+    if offset is not None:
+        last = TransactionId(following - 1)
+        return examine(data, last, offset, durable_next=following, until=following)
+    indexed_next = first + min(max(data.index.count, lost_count), following - first)
+    start, offset = data.place_before(following)
+    found = examine(data, start, offset, durable_next=TransactionId(indexed_next), until=following)
+    ends_early = found.has_lost_end or found.end == data.size
+    if found.next_transaction_id == first or not ends_early:
+        # Nothing tells whether its own records are lost or those of a segment after it.
+        return examine(data, start, offset, durable_next=following, until=following)
+    return found
+
+
+# The last segment
+
+
+def _examine_last(data: DataFile, trust: Trust, durable_next: TransactionId) -> Examination:
+    start, offset = _start_of_scan(data, trust)
+    found = examine(data, start, offset, durable_next=durable_next)
+    if not found.has_lost_end and _is_large_record(data, found):
+        # It is no torn tail, and another release may have been asked to keep it.
+        whole = TransactionId(found.next_transaction_id + 1)
+        found = examine(data, start, offset, durable_next=whole)
+    if trust.ceiling is None or found.next_transaction_id <= max(trust.ceiling, start):
+        return found
+    ceiling = TransactionId(max(trust.ceiling, start))
+    return Examination(
+        start,
+        found.offsets[: ceiling - start],
+        ceiling,
+        int(found.offsets[ceiling - start]),
+        without(found.damage, ceiling, found.next_transaction_id),
+        has_lost_end=False,
+    )
+
+
+def _durable_next(
+    home: SegmentHome, data: DataFile, trust: Trust, lost_count: int
+) -> TransactionId:
+    """One past the last record that is known to have been durable; `lost_count` is that of entries
+    in an index file that is no more. Raises OSError."""
+    first, index = data.first_transaction_id, data.index
+    proved = max(int(first), trust.local_low_water_mark + 1, trust.durable_next)
+    if index.count:
+        indexed_last = first + index.count - 1
+        proved = max(proved, indexed_last - indexed_last % INDEX_CHECKPOINT_RECORDS)
+    if trust.index_is_proof:
+        # An entry that is a hole was written, too.
+        proved = max(proved, first + index.count, first + lost_count)
+    if isinstance(data.file, NoFile) and not (trust.index_is_proof and index.proved_count()):
+        proved = max(proved, _next_in_strange_file(home, data))
+    if trust.ceiling is not None:
+        proved = max(min(proved, trust.ceiling), int(first))
+    return TransactionId(proved)
+
+
+def _next_in_strange_file(home: SegmentHome, data: DataFile) -> int:
+    """One past the last record in a data file whose header is not this segment's. Raises OSError.
+
+    Nothing of it is believed, but what looks like the records that belong here is not nothing.
+    """
+    path = home.path(data.first_transaction_id, DATA_SUFFIX)
+    if not home.disk.exists(path):
+        return data.first_transaction_id
+    file = home.disk.open(path)
+    try:
+        strange = replace(data, file=file, size=file.size())
+        offsets = scan_file(strange, data.first_transaction_id, SEGMENT_HEADER_BYTES)
+    finally:
+        file.close()
+    return data.first_transaction_id + len(offsets) - 1
+
+
+def _start_of_scan(data: DataFile, trust: Trust) -> tuple[TransactionId, int]:
+    """Where a scan may start: what lies before the place needs no other look.
+
+    That is a multiple at which the index was synced. The entry at the multiple itself may be
+    missing after a crash, so there are earlier places to fall back to, further and further apart.
+    Where the index is whole, only the newest records are looked at.
+    """
+    first, index = data.first_transaction_id, data.index
+    indexed_last = first + index.count - 1
+    is_whole = trust.index_is_proof or indexed_last <= trust.local_low_water_mark
+    # After a failure entries are seen that a sync has dropped: all since the last sync are told
+    # again.
+    if is_whole and trust.ceiling is None and index.count:
+        start = _start_of_newest(data)
+        if start is not None and (offset := data.indexed_place(start)) is not None:
+            return start, offset
+    step = INDEX_SYNC_RECORDS
+    start = TransactionId(indexed_last // step * step)
+    while start > first:
+        offset = data.indexed_place(start)
+        if offset is not None:
+            return start, offset
+        start = TransactionId((start - step) // INDEX_SYNC_RECORDS * INDEX_SYNC_RECORDS)
+        step *= 2
+    return first, SEGMENT_HEADER_BYTES
+
+
+def _start_of_newest(data: DataFile) -> TransactionId | None:
+    """The first of the newest records; None if entries since the last sync are impossible."""
+    first, index = data.first_transaction_id, data.index
+    indexed_last = first + index.count - 1
+    position = max(0, indexed_last // INDEX_SYNC_RECORDS * INDEX_SYNC_RECORDS - first)
+    entries = np.trim_zeros(index.entries(position, index.count - position), "b")
+    if not len(entries) or not entries[0] >= SEGMENT_HEADER_BYTES or entries[-1] > data.size:
+        return None
+    lengths = np.diff(entries)
+    if (
+        len(lengths)
+        and not RECORD_OVERHEAD_BYTES <= lengths.min() <= lengths.max() <= RECORD_BYTES_MAX
     ):
-        raise CorruptionError(
-            f"{path}: record {transaction_id} at byte {offset} has {length} bytes of data;"
-            f" this release takes {DATA_BYTES_MAX}"
-        )
+        return None
+    newest = int(np.searchsorted(entries, entries[-1] - OPEN_CHECK_BYTES))
+    return TransactionId(first + position + max(newest, len(entries) - OPEN_CHECK_RECORDS))
 
 
-def _repair_index(
-    index_file: File, first: TransactionId, start: int, offsets: NDArray[np.int64]
-) -> None:
-    """Make the index end with `offsets`, which belong at the zero-based entry `start`."""
-    entries = offsets.astype(">i8").tobytes()
-    position = SEGMENT_HEADER_BYTES + INDEX_ENTRY_BYTES * start
-    size = position + len(entries)
-    if index_file.size() == size and index_file.read_at(position, len(entries)) == entries:
-        return
-    if index_file.size() > position:
-        index_file.truncate(position)
-    header = index_file.read_at(0, SEGMENT_HEADER_BYTES)
-    next_start = (first + start + len(offsets) - 2) // INDEX_CHECKPOINT_RECORDS
-    is_long = next_start * INDEX_CHECKPOINT_RECORDS > first + start
-    if is_long:
-        # A crash may leave holes that the next opening would not look at: until all entries are
-        # synced, the index counts as missing.
-        index_file.write_at(0, bytes(SEGMENT_HEADER_BYTES))
-        index_file.sync()
-    index_file.write_at(position, entries)
-    index_file.sync()
-    if is_long:
-        index_file.write_at(0, header)
-        index_file.sync()
+def _is_large_record(data: DataFile, found: Examination) -> bool:
+    """Whether what looks like a whole record beyond our bound follows the last good one."""
+    head = data.read(found.end, RECORD_HEADER.size)
+    if len(head) < RECORD_HEADER.size:
+        return False
+    found_id, _, _, length, _ = RECORD_HEADER.unpack(head)
+    room = data.size - found.end - RECORD_OVERHEAD_BYTES
+    return bool(found_id == found.next_transaction_id and DATA_BYTES_MAX < length <= room)

@@ -1,7 +1,8 @@
 """A storage node: its directory, its two ports, and one task per partition.
 
 Owns connections and who may speak on them. Decides nothing about requests: that is `drain.py`,
-`partition.py` and `administration.py`; what waits for a partition waits in `partition_queue`.
+`partition.py` and `administration.py`; what waits for a partition waits in `partition_queue`, what
+tools ask for is done in `administrator`, what the node does by itself in `upkeep`.
 """
 
 from __future__ import annotations
@@ -10,7 +11,6 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import Final
 from uuid import UUID
 
@@ -23,34 +23,34 @@ from waltz.errors import (
 from waltz.host import Connection, Host, Listener
 from waltz.limits import (
     HANDSHAKE_SECONDS_MAX,
+    SCRUB_BYTES_PER_SECOND,
+    SCRUB_INTERVAL_SECONDS,
+    SCRUB_START_SECONDS,
     SEGMENT_BYTES_THRESHOLD,
+    SEGMENTS_OPEN_MAX,
 )
 from waltz.storage.administration import (
     admin_failure,
-    answer_of_node,
-    answer_of_partition,
     check_cluster,
-    check_partition_ids,
 )
+from waltz.storage.administrator.shell import Administrator
 from waltz.storage.control_file import ControlFile, open_control_file
 from waltz.storage.drain import REFUSALS, error_text, failure
+from waltz.storage.metrics import NodeState, Stage
 from waltz.storage.partition import StoragePartition, not_assigned
 from waltz.storage.partition_queue.shell import PartitionQueue, PartitionRequest, Peer
 from waltz.storage.recovery import TornTail
-from waltz.types import NO_SESSION, Address, PartitionId
+from waltz.storage.scrubber import ScrubCounters
+from waltz.storage.space import FREE_MINIMUM, FreeMinimum
+from waltz.storage.upkeep.shell import Upkeep, log_opened
+from waltz.types import NO_SESSION, NOTHING, Address, PartitionId
 from waltz.wire.admin_protocol import (
     ADMIN_CODEC,
     ADMIN_SERVER_GREETING,
     AdminFailureResponse,
-    AdminLastSessionInfoRequest,
     AdminMessage,
     AdminOpenRequest,
-    AdminRecordListRequest,
     AdminSuccessResponse,
-    AssignedPartitionStatusRequest,
-    MetricsRequest,
-    PartitionAssignmentRequest,
-    PartitionAvailableRequest,
 )
 from waltz.wire.handshake import Link
 from waltz.wire.message import Message
@@ -81,8 +81,20 @@ class StorageConfig:
     data_address: Address
     admin_address: Address
     segment_bytes_threshold: int = SEGMENT_BYTES_THRESHOLD
+    segments_open_max: int = SEGMENTS_OPEN_MAX
     assigned_partitions: frozenset[PartitionId] | None = None
     """Taken when the directory is fresh; None: none, they are assigned by the admin port."""
+    disk_free_minimum: FreeMinimum = FREE_MINIMUM
+    """With less free than that, appends are refused."""
+    scrub_bytes_per_second: int = SCRUB_BYTES_PER_SECOND
+    """How fast records are read again to find damage; 0: not at all."""
+    scrub_interval_seconds: float = SCRUB_INTERVAL_SECONDS
+    """Between the end of a pass over all records and the next; `scrub_start_seconds` lie between
+    the start of the node and the first."""
+    scrub_start_seconds: float = SCRUB_START_SECONDS
+    register: Callable[[UUID], Awaitable[None]] | None = None
+    """Told the directory's ID before anything of its partitions is touched; may refuse it with a
+    ForeignDirectoryError."""
 
 
 class StorageNode:
@@ -94,10 +106,35 @@ class StorageNode:
         self._control_file: ControlFile | None = None
         self._queues: dict[PartitionId, PartitionQueue] = {}
         self._tasks: list[asyncio.Task[None]] = []
+        self._upkeep: Upkeep | None = None
+        self._upkeep_task: asyncio.Task[None] | None = None
         self._listeners: list[Listener] = []
         self._peers: dict[Peer, None] = {}
+        self._administrator = Administrator(
+            self._queues, config.partition_count, self._new_queue, self.state
+        )
+        self._stage = Stage.STARTING
         self._ended = asyncio.Event()
         self._error: BaseException | None = None
+
+    def state(self) -> NodeState:
+        """What the node and its partitions are like; waits for nothing."""
+        scrubber = None if self._upkeep is None else self._upkeep.scrubber
+        positions = {} if scrubber is None else scrubber.positions()
+        states = [
+            self._queues[number].state(scrub_position=positions.get(number, NOTHING))
+            for number in sorted(self._queues)
+        ]
+        return NodeState(
+            stage=self._stage,
+            directory=self._config.directory,
+            directory_id=None if self._control_file is None else self._control_file.directory_id,
+            cluster_key=str(self._config.cluster_key),
+            partition_count=self._config.partition_count,
+            partitions=tuple(state for state in states if state is not None),
+            space=None if self._upkeep is None else self._upkeep.space,
+            scrub=ScrubCounters() if scrubber is None else scrubber.counters,
+        )
 
     @property
     def data_address(self) -> Address:
@@ -109,16 +146,27 @@ class StorageNode:
         """Where tools connect, with the real port."""
         return self._listeners[1].address
 
+    @property
+    def directory_id(self) -> UUID:
+        """The directory's identity, wherever it is; there is one while the node is started."""
+        assert self._control_file is not None, "started"
+        return self._control_file.directory_id
+
     async def start(self) -> None:
-        """Open the directory and serve both ports.
+        """Open the directory, register it, and serve both ports.
 
         Raises ConfigurationError and its kin, with nothing touched: no such directory, in use,
-        another cluster's, or a port is taken. A damaged partition is no reason not to start.
+        another cluster's or node's, or a port is taken. A damaged partition is no reason not to
+        start. Raises what the registration does.
         """
         try:
-            for partition, torn in await self._host.workers.run_blocking(self._open_directory):
+            await self._host.workers.run_blocking(self._open_directory)
+            if self._config.register is not None:
+                await self._config.register(self.directory_id)
+            for partition, torn in await self._host.workers.run_blocking(self._open_partitions):
                 self._add_queue(partition)
-                _log_opened(partition, torn)
+                log_opened(partition, torn)
+            self._upkeep_task = asyncio.create_task(self._run_upkeep())
             network, config = self._host.network, self._config
             self._listeners.append(await network.listen(config.data_address, self._serve_data))
             self._listeners.append(await network.listen(config.admin_address, self._serve_admin))
@@ -130,6 +178,7 @@ class StorageNode:
         except WaltzError:
             await self.stop()
             raise
+        self._stage = Stage.SERVING
         log.info("storage_started directory=%s data=%s", config.directory, self.data_address)
 
     async def run(self) -> None:
@@ -139,19 +188,16 @@ class StorageNode:
             raise self._error
 
     async def stop(self) -> None:
-        """End the connections, finish what was received, bring the indexes up to date, release the
-        directory. Idempotent."""
+        """Accept and read no more, finish and answer what was received, bring the indexes up to
+        date, end the connections, release the directory. Idempotent."""
+        self._stage = Stage.STOPPING
         for listener in self._listeners:
             await listener.close()
+        await self._stop_upkeep()
+        stopping = zip(self._queues.values(), self._tasks, strict=True)
+        await asyncio.gather(*(_stop_queue(queue, task) for queue, task in stopping))
         for peer in list(self._peers):
             peer.connection.close()
-        for queue, task in zip(self._queues.values(), self._tasks, strict=True):
-            if not task.done():
-                try:
-                    await queue.stop()
-                except WaltzError as error:
-                    log.warning("close_failed error=%s", error)
-                await task
         self._queues.clear()
         self._tasks.clear()
         if self._control_file is not None:
@@ -161,7 +207,7 @@ class StorageNode:
 
     # The directory
 
-    def _open_directory(self) -> list[tuple[StoragePartition, TornTail | None]]:
+    def _open_directory(self) -> None:
         config = self._config
         self._control_file = open_control_file(
             self._host.disk,
@@ -169,18 +215,32 @@ class StorageNode:
             cluster_key=config.cluster_key,
             partition_count=config.partition_count,
             assigned=config.assigned_partitions or frozenset(),
+            directory_id=self._host.random.uuid(),
             wall_milliseconds=self._host.clock.wall_milliseconds(),
         )
+        for note in self._control_file.notes:
+            log.warning("storage_directory note=%s", note)
+        self._upkeep = Upkeep(
+            self._host,
+            config.directory,
+            self._queues,
+            free_minimum=config.disk_free_minimum,
+            scrub_bytes_per_second=config.scrub_bytes_per_second,
+            scrub_interval_seconds=config.scrub_interval_seconds,
+            scrub_start_seconds=config.scrub_start_seconds,
+        )
+
+    def _open_partitions(self) -> list[tuple[StoragePartition, TornTail | None]]:
+        assert self._control_file is not None
         opened = []
-        for number in range(config.partition_count):
-            partition = self._partition(PartitionId(number))
-            torn = partition.open()
-            if partition.damage is not None or partition.info.is_assigned:
-                opened.append((partition, torn))
+        for partition_id in self._control_file.partition_ids:
+            partition = self._partition(partition_id)
+            opened.append((partition, partition.open()))
         return opened
 
     def _partition(self, partition_id: PartitionId) -> StoragePartition:
         assert self._control_file is not None
+        assert self._upkeep is not None
         return StoragePartition(
             self._host.disk,
             self._config.directory,
@@ -188,11 +248,14 @@ class StorageNode:
             partition_id,
             cluster_key=self._config.cluster_key,
             segment_bytes_threshold=self._config.segment_bytes_threshold,
+            segments_open_max=self._config.segments_open_max,
             wall_milliseconds=self._host.clock.wall_milliseconds,
+            space=self._upkeep.space.account(),
         )
 
     def _add_queue(self, partition: StoragePartition) -> PartitionQueue:
-        queue = PartitionQueue(self._host, partition)
+        assert self._upkeep is not None
+        queue = PartitionQueue(self._host, partition, self._upkeep.look_soon)
         self._queues[partition.partition_id] = queue
         self._tasks.append(asyncio.create_task(self._run_queue(queue)))
         return queue
@@ -204,6 +267,24 @@ class StorageNode:
             log.exception("partition_ended partition=%d", queue.partition.partition_id)
             self._error = error
             self._ended.set()
+
+    async def _run_upkeep(self) -> None:
+        assert self._upkeep is not None
+        try:
+            await self._upkeep.run()
+        except Exception as error:
+            log.exception("upkeep_ended")
+            self._error = error
+            self._ended.set()
+
+    async def _stop_upkeep(self) -> None:
+        if self._upkeep is None or self._upkeep_task is None:
+            return
+        self._upkeep.stop()
+        if self._error is not None:
+            # It may wait for a partition that is not there any more.
+            self._upkeep_task.cancel()
+        await asyncio.gather(self._upkeep_task, return_exceptions=True)
 
     # The two ports
 
@@ -240,6 +321,8 @@ class StorageNode:
                 peer.send([FailureResponse(*NOBODY, error_text(refusal), ())])
             peer.is_gone = refusal is not None
             return
+        if self._stage is Stage.STOPPING:
+            return  # its connection ends without an answer: unknown
         queue = self._queues.get(message.partition_id)
         if not peer.is_opened:
             peer.send([failure(message, StorageError(NOT_OPENED))])
@@ -262,7 +345,7 @@ class StorageNode:
         try:
             if not peer.is_opened:
                 raise StorageError(NOT_OPENED)
-            peer.send([await self._administer(message)])
+            peer.send([await self._administrator.answer(message)])
         except REFUSALS as error:
             peer.send([admin_failure(message, error)])
 
@@ -280,46 +363,19 @@ class StorageNode:
         peer.is_opened = True
         return None
 
-    async def _administer(self, message: AdminMessage) -> AdminMessage:
-        match message:
-            case PartitionAvailableRequest(_, partition_ids, available):
-                for queue in [self._assigned_queue(number) for number in partition_ids]:
-                    torn = await queue.command(partial(queue.partition.set_available, available))
-                    _log_opened(queue.partition, torn)
-            case PartitionAssignmentRequest(_, partition_ids, True, _):
-                check_partition_ids(partition_ids, self._config.partition_count)
-                for partition_id in partition_ids:
-                    queue = self._queues.get(partition_id) or await self._new_queue(partition_id)
-                    torn = await queue.command(queue.partition.assign)
-                    _log_opened(queue.partition, torn)
-            case PartitionAssignmentRequest(_, partition_ids, False, delete_files):
-                for queue in [self._assigned_queue(number) for number in partition_ids]:
-                    await queue.command(
-                        partial(queue.partition.unassign, delete_files=delete_files)
-                    )
-                    log.info("partition_given_up partition=%d", queue.partition.partition_id)
-            case AdminRecordListRequest() | AdminLastSessionInfoRequest():
-                queue = self._assigned_queue(message.partition_id)
-                return await queue.command(partial(answer_of_partition, queue.partition, message))
-            case MetricsRequest() | AssignedPartitionStatusRequest():
-                partitions = [self._queues[number].partition for number in sorted(self._queues)]
-                return answer_of_node(partitions, message)
-            case _:
-                raise StorageError(f"not a request to a node: {type(message).__name__}")
-        return AdminSuccessResponse(message.sequence_number)
-
-    def _assigned_queue(self, partition_id: PartitionId) -> PartitionQueue:
-        """Raises NotFoundError."""
-        check_partition_ids([partition_id], self._config.partition_count)
-        queue = self._queues.get(partition_id)
-        if queue is None:
-            raise not_assigned(partition_id)
-        return queue
-
     async def _new_queue(self, partition_id: PartitionId) -> PartitionQueue:
         partition = self._partition(partition_id)
         await self._host.workers.run_blocking(partition.open)
         return self._queues.get(partition_id) or self._add_queue(partition)
+
+
+async def _stop_queue(queue: PartitionQueue, task: asyncio.Task[None]) -> None:
+    if not task.done():
+        try:
+            await queue.stop()
+        except WaltzError as error:
+            log.warning("close_failed error=%s", error)
+        await task
 
 
 async def _read(peer: Peer) -> bytes:
@@ -329,16 +385,3 @@ async def _read(peer: Peer) -> bytes:
             return await peer.connection.read()
     except TimeoutError:
         return b""
-
-
-def _log_opened(partition: StoragePartition, torn: TornTail | None) -> None:
-    number = partition.partition_id
-    if torn is not None:
-        log.warning(
-            "torn_tail_cut partition=%d path=%s next_transaction_id=%d offset=%d cut_bytes=%d",
-            number, torn.path, torn.next_transaction_id, torn.offset, torn.cut_bytes,
-        )  # fmt: skip
-    if partition.damage is not None:
-        log.error("partition_damaged partition=%d error=%s", number, partition.damage)
-    else:
-        log.info("partition_open partition=%d next=%d", number, partition.next_transaction_id)

@@ -6,21 +6,39 @@ of the directory for names. Knows nothing of what the bytes mean.
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import fcntl
 import os
 import struct
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Final, NoReturn
 
 from waltz.errors import DirectoryInUseError
-from waltz.host import File
+from waltz.host import File, Space
 
 LOCKED_BYTES: Final = 128
 """The original locks its control file's header; the same range makes both respect each other."""
 
 _FLOCK: Final = struct.Struct("@hhqqi0q")
 """`struct flock`: type, whence, start, length, owner."""
+
+_FALLOC_FL_KEEP_SIZE: Final = 1
+
+
+def _find_fallocate() -> Callable[[int, int, int, int], int] | None:
+    """The C library's `fallocate` for 64-bit sizes; `os` only has the one that writes zeros where
+    the file system cannot, and that changes the size. None where there is no such call."""
+    library = ctypes.CDLL(None, use_errno=True)
+    for name in ("fallocate64", "fallocate"):
+        if function := getattr(library, name, None):
+            function.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64)
+            function.restype = ctypes.c_int
+            return function  # type: ignore[no-any-return]
+    return None
+
+
+_fallocate = _find_fallocate()
 
 
 class RealFile:
@@ -55,6 +73,16 @@ class RealFile:
     def truncate(self, size: int) -> None:
         os.ftruncate(self._descriptor, size)
 
+    def preallocate(self, size: int) -> None:
+        if size <= 0 or _fallocate is None:
+            return
+        while _fallocate(self._descriptor, _FALLOC_FL_KEEP_SIZE, 0, size) != 0:
+            number = ctypes.get_errno()
+            if number in (errno.EOPNOTSUPP, errno.ENOSYS):
+                return
+            if number != errno.EINTR:
+                raise OSError(number, os.strerror(number), self._path)
+
     def sync(self) -> None:
         try:
             os.fdatasync(self._descriptor)
@@ -70,12 +98,38 @@ class RealFile:
             os.close(descriptor)
 
 
+class RealFileToRead(RealFile):
+    """Refuses every change, and a sync, which only who writes has a use for."""
+
+    def write_at(self, offset: int, data: bytes | memoryview) -> None:
+        self._refuse()
+
+    def truncate(self, size: int) -> None:
+        self._refuse()
+
+    def preallocate(self, size: int) -> None:
+        self._refuse()
+
+    def sync(self) -> None:
+        self._refuse()
+
+    def _refuse(self) -> NoReturn:
+        raise OSError(errno.EBADF, "the file was opened for reading only", self._path)
+
+
 class RealDisk:
     """Implements `host.Disk`."""
 
     def open(self, path: str, *, create: bool = False) -> File:
         flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT | os.O_EXCL if create else 0)
         return RealFile(os.open(path, flags, 0o644), path)
+
+    def open_to_read(self, path: str) -> File:
+        return RealFileToRead(os.open(path, os.O_RDONLY | os.O_CLOEXEC), path)
+
+    def space(self, path: str) -> Space:
+        found = os.statvfs(path)
+        return Space(found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize)
 
     def lock(self, path: str) -> Callable[[], None]:
         """The lock belongs to its own open file: it is refused to a second taker in this process

@@ -1,6 +1,7 @@
-"""What tools and the admin port of a storage node say to each other: protocol A, version 0.
+"""What tools and the admin port of a storage node say to each other: protocol A, versions 0 and 1.
 
-Owns the messages. There is no session here: these requests bypass fencing. Code 5 is unused.
+Owns the messages. There is no session here: these requests bypass fencing. Version 0 is the Java
+original's; version 1 adds code 5, which the original left out.
 Source: Waltz Storage, "Administration".
 """
 
@@ -67,6 +68,16 @@ class PartitionAvailableRequest(AdminMessage):
     available: Annotated[bool, BOOLEAN]
 
 
+@message(5, since=1)
+class PartitionAccessRequest(AdminMessage):
+    """Allow or refuse reads and writes by servers apart; with both refused, offline recovery is
+    allowed."""
+
+    partition_ids: Annotated[tuple[PartitionId, ...], PARTITION_IDS]
+    readable: Annotated[bool, BOOLEAN]
+    writable: Annotated[bool, BOOLEAN]
+
+
 @message(6)
 class PartitionAssignmentRequest(AdminMessage):
     partition_ids: Annotated[tuple[PartitionId, ...], PARTITION_IDS]
@@ -122,12 +133,13 @@ class AssignedPartitionStatusResponse(AdminMessage):
 
 ADMIN_CODEC: Final = Codec(
     ord("A"),
-    (0,),
+    (0, 1),
     (
         AdminSuccessResponse,
         AdminFailureResponse,
         AdminOpenRequest,
         PartitionAvailableRequest,
+        PartitionAccessRequest,
         PartitionAssignmentRequest,
         AdminRecordListRequest,
         AdminRecordListResponse,

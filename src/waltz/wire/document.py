@@ -16,7 +16,13 @@ from waltz.wire.admin_protocol import ADMIN_CODEC
 from waltz.wire.client_protocol import CLIENT_CODEC
 from waltz.wire.handshake import HELLO_LAYOUT
 from waltz.wire.message import Codec, Message, Place
-from waltz.wire.records import RECORD, RECORD_HEADER_FIELD, SESSION_INFO, STACK_FRAME
+from waltz.wire.records import (
+    DAMAGED_RANGE,
+    RECORD,
+    RECORD_HEADER_FIELD,
+    SESSION_INFO,
+    STACK_FRAME,
+)
 from waltz.wire.storage_protocol import STORAGE_CODEC
 
 _INTRODUCTION: Final = f"""\
@@ -48,7 +54,7 @@ ints: client ID, generation, partition ID, sequence number. A UUID is its 16 byt
 ## Hello (version 0, no type byte)
 """
 
-_COMPOSITES: Final = (RECORD_HEADER_FIELD, RECORD, SESSION_INFO, STACK_FRAME)
+_COMPOSITES: Final = (RECORD_HEADER_FIELD, RECORD, SESSION_INFO, STACK_FRAME, DAMAGED_RANGE)
 
 _PROTOCOLS: Final = (
     ("Client protocol", CLIENT_CODEC),

@@ -20,7 +20,12 @@ from zlib import crc32
 import numpy as np
 
 from waltz.errors import RemoteProtocolError
-from waltz.limits import DATA_BYTES_MAX, RECORD_LIST_RECORDS_MAX, STACK_FRAMES_MAX
+from waltz.limits import (
+    DAMAGED_RANGES_MAX,
+    DATA_BYTES_MAX,
+    RECORD_LIST_RECORDS_MAX,
+    STACK_FRAMES_MAX,
+)
 from waltz.record import RECORD_OVERHEAD_BYTES, Record, RecordBatch, empty_batch
 from waltz.types import RequestId, SessionId, TransactionId
 from waltz.wire.fields import (
@@ -64,6 +69,13 @@ class SessionInfo(NamedTuple):
     session_id: SessionId
     low_water_mark: TransactionId
     local_low_water_mark: TransactionId
+
+
+class DamagedRange(NamedTuple):
+    """The records `first` to `next_transaction_id - 1`, which a replica cannot trust."""
+
+    first: TransactionId
+    next_transaction_id: TransactionId
 
 
 class StackFrame(NamedTuple):
@@ -160,6 +172,10 @@ SESSION_INFO: Final = Structure(
     low_water_mark=LONG,
     local_low_water_mark=LONG,
 )
+DAMAGED_RANGE: Final = Structure(
+    "damaged range", DamagedRange, first=LONG, next_transaction_id=LONG
+)
+DAMAGED_RANGES: Final = ListOf(DAMAGED_RANGE, DAMAGED_RANGES_MAX)
 STACK_FRAME: Final = Structure(
     "stack frame",
     StackFrame,

@@ -1,7 +1,8 @@
-"""What servers and storage nodes say to each other: protocol S, version 0.
+"""What servers and storage nodes say to each other: protocol S, versions 0 and 1.
 
 Owns the messages. Answers repeat session ID, sequence number and partition ID of their request; any
 request may be answered by a failure. `offline` is true only from the recovery tool.
+Version 0 is the Java original's; version 1 adds what a replica says of its damage, and repair.
 Source: Waltz Storage, "Messages".
 """
 
@@ -16,12 +17,16 @@ from waltz.types import PartitionId, SessionId, TransactionId
 from waltz.wire.fields import BOOLEAN, INT, LENIENT_TEXT, LONG, UUID_16, Optional
 from waltz.wire.message import Codec, Message, message
 from waltz.wire.records import (
+    DAMAGED_RANGES,
     RECORD,
     RECORD_HEADER_FIELD,
     RECORD_HEADERS,
     RECORDS,
     SESSION_INFO,
     STACK,
+)
+from waltz.wire.records import (
+    DamagedRange as DamagedRange,
 )
 from waltz.wire.records import (
     RecordHeader as RecordHeader,
@@ -154,9 +159,35 @@ class RecordListResponse(StorageMessage):
     records: Annotated[RecordBatch, RECORDS]
 
 
+@message(19, since=1)
+class ReplicaStateRequest(StorageMessage):
+    """Ask for everything that a recovery wants to know of a replica, damaged or not."""
+
+
+@message(20, since=1)
+class ReplicaStateResponse(StorageMessage):
+    """`transaction_id` is the last one stored, -1 for none. `readable` and `writable` tell what
+    the replica answers now. `damaged` ascends; only its beginning if it is too long."""
+
+    session_info: Annotated[SessionInfo, SESSION_INFO]
+    transaction_id: Annotated[TransactionId, LONG]
+    directory_id: Annotated[UUID, UUID_16]
+    readable: Annotated[bool, BOOLEAN]
+    writable: Annotated[bool, BOOLEAN]
+    damaged: Annotated[tuple[DamagedRange, ...], DAMAGED_RANGES]
+
+
+@message(21, since=1)
+class RepairRequest(StorageMessage):
+    """Put `records` where a damaged range begins, in place; answered by success once that is
+    durable."""
+
+    records: Annotated[RecordBatch, RECORDS]
+
+
 STORAGE_CODEC: Final = Codec(
     ord("S"),
-    (0,),
+    (0, 1),
     (
         OpenRequest,
         LastSessionInfoRequest,
@@ -176,5 +207,8 @@ STORAGE_CODEC: Final = Codec(
         RecordHeaderListResponse,
         RecordListRequest,
         RecordListResponse,
+        ReplicaStateRequest,
+        ReplicaStateResponse,
+        RepairRequest,
     ),
 )

@@ -13,12 +13,15 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
-from waltz.errors import StorageError, UnavailableError
+from waltz.errors import UnavailableError
 from waltz.host import Connection, Host
 from waltz.limits import DRAIN_BYTES_MAX, STORAGE_MAILBOX_REQUESTS_MAX
 from waltz.shell import Mailbox
 from waltz.storage.drain import REFUSALS
+from waltz.storage.durations import Durations
+from waltz.storage.metrics import PartitionState, partition_state
 from waltz.storage.partition import StoragePartition
+from waltz.types import TransactionId
 from waltz.wire.handshake import Link
 from waltz.wire.message import Message
 from waltz.wire.storage_protocol import AppendRecordsRequest, StorageMessage
@@ -66,18 +69,64 @@ class _Command:
 class PartitionQueue:
     """What waits for one partition, and the loop that works it off."""
 
-    def __init__(self, host: Host, partition: StoragePartition) -> None:
+    def __init__(
+        self,
+        host: Host,
+        partition: StoragePartition,
+        writer_closed: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`writer_closed` is told when a failure has ended the partition's writer."""
         self.partition = partition
+        self._writer_closed = writer_closed
+        self._drain_seconds = Durations()
+        """Drains that took a sync: from here to a thread, the writes, the sync, and back."""
+        self._clock = host.clock
         self._workers = host.workers
         self._mailbox: Mailbox[PartitionRequest | _Command] = Mailbox(
             host.clock, STORAGE_MAILBOX_REQUESTS_MAX
         )
+        self._unfinished = 0
+        """Requests and commands that wait or are under way."""
         self._waiting_bytes = 0
         self._has_room = asyncio.Event()
         self._stopped = False
+        self._call_began: float | None = None
+        self._next_transaction_id = partition.next_transaction_id
 
     def is_stopping(self) -> bool:
         return self._stopped
+
+    def state(self, *, scrub_position: TransactionId) -> PartitionState | None:
+        """None: the partition is not assigned."""
+        began = self._call_began
+        return partition_state(
+            self.partition,
+            next_transaction_id=self._next_transaction_id,
+            drain_seconds=self._drain_seconds,
+            scrub_position=scrub_position,
+            queue_requests=len(self._mailbox),
+            queue_bytes=self._waiting_bytes,
+            call_seconds=0.0 if began is None else self._clock.now() - began,
+        )
+
+    @property
+    def next_transaction_id(self) -> TransactionId:
+        """One past the last durable record, when the last call returned: what the partition says
+        while a thread works in it is not synced yet."""
+        return self._next_transaction_id
+
+    @property
+    def has_damage(self) -> bool:
+        return bool(self.partition.damaged_ranges)
+
+    @property
+    def is_busy(self) -> bool:
+        return self._unfinished > 0
+
+    @property
+    def is_waited_for(self) -> bool:
+        """Whether anything waits for what is under way; may be asked from its thread."""
+        return self._unfinished > 1
 
     async def put(self, request: PartitionRequest) -> None:
         """Wait for room, by count and by bytes, and let the request wait for its turn."""
@@ -86,6 +135,7 @@ class PartitionQueue:
             self._has_room.clear()
             await self._has_room.wait()
         self._waiting_bytes += request.size
+        self._unfinished += 1
         self._mailbox.put(request)
 
     async def command(self, function: Callable[[], T]) -> T:
@@ -96,6 +146,7 @@ class PartitionQueue:
         if self.is_stopping():
             raise _stopping()
         result: asyncio.Future[object] = asyncio.get_running_loop().create_future()
+        self._unfinished += 1
         self._mailbox.put(_Command(function, result))
         return await result  # type: ignore[return-value]
 
@@ -137,31 +188,42 @@ class PartitionQueue:
         partition = self.partition
         was_writable = partition.is_writable
         messages = [request.message for request in requests]
-        answers = await self._workers.run_blocking(partial(partition.process, messages))
+        synced = partition.counters.drains_synced
+        began = self._clock.now()
+        answers = await self._call(partial(partition.process, messages))
+        if partition.counters.drains_synced > synced:
+            self._drain_seconds.add(self._clock.now() - began)
         by_peer: dict[Peer, list[Message]] = {}
         for request, answer in zip(requests, answers, strict=True):
             by_peer.setdefault(request.peer, []).append(answer)
         for peer, peer_answers in by_peer.items():
             peer.send(peer_answers)
+        self._unfinished -= len(requests)
         self._waiting_bytes -= sum(request.size for request in requests)
         self._has_room.set()
-        if partition.is_checkpoint_due:
-            try:
-                await self._workers.run_blocking(partition.checkpoint)
-            except StorageError as error:
-                log.error("checkpoint_failed partition=%d error=%s", partition.partition_id, error)
         if was_writable and not partition.is_writable:
             log.error("writer_closed partition=%d", partition.partition_id)
+            self._writer_closed()
+
+    async def _call(self, function: Callable[[], T]) -> T:
+        self._call_began = self._clock.now()
+        try:
+            return await self._workers.run_blocking(function)
+        finally:
+            self._call_began = None
+            self._next_transaction_id = self.partition.next_transaction_id
 
     async def _perform(self, command: _Command) -> None:
         try:
-            result = await self._workers.run_blocking(command.function)
+            result = await self._call(command.function)
         except REFUSALS as error:
             if not command.result.done():
                 command.result.set_exception(error)
         else:
             if not command.result.done():
                 command.result.set_result(result)
+        finally:
+            self._unfinished -= 1
 
 
 def _stopping() -> UnavailableError:

@@ -1,0 +1,138 @@
+"""What a key of the configuration is: its name, what it may hold, what it does.
+
+Owns the kinds of values and how they are taken from YAML or an option. Knows no key and no file.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, Generic, TypeVar
+
+from waltz.errors import ConfigurationError
+from waltz.types import Address
+
+T = TypeVar("T")
+
+PORT_MAX: Final = 65535
+
+
+@dataclass(frozen=True, slots=True)
+class Kind(Generic[T]):
+    """A set of values; `convert` raises ValueError for what is not in it."""
+
+    expectation: str
+    convert: Callable[[object], T]
+    show: Callable[[T], str] = str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Key(Generic[T]):
+    """One setting.
+
+    `option` is the command line's name for it. `unused` and `refused` say why this release does
+    nothing with the key: an unused one is reported and ignored, a refused one keeps a node from
+    starting. `default_text` describes a default that depends on other keys.
+    """
+
+    name: str
+    kind: Kind[T]
+    description: str
+    default: T | None = None
+    default_text: str = ""
+    required: bool = False
+    secret: bool = False
+    option: str = ""
+    unused: str = ""
+    refused: str = ""
+
+    @property
+    def shown_default(self) -> str:
+        """Empty where there is none."""
+        if self.default_text or self.default is None:
+            return self.default_text
+        return self.kind.show(self.default)
+
+
+def whole_number(low: int, high: int, unit: str = "") -> Kind[int]:
+    """Digits in quotes count too, as they do for the original."""
+
+    def convert(value: object) -> int:
+        if isinstance(value, str) and value.strip().lstrip("-").isdecimal():
+            value = int(value)
+        if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+            raise ValueError
+        return value
+
+    return Kind(f"a whole number{_of(unit)} from {low} to {high}", convert)
+
+
+def number(low: float, high: float, unit: str) -> Kind[float]:
+    def convert(value: object) -> float:
+        if isinstance(value, str):
+            value = float(value)
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise ValueError
+        if math.isnan(value) or not low <= value <= high:
+            raise ValueError
+        return float(value)
+
+    return Kind(f"a number{_of(unit)} from {low:.15g} to {high:.15g}", convert, "{:.15g}".format)
+
+
+def port() -> Kind[int]:
+    return whole_number(1, PORT_MAX)
+
+
+def boolean() -> Kind[bool]:
+    def convert(value: object) -> bool:
+        if isinstance(value, str) and value.lower() in ("true", "false"):
+            return value.lower() == "true"
+        if not isinstance(value, bool):
+            raise ValueError
+        return value
+
+    return Kind("true or false", convert, lambda value: "true" if value else "false")
+
+
+def text(expectation: str = "text") -> Kind[str]:
+    def convert(value: object) -> str:
+        if not isinstance(value, str) or not value.strip():
+            raise ValueError
+        return value.strip()
+
+    return Kind(f"{expectation}, not empty", convert)
+
+
+def host_name() -> Kind[str]:
+    def convert(value: object) -> str:
+        if not isinstance(value, str):
+            raise ValueError
+        name = value.strip()
+        if name.startswith("[") and name.endswith("]"):
+            name = name[1:-1]
+        # One colon is a port; more are an IPv6 address.
+        if not name or any(map(str.isspace, name)) or name.count(":") == 1:
+            raise ValueError
+        return name
+
+    return Kind("a host name or IP address, without a port", convert)
+
+
+def address() -> Kind[Address]:
+    def convert(value: object) -> Address:
+        if isinstance(value, Address):
+            return value
+        if not isinstance(value, str):
+            raise ValueError
+        try:
+            return Address.parse(value.strip())
+        except ConfigurationError as error:
+            raise ValueError from error
+
+    return Kind("an address host:port", convert)
+
+
+def _of(unit: str) -> str:
+    return f" of {unit}" if unit else ""

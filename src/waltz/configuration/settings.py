@@ -1,0 +1,204 @@
+"""Reads a configuration: YAML with dotted or nested keys, options over it, every fault named.
+
+Owns how keys are found and how faults are told; a secret, and the value of a key that is not known,
+is never told. Knows no key by name, and opens no file.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+import yaml
+
+from waltz.configuration.keys import Key
+from waltz.errors import ConfigurationError
+from waltz.limits import CONFIGURATION_BYTES_MAX, CONFIGURATION_DEPTH_MAX
+
+T = TypeVar("T")
+
+HIDDEN: Final = "(hidden)"
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """A value as it was given, and by what: a file or an option."""
+
+    value: object
+    origin: str
+
+
+class Settings:
+    """Values that were judged, and what is worth a warning."""
+
+    def __init__(
+        self, keys: Sequence[Key[Any]], values: Mapping[str, Given], warnings: Sequence[str]
+    ) -> None:
+        self._keys = keys
+        self._values = values
+        self.warnings = tuple(warnings)
+
+    def get(self, key: Key[T]) -> T | None:
+        """Return what was set, else the default, else None."""
+        given = self._values.get(key.name)
+        return key.default if given is None else given.value  # type: ignore[return-value]
+
+    def __getitem__(self, key: Key[T]) -> T:
+        """Return the value of a key that is required or has a default."""
+        value = self.get(key)
+        assert value is not None, key.name
+        return value
+
+    def is_set(self, key: Key[Any]) -> bool:
+        return key.name in self._values
+
+    def lines(self) -> Iterator[str]:
+        """All values in force, a line of YAML each, with where it came from."""
+        for key in self._keys:
+            given = self._values.get(key.name)
+            if given is not None:
+                shown = HIDDEN if key.secret else key.kind.show(given.value)
+                yield f"{key.name}: {shown}  # {given.origin}"
+            elif key.default_text:
+                yield f"# {key.name}: {key.default_text}"
+            elif key.default is not None:
+                yield f"{key.name}: {key.shown_default}  # default"
+
+
+def judge(keys: Sequence[Key[Any]], given: Mapping[str, Given]) -> Settings:
+    """Return the settings that `given` makes.
+
+    Raises ConfigurationError: every fault there is, with key, value and expectation.
+    """
+    known = {key.name: key for key in keys}
+    values: dict[str, Given] = {}
+    faults: list[str] = []
+    warnings: list[str] = []
+    for name, found in given.items():
+        key = known.get(name)
+        if key is None:
+            prefix = _refused_prefix(name, keys)
+            if prefix is None:
+                warnings.append(
+                    f"{name} ({found.origin}) is not known and ignored{_hint(name, known)}"
+                )
+            else:
+                faults.append(f"{name} ({found.origin}): {prefix.refused}")
+            continue
+        if key.refused:
+            faults.append(f"{name} ({found.origin}): {key.refused}")
+            continue
+        if key.unused:
+            warnings.append(f"{name} ({found.origin}) has no effect: {key.unused}")
+        try:
+            values[name] = Given(key.kind.convert(found.value), found.origin)
+        except (ValueError, OverflowError):
+            shown = HIDDEN if key.secret else repr(found.value)
+            faults.append(f"{name} ({found.origin}) is {shown}; expected {key.kind.expectation}")
+    for key in keys:
+        if key.required and key.name not in given:
+            option = f", or as {key.option}" if key.option else ""
+            faults.append(f"{key.name} is missing; give it in the configuration file{option}")
+    raise_faults(faults)
+    return Settings(keys, values, warnings)
+
+
+def raise_faults(faults: Sequence[str]) -> None:
+    """Raises ConfigurationError, if there are any."""
+    if len(faults) == 1:
+        raise ConfigurationError(f"configuration: {faults[0]}")
+    if faults:
+        lines = "".join(f"\n  {fault}" for fault in faults)
+        raise ConfigurationError(f"configuration: {len(faults)} faults{lines}")
+
+
+def different(settings: Settings, keys: Iterable[Key[int]]) -> list[str]:
+    """Return a fault for every two of `keys` that are set to one value; the value is not told."""
+    chosen = [(key.name, value) for key in keys if (value := settings.get(key)) is not None]
+    return [
+        f"{one} and {other} are the same port; give each its own"
+        for index, (one, value) in enumerate(chosen)
+        for other, second in chosen[index + 1 :]
+        if value == second
+    ]
+
+
+def read_yaml(content: str, path: str) -> dict[str, Given]:
+    """Return what the file at `path` sets, by dotted name.
+
+    `a.b: 1`, `a: {b: 1}` and any mixture say the same. A key without a value is not set.
+    Raises ConfigurationError: not YAML, not a mapping, or a key twice.
+    """
+    if len(content) > CONFIGURATION_BYTES_MAX:
+        raise ConfigurationError(
+            f"{path} is {len(content)} characters long; expected a configuration file of at most"
+            f" {CONFIGURATION_BYTES_MAX}"
+        )
+    try:
+        # A subclass of the safe loader: only plain values come out of it.
+        root = yaml.load(content, Loader=_UniqueKeyLoader)  # noqa: S506
+    except yaml.MarkedYAMLError as error:
+        # The mark's own text would quote the line, and there may be a password in it.
+        mark = error.problem_mark
+        where = "" if mark is None else f", line {mark.line + 1}, column {mark.column + 1}"
+        raise ConfigurationError(f"{path}{where}: {error.problem or 'not YAML'}") from None
+    except (yaml.YAMLError, RecursionError):
+        raise ConfigurationError(f"{path} is not YAML: it holds what no text file should") from None
+    if root is None:
+        return {}
+    if not isinstance(root, dict):
+        raise ConfigurationError(f"{path} holds a {type(root).__name__}; expected keys and values")
+    given: dict[str, Given] = {}
+    for name, value in _flat(root, "", path, 0):
+        if name in given:
+            raise ConfigurationError(f"{path} sets {name} twice: dotted and nested")
+        if value is not None:
+            given[name] = Given(value, path)
+    return given
+
+
+def _flat(
+    mapping: Mapping[object, object], prefix: str, path: str, depth: int
+) -> Iterator[tuple[str, object]]:
+    if depth >= CONFIGURATION_DEPTH_MAX:
+        raise ConfigurationError(f"{path}: keys below {prefix} are nested too deeply")
+    for key, value in mapping.items():
+        if not isinstance(key, str):
+            raise ConfigurationError(f"{path}: a key is {key!r}; expected text below {prefix!r}")
+        if isinstance(value, dict):
+            yield from _flat(value, f"{prefix}{key}.", path, depth + 1)
+        else:
+            yield f"{prefix}{key}", value
+
+
+def _refused_prefix(name: str, keys: Sequence[Key[Any]]) -> Key[Any] | None:
+    """Return a refused key of the same family: a misspelt way to ask for TLS asks for TLS."""
+    for key in keys:
+        family = ".".join(key.name.split(".")[:2])
+        if key.refused and (name == family or name.startswith(f"{family}.")):
+            return key
+    return None
+
+
+def _hint(name: str, known: Iterable[str]) -> str:
+    folded = {key.lower(): key for key in known}
+    found = difflib.get_close_matches(name.lower(), folded, n=1)
+    return f"; did you mean {folded[found[0]]}?" if found else ""
+
+
+class _UniqueKeyLoader(yaml.SafeLoader):
+    """YAML's safe loader would let the last of two equal keys win in silence."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen = set()
+        for key_node, _ in node.value:
+            if key_node.value in seen and isinstance(key_node, yaml.ScalarNode):
+                raise yaml.MarkedYAMLError(
+                    problem=f"key {key_node.value!r} is here for the second time",
+                    problem_mark=key_node.start_mark,
+                )
+            if isinstance(key_node, yaml.ScalarNode):
+                seen.add(key_node.value)
+        return super().construct_mapping(node, deep)

@@ -1,0 +1,1 @@
+"""What tools have done with the partitions of a storage node."""

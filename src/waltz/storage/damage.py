@@ -1,0 +1,198 @@
+"""Damage: which records of a partition cannot be trusted, and the file that remembers it.
+
+Owns the arithmetic of damaged ranges and `damaged.json`. Damaged is not absent: the records were
+durable, so this replica may not vote as if it had never had them, nor as if it had them.
+
+What the file calls damaged is looked at again when the partition is opened, for it may be good
+again. That it was durable stays true until it is cut; so the file goes before a truncation cuts.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from typing import Final, NamedTuple
+from zlib import crc32
+
+from waltz.host import Disk
+from waltz.types import TransactionId
+from waltz.wire.storage_protocol import DamagedRange as DamagedRange
+
+DAMAGE_FILE_NAME: Final = "damaged.json"
+DAMAGE_FILE_BYTES_MAX: Final = 64 * 1024 * 1024
+FIRST: Final = TransactionId(0)
+
+
+Damage = tuple[DamagedRange, ...]
+"""Ascending. None reaches from one segment into the next, and those of one segment do not touch."""
+
+
+def range_text(damaged: DamagedRange) -> str:
+    last = damaged.next_transaction_id - 1
+    return f"record {last}" if last == damaged.first else f"records {damaged.first} to {last}"
+
+
+def damage_text(damage: Sequence[DamagedRange]) -> str:
+    """Name the records, for an error message."""
+    more = f" and {len(damage) - 5} ranges more" if len(damage) > 5 else ""
+    return ", ".join(map(range_text, damage[:5])) + more
+
+
+def damage_from(damage: Damage, transaction_id: TransactionId) -> DamagedRange | None:
+    """Return the first range that does not end before `transaction_id`."""
+    for found in damage:
+        if found.next_transaction_id > transaction_id:
+            return found
+    return None
+
+
+def without(damage: Damage, first: TransactionId, next_transaction_id: TransactionId) -> Damage:
+    """Return what is left of `damage` outside the records `first` to `next_transaction_id - 1`."""
+    left = []
+    for start, end in damage:
+        if start < min(end, first):
+            left.append(DamagedRange(start, min(end, first)))
+        if max(start, next_transaction_id) < end:
+            left.append(DamagedRange(max(start, next_transaction_id), end))
+    return tuple(left)
+
+
+def united(
+    damage: Iterable[DamagedRange], more: Iterable[DamagedRange], firsts: Sequence[TransactionId]
+) -> Damage:
+    """Return all of both; ranges that touch or overlap become one, but never across the start of a
+    segment, of which `firsts` has all."""
+    starts = set(firsts)
+    result: list[DamagedRange] = []
+    for found in sorted([*damage, *more]):
+        end = result[-1].next_transaction_id if result else found.first - 1
+        if found.first < end or (found.first == end and end not in starts):
+            last = result.pop()
+            end = max(last.next_transaction_id, found.next_transaction_id)
+            found = DamagedRange(last.first, end)
+        result.append(found)
+    return tuple(result)
+
+
+class Remembered(NamedTuple):
+    """What the file says: the damage, and one past the last record that was durable then."""
+
+    damage: Damage
+    durable_next: TransactionId
+
+
+NONE: Final = Remembered((), FIRST)
+
+
+class DamageFile:
+    """`damaged.json` in a partition's directory; there is none while nothing is damaged."""
+
+    def __init__(self, disk: Disk, directory: str) -> None:
+        self._disk = disk
+        self._directory = directory
+        self._path = f"{directory}/{DAMAGE_FILE_NAME}"
+
+    def load(self) -> Remembered | None:
+        """Return what was remembered; None: the file is there and cannot be trusted.
+
+        Raises OSError.
+        """
+        if not self._disk.exists(self._path):
+            return NONE
+        file = self._disk.open(self._path)
+        try:
+            content = file.read_at(0, DAMAGE_FILE_BYTES_MAX)
+        finally:
+            file.close()
+        return decode_damage(content)
+
+    def save(self, damage: Damage, durable_next: TransactionId) -> None:
+        """Return once it is remembered durably. Raises OSError."""
+        if not damage:
+            if self._disk.exists(self._path):
+                self._disk.remove(self._path)
+                self._disk.sync_directory(self._directory)
+            return
+        temporary = f"{self._path}.new"
+        if self._disk.exists(temporary):
+            self._disk.remove(temporary)
+        file = self._disk.open(temporary, create=True)
+        try:
+            file.write_at(0, encode_damage(damage, durable_next))
+            file.sync()
+        finally:
+            file.close()
+        self._disk.rename(temporary, self._path)
+        self._disk.sync_directory(self._directory)
+
+
+class KnownDamage:
+    """The damage of an open partition, in memory and, as far as its disk allows, in the file."""
+
+    def __init__(self, file: DamageFile) -> None:
+        self.ranges: Damage = ()
+        self._file = file
+        self._remembered: Remembered | None = NONE
+        """What the file says; None: it cannot be trusted."""
+
+    def load(self) -> Remembered | None:
+        """Start anew, and return what the file says; None: it cannot be trusted. Raises OSError."""
+        self.ranges = ()
+        self._remembered = self._file.load()
+        return self._remembered
+
+    def replace(
+        self,
+        first: TransactionId,
+        next_transaction_id: TransactionId,
+        found: Damage,
+        *,
+        firsts: Sequence[TransactionId],
+    ) -> None:
+        """Have exactly `found` among the records `first` to `next_transaction_id - 1`."""
+        self.ranges = united(without(self.ranges, first, next_transaction_id), found, firsts)
+
+    def remember(self, durable_next: TransactionId) -> None:
+        """Have the file say what is known, if that has changed and the disk allows.
+
+        If it does not, that must not keep good records from being read; the next call tries again.
+        """
+        if self._remembered is None or self.ranges != self._remembered.damage:
+            with suppress(OSError):
+                self.save(durable_next)
+
+    def save(self, durable_next: TransactionId) -> None:
+        """Have the file say what is known. Raises OSError."""
+        known = Remembered(self.ranges, durable_next) if self.ranges else NONE
+        if known != self._remembered:
+            self._file.save(*known)
+            self._remembered = known
+
+
+def encode_damage(damage: Damage, durable_next: TransactionId) -> bytes:
+    """Return the content of the file: ranges as pairs, the end, and the CRC-32 of their text."""
+    ranges = [[int(first), int(following)] for first, following in damage]
+    checksum = _checksum(ranges, durable_next)
+    content = {"damaged": ranges, "durable_next": durable_next, "crc32": checksum}
+    return json.dumps(content).encode() + b"\n"
+
+
+def decode_damage(content: bytes) -> Remembered | None:
+    """Return what is in the file; None if it does not check out."""
+    try:
+        found = json.loads(content)
+        ranges = [[int(first), int(following)] for first, following in found["damaged"]]
+        durable_next = int(found["durable_next"])
+        if found["crc32"] != _checksum(ranges, durable_next):
+            return None
+    except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
+        return None
+    damage = tuple(
+        DamagedRange(TransactionId(first), TransactionId(following)) for first, following in ranges
+    )
+    return Remembered(damage, TransactionId(durable_next))
+
+
+def _checksum(ranges: list[list[int]], durable_next: int) -> int:
+    return crc32(json.dumps([ranges, durable_next]).encode())

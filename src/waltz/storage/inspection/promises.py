@@ -1,0 +1,201 @@
+"""What the node has promised for its partitions: control file and node file, judged together.
+
+Owns the findings about both files, and what holds for a partition in spite of them: the same as the
+node would hold, by the same code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from uuid import UUID
+
+from waltz.errors import ConfigurationError, CorruptionError, WaltzError
+from waltz.host import Disk
+from waltz.limits import PARTITIONS_MAX
+from waltz.storage.control_struct import (
+    ASSIGNED,
+    AVAILABLE,
+    CONTROL_FILE_NAME,
+    CONTROL_HEADER,
+    FORMAT_VERSION,
+    FRESH,
+    PARTITION_BYTES,
+    READS_DIFFER,
+    Entry,
+    Judgement,
+    PartitionInfo,
+    encode_entry,
+    header_notes,
+    judge_partitions,
+)
+from waltz.storage.inspection.findings import Finding, Kind
+from waltz.storage.inspection.survey import Control, file_size, read_control, read_file
+from waltz.storage.node_file import (
+    NO_COPY,
+    NODE_FILE_NAME,
+    NodeFileContent,
+    Slot,
+    decode_node_file,
+    node_file_bytes,
+)
+from waltz.types import NO_SESSION, NOTHING, PartitionId
+
+KNOWN_FLAGS = AVAILABLE | READS_DIFFER | ASSIGNED
+
+
+@dataclass(frozen=True, slots=True)
+class Promises:
+    """What is promised in a storage directory; control and node are None where they are missing or
+    beyond reading."""
+
+    control: Control | None
+    node: NodeFileContent | None
+    partition_count: int
+    """Of the whole cluster, as far as that is known."""
+    judgements: Mapping[PartitionId, Judgement]
+    findings: tuple[Finding, ...]
+
+    @property
+    def cluster_key(self) -> UUID | None:
+        """By the node file if there is one, for that one has a checksum."""
+        if self.node is not None:
+            return self.node.header.cluster_key
+        return None if self.control is None else self.control.cluster_key
+
+    def info(self, partition_id: PartitionId | None) -> PartitionInfo | None:
+        """What holds for the partition; None if nothing that can be trusted."""
+        if partition_id is None or partition_id >= self.partition_count:
+            return None
+        judgement = self.judgements.get(partition_id)
+        if judgement is None:
+            return FRESH if self.control is not None else None
+        return None if isinstance(judgement.entry, CorruptionError) else judgement.entry.info
+
+    def slot(self, partition_id: PartitionId | None) -> Slot | None:
+        """What the node file remembers of the partition; None if nothing, or nothing to trust."""
+        if self.node is None or partition_id is None:
+            return None
+        slot = self.node.slots.get(partition_id)
+        return None if isinstance(slot, CorruptionError) else slot
+
+    def index_is_proof(self, partition_id: PartitionId | None) -> bool:
+        """Whether this release was the last to write the partition."""
+        if partition_id is None:
+            return False
+        judgement, slot = self.judgements.get(partition_id), self.slot(partition_id)
+        return (
+            slot is not None
+            and slot.index_is_ours
+            and judgement is not None
+            and isinstance(judgement.entry, Entry)
+            and slot.struct_copy == encode_entry(judgement.entry)
+        )
+
+
+NO_PROMISES = Promises(None, None, 0, {}, ())
+
+
+def read_promises(disk: Disk, directory: str) -> Promises:
+    """Read both files of the storage directory. Raises OSError."""
+    path = f"{directory}/{CONTROL_FILE_NAME}"
+    try:
+        control = read_control(disk, path)
+    except ConfigurationError:
+        missing = "the control file is missing; the node refuses to start without it"
+        return Promises(None, None, 0, {}, (Finding(Kind.PROMISE, path, missing),))
+    except CorruptionError as error:
+        return Promises(None, None, 0, {}, (Finding(Kind.PROMISE, path, str(error)),))
+    findings = [Finding(Kind.HEADER, path, problem) for problem in _header_problems(control)]
+    node = _read_node_file(disk, directory, control, findings)
+    # Without a node file that confirms it the count in the header is believed as far as it goes.
+    count = len(control.entries) if node is None else node.header.partition_count
+    judgements = _judge(control, node, count)
+    findings += [
+        Finding(Kind.PROMISE, path, text)
+        for partition_id, judgement in judgements.items()
+        for text in _promise_problems(partition_id, judgement)
+    ]
+    return Promises(control, node, count, judgements, tuple(findings))
+
+
+def _header_problems(control: Control) -> list[str]:
+    problems = []
+    if control.version != FORMAT_VERSION:
+        problems.append(f"format version {control.version}; this release knows {FORMAT_VERSION}")
+    expected = CONTROL_HEADER.size + PARTITION_BYTES * control.partition_count
+    if len(control.content) != expected:
+        problems.append(
+            f"{len(control.content)} bytes; {control.partition_count} partitions take {expected}"
+        )
+    if any(CONTROL_HEADER.unpack_from(control.content)[4]):
+        problems.append("reserved bytes that are not zero")
+    return problems
+
+
+def _read_node_file(
+    disk: Disk, directory: str, control: Control, findings: list[Finding]
+) -> NodeFileContent | None:
+    """Return what the node file says, None if there is none to read; add what is wrong with it."""
+    path = f"{directory}/{NODE_FILE_NAME}"
+    try:
+        size = file_size(disk, path)
+        # A damaged count must not decide how much is read.
+        counts = [
+            count
+            for count in (len(control.entries), control.partition_count)
+            if 0 <= count <= PARTITIONS_MAX
+        ]
+        fitting = [count for count in counts if node_file_bytes(count) == size]
+        count = min(fitting or counts)
+        content = read_file(disk, path, bytes_max=node_file_bytes(count) + 1)
+    except FileNotFoundError:
+        text = (
+            "missing: only the original has written here, or it was lost; the next start makes it"
+        )
+        findings.append(Finding(Kind.NOTE, path, text))
+        return None
+    try:
+        node = decode_node_file(
+            content, cluster_key=control.cluster_key, partition_count=count, place=path
+        )
+    except WaltzError as error:
+        findings.append(Finding(Kind.PROMISE, path, str(error)))
+        return None
+    findings += [Finding(Kind.PROMISE, path, note) for note in node.notes]
+    findings += [
+        Finding(Kind.PROMISE, path, str(slot))
+        for slot in node.slots.values()
+        if isinstance(slot, CorruptionError)
+    ]
+    header = control.content[: CONTROL_HEADER.size]
+    findings += [
+        Finding(Kind.HEADER, control.path, note) for note in header_notes(header, node.header)
+    ]
+    return node
+
+
+def _judge(
+    control: Control, node: NodeFileContent | None, count: int
+) -> dict[PartitionId, Judgement]:
+    slots = {} if node is None else node.slots
+
+    def struct_copy(partition_id: PartitionId) -> bytes:
+        slot = slots.get(partition_id)
+        return slot.struct_copy if isinstance(slot, Slot) else NO_COPY
+
+    return judge_partitions(control.content, count, struct_copy, slots)
+
+
+def _promise_problems(partition_id: PartitionId, judgement: Judgement) -> list[str]:
+    if judgement.note is not None:
+        return [judgement.note]
+    if isinstance(judgement.entry, CorruptionError):
+        return [str(judgement.entry)]
+    info = judgement.entry.info
+    problems = []
+    if info.flags & ~KNOWN_FLAGS:
+        problems.append(f"partition {partition_id}: unknown flags {info.flags & ~KNOWN_FLAGS}")
+    if info.session_id < NO_SESSION or info.local_low_water_mark < NOTHING:
+        problems.append(f"partition {partition_id}: session or mark below {NOTHING}")
+    return problems

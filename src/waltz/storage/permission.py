@@ -1,0 +1,56 @@
+"""Which requests the flags of a partition allow. Source: Waltz Storage, "Administration"; CX-07.
+
+    needs     requests
+    writes    append, truncate, set low-water mark, repair: they change the replica
+    reads     record, record header, and their lists: they hand out records
+    either    last session info, max transaction ID, replica state: the questions of a session
+
+A server that recovers asks the last kind first. So a replica that takes writes and no reads is a
+full member of a session, from which nobody reads or copies; one that gives reads and takes no
+writes votes with what it holds and then stays out of the session. With both flags set or both
+cleared, which is all that the Java original knows, everything or nothing is allowed.
+
+Offline recovery, where an administrator puts a replica in order by hand, is allowed only while both
+are cleared.
+"""
+
+from __future__ import annotations
+
+from waltz.errors import UnavailableError
+from waltz.storage.control_struct import PartitionInfo
+from waltz.wire.storage_protocol import (
+    AppendRecordsRequest,
+    RecordHeaderListRequest,
+    RecordHeaderRequest,
+    RecordListRequest,
+    RecordRequest,
+    RepairRequest,
+    SetLowWaterMarkRequest,
+    StorageMessage,
+    TruncateRequest,
+)
+
+WRITES = AppendRecordsRequest | TruncateRequest | SetLowWaterMarkRequest | RepairRequest
+READS = RecordRequest | RecordHeaderRequest | RecordListRequest | RecordHeaderListRequest
+
+
+def is_offline(request: StorageMessage) -> bool:
+    """Whether it comes from the offline recovery tool; requests without the flag do not."""
+    return bool(getattr(request, "offline", False))
+
+
+def check_access(info: PartitionInfo, request: StorageMessage) -> None:
+    """Raises UnavailableError: the flags forbid what `request` asks for."""
+    readable, writable = info.is_readable, info.is_writable
+    partition_id = request.partition_id
+    if is_offline(request):
+        if readable or writable:
+            raise UnavailableError(
+                f"offline recovery of partition {partition_id} is disabled while it is available"
+            )
+    elif not (readable or writable):
+        raise UnavailableError(f"read and write of partition {partition_id} are disabled")
+    elif isinstance(request, WRITES) and not writable:
+        raise UnavailableError(f"write of partition {partition_id} is disabled")
+    elif isinstance(request, READS) and not readable:
+        raise UnavailableError(f"read of partition {partition_id} is disabled")

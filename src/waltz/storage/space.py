@@ -1,0 +1,218 @@
+"""Room on the file system: when appends are refused, so that everything else still works.
+
+Owns the two thresholds, the count of what was let through since the last reading, and when the
+reserve is given back and taken again. Is fed with readings and the time; `reserve.py` has the file,
+`upkeep` the clock.
+
+    ok      appends go on
+    low     appends go on, and the operator is warned
+    short   appends are refused; reads, session requests, truncation and repair go on
+
+The state follows the disk, never an operator: it is left again as soon as a reading allows.
+"""
+
+from __future__ import annotations
+
+import errno
+import re
+import sys
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from waltz.errors import ConfigurationError, UnavailableError
+from waltz.host import Space
+from waltz.limits import (
+    DISK_FREE_BYTES_MIN,
+    DISK_FREE_PERCENT_MIN,
+    SPACE_HOLD_SECONDS,
+    SPACE_LOW_FACTOR,
+    SPACE_RESERVE_BYTES,
+    SPACE_RETURN_FACTOR,
+)
+
+UNITS: Final = {"": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
+
+_SETTING: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?) ?(%|[KMGT]iB|)")
+
+
+def size_text(size_bytes: int) -> str:
+    """Return the size for people, `1.5 GiB`."""
+    unit = [unit for unit, size in UNITS.items() if size <= max(1, size_bytes)][-1]
+    return f"{size_bytes / UNITS[unit]:.1f} {unit}" if unit else f"{size_bytes} bytes"
+
+
+def is_no_space(error: BaseException | None) -> bool:
+    """Whether `error`, or what caused it, is a full file system or an exhausted quota."""
+    while error is not None:
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+            return True
+        error = error.__cause__
+    return False
+
+
+@dataclass(frozen=True, slots=True)
+class FreeMinimum:
+    """storage.diskFreeMin: what stays free, the smaller of a share and a number of bytes."""
+
+    percent: float = DISK_FREE_PERCENT_MIN
+    size_bytes: int = DISK_FREE_BYTES_MIN
+
+    @classmethod
+    def parse(cls, text: str) -> FreeMinimum:
+        """Read `5%`, `64MiB` or a plain number of bytes. Raises ConfigurationError."""
+        found = _SETTING.fullmatch(text.strip())
+        if found is None or (found[2] == "%" and float(found[1]) > 100):
+            raise ConfigurationError(
+                f"storage.diskFreeMin is {text!r}; expected a percentage like 5% or a size like"
+                " 64MiB"
+            )
+        if found[2] == "%":
+            return cls(float(found[1]), sys.maxsize)
+        return cls(100.0, int(float(found[1]) * UNITS[found[2]]))
+
+    def of(self, total_bytes: int) -> int:
+        """Return the minimum in bytes on a file system of `total_bytes`."""
+        return min(int(total_bytes * self.percent / 100), self.size_bytes)
+
+
+FREE_MINIMUM: Final = FreeMinimum()
+
+
+class SpaceState(Enum):
+    OK = "ok"
+    LOW = "low"
+    SHORT = "short"
+
+
+@dataclass(frozen=True, slots=True)
+class _Reading:
+    """What a file system had free, and how much of what was let through was in it already."""
+
+    space: Space
+    settled_bytes: int
+
+
+class SpaceAccount:
+    """One partition's part in what was let through; used by one thread at a time."""
+
+    def __init__(self, guard: SpaceGuard) -> None:
+        self._guard = guard
+        self.admitted_bytes = 0
+        self.settled_bytes = 0
+
+    def check(self, size_bytes: int) -> None:
+        """Let `size_bytes` through. Raises UnavailableError with the numbers and the remedy."""
+        # Counted before it is judged: of two partitions that ask at once, one sees the other.
+        self.admitted_bytes += size_bytes
+        if not self._guard.is_admitting():
+            self.admitted_bytes -= size_bytes
+            raise UnavailableError(self._guard.refusal())
+
+    def settle(self) -> None:
+        """All that was let through is written by now, or never will be."""
+        self.settled_bytes = self.admitted_bytes
+
+
+class SpaceGuard:
+    """The room of one node. `observe`, `meet_full` and `reserve_wanted` belong to one thread."""
+
+    def __init__(self, path: str, minimum: FreeMinimum, space: Space) -> None:
+        """`space` is the first reading of the file system of `path`."""
+        self.state = SpaceState.SHORT
+        """Short until `observe` is told that there is a reserve."""
+        self._path = path
+        self._minimum = minimum
+        self._reading = _Reading(space, 0)
+        self._has_reserve = False
+        self._accounts: tuple[SpaceAccount, ...] = ()
+        self._held_until: float | None = None
+        """When a file system that was found full may be believed again."""
+
+    def account(self) -> SpaceAccount:
+        """Return the account of one more partition."""
+        account = SpaceAccount(self)
+        self._accounts = (*self._accounts, account)
+        return account
+
+    @property
+    def free_bytes(self) -> int:
+        """What is free if all is written that was let through."""
+        admitted = sum(account.admitted_bytes for account in self._accounts)
+        return self._reading.space.free_bytes - (admitted - self._reading.settled_bytes)
+
+    @property
+    def total_bytes(self) -> int:
+        return self._reading.space.total_bytes
+
+    @property
+    def minimum_bytes(self) -> int:
+        return self._minimum.of(self.total_bytes)
+
+    def is_admitting(self) -> bool:
+        """Whether all that was let through fits; if not, nothing more does until a reading says
+        so."""
+        if self.state is not SpaceState.SHORT and self.free_bytes < self.minimum_bytes:
+            self.state = SpaceState.SHORT
+        return self.state is not SpaceState.SHORT
+
+    def refusal(self) -> str:
+        """What whoever wants to append is told while the state is short."""
+        keeps_reserve = self._has_reserve and self.free_bytes >= SPACE_RESERVE_BYTES
+        size = self._return_bytes() if keeps_reserve else self._reserve_bytes()
+        full = " and a write has just found it full" if self._held_until is not None else ""
+        return (
+            f"no space for appends: the file system of {self._path} has"
+            f" {size_text(max(0, self.free_bytes))} free of {size_text(self.total_bytes)}{full};"
+            f" {size_text(self.minimum_bytes)} have to stay free (storage.diskFreeMin). Make room"
+            f" there: appends go on by themselves once {size_text(size)} are free"
+        )
+
+    def settled_bytes(self) -> int:
+        """What a reading that is taken from now on has in it."""
+        return sum(account.settled_bytes for account in self._accounts)
+
+    def observe(
+        self, space: Space, now: float, *, settled_bytes: int, has_reserve: bool
+    ) -> SpaceState:
+        """Take a reading; `settled_bytes` was asked for before it was taken. Return the state."""
+        self._reading = _Reading(space, settled_bytes)
+        self._has_reserve = has_reserve
+        free, minimum = self.free_bytes, self.minimum_bytes
+        was = self.state
+        if self._held_until is not None and now >= self._held_until:
+            self._held_until = None
+        if free < minimum or not has_reserve or self._held_until is not None:
+            self.state = SpaceState.SHORT
+        elif was is SpaceState.SHORT and free < self._return_bytes():
+            pass
+        elif free < minimum * SPACE_LOW_FACTOR or (
+            was is SpaceState.LOW and free < minimum * SPACE_LOW_FACTOR * SPACE_RETURN_FACTOR
+        ):
+            self.state = SpaceState.LOW
+        else:
+            self.state = SpaceState.OK
+        return self.state
+
+    def meet_full(self, now: float) -> None:
+        """A write has found the file system full, whatever the readings say."""
+        self.state = SpaceState.SHORT
+        self._held_until = now + SPACE_HOLD_SECONDS
+
+    def reserve_wanted(self, *, held: bool) -> bool:
+        """Whether the reserve should be held from now on.
+
+        Far enough apart that giving it back is no reason to take it again.
+        """
+        free = self._reading.space.free_bytes
+        if held:
+            return free >= SPACE_RESERVE_BYTES and self._held_until is None
+        return self._held_until is None and free >= self._reserve_bytes()
+
+    def _return_bytes(self) -> int:
+        """With what is free a node that has its reserve takes appends again."""
+        return int(self.minimum_bytes * SPACE_RETURN_FACTOR)
+
+    def _reserve_bytes(self) -> int:
+        """With what is free a node takes its reserve again."""
+        return SPACE_RESERVE_BYTES + max(self._return_bytes(), 2 * SPACE_RESERVE_BYTES)

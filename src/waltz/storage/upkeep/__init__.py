@@ -1,0 +1,1 @@
+"""What a storage node does by itself."""

@@ -1,0 +1,68 @@
+"""States of nodes and partitions, for the tests of what is told of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from tests.storage.support import DIRECTORY_ID, KEY, t
+from waltz.storage.durations import Durations
+from waltz.storage.metrics import NodeState, PartitionState, Stage, partition_state
+from waltz.storage.partition import PartitionCounters, StoragePartition
+from waltz.storage.scrubber import ScrubCounters
+from waltz.types import NOTHING, PartitionId, SessionId
+
+
+def healthy(number: int = 0, **changes: Any) -> PartitionState:
+    values: dict[str, Any] = {
+        "partition_id": PartitionId(number),
+        "is_readable": True,
+        "is_writable": True,
+        "damaged_ranges": (),
+        "is_writer_open": True,
+        "damage": None,
+        "session_id": SessionId(3),
+        "session_fence": SessionId(4),
+        "low_water_mark": t(7),
+        "local_low_water_mark": t(6),
+        "next_transaction_id": t(10),
+        "segments": 1,
+        "counters": PartitionCounters(),
+        "drain_seconds": Durations(),
+        "scrub_position": NOTHING,
+        "queue_requests": 0,
+        "queue_bytes": 0,
+        "call_seconds": 0.0,
+    }
+    return PartitionState(**values | changes)
+
+
+def state_of(partition: StoragePartition) -> PartitionState | None:
+    return partition_state(
+        partition,
+        next_transaction_id=partition.next_transaction_id,
+        drain_seconds=Durations(),
+        scrub_position=NOTHING,
+        queue_requests=0,
+        queue_bytes=0,
+        call_seconds=0.0,
+    )
+
+
+def node_of(*partitions: PartitionState, **changes: Any) -> NodeState:
+    values: dict[str, Any] = {
+        "stage": Stage.SERVING,
+        "directory": "/storage",
+        "directory_id": DIRECTORY_ID,
+        "cluster_key": str(KEY),
+        "partition_count": 5,
+        "partitions": partitions,
+        "space": None,
+        "scrub": ScrubCounters(),
+    }
+    return NodeState(**values | changes)
+
+
+def node_state(partitions: Iterable[StoragePartition]) -> NodeState:
+    states = [state_of(partition) for partition in partitions]
+    return node_of(*(state for state in states if state is not None))

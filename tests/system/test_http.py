@@ -1,0 +1,142 @@
+"""HTTP for scrapers and probes, over real sockets."""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import signal
+import socket
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from waltz.errors import ConfigurationError
+from waltz.limits import HTTP_CONNECTIONS_MAX, HTTP_HEAD_BYTES_MAX
+from waltz.system.http import Answer, HttpServer
+from waltz.types import Address
+
+LOOPBACK = Address("127.0.0.1", 0)
+
+
+def run(main: Callable[[HttpServer], Awaitable[None]]) -> None:
+    async def serve() -> None:
+        server = HttpServer(
+            {
+                "/good": lambda: Answer(200, "text/plain; charset=utf-8", "grün".encode()),
+                "/bad": lambda: Answer(503, "application/json", b"{}"),
+            }
+        )
+        await server.start(LOOPBACK)
+        try:
+            await main(server)
+        finally:
+            await server.stop()
+
+    asyncio.run(serve())
+
+
+def ask(address: Address, path: str, method: str = "GET") -> http.client.HTTPResponse:
+    connection = http.client.HTTPConnection(address.host, address.port, timeout=30)
+    connection.request(method, path)
+    return connection.getresponse()
+
+
+async def what_comes(reader: asyncio.StreamReader) -> bytes:
+    """Return all that arrives until the connection ends, in whatever way."""
+    try:
+        return await reader.read()
+    except ConnectionError:
+        return b""
+
+
+def test_a_route_answers_what_its_function_says() -> None:
+    """MT-46, MT-49."""
+
+    async def main(server: HttpServer) -> None:
+        good = await asyncio.to_thread(ask, server.address, "/good")
+        assert (good.status, good.read().decode()) == (200, "grün")
+        assert good.headers["content-type"] == "text/plain; charset=utf-8"
+        assert good.headers["cache-control"] == "no-store"
+        assert good.headers["server"] is None
+        bad = await asyncio.to_thread(ask, server.address, "/bad?pretty=true")
+        assert (bad.status, bad.read()) == (503, b"{}")
+
+    run(main)
+
+
+def test_other_paths_and_methods_are_refused() -> None:
+    async def main(server: HttpServer) -> None:
+        assert (await asyncio.to_thread(ask, server.address, "/etc/passwd")).status == 404
+        assert (await asyncio.to_thread(ask, server.address, "/good", "POST")).status == 405
+
+    run(main)
+
+
+def test_a_port_in_use_is_named() -> None:
+    async def main(server: HttpServer) -> None:
+        second = HttpServer({})
+        with pytest.raises(ConfigurationError, match=f"HTTP port {server.address.port} .* in use"):
+            await second.start(server.address)
+        await second.stop()
+
+    run(main)
+
+
+@pytest.mark.parametrize("host", ["192.0.2.1", "no-such-host.invalid"])
+def test_an_address_of_another_machine_is_refused(host: str) -> None:
+    async def main() -> None:
+        with pytest.raises(ConfigurationError, match=f"cannot serve HTTP on {host}:1"):
+            await HttpServer({}).start(Address(host, 1))
+
+    asyncio.run(main())
+
+
+def test_signals_stay_with_the_process() -> None:
+    handler = signal.getsignal(signal.SIGTERM)
+
+    async def main(server: HttpServer) -> None:
+        assert (await asyncio.to_thread(ask, server.address, "/good")).status == 200
+        assert signal.getsignal(signal.SIGTERM) == handler
+
+    run(main)
+    assert signal.getsignal(signal.SIGTERM) == handler
+
+
+def test_connections_beyond_the_bound_are_cut_and_the_others_served() -> None:
+    async def main(server: HttpServer) -> None:
+        open_connections = [
+            await asyncio.open_connection(*server.address) for _ in range(HTTP_CONNECTIONS_MAX)
+        ]
+        reader, writer = await asyncio.open_connection(*server.address)
+        writer.write(b"GET /good HTTP/1.1\r\nhost: x\r\n\r\n")
+        assert await what_comes(reader) == b""
+        writer.close()
+        reader, writer = open_connections[0]
+        writer.write(b"GET /good HTTP/1.1\r\nhost: x\r\n\r\n")
+        assert (await reader.readline()).startswith(b"HTTP/1.1 200")
+        for _, writer in open_connections:
+            writer.close()
+
+    run(main)
+
+
+def test_a_head_beyond_the_bound_is_refused() -> None:
+    async def main(server: HttpServer) -> None:
+        reader, writer = await asyncio.open_connection(*server.address)
+        writer.write(b"GET /good HTTP/1.1\r\nx: " + b"y" * (2 * HTTP_HEAD_BYTES_MAX))
+        assert (await reader.readline()).startswith(b"HTTP/1.1 400")
+        writer.close()
+
+    run(main)
+
+
+def test_the_port_is_free_once_it_is_stopped() -> None:
+    async def main() -> None:
+        server = HttpServer({})
+        await server.start(LOOPBACK)
+        await server.stop()
+        await server.stop()
+        with socket.socket() as probe:
+            probe.bind(tuple(server.address))
+
+    asyncio.run(main())

@@ -1,0 +1,102 @@
+"""The operator's pages name what there is: metrics, log events, messages, keys, options."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from waltz.cli.main import waltz
+from waltz.cli.storage_node import storage
+from waltz.configuration.storage import STORAGE_KEYS
+from waltz.storage.metrics import DRAIN_SECONDS, NODE_METRICS, PARTITION_METRICS
+
+ROOT = Path(__file__).parent.parent
+OPERATING = ROOT / "docs" / "operating"
+GUIDE = (OPERATING / "storage-node.md").read_text()
+UNIT = (OPERATING / "waltz-storage.service").read_text()
+SOURCE = "\n".join(path.read_text() for path in sorted((ROOT / "src" / "waltz").rglob("*.py")))
+WORDS_OF_SOURCE = re.sub(r"\s+", " ", re.sub(r'"\s*\n\s*f?"', "", SOURCE))
+
+
+def test_every_metric_of_the_guide_exists() -> None:
+    known = {f"waltz_storage_{DRAIN_SECONDS}", f"waltz_storage_{DRAIN_SECONDS}_bucket"}
+    known |= {"waltz_storage_" + metric.name for metric in NODE_METRICS if not metric.is_counter}
+    known |= {f"waltz_storage_{metric.name}_total" for metric in NODE_METRICS if metric.is_counter}
+    known |= {"waltz_storage_" + metric.name for metric in PARTITION_METRICS}
+    assert set(re.findall(r"waltz_storage_\w+", GUIDE)) <= known
+
+
+@pytest.mark.parametrize(
+    "event",
+    sorted(
+        set(re.findall(r"`((?!waltz)[a-z]+(?:_[a-z]+)+)`", GUIDE)) - {"space_low", "space_short"}
+    ),
+)
+def test_every_log_event_of_the_guide_is_logged(event: str) -> None:
+    assert f'"{event} ' in SOURCE
+
+
+def test_states_of_space_are_logged_by_name() -> None:
+    assert '"space_%s ' in SOURCE
+    assert "space_low" in GUIDE
+    assert "space_short" in GUIDE
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "is locked: another process works in",
+        "belongs to cluster",
+        "it was moved or copied",
+        "but no {CONTROL_FILE_NAME}",
+        "no storage directory",
+        "is in use",
+        "no space for appends",
+        "takes no writes since one failed",
+        "damaged, not repaired yet",
+        "refuses all service",
+        "a disk call has not returned for",
+    ],
+)
+def test_messages_that_the_guide_quotes_are_said(words: str) -> None:
+    assert words in WORDS_OF_SOURCE
+    assert words.replace("{CONTROL_FILE_NAME}", "waltz-storage.ctl") in GUIDE
+
+
+def test_every_key_and_option_of_the_guide_exists() -> None:
+    keys = {key.name for key in STORAGE_KEYS}
+    assert set(re.findall(r"`(storage\.\w+(?:\.\w+)*)`", GUIDE)) <= keys
+    options = {option for parameter in storage.params for option in parameter.opts}
+    assert set(re.findall(r"`(--[a-z-]+)", GUIDE)) <= options
+    commands = set(re.findall(r"`waltz ([a-z]+)", GUIDE))
+    assert commands <= set(waltz.commands)
+
+
+def test_links_lead_somewhere() -> None:
+    for target in re.findall(r"\]\(([^)#]+)\)", GUIDE):
+        assert (OPERATING / target).exists(), target
+    headings = set(re.findall(r"^## (.+)$", GUIDE, re.MULTILINE))
+    for heading in re.findall(r"(?<!\*)\*([A-Z][^*`]+)\*(?!\*)", GUIDE):
+        assert heading in headings, heading
+
+
+def test_the_unit_starts_what_there_is() -> None:
+    for line in re.findall(r"^ExecStart(?:Pre)?=(.+)$", UNIT, re.MULTILINE):
+        program, command, *arguments = line.split()
+        assert (Path(program).name, command) == ("waltz", "storage")
+        options = {option for parameter in storage.params for option in parameter.opts}
+        assert all(word in options for word in arguments if word.startswith("--"))
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="no systemd here")
+def test_systemd_understands_the_unit(tmp_path: Path) -> None:
+    unit = tmp_path / "waltz-storage.service"
+    unit.write_text(UNIT.replace("/opt/waltz/bin/waltz", "/bin/true"))
+    done = subprocess.run(
+        ["systemd-analyze", "verify", str(unit)], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
