@@ -211,6 +211,11 @@ def carries_no_information(data_set: DataSet, case: Case, files: Files) -> str |
     is_creation_time = changed == {CONTROL_FILE} and case.kind == "flip" and 4 <= case.place < 12
     if data_set.by_the_original and is_creation_time:
         return "the original keeps the creation time of its control file nowhere else"
+    (path, *more) = sorted(changed)
+    if case.kind == "flip" and is_in_segments and not more and 4 <= case.place < 12:
+        data, index = (files[path[:-4] + suffix][4:12] for suffix in (".seg", ".idx"))
+        if data == index:
+            return "the original's times of creation differ by a little, and now they are equal"
     return None
 
 

@@ -22,7 +22,7 @@ from pathlib import Path
 from tests.storage.corruption import Case, DataSet, Tally, all_cases, data_sets, run_cases
 
 CASES_AT_A_TIME = 500
-VIOLATIONS_SHOWN = 1000
+VIOLATIONS_SHOWN = 50
 
 
 def run_part(data_set: DataSet, cases: Sequence[Case]) -> Tally:
