@@ -83,7 +83,7 @@ INDEX_CHECKPOINT_RECORDS: Final = 1_000
 """Fixed by the on-disk format: an index that reaches beyond a multiple proves that all records
 before it were durable, whoever wrote it."""
 
-INDEX_SYNC_RECORDS: Final = 16_000
+INDEX_SYNC_RECORDS: Final = 64_000
 """The index is synced at every multiple, a multiple of the one before. At every thousand the sync
 took 35 to 45 % of large drains; what a power cut takes from the index is found again in the data,
 at about a microsecond per record."""
@@ -101,7 +101,7 @@ PREALLOCATED_BYTES_MAX: Final = 16 * 1024 * 1024
 """Reserved ahead of the end of a data file, a quarter of its size within these two: a sync that
 finds its blocks allocated takes 20 to 35 % less time."""
 
-INDEX_PREALLOCATED_BYTES: Final = 8 * 16_000
+INDEX_PREALLOCATED_BYTES: Final = 8 * 64_000
 """The same for an index file: as much as is written between two syncs."""
 
 STORAGE_MAILBOX_REQUESTS_MAX: Final = 1_000

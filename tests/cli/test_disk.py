@@ -379,7 +379,8 @@ def test_it_works_beside_a_running_cluster(cluster: RunningCluster) -> None:
     while writer.is_alive():
         result = run_disk("verify", directory)
         assert result.exit_code == 0, result.output
-        assert run_disk("inspect", directory).exit_code == 0
+        result = run_disk("inspect", directory)
+        assert result.exit_code == 0, result.output
         looks += 1
     writer.join()
     assert looks > 2

@@ -41,7 +41,9 @@ def fill(directory: Path, *, records: int) -> None:
         partition = make_partition(disk, control, directory=str(directory), number=number)
         partition.open()
         partition.announce(SESSION)
-        request = AppendRecordsRequest(SESSION, 0, number, batch(0, records), offline=False)
+        request = AppendRecordsRequest(
+            SESSION, 0, number, batch(0, records, partition=number), offline=False
+        )
         (answer,) = partition.process([request])
         assert isinstance(answer, SuccessResponse), answer
         partition.close()

@@ -186,7 +186,7 @@ def control_disk(data: bytes) -> SimulatedDisk:
 def run_control_file(data: bytes) -> bool:
     """Open it twice: what holds after the first opening holds after the second."""
     disk = control_disk(data)
-    before = None
+    before: list[object] = []
     for _ in range(2):
         try:
             control = open_control_file(
@@ -199,7 +199,7 @@ def run_control_file(data: bytes) -> bool:
                 wall_milliseconds=1,
             )
         except ConfigurationError:
-            assert before is None
+            assert not before
             return False
         found: list[object] = []
         for partition_id in (PartitionId(0), PartitionId(1)):
@@ -208,7 +208,7 @@ def run_control_file(data: bytes) -> bool:
             except CorruptionError:
                 found.append(None)
         control.close()
-        assert before in (None, found)
+        assert all(old in (None, new) for old, new in zip(before, found, strict=False))
         before = found
     return True
 

@@ -62,6 +62,17 @@ def test_an_index_proves_nothing_once_the_original_has_written() -> None:
     assert info.local_low_water_mark == 3
 
 
+def test_what_a_writer_changes_between_both_looks_is_no_finding() -> None:
+    """TL-74: a node writes one of the files while the other is read."""
+    disk = disk_of(flipped(FILES, CTL, 40, 0x01))
+
+    def finish() -> None:
+        disk.damage(f"{ROOT}/{CTL}", 0, FILES[CTL])
+
+    assert read_promises(disk, ROOT, lambda: None).findings
+    assert read_promises(disk, ROOT, finish).findings == ()
+
+
 @pytest.mark.parametrize("mask", [0x01, 0x80, 0xFF])
 def test_every_byte_of_both_files_is_looked_at(mask: int) -> None:
     for path in (CTL, NODE):

@@ -46,7 +46,7 @@ def expectation(
     *, following: int | None = None, mark: int = NOTHING, proof: bool = False
 ) -> Expectation:
     after = None if following is None else TransactionId(following)
-    return Expectation(KEY, ZERO, after, TransactionId(mark), proof)
+    return Expectation(KEY, ZERO, after, TransactionId(mark + 1), proof)
 
 
 def check(files: dict[str, bytes], expected: Expectation) -> Report:
@@ -70,7 +70,11 @@ def test_what_is_proved_durable() -> None:
     assert proved(FILES, expectation(mark=4, proof=True)) == 9
     assert proved(FILES, expectation(following=12)) == 12
     holes = put(FILES, IDX, 128 + 8 * 6, bytes(24))
-    assert proved(holes, expectation(proof=True)) == 6
+    assert proved(holes, expectation(proof=True)) == 9, "a hole was written, too"
+    hit = put(FILES, IDX, 0, b"\xff" * 60)
+    assert proved(hit, expectation(proof=True)) == 9, "its size is left"
+    foreign = put(FILES, IDX, 12, bytes(16))
+    assert proved(foreign, expectation(proof=True)) == 0, "it is another cluster's"
     (pair,) = pairs(0, (2345,))
     seg, idx = pair.to_bytes()
     assert proved({SEG: seg, IDX: idx}, expectation()) == 2000
@@ -116,7 +120,8 @@ def test_a_record_beyond_our_bound_is_no_torn_tail() -> None:
 def test_entries_beyond_the_data_are_zeros_or_promises() -> None:
     """Of ours an entry proves its record; the original writes it first."""
     zeros = {**FILES, IDX: FILES[IDX] + bytes(16)}
-    assert dict(check(zeros, expectation(proof=True)).counts) == {Kind.INDEX: 1}
+    assert dict(check(zeros, expectation(proof=True)).counts) == {Kind.DAMAGE: 1}
+    assert dict(check(zeros, expectation()).counts) == {Kind.TORN_TAIL: 1}
     more = {**FILES, IDX: FILES[IDX] + (1028).to_bytes(8, "big")}
     assert dict(check(more, expectation()).counts) == {Kind.TORN_TAIL: 1}
     assert dict(check(more, expectation(proof=True)).counts) == {Kind.DAMAGE: 1}

@@ -22,6 +22,7 @@ from tests.storage.inspected import (
     without,
 )
 from waltz.errors import NotFoundError
+from waltz.storage.damage import DamagedRange, encode_damage
 from waltz.storage.inspection.findings import Finding, Kind, Report
 from waltz.storage.inspection.survey import find_target
 from waltz.storage.inspection.verification import Options, verify, verify_transaction
@@ -196,6 +197,19 @@ def test_strange_files_are_named() -> None:
         }
     )
     assert kinds(report) == {Kind.ORPHAN: 2, Kind.NOTE: 1}
+
+
+def test_what_the_node_remembers_as_damaged_is_told() -> None:
+    """A partition that refuses to vote should not look sound."""
+    damage = (DamagedRange(TransactionId(5), TransactionId(7)),)
+    remembered = {**FILES, "0/damaged.json": encode_damage(damage, TransactionId(18))}
+    report = look(remembered)
+    assert kinds(report) == {Kind.NOTE: 1, Kind.DAMAGE: 1}
+    assert "records 5 to 6" in report.findings[1].text
+    lost = report.findings[0]
+    assert (lost.first, lost.next_transaction_id) == (16, 18), "there were more records then"
+    assert kinds(look({**FILES, "0/damaged.json": b"{}"})) == {Kind.PROMISE: 1}
+    assert kinds(look({**FILES, "0/x.seg.damaged": b"old"})) == {Kind.NOTE: 1}
 
 
 def test_a_directory_beyond_the_cluster_is_an_orphan() -> None:

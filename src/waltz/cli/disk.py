@@ -50,6 +50,11 @@ SECOND_LOOK_SECONDS = 0.25
 """A node that writes meanwhile has finished by then what the first look saw half of."""
 
 
+def wait_for_writer() -> None:
+    """Between two looks at files that a node may be writing."""
+    time.sleep(SECOND_LOOK_SECONDS)
+
+
 class DiskGroup(click.Group):
     """Ends with 2 where a path is not what the command needs."""
 
@@ -125,7 +130,7 @@ def inspect_directory(path: Path, show_all: bool, as_json: bool) -> None:
     directory = target_at(path).directory
     if directory is None:
         raise WrongCallError(f"{path} is in no storage directory: give one")
-    promises = read_promises(disk_door, directory)
+    promises = read_promises(disk_door, directory, wait_for_writer)
     control = promises.control
     if control is None:
         raise CorruptionError("; ".join(finding.text for finding in promises.findings))
@@ -312,7 +317,7 @@ def verify_path(path: Path, transaction: int | None, data_checksums: bool, as_js
     target = target_at(path)
     total = sum(files.bytes for files in target_partitions(disk_door, target))
     with progress_bar("verify", total) as progress:
-        options = Options(data_checksums, progress, lambda: time.sleep(SECOND_LOOK_SECONDS))
+        options = Options(data_checksums, progress, wait_for_writer)
         if transaction is None:
             report = verify(disk_door, target, options)
         elif target.partition_directory is None:

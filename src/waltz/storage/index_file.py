@@ -1,7 +1,7 @@
 """The index file of a segment: per record the place of its first byte in the data file.
 
 Owns the order in which entries become durable: an entry is written only once its record is synced,
-and none for a record after a multiple of 16,000 before all those up to that multiple are synced. So
+and none for a record after a multiple of 64,000 before all those up to that multiple are synced. So
 what a crash leaves of it has no holes before the last multiple that it reaches beyond. A place of 0
 is no entry: a hole, or beyond the end.
 Source: Waltz Internals, "Segment Index File".

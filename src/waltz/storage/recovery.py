@@ -120,7 +120,7 @@ def open_segment(
             found = _examine_last(data, trust, durable_next)
             torn = _cut_tail(home, data, found, durable_next, trust)
         record_count = found.next_transaction_id - first_transaction_id
-        if index.count > record_count or found.has_lost_end:
+        if following is None or index.count != record_count:
             # Where records are lost, holes in the index keep their place.
             index.resize(record_count)
         segment = Segment(
@@ -156,16 +156,13 @@ def _cut_tail(
     cut_bytes = data.size - found.end
     if cut_bytes and not trust.index_is_proof:
         _read_all(data.file, found.end)
-    # After a failed sync what is seen, the size included, need not be on disk: say it again.
-    has_to_cut = cut_bytes > 0 or trust.ceiling is not None
-    if has_to_cut:
-        data.file.truncate(found.end)
-    is_news = found.next_transaction_id > durable_next
-    if is_news and trust.index_is_proof:
+    # After a failed sync, also of the process before this one, what is seen, the size included,
+    # need not be on disk: say it again. A record that comes back would be voted for.
+    data.file.truncate(found.end)
+    if found.next_transaction_id > durable_next and trust.index_is_proof:
         _repeat(data, found, durable_next)
-    if is_news or has_to_cut:
-        # Found in the system's memory is not on disk yet, and may be voted for from now on.
-        data.file.sync()
+    # Found in the system's memory is not on disk yet, and may be voted for from now on.
+    data.file.sync()
     if not cut_bytes:
         return None
     path = home.path(data.first_transaction_id, DATA_SUFFIX)

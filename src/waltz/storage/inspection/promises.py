@@ -6,8 +6,8 @@ node would hold, by the same code.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from uuid import UUID
 
 from waltz.errors import ConfigurationError, CorruptionError, WaltzError
@@ -96,8 +96,23 @@ class Promises:
 NO_PROMISES = Promises(None, None, 0, {}, ())
 
 
-def read_promises(disk: Disk, directory: str) -> Promises:
-    """Read both files of the storage directory. Raises OSError."""
+def read_promises(disk: Disk, directory: str, wait: Callable[[], None] | None = None) -> Promises:
+    """Read both files of the storage directory.
+
+    `wait` is called between two looks: a node may write one of the files while the other is read,
+    so that a finding is believed only if the second look finds it too. None: nobody writes.
+    Raises OSError.
+    """
+    promises = _read_once(disk, directory)
+    if not promises.findings or wait is None:
+        return promises
+    wait()
+    again = _read_once(disk, directory)
+    findings = tuple(finding for finding in again.findings if finding in promises.findings)
+    return replace(again, findings=findings)
+
+
+def _read_once(disk: Disk, directory: str) -> Promises:
     path = f"{directory}/{CONTROL_FILE_NAME}"
     try:
         control = read_control(disk, path)

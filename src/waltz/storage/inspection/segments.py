@@ -28,8 +28,11 @@ from waltz.storage.segment import (
     INDEX_SUFFIX,
     SEGMENT_HEADER,
     SEGMENT_HEADER_BYTES,
+    is_header,
 )
-from waltz.types import NOTHING, PartitionId, TransactionId
+from waltz.types import PartitionId, TransactionId
+
+FIRST: Final = TransactionId(0)
 
 CREATION_MILLISECONDS_MAX: Final = 60_000
 """The original makes the index file, then the data file, each with the time of that moment."""
@@ -45,29 +48,35 @@ Progress = Callable[[int], None]
 class Expectation:
     """What must hold for a segment; None where nobody can say.
 
-    `following` is the first ID of the next segment, None for the last one. With `index_is_proof`
-    every index entry that is not zero proves that its record was durable.
+    `following` is the first ID of the next segment, None for the last one. All records before
+    `durable_next` were promised. With `index_is_proof` every index entry proves that its record was
+    durable.
     """
 
     cluster_key: UUID | None = None
     partition_id: PartitionId | None = None
     following: TransactionId | None = None
-    local_low_water_mark: TransactionId = NOTHING
+    durable_next: TransactionId = FIRST
     index_is_proof: bool = False
 
 
 def proved_next(view: SegmentView, expected: Expectation) -> TransactionId:
-    """Return the ID before which every record of the segment is known to have been durable."""
-    first, index = view.data.first_transaction_id, view.index
+    """Return the ID before which every record of the segment is known to have been durable: by the
+    same rule as the node's, see `recovery.py`."""
+    first, count = view.data.first_transaction_id, view.index.count
     if expected.following is not None:
         return expected.following
-    proved = max(int(first), expected.local_low_water_mark + 1)
-    if expected.index_is_proof:
-        proved = max(proved, first + index.proved_count())
-    elif index.count:
-        indexed_last = first + index.count - 1
-        proved = max(proved, indexed_last - indexed_last % INDEX_CHECKPOINT_RECORDS)
-    return TransactionId(proved)
+    proved = max(first, expected.durable_next)
+    header = view.index_file.read_at(0, SEGMENT_HEADER_BYTES)
+    is_own = not any(header_problems(header, first, expected))
+    if expected.index_is_proof and (is_own or not is_header(header)):
+        # What is in a hole, or under a header that was hit, was written too.
+        proved = max(proved, TransactionId(first + count))
+    elif is_own and count:
+        indexed_last = first + count - 1
+        thousand = indexed_last - indexed_last % INDEX_CHECKPOINT_RECORDS
+        proved = max(proved, TransactionId(thousand))
+    return proved
 
 
 class SegmentCheck:
@@ -316,9 +325,7 @@ class SegmentCheck:
         if end > known_next:
             # The original writes an entry before its record, so that a crash may leave it alone.
             text = "entries for records that are not there"
-            used = self._first + index.proved_count() > known_next
-            kind = Kind.TORN_TAIL if used else Kind.INDEX
-            self._add(kind, self._index_path, text, known_next, end)
+            self._add(Kind.TORN_TAIL, self._index_path, text, known_next, end)
         elif end < self._good_next:
             text = "the entries are missing at the end"
             self._report.entries += self._good_next - end

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from posixpath import basename
 from typing import Final
 
@@ -18,6 +18,8 @@ from waltz.storage.control_struct import CONTROL_FILE_NAME, PartitionInfo
 from waltz.storage.damage import (
     DAMAGE_FILE_BYTES_MAX,
     DAMAGE_FILE_NAME,
+    NONE,
+    Remembered,
     damage_text,
     decode_damage,
 )
@@ -35,7 +37,7 @@ from waltz.storage.inspection.walk import open_view
 from waltz.storage.node_file import NODE_FILE_NAME
 from waltz.storage.reserve import RESERVE_NAME
 from waltz.storage.segment import DATA_SUFFIX, INDEX_SUFFIX, SET_ASIDE_SUFFIX
-from waltz.types import NO_SESSION, NOTHING, PartitionId, TransactionId
+from waltz.types import NO_SESSION, PartitionId, TransactionId
 
 UNFINISHED_SUFFIX: Final = ".new"
 
@@ -102,13 +104,7 @@ def verify_transaction(
 def _promises(disk: Disk, target: Target, options: Options) -> Promises:
     if target.directory is None:
         return NO_PROMISES
-    promises = read_promises(disk, target.directory)
-    if not promises.findings or options.wait is None:
-        return promises
-    options.wait()
-    again = read_promises(disk, target.directory)
-    findings = tuple(finding for finding in again.findings if finding in promises.findings)
-    return replace(again, findings=findings)
+    return read_promises(disk, target.directory, options.wait)
 
 
 def _confirmed(report: Report, look_again: Callable[[], Report], options: Options) -> Report:
@@ -158,15 +154,30 @@ def _stranger(path: str) -> Finding:
     return Finding(Kind.NOTE, path, "not a file of a storage node")
 
 
-def _remembered(disk: Disk, path: str) -> Finding | None:
-    """Judge the file in which the node remembers damage; None: it is gone, all is repaired."""
+def remembered_next(disk: Disk, files: PartitionFiles) -> TransactionId:
+    """One past the last record that was durable, by the file in which the node remembers damage."""
+    if DAMAGE_FILE_NAME not in files.others:
+        return FIRST
+    found = _read_damage(disk, f"{files.directory}/{DAMAGE_FILE_NAME}")
+    return FIRST if found is None else found.durable_next
+
+
+def _read_damage(disk: Disk, path: str) -> Remembered | None:
+    """None: it does not check out."""
     try:
         content = read_file(disk, path, bytes_max=DAMAGE_FILE_BYTES_MAX)
     except FileNotFoundError:
-        return None
-    found = decode_damage(content)
+        return NONE  # all is repaired meanwhile
+    return decode_damage(content)
+
+
+def _remembered(disk: Disk, path: str) -> Finding | None:
+    """Judge the file in which the node remembers damage; None: it is gone, all is repaired."""
+    found = _read_damage(disk, path)
     if found is None:
         return Finding(Kind.PROMISE, path, "does not check out; the next start reads all records")
+    if not found.damage:
+        return None
     return Finding(Kind.NOTE, path, f"the node remembers damage: {damage_text(found.damage)}")
 
 
@@ -251,11 +262,12 @@ def _open_check(
 ) -> Iterator[SegmentCheck]:
     info = promises.info(files.partition_id)
     is_assigned = info is not None and info.is_assigned
+    promised_next = TransactionId(info.local_low_water_mark + 1) if info and is_assigned else FIRST
     expected = Expectation(
         cluster_key=promises.cluster_key,
         partition_id=files.partition_id,
         following=files.following(first),
-        local_low_water_mark=info.local_low_water_mark if info and is_assigned else NOTHING,
+        durable_next=max(promised_next, remembered_next(disk, files)),
         index_is_proof=promises.index_is_proof(files.partition_id),
     )
     paths = (files.path(first, DATA_SUFFIX), files.path(first, INDEX_SUFFIX))
