@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import replace
 
 import pytest
 
@@ -17,7 +18,10 @@ from waltz.errors import (
     NotFoundError,
     UnavailableError,
 )
+from waltz.host import Connection
 from waltz.limits import READER_ROWS_MAX
+from waltz.system.network import RealNetwork
+from waltz.types import Address
 
 
 def opened(cluster: FakeCluster, timeout_seconds: float = 10.0) -> AsyncLogReader:
@@ -192,6 +196,42 @@ def test_following_goes_with_the_partition_to_another_server() -> None:
             other.partitions[0].add(b"2", header=-2)
             check([await anext(runs)], 2, 3)
             await runs.aclose()
+        await other.stop()
+
+    run_with_cluster(work)
+
+
+class MovingNetwork(RealNetwork):
+    """Once, something happens between a connection's opening and its use."""
+
+    def __init__(self, meanwhile: Callable[[], Awaitable[None]]) -> None:
+        self.meanwhile: Callable[[], Awaitable[None]] | None = meanwhile
+
+    async def connect(self, address: Address) -> Connection:
+        connection = await super().connect(address)
+        meanwhile, self.meanwhile = self.meanwhile, None
+        if meanwhile is not None:
+            await meanwhile()
+        return connection
+
+
+def test_a_partition_that_moves_while_its_server_is_connected_is_read_at_the_other() -> None:
+    """The old server would say for ever that it is not ready, or nothing at all."""
+
+    async def work(cluster: FakeCluster) -> None:
+        other = FakeServer(1)
+        await other.start()
+        other.partitions[0].add(b"0")
+
+        async def move() -> None:
+            await cluster.coordinator.assign({other.address: {0: 2}})
+            await asyncio.sleep(0.1)
+
+        network = MovingNetwork(move)
+        async with AsyncLogReader(cluster.host, timeout_seconds=10.0) as reader:
+            reader._host = replace(cluster.host, network=network)
+            check(await collect(reader.read(0, 0, 1)), 0, 1)
+        assert network.meanwhile is None
         await other.stop()
 
     run_with_cluster(work)

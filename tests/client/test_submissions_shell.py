@@ -205,3 +205,21 @@ def test_closing_tells_everybody_once_and_admits_nobody() -> None:
         await world.tasks.stop()
 
     asyncio.run(main())
+
+
+def test_a_context_that_expires_while_its_client_closes_is_told() -> None:
+    """PM-14, PM-44: its verdict is claimed, so that closing would not tell it anything."""
+
+    async def main() -> None:
+        world = World()
+        note, error = Note(timeout_seconds=0.0), ClientClosedError("closed")
+        made = world.admit(note)
+        world.submissions.expire_in_time(made)
+        while not made.decided:
+            await asyncio.sleep(0)
+        assert note.story == []
+        await world.submissions.end_all(error)
+        await world.tasks.stop()
+        assert note.story == ["expired"]
+
+    asyncio.run(main())

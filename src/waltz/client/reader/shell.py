@@ -264,6 +264,11 @@ class AsyncLogReader:
                 await asyncio.sleep(self._host.random.uniform(pause / 2, pause))
                 pause = min(2 * pause, RECONNECT_SECONDS_MAX)
                 continue
+            owner = self._view.current.partitions.get(partition_id)
+            if owner is None or owner[0] != address:
+                # It has moved while the connection was opened; from now on `_change_view` tells.
+                connection.close()
+                continue
             runs = self._feed_from(
                 partition_id, cursor, connection, address, generation, progress_at
             )

@@ -75,6 +75,8 @@ class Submissions:
         self._handed: deque[Submission] = deque()
         self._wake_due = False
         self._retries: asyncio.Queue[Submission] = asyncio.Queue()
+        self._telling: dict[asyncio.Task[None], None] = {}
+        """Those that tell a context how it ended."""
 
     def __len__(self) -> int:
         return len(self._unfinished)
@@ -148,7 +150,7 @@ class Submissions:
 
     def fail(self, submission: Submission, error: Exception) -> None:
         """Tell a context that it cannot go on."""
-        self._tasks.start(self._tell(submission, partial(tell_exception, submission, error), error))
+        self._start_telling(submission, partial(tell_exception, submission, error), error)
 
     def give_up(self, partition_id: PartitionId, error: Exception) -> None:
         """Nothing can be written to the partition any more."""
@@ -167,7 +169,14 @@ class Submissions:
     def _expire(self, submission: Submission) -> None:
         if submission.claim_verdict():
             error = OperationTimeoutError("the context's time is up")
-            self._tasks.start(self._tell(submission, partial(tell_expiration, submission), error))
+            self._start_telling(submission, partial(tell_expiration, submission), error)
+
+    def _start_telling(
+        self, submission: Submission, tell: Callable[[], None], error: Exception | None
+    ) -> None:
+        task = self._tasks.start(self._tell(submission, tell, error))
+        self._telling[task] = None
+        task.add_done_callback(self._telling.pop)
 
     async def _tell(
         self, submission: Submission, tell: Callable[[], None], error: Exception | None
@@ -180,7 +189,12 @@ class Submissions:
         self._error = error
 
     async def end_all(self, error: Exception) -> None:
-        """Tell all contexts how they stand: in the log as far as known, else `error` (PM-44)."""
+        """Tell all contexts how they stand: in the log as far as known, else `error` (PM-44).
+
+        What is being told already comes first: nobody else would tell it.
+        """
+        while self._telling:
+            await asyncio.wait([*self._telling])
         unfinished = list(self._unfinished.values())
 
         def tell_all() -> None:
@@ -221,8 +235,7 @@ class Submissions:
             if submission.decided:
                 continue
             if not self._retry_threads:
-                tell = partial(_tell_unretried, submission)
-                self._tasks.start(self._tell(submission, tell, None))
+                self._start_telling(submission, partial(_tell_unretried, submission), None)
                 continue
             longest = min(
                 TRANSACTION_RETRY_SECONDS_MAX,
