@@ -6,11 +6,12 @@ BIN := $(VENV)/bin
 LIMIT ?=
 SEED ?=
 SEEDS ?= 200
+CASE ?=
 STATES ?= 200000
 INPUTS ?= 2000000
 STAMP := $(VENV)/.installed
 
-.PHONY: install demo test check types lint sim crash-states corruption fuzz bench docs docs-check clean
+.PHONY: install demo test check types lint sim model-check crash-states corruption fuzz bench docs docs-check clean
 
 install: $(STAMP)
 
@@ -40,6 +41,9 @@ check: $(STAMP) lint types
 
 sim: $(STAMP)
 	$(BIN)/python -m waltz.sim --seeds $(SEEDS) $(if $(SEED),--seed $(SEED))
+
+model-check: $(STAMP)
+	$(BIN)/python -m waltz.sim.model_check $(if $(CASE),--case "$(CASE)")
 
 crash-states: $(STAMP)
 	$(BIN)/python -m tests.storage.crash_states --states $(STATES) $(if $(SEED),--seed $(SEED))

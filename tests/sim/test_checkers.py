@@ -3,59 +3,58 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from zlib import crc32
 
 import pytest
 
-from waltz.record import NewRecord, pack_records, request_id_bytes
-from waltz.sim.checkers import (
-    FILE_HEADER_BYTES,
-    agreement,
-    check_users,
-    held_by_majority,
-    records_on_disk,
-)
-from waltz.sim.history import Fed, History, Payload
+from waltz.sim.checkers import check_users
+from waltz.sim.history import Ending, Fed, History, Refusal, Verdict
+from waltz.sim.payload import Kind, Payload
 from waltz.types import ClientId, Generation, PartitionId, RequestId, TransactionId
 
 P = PartitionId(0)
 
 
-def payload(context: int, value: int = 0) -> bytes:
-    return Payload(context, attempt=1, key=1, value=value, padding=b"x" * context).encode()
-
-
-def fed(transaction_id: int, context: int, value: int = 0) -> Fed:
-    return Fed(
-        TransactionId(transaction_id),
-        RequestId(ClientId(1), Generation(1), P, context),
-        context,
-        payload(context, value),
-    )
-
-
 class Run:
-    """Three contexts, all committed, in a counting workload; every test spoils one thing."""
+    """Contexts that all were committed, one after the other; every test spoils one thing."""
 
-    def __init__(self) -> None:
+    def __init__(self, *payloads: Payload) -> None:
         self.history = History()
-        for context in (1, 2, 3):
-            assert self.history.submit("client", P) == context
-            submission = self.history.submissions[context]
-            submission.written.append((context, payload(context, value=context)))
-            self.history.end(context, True)
-        self.log = {P: [fed(0, 1, 1), fed(1, 2, 2), fed(2, 3, 3)]}
+        self.log: dict[PartitionId, list[Fed]] = {P: []}
+        for payload in payloads:
+            context = self.history.submit("client", P)
+            assert context == payload.context
+            self.history.submissions[context].written.append((context, payload.encode()))
+            self.history.end(context, Verdict.COMMITTED)
+            self.log[P].append(fed(len(self.log[P]), payload))
         self.history.feed("client", P).extend(self.log[P])
+
+    def put(self, transaction_id: int, payload: Payload) -> None:
+        """Let the log, and what was written and fed, have `payload` there instead."""
+        self.log[P][transaction_id] = fed(transaction_id, payload)
+        self.history.submissions[payload.context].written.append(
+            (payload.context, payload.encode())
+        )
+        self.history.feed("client", P)[transaction_id] = self.log[P][transaction_id]
 
     def violations(self) -> list[str]:
         return check_users(self.history, self.log)
 
 
+def fed(transaction_id: int, payload: Payload) -> Fed:
+    request_id = RequestId(ClientId(1), Generation(1), P, payload.context)
+    return Fed(TransactionId(transaction_id), request_id, payload.context, payload.encode())
+
+
+def count(context: int, value: int, mark: int) -> Payload:
+    return Payload(context, 1, Kind.COUNT, mark, write_locks=(1,), entries=((1, value),))
+
+
+def counting() -> Run:
+    return Run(count(1, 1, -1), count(2, 2, 0), count(3, 3, 1))
+
+
 def test_a_clean_history_has_no_violation() -> None:
-    run = Run()
-    assert run.violations() == []
-    assert agreement({"storage": run.log}, run.log) == []
-    assert run.history.ended_count == 3
+    assert counting().violations() == []
 
 
 def lose_a_committed_transaction(run: Run) -> None:
@@ -71,15 +70,23 @@ def feed_twice(run: Run) -> None:
 
 
 def feed_what_is_not_there(run: Run) -> None:
-    run.history.feed("client", P).append(fed(3, 3))
+    run.history.feed("client", P).append(fed(3, count(3, 3, 1)))
 
 
 def change_bytes(run: Run) -> None:
-    run.log[P][1] = run.log[P][1]._replace(data=payload(2, value=2) + b"!")
+    run.log[P][1] = run.log[P][1]._replace(data=run.log[P][1].data + b"!")
+
+
+def change_the_header(run: Run) -> None:
+    run.log[P][1] = run.log[P][1]._replace(header=99)
 
 
 def say_not_committed(run: Run) -> None:
-    run.history.submissions[2].endings[:] = [False]
+    run.history.submissions[2].endings[:] = [Ending(Verdict.REFUSED, 9)]
+
+
+def say_unwritten(run: Run) -> None:
+    run.history.submissions[2].endings[:] = [Ending(Verdict.UNWRITTEN, 9, "NotFoundError()")]
 
 
 def never_answer(run: Run) -> None:
@@ -87,7 +94,11 @@ def never_answer(run: Run) -> None:
 
 
 def answer_twice(run: Run) -> None:
-    run.history.submissions[2].endings.append(True)
+    run.history.submissions[2].endings.append(Ending(Verdict.COMMITTED, 9))
+
+
+def go_to_another_partition(run: Run) -> None:
+    run.history.submissions[2].partition_id = PartitionId(1)
 
 
 def write_twice(run: Run) -> None:
@@ -95,77 +106,103 @@ def write_twice(run: Run) -> None:
 
 
 def overwrite_an_update(run: Run) -> None:
-    run.log[P][2] = fed(2, 3, 2)
+    run.put(2, count(3, 2, 1))
+
+
+def pass_a_lock_that_was_taken(run: Run) -> None:
+    run.put(2, Payload(3, 2, Kind.NOTE, 0, write_locks=(1,)))
+
+
+def pass_a_read_lock_that_was_taken(run: Run) -> None:
+    run.put(2, Payload(3, 2, Kind.NOTE, 0, read_locks=(1,)))
+
+
+def refuse_for_what_was_applied(run: Run) -> None:
+    run.history.submissions[3].refusals.append(Refusal(TransactionId(1), TransactionId(1)))
+
+
+def refuse_for_what_never_was(run: Run) -> None:
+    run.history.submissions[3].refusals.append(Refusal(TransactionId(1), TransactionId(7)))
 
 
 @pytest.mark.parametrize(
     ("spoil", "promise"),
     [
-        (lose_a_committed_transaction, "I1"),
+        (lose_a_committed_transaction, "I1 durability"),
         (leave_a_gap, "I4 density"),
         (feed_twice, "I4 feed"),
         (feed_what_is_not_there, "I4 feed"),
-        (change_bytes, "I1"),
-        (say_not_committed, "I5"),
-        (never_answer, "I5"),
-        (answer_twice, "I5"),
-        (write_twice, "I6"),
-        (overwrite_an_update, "I7"),
+        (change_bytes, "I1 durability"),
+        (change_the_header, "I1 durability"),
+        (say_not_committed, "I5 verdict"),
+        (say_unwritten, "I5 verdict"),
+        (never_answer, "I5 verdict"),
+        (answer_twice, "I5 verdict"),
+        (go_to_another_partition, "I5 verdict"),
+        (write_twice, "I6 at most once"),
+        (write_twice, "I5 verdict"),
+        (overwrite_an_update, "I7 lost update"),
+        (pass_a_lock_that_was_taken, "I7 lock safety"),
+        (pass_a_read_lock_that_was_taken, "I7 lock safety"),
+        (refuse_for_what_was_applied, "I8 lock progress"),
+        (refuse_for_what_never_was, "I8 lock progress"),
     ],
 )
 def test_every_broken_promise_is_found(spoil: Callable[[Run], None], promise: str) -> None:
-    run = Run()
+    run = counting()
     spoil(run)
     assert any(violation.startswith(promise) for violation in run.violations())
 
 
-def test_replicas_that_differ_are_found() -> None:
-    run = Run()
-    other = [*run.log[P][:2], fed(2, 1)]
-    assert agreement({"a": run.log, "b": {P: other}}, run.log)[0].startswith("I2 agreement: b")
-    assert agreement({"a": run.log, "b": {}}, run.log)
+@pytest.mark.parametrize(
+    "verdict", [Verdict.COMMITTED, Verdict.FAILED, Verdict.EXPIRED, Verdict.LOST]
+)
+def test_who_does_not_know_may_find_it_in_the_log(verdict: Verdict) -> None:
+    run = counting()
+    run.history.submissions[2].endings[:] = [Ending(verdict, 9)]
+    assert run.violations() == []
 
 
-def test_uncommitted_records_beyond_the_log_are_no_violation() -> None:
-    run = Run()
-    assert agreement({"a": {P: [*run.log[P], fed(3, 1)]}}, run.log) == []
+def test_append_locks_are_taken_but_not_checked() -> None:
+    run = Run(
+        Payload(1, 1, mark=-1, append_locks=(1,)),
+        Payload(2, 1, mark=-1, append_locks=(1,)),
+        Payload(3, 1, mark=1, read_locks=(1,)),
+    )
+    assert run.violations() == []
+    run.put(2, Payload(3, 2, mark=0, read_locks=(1,)))
+    assert run.violations()[0].startswith("I7 lock safety: transaction 2")
 
 
-def test_a_committed_transaction_must_lie_on_a_majority_of_disks() -> None:
-    run = Run()
-    shorter = {P: run.log[P][:2]}
-    assert held_by_majority(run.history, {"a": run.log, "b": run.log, "c": shorter}) == []
-    (violation,) = held_by_majority(run.history, {"a": run.log, "b": shorter, "c": shorter})
-    assert "context 3" in violation
-    assert "1 of 3" in violation
+def test_refusals_for_what_was_not_applied_are_right() -> None:
+    run = counting()
+    run.history.submissions[3].refusals.append(Refusal(TransactionId(0), TransactionId(1)))
+    assert run.violations() == []
 
 
-def segment(first: int, contexts: list[int]) -> bytes:
-    new = [
-        NewRecord(request_id_bytes(item.request_id), item.header, item.data, checksum(item.data))
-        for item in (fed(0, context) for context in contexts)
-    ]
-    return bytes(FILE_HEADER_BYTES) + pack_records(TransactionId(first), new).block
+TRANSFER = Payload(2, 1, Kind.TRANSFER, 0, write_locks=(1, 2), entries=((1, 80), (2, 130)))
+AUDIT = Payload(3, 1, Kind.AUDIT, 1, read_locks=(1, 2), entries=((1, 80), (2, 130)))
 
 
-def checksum(data: bytes) -> int:
-    return crc32(data)
+def banking(transfer: Payload = TRANSFER, audit: Payload = AUDIT) -> Run:
+    deposit = Payload(1, 1, Kind.DEPOSIT, -1, append_locks=(2,), entries=((2, 10),))
+    return Run(deposit, transfer, audit)
 
 
-def test_segment_files_are_read_in_order_of_their_names() -> None:
-    files = {
-        "0000000000000000002.seg": segment(2, [3]),
-        "0000000000000000000.seg": segment(0, [1, 2]),
-        "0000000000000000000.idx": b"whatever",
-    }
-    assert records_on_disk(files) == [fed(0, 1), fed(1, 2), fed(2, 3)]
+def test_a_clean_bank_has_no_violation() -> None:
+    assert banking().violations() == []
 
 
-def test_reading_ends_at_damage_and_at_every_torn_tail() -> None:
-    whole = segment(0, [1, 2])
-    for size in range(FILE_HEADER_BYTES, len(whole)):
-        assert len(records_on_disk({"0000000000000000000.seg": whole[:size]})) < 2
-    for offset in range(FILE_HEADER_BYTES, len(whole)):
-        damaged = bytearray(whole)
-        damaged[offset] ^= 1
-        assert len(records_on_disk({"0000000000000000000.seg": bytes(damaged)})) < 2
+@pytest.mark.parametrize(
+    "entries", [((1, 80), (2, 120)), ((1, -10), (2, 220)), ((1, 81), (2, 130))]
+)
+def test_a_transfer_that_makes_money_or_debts_is_found(
+    entries: tuple[tuple[int, int], ...],
+) -> None:
+    bad = Payload(2, 1, Kind.TRANSFER, 0, write_locks=(1, 2), entries=entries)
+    assert banking(transfer=bad).violations()[0].startswith("I7 money: transaction 1")
+
+
+def test_an_audit_that_saw_an_older_state_is_found() -> None:
+    bad = Payload(3, 1, Kind.AUDIT, 1, read_locks=(1, 2), entries=((1, 100), (2, 110)))
+    assert banking(audit=bad).violations()[0].startswith("I7 money: transaction 2")

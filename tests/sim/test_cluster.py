@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from random import Random
 from uuid import UUID
 
 from waltz.client.shell import AsyncWaltzClient
 from waltz.host import Host
-from waltz.sim.cluster import ClusterShape, SimulatedCluster, draw_shape
+from waltz.sim.application import Application
+from waltz.sim.cluster import SimulatedCluster
+from waltz.sim.faults import Stop
 from waltz.sim.history import History
 from waltz.sim.loop import SimulatedLoop
+from waltz.sim.replicas import agreement
+from waltz.sim.scenario import ClusterShape
 from waltz.sim.sites import Sites
+from waltz.sim.strikes import Strikes
 from waltz.sim.trace import Trace
-from waltz.sim.workloads import Application
 from waltz.types import PartitionId
 
 SHAPE = ClusterShape(
@@ -23,14 +26,6 @@ SHAPE = ClusterShape(
     segment_bytes_threshold=200,
     syncs_late=False,
 )
-
-
-def test_equal_seeds_draw_equal_shapes() -> None:
-    for seed in range(20):
-        shape = draw_shape(Random(seed), syncs_late=False, server_count_min=1)
-        assert shape == draw_shape(Random(seed), syncs_late=False, server_count_min=1)
-        assert draw_shape(Random(seed), syncs_late=False, server_count_min=2).server_count == 2
-    assert draw_shape(Random(1), syncs_late=True, server_count_min=1).syncs_late
 
 
 def test_what_a_client_appends_lies_on_every_disk_across_segments() -> None:
@@ -54,8 +49,47 @@ def test_what_a_client_appends_lies_on_every_disk_across_segments() -> None:
         assert loop.failures() == []
         log = user.history.feed("client", PartitionId(0))
         assert len(log) == 10
-        assert [replica[PartitionId(0)] for replica in cluster.replicas().values()] == [log] * 3
+        for durable in (True, False):
+            replicas = cluster.replicas(durable=durable)
+            assert agreement(replicas, {PartitionId(0): log}) == []
+            assert [len(found.records[PartitionId(0)]) for found in replicas.values()] == [10] * 3
+            assert all(found.marks[PartitionId(0)].session_id == 0 for found in replicas.values())
         names = cluster.sites.disk("storage-0").list_directory("/storage/0")
         assert len(names) > 4
+    finally:
+        loop.shut_down()
+
+
+def test_everything_can_be_stopped_and_started_again() -> None:
+    """SV-31, SN-04: in an orderly way, without a loss."""
+    loop = SimulatedLoop(1)
+    cluster = SimulatedCluster(Sites(loop, 1, Trace()), SHAPE, UUID(int=1))
+    strikes = Strikes(cluster.sites)
+    names = (*cluster.storages, *cluster.servers)
+    user = Application("client", History(), Trace(), loop.time)
+
+    async def main(host: Host) -> None:
+        async with AsyncWaltzClient(host, user) as client:
+            for number in range(3):
+                assert await client.append(0, b"%d" % number) == number
+                await strikes.strike(
+                    Stop(
+                        progress=0.0,
+                        names=names,
+                        pause_seconds=(0.0,) * len(names),
+                        one_by_one=number % 2 == 0,
+                    )
+                )
+            assert await client.append(0, b"the end") == 3
+
+    async def scene() -> None:
+        await cluster.start()
+        await cluster.sites.run("client", main)
+
+    try:
+        loop.run_until_complete(scene())
+        assert loop.failures() == []
+        assert strikes.stubborn == []
+        assert strikes.counts == {"Stop": 3 * len(names)}
     finally:
         loop.shut_down()

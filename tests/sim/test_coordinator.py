@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from random import Random
 from typing import Any, TypeVar
 
@@ -176,5 +177,138 @@ def test_a_session_may_end_unseen() -> None:
 def test_losing_a_process_without_a_coordinator_is_nothing() -> None:
     async def story(service: SimulatedCoordinatorService) -> None:
         service.lose(Process("storage"))
+
+    simulate(story)
+
+
+def test_what_was_sent_arrives_though_its_sender_dies_or_stands_still() -> None:
+    def after(befall: Callable[[SimulatedCoordinatorService, Process], None], seed: int) -> bool:
+        async def story(service: SimulatedCoordinatorService) -> bool:
+            process = Process("one")
+            door = service.door(process)
+            await door.create("/first", b"")
+            creating = asyncio.ensure_future(door.create("/a", b""))
+            await asyncio.sleep(0.001)
+            befall(service, process)
+            await asyncio.sleep(COORDINATOR_SESSION_SECONDS)
+            with suppress(CoordinatorLostError):
+                await creating
+            return "a" in service.tree.children("/")
+
+        return simulate(story, seed)
+
+    def die(service: SimulatedCoordinatorService, process: Process) -> None:
+        process.dead = True
+        service.lose(process)
+
+    assert {after(die, seed) for seed in range(20)} == {True, False}
+    assert {after(lambda s, p: s.freeze(p), seed) for seed in range(20)} == {True}
+
+
+def test_the_frozen_lose_their_session_unless_they_thaw_in_time() -> None:
+    async def story(service: SimulatedCoordinatorService) -> None:
+        process = Process("one")
+        await service.door(process).create("/a", b"", ephemeral=True)
+        service.freeze(process)
+        await asyncio.sleep(COORDINATOR_SESSION_SECONDS - 1)
+        service.thaw(process)
+        await asyncio.sleep(5)
+        assert service.tree.children("/") == ["a"]
+        service.freeze(process)
+        await asyncio.sleep(COORDINATOR_SESSION_SECONDS + 1)
+        assert service.tree.children("/") == []
+        service.thaw(process)
+        await service.door(process).create("/a", b"", ephemeral=True)
+
+    simulate(story)
+
+
+def test_calls_of_a_session_that_has_ended_meanwhile_do_nothing() -> None:
+    async def story(service: SimulatedCoordinatorService) -> None:
+        process = Process("one")
+        door = service.door(process)
+        await door.create("/a", b"")
+        service.slow_down(100.0)
+        writing = asyncio.ensure_future(door.write("/a", b"x", version=0))
+        await asyncio.sleep(0.001)
+        service.expire(process)
+        with pytest.raises(CoordinatorLostError):
+            await writing
+        assert service.tree.read("/a").version == 0
+
+    simulate(story)
+
+
+def test_an_outage_ends_calls_and_waits_but_no_session() -> None:
+    async def story(service: SimulatedCoordinatorService) -> None:
+        process = Process("one")
+        door = service.door(process)
+        await door.create("/a", b"", ephemeral=True)
+        waiting = asyncio.ensure_future(door.changed("/a", await door.read("/a")))
+        await asyncio.sleep(1)
+        service.begin_outage()
+        service.freeze(process)
+        for call in (waiting, door.read("/a")):
+            with pytest.raises(CoordinatorLostError):
+                await call
+        await asyncio.sleep(3 * COORDINATOR_SESSION_SECONDS)
+        service.thaw(process)
+        service.end_outage()
+        assert await door.children("/") == ["a"]
+
+    simulate(story)
+
+
+def test_a_slow_coordinator_answers_late() -> None:
+    async def story(service: SimulatedCoordinatorService) -> float:
+        door = service.door(Process("one"))
+        service.slow_down(100.0)
+        before = service.loop.time()
+        await door.create("/a", b"")
+        service.speed_up(100.0)
+        await door.read("/a")
+        return service.loop.time() - before
+
+    assert max(simulate(story, seed) for seed in range(5)) > 50.0
+
+
+def test_lost_answers_say_nothing_about_what_happened() -> None:
+    async def story(service: SimulatedCoordinatorService) -> bool:
+        door = service.door(Process("one"))
+        service.lose_answers(1.0)
+        with pytest.raises(CoordinatorLostError):
+            await door.create("/a", b"")
+        service.keep_answers(1.0)
+        return "a" in await door.children("/")
+
+    assert {simulate(story, seed) for seed in range(20)} == {True, False}
+
+
+def test_foreign_writes_change_versions_and_nothing_else() -> None:
+    async def story(service: SimulatedCoordinatorService) -> None:
+        assert service.rewrite(0.5) is None
+        door = service.door(Process("one"))
+        for path in ("/a", "/a/b", "/c"):
+            await door.create(path, None if path == "/a" else path.encode())
+        waiting = asyncio.ensure_future(door.changed("/c", await door.read("/c")))
+        assert [service.rewrite(choice) for choice in (0.0, 0.7, 1.0)] == ["/a/b", "/c", "/c"]
+        await waiting
+        assert await door.read("/c") == Node(b"/c", 2, 0)
+
+    simulate(story)
+
+
+def test_closing_while_nobody_answers_leaves_the_session_to_end_in_time() -> None:
+    async def story(service: SimulatedCoordinatorService) -> None:
+        process = Process("one")
+        door = service.door(process)
+        await door.create("/a", b"", ephemeral=True)
+        service.lose(process)
+        await door.close()
+        service.heal(process)
+        await asyncio.sleep(COORDINATOR_SESSION_SECONDS - 1)
+        assert service.tree.children("/") == ["a"]
+        await asyncio.sleep(2)
+        assert service.tree.children("/") == []
 
     simulate(story)

@@ -1,113 +1,114 @@
-"""Fault plans are data: equal for equal seeds, within their budget, in order of progress."""
+"""Faults are data: what is written down reads back, and says how much it is."""
 
 from __future__ import annotations
 
-from random import Random
+import json
+from dataclasses import fields
 
 import pytest
 
+from waltz.errors import ConfigurationError
 from waltz.sim.faults import (
-    PLANS,
+    KINDS,
+    BitFlips,
+    ClockDrift,
+    ClockJump,
+    CoordinatorOutage,
+    CoordinatorSlowness,
     Crash,
-    Draw,
+    Disconnection,
+    DiskFailure,
     Fault,
+    Flapping,
+    ForeignWrites,
+    FullDisk,
     Isolation,
-    Members,
-    everything,
-    isolation,
-    no_faults,
-    power_cut,
-    server_crash,
-    stale_server,
-    storage_crash,
-    swizzle,
+    LostAnswers,
+    LostDisk,
+    OldDisk,
+    Partition,
+    Pause,
+    SessionLoss,
+    SlowDisk,
+    SlowLinks,
+    Stop,
+    as_data,
+    count_of,
+    from_data,
 )
 
-STORAGES = ("storage-0", "storage-1", "storage-2")
-SERVERS = ("server-0", "server-1")
-CLIENTS = ("client-0", "client-1", "client-2")
-MEMBERS = Members(STORAGES, SERVERS, CLIENTS)
+CRASH = Crash(
+    progress=0.5,
+    names=("a", "b"),
+    disk_operations=(0, 3),
+    power_lost=True,
+    pause_seconds=(0.0, 1.5),
+)
+HELD = Partition(progress=0.1, ways=(("a", "b"), ("b", "a")), seconds=1.0, breaks=False)
+FLAPS = Flapping(progress=0.1, one="a", other="b", times=4, down_seconds=1.0, up_seconds=0.0)
+FAILURE = DiskFailure(progress=0.1, name="a", operations=("write",), passed=1, count=3, done=0.5)
 
 
-def drawn(draw: Draw) -> list[Fault]:
-    return [fault for seed in range(100) for fault in draw(Random(seed), MEMBERS)]
+def isolation(*others: str) -> Isolation:
+    return Isolation(progress=0.1, name="a", others=others, with_coordinator=True, seconds=1.0)
 
 
-def crashes(draw: Draw) -> list[Crash]:
-    faults = drawn(draw)
-    chosen = [fault for fault in faults if isinstance(fault, Crash)]
-    assert chosen == faults
-    return chosen
+ONE_OF_EACH: list[tuple[Fault, int]] = [
+    (CRASH, 2),
+    (Stop(progress=0.5, names=("a",), pause_seconds=(1.0,), one_by_one=True), 1),
+    (Pause(progress=0.5, delay_seconds=0.1, names=("a", "b", "c"), seconds=(1.0, 2.0, 3.0)), 3),
+    (isolation("b", "c"), 2),
+    (isolation(), 1),
+    (HELD, 2),
+    (SlowLinks(progress=0.1, ways=(("a", "b"),), seconds=1.0, slowest_seconds=2.0), 1),
+    (FLAPS, 4),
+    (Disconnection(progress=0.1, pairs=(("a", "b"), ("a", "c"))), 2),
+    (SessionLoss(progress=0.1, name="a"), 1),
+    (CoordinatorOutage(progress=0.1, seconds=2.0), 1),
+    (CoordinatorSlowness(progress=0.1, seconds=2.0, slowest_seconds=1.0), 1),
+    (LostAnswers(progress=0.1, seconds=2.0, share=0.5), 1),
+    (ForeignWrites(progress=0.1, choices=(0.1, 0.9), pause_seconds=0.0), 2),
+    (ClockJump(progress=0.1, names=("a", "b"), milliseconds=(-5, 5)), 2),
+    (ClockDrift(progress=0.1, names=("a",), rates=(2.0,), seconds=1.0), 1),
+    (SlowDisk(progress=0.1, name="a", seconds=1.0, slowest_seconds=0.5), 1),
+    (FAILURE, 3),
+    (BitFlips(progress=0.1, name="a", places=((0.1, 0.2, 3),), restarts=True), 1),
+    (FullDisk(progress=0.1, name="a", room_bytes=100, seconds=5.0), 1),
+    (LostDisk(progress=0.1, name="a", pause_seconds=0.0), 1),
+    (OldDisk(progress=0.1, name="a", seconds=1.0, pause_seconds=0.0), 1),
+]
 
 
-@pytest.mark.parametrize("plan", PLANS)
-def test_equal_seeds_draw_equal_faults_in_order(plan: str) -> None:
-    for seed in range(100):
-        faults = PLANS[plan].draw(Random(seed), MEMBERS)
-        assert faults == PLANS[plan].draw(Random(seed), MEMBERS)
-        moments = [fault.progress for fault in faults]
-        assert moments == sorted(moments)
-        for fault in faults:
-            if isinstance(fault, Crash):
-                assert len(fault.names) == len(fault.disk_operations) == len(fault.pause_seconds)
+def test_there_is_an_example_of_every_kind() -> None:
+    assert {type(fault) for fault, _ in ONE_OF_EACH} == {*KINDS}
 
 
-def test_a_plan_without_faults_has_none() -> None:
-    assert no_faults(Random(1), MEMBERS) == ()
+def test_faults_read_back_as_they_were_written() -> None:
+    faults = tuple(fault for fault, _ in ONE_OF_EACH)
+    assert from_data(json.loads(json.dumps(as_data(faults)))) == faults
 
 
-def test_storage_crash_takes_one_node_at_a_time_with_and_without_its_power() -> None:
-    faults = crashes(storage_crash)
-    assert {len(fault.names) for fault in faults} == {1}
-    assert {fault.names[0] for fault in faults} == {*STORAGES}
-    assert {fault.power_lost for fault in faults} == {True, False}
+@pytest.mark.parametrize(("fault", "count"), ONE_OF_EACH)
+def test_every_process_and_link_that_a_fault_strikes_counts(fault: Fault, count: int) -> None:
+    assert count_of(fault) == count
 
 
-def test_server_crash_takes_servers_only() -> None:
-    assert {fault.names for fault in crashes(server_crash)} == {("server-0",), ("server-1",)}
+@pytest.mark.parametrize(
+    "data",
+    [
+        {"kind": "Crash"},
+        ["Crash"],
+        [{"kind": "Earthquake", "progress": 0.1}],
+        [{"progress": 0.1}],
+        [{"kind": "SessionLoss", "progress": 0.1}],
+        [{"kind": "SessionLoss", "progress": 0.1, "name": "a", "magnitude": 7}],
+    ],
+)
+def test_what_is_no_fault_is_refused(data: object) -> None:
+    with pytest.raises(ConfigurationError):
+        from_data(data)
 
 
-def test_power_cut_takes_all_nodes_and_their_unsynced_bytes() -> None:
-    assert all(fault.names == STORAGES and fault.power_lost for fault in crashes(power_cut))
-
-
-def test_isolation_keeps_a_process_from_others_but_not_from_itself() -> None:
-    for fault in drawn(isolation):
-        assert isinstance(fault, Isolation)
-        assert fault.others
-        assert fault.name not in fault.others
-
-
-def test_swizzle_clogs_storage_nodes_and_kills_one_process_meanwhile() -> None:
-    for seed in range(100):
-        faults = swizzle(Random(seed), MEMBERS)
-        moments = {fault.progress for fault in faults}
-        for moment in moments:
-            together = [fault for fault in faults if fault.progress == moment]
-            clogged = [fault.name for fault in together if isinstance(fault, Isolation)]
-            assert {*clogged} <= {*STORAGES}
-            assert len(clogged) == len({*clogged}) == len(together) - 1
-
-
-def test_a_stale_server_and_its_clients_lose_nobody_but_the_coordinator() -> None:
-    client_counts = set()
-    for seed in range(100):
-        faults = stale_server(Random(seed), MEMBERS)
-        for moment in {fault.progress for fault in faults}:
-            together = [fault for fault in faults if fault.progress == moment]
-            *clients, server = together
-            for fault in together:
-                assert isinstance(fault, Isolation)
-                assert fault.others == ()
-                assert fault.with_coordinator
-                assert fault.session_ended == (fault is server)
-                assert fault.name in (SERVERS if fault is server else CLIENTS)
-            client_counts.add(len(clients))
-    assert client_counts == {1, 2, 3}
-    assert PLANS["stale_server"].server_count_min == 2
-
-
-def test_everything_draws_every_kind_of_fault() -> None:
-    faults = drawn(everything)
-    assert any(isinstance(fault, Isolation) for fault in faults)
-    assert {len(fault.names) for fault in faults if isinstance(fault, Crash)} == {1, 3, 5}
+def test_every_kind_says_when_it_strikes() -> None:
+    for kind in KINDS:
+        assert {"progress", "delay_seconds"} <= {each.name for each in fields(kind)}

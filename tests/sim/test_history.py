@@ -1,33 +1,60 @@
-"""What users saw, as it is written down."""
+"""The record of what users saw counts contexts, keeps endings in order, and knows what is open."""
 
 from __future__ import annotations
 
-from waltz.sim.history import History, Payload
+from waltz.sim.history import History, Verdict
 from waltz.types import PartitionId
 
-P = PartitionId(1)
+P = PartitionId(0)
 
 
-def test_payloads_survive_and_foreign_data_is_recognised() -> None:
-    there = Payload(1, 2, 3, 4, b"padding")
-    assert Payload.decode(there.encode()) == there
-    assert Payload.decode(b"") is None
-    assert Payload.decode(b"something of somebody else's that is long") is None
-
-
-def test_contexts_are_numbered_from_one_and_their_endings_counted() -> None:
-    ends: list[int] = []
-    history = History(on_end=lambda: ends.append(history.ended_count))
-    assert [history.submit("client", P) for _ in range(3)] == [1, 2, 3]
-    history.end(2, True)
-    history.end(1, "expired")
-    assert ends == [1, 2]
-    assert [s.endings for s in history.submissions.values()] == [["expired"], [True], []]
-
-
-def test_every_client_and_partition_has_a_feed_of_its_own() -> None:
+def test_contexts_are_numbered_and_moments_tell_what_came_first() -> None:
     history = History()
-    feed = history.feed("client", P)
-    assert history.feed("client", P) is feed
-    assert history.feed("client", PartitionId(0)) is not feed
-    assert history.feed("other", P) is not feed
+    first, second = history.submit("a", P), history.submit("b", P)
+    history.end(first, Verdict.COMMITTED)
+    third = history.submit("a", P)
+    assert (first, second, third) == (1, 2, 3)
+    moments = [
+        history.submissions[1].moment,
+        history.submissions[2].moment,
+        history.submissions[1].endings[0].moment,
+        history.submissions[3].moment,
+    ]
+    assert moments == sorted({*moments})
+
+
+def test_whoever_waits_for_endings_hears_of_each() -> None:
+    heard: list[int] = []
+    history = History(on_end=lambda: heard.append(history.ended_count))
+    for _ in range(2):
+        history.end(history.submit("a", P), Verdict.REFUSED)
+    assert heard == [1, 2]
+
+
+def test_what_a_dead_client_had_open_is_lost_and_nothing_else() -> None:
+    history = History()
+    contexts = [history.submit(name, P) for name in ("a", "a", "b")]
+    history.end(contexts[0], Verdict.COMMITTED)
+    assert history.open_count("a") == 1
+    assert history.abandon("a", Verdict.LOST) == [contexts[1]]
+    assert history.abandon("a", Verdict.LOST) == []
+    assert history.abandon("nobody", Verdict.LOST) == []
+    assert [[e.verdict for e in s.endings] for s in history.submissions.values()] == [
+        [Verdict.COMMITTED], [Verdict.LOST], [],
+    ]  # fmt: skip
+    assert (history.open_count("a"), history.open_count("b")) == (0, 1)
+    assert history.ended_count == 2
+
+
+def test_only_two_verdicts_deny_that_a_transaction_is_in_the_log() -> None:
+    assert {verdict for verdict in Verdict if verdict.denies} == {
+        Verdict.REFUSED, Verdict.UNWRITTEN,
+    }  # fmt: skip
+
+
+def test_feeds_are_kept_per_follower_and_partition() -> None:
+    history = History()
+    history.feed("a", P)
+    assert history.feed("a", P) is history.feed("a", P)
+    assert history.feed("a", PartitionId(1)) is not history.feed("a", P)
+    assert [*history.feeds] == ["a"]

@@ -174,6 +174,102 @@ def test_a_killed_process_never_runs_again_not_even_to_clean_up() -> None:
     loop.shut_down()
 
 
+def test_a_paused_process_runs_nothing_and_then_all_that_fell_due() -> None:
+    log: list[tuple[str, float]] = []
+
+    async def ticker() -> None:
+        while True:
+            await asyncio.sleep(1.0)
+            log.append(("tick", loop.time()))
+
+    async def listener(event: asyncio.Event) -> None:
+        await event.wait()
+        log.append(("heard", loop.time()))
+
+    async def world() -> None:
+        process, event = Process("sleeper"), asyncio.Event()
+        loop.spawn(process, ticker())
+        loop.spawn(process, listener(event))
+        await asyncio.sleep(1.5)
+        loop.pause(process)
+        loop.pause(process)
+        await asyncio.sleep(5.0)
+        event.set()
+        loop.resume(process)
+        await asyncio.sleep(1.0)
+        assert log == [("tick", 1.0)], "paused twice, resumed once"
+        loop.resume(process)
+        await asyncio.sleep(2.5)
+        assert sorted(log[1:]) == [("heard", 7.5), ("tick", 7.5), ("tick", 8.5), ("tick", 9.5)]
+
+    loop = SimulatedLoop(1)
+    loop.run_until_complete(world())
+    loop.shut_down()
+
+
+def test_a_process_that_dies_while_it_is_paused_stays_dead() -> None:
+    log: list[str] = []
+
+    async def life() -> None:
+        await asyncio.sleep(1.0)
+        log.append("alive")
+
+    async def world() -> None:
+        process = Process("sleeper")
+        loop.spawn(process, life())
+        loop.pause(process)
+        await asyncio.sleep(2.0)
+        process.dead = True
+        loop.resume(process)
+        await asyncio.sleep(2.0)
+        assert log == []
+
+    loop = SimulatedLoop(1)
+    loop.run_until_complete(world())
+    loop.shut_down()
+
+
+def test_clocks_and_timers_of_a_process_drift_together() -> None:
+    """C4: no two clocks agree on how long a second is."""
+
+    async def life(clock: SimulatedClock) -> None:
+        before = clock.now()
+        await asyncio.sleep(10.0)
+        assert clock.now() - before == pytest.approx(10.0)
+
+    async def world() -> None:
+        for rate, seconds in ((2.0, 5.0), (0.5, 20.0), (1.0, 10.0)):
+            process = Process("one")
+            clock = SimulatedClock(loop, Random(1), process)
+            clock.run_at(rate)
+            before = loop.time()
+            await loop.spawn(process, life(clock))
+            assert loop.time() - before == pytest.approx(seconds)
+
+    loop = SimulatedLoop(1)
+    loop.run_until_complete(world())
+    loop.shut_down()
+
+
+def test_a_wall_clock_that_is_set_leaves_the_other_one_alone() -> None:
+    loop = SimulatedLoop(1)
+    clock = SimulatedClock(loop, Random(1))
+    now, wall = clock.now(), clock.wall_milliseconds()
+    clock.set_wall(-3_600_000)
+    assert (clock.now(), clock.wall_milliseconds()) == (now, wall - 3_600_000)
+    loop.shut_down()
+
+
+def test_hindered_workers_take_longer() -> None:
+    async def work() -> float:
+        await SimulatedWorkers(loop, Random(1), lambda: 7.0).run_blocking(lambda: None)
+        return loop.time()
+
+    loop = SimulatedLoop(1)
+    assert 7.0 <= loop.run_until_complete(work()) < 7.1
+    loop.shut_down()
+
+
 def test_shutting_down_takes_apart_whatever_is_left() -> None:
     log: list[str] = []
 

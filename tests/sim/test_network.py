@@ -11,7 +11,7 @@ import pytest
 
 from waltz.errors import ConfigurationError, ConnectionFailedError
 from waltz.host import Connection
-from waltz.limits import WRITE_BUFFER_BYTES_LOW
+from waltz.limits import CONNECT_SECONDS_MAX, WRITE_BUFFER_BYTES_LOW
 from waltz.sim.loop import Process, SimulatedLoop
 from waltz.sim.network import ProcessNetwork, SimulatedNetwork, draw_weather
 from waltz.sim.trace import Trace
@@ -187,25 +187,114 @@ def test_a_dead_listener_refuses_and_its_connections_end() -> None:
     play(scene)
 
 
+BOTH_WAYS = [("client", "server"), ("server", "client")]
+
+
 def test_blocked_processes_hear_nothing_until_unblocked() -> None:
     async def scene(world: World) -> None:
         got: list[bytes] = []
         await world.door(world.server).listen(HERE, collector(got))
         connection = await world.door(world.client).connect(HERE)
-        world.network.block("client", "server")
+        world.network.block(BOTH_WAYS)
         connection.write(b"patience")
         connection.close()
         with pytest.raises(ConnectionFailedError, match="no answer"):
             await world.door(world.client).connect(HERE)
         await asyncio.sleep(50.0)
         assert got == []
-        world.network.block("server", "client")
-        world.network.unblock("server", "client")
+        world.network.block(BOTH_WAYS)
+        world.network.unblock(BOTH_WAYS)
         await asyncio.sleep(50.0)
         assert got == [], "blocked twice"
-        world.network.unblock("server", "client")
+        world.network.unblock(BOTH_WAYS)
         await asyncio.sleep(50.0)
         assert got == [b"patience"]
+
+    play(scene)
+
+
+def test_a_way_can_be_blocked_while_the_way_back_is_open() -> None:
+    """C4: one-way partitions."""
+
+    async def scene(world: World) -> None:
+        got: list[bytes] = []
+
+        async def accept(connection: Connection) -> None:
+            connection.write(b"to you")
+            got.append(await read_all(connection))
+
+        await world.door(world.server).listen(HERE, accept)
+        connection = await world.door(world.client).connect(HERE)
+        world.network.block(BOTH_WAYS[:1])
+        connection.write(b"to me")
+        heard = b""
+        while len(heard) < len(b"to you"):
+            heard += await connection.read()
+        connection.close()
+        await asyncio.sleep(50.0)
+        assert got == []
+        world.network.unblock(BOTH_WAYS[:1])
+        await asyncio.sleep(50.0)
+        assert got == [b"to me"]
+
+    play(scene)
+
+
+def test_connecting_goes_on_until_the_way_is_free_or_time_is_up() -> None:
+    async def scene(world: World) -> None:
+        await world.door(world.server).listen(HERE, hold)
+        for way in BOTH_WAYS:
+            world.network.block([way])
+            before = world.loop.time()
+            with pytest.raises(ConnectionFailedError, match="no answer"):
+                await world.door(world.client).connect(HERE)
+            assert world.loop.time() - before >= CONNECT_SECONDS_MAX
+            connecting = asyncio.ensure_future(world.door(world.client).connect(HERE))
+            await asyncio.sleep(2.0)
+            world.network.unblock([way])
+            assert (await connecting).peer == str(HERE)
+
+    play(scene, seeds=3)
+
+
+def test_a_slow_way_takes_longer_until_it_is_sped_up() -> None:
+    async def scene(world: World) -> None:
+        arrivals: list[float] = []
+
+        async def accept(connection: Connection) -> None:
+            while await connection.read():
+                arrivals.append(world.loop.time())
+
+        await world.door(world.server).listen(HERE, accept)
+        connection = await world.door(world.client).connect(HERE)
+        world.network.slow_down(BOTH_WAYS[:1], 100.0)
+        world.network.slow_down(BOTH_WAYS[:1], 1.0)
+        before = world.loop.time()
+        connection.write(b"late")
+        await asyncio.sleep(200.0)
+        world.network.speed_up(BOTH_WAYS[:1], 100.0)
+        world.network.speed_up(BOTH_WAYS[:1], 1.0)
+        assert world.network.seconds_on(*BOTH_WAYS[0]) <= 2.0
+        seconds.append(arrivals[0] - before)
+
+    seconds: list[float] = []
+    play(scene)
+    assert max(seconds) > 50.0
+
+
+def test_connections_between_two_processes_can_be_lost_at_once() -> None:
+    async def scene(world: World) -> None:
+        other = Process("other")
+        await world.door(world.server).listen(HERE, hold)
+        broken = [await world.door(world.client).connect(HERE) for _ in range(2)]
+        spared = await world.door(other).connect(HERE)
+        assert world.network.break_between("server", "client") == 2
+        for connection in broken:
+            assert await connection.read() == b""
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(50.0):
+                await spared.read()
+        assert world.network.break_between("server", "client") == 0
 
     play(scene)
 

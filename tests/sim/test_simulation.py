@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import gc
 import logging
+from dataclasses import replace
 
-from waltz.sim.simulation import simulate
+import pytest
+
+from waltz.sim.faults import count_of
+from waltz.sim.scenario import draw_scenario
+from waltz.sim.simulation import play, simulate
 
 
 def test_a_clean_run_has_an_outcome_without_violations() -> None:
     outcome = simulate(1, "append", "storage_crash")
     assert outcome.violations == ()
-    assert (outcome.seed, outcome.workload, outcome.faults) == (1, "append", "storage_crash")
-    assert outcome.transactions > 0
-    assert outcome.faults_count > 0
-    assert outcome.virtual_seconds > 0.0
+    assert outcome.scenario == draw_scenario(1, "append", "storage_crash")
+    assert outcome.transactions >= outcome.scenario.transactions
+    assert outcome.faults.total() == sum(map(count_of, outcome.scenario.faults))
+    assert 0.0 < outcome.writable_seconds < outcome.virtual_seconds
 
 
 def test_one_seed_is_one_run_whatever_ran_before() -> None:
@@ -22,8 +27,23 @@ def test_one_seed_is_one_run_whatever_ran_before() -> None:
     assert digests[0] == digests[2] != digests[1]
 
 
+def test_a_scenario_may_have_other_faults_than_its_plan_drew() -> None:
+    scenario = replace(draw_scenario(3, "append", "power_cut"), faults=())
+    outcome = play(scenario)
+    assert outcome.violations == ()
+    assert outcome.faults.total() == 0
+
+
+def test_longer_runs_have_more_of_everything() -> None:
+    outcome = simulate(2, "append", "storage_crash", length=5)
+    assert outcome.violations == ()
+    assert outcome.transactions > 40
+    assert outcome.faults.total() >= 5
+
+
 def test_log_lines_are_for_people_and_change_nothing() -> None:
-    silent, loud = simulate(5, "append", "none"), simulate(5, "append", "none", with_log=True)
+    scenario = draw_scenario(5, "append", "none")
+    silent, loud = play(scenario), play(scenario, with_log=True)
     assert silent.digest == loud.digest
     assert any(
         "# server-0 waltz.server.shell server_started" in line for line in loud.trace.lines()
@@ -34,7 +54,7 @@ def test_log_lines_are_for_people_and_change_nothing() -> None:
 def test_a_run_leaves_the_world_as_it_was() -> None:
     logger = logging.getLogger("waltz")
     before = (gc.isenabled(), logger.level, logger.handlers[:], logging.root.manager.disable)
-    simulate(2, with_log=True)
+    play(draw_scenario(2, "append", "none"), with_log=True)
     simulate(2)
     assert before == (
         gc.isenabled(), logger.level, logger.handlers[:], logging.root.manager.disable
@@ -42,6 +62,13 @@ def test_a_run_leaves_the_world_as_it_was() -> None:
 
 
 def test_a_run_without_end_is_a_violation_that_says_what_is_open() -> None:
-    (violation, *_) = simulate(1, "append", "none", virtual_seconds_max=0.5).violations
+    scenario = draw_scenario(1, "append", "none")
+    (violation, *_) = play(scenario, virtual_seconds_max=0.5).violations
     assert "not done after 0.5 virtual seconds" in violation
     assert "still open: context " in violation
+
+
+def test_time_without_service_is_a_violation(monkeypatch: pytest.MonkeyPatch) -> None:
+    """I12."""
+    monkeypatch.setattr("waltz.sim.simulation.WRITABLE_SECONDS_MAX", 0.0)
+    assert any("I12 convergence" in violation for violation in simulate(1).violations)

@@ -1,45 +1,38 @@
-"""Processes die between any two disk operations, at once, and come back with what was synced."""
+"""Machines: processes on them start, end and die, and their disks outlive them."""
 
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 import pytest
 
-from waltz.errors import CoordinatorLostError
+from waltz.errors import ConfigurationError, CoordinatorLostError
 from waltz.host import Host
 from waltz.shell import Mailbox, run
-from waltz.sim.disk import SimulatedDisk
-from waltz.sim.faults import Crash
-from waltz.sim.loop import SimulatedLoop
-from waltz.sim.sites import InvariantError, ProcessEndedError, Sites
+from waltz.sim.disk import Operation, SimulatedDisk
+from waltz.sim.loop import Process, SimulatedLoop
+from waltz.sim.sites import InvariantError, ProcessEndedError, Sites, until_stopped
 from waltz.sim.trace import Trace
 
 FILE = "/data/file"
 
 
-def play(scene: Callable[[Sites], Coroutine[Any, Any, None]], seeds: int = 30) -> None:
+def play(
+    scene: Callable[[Sites], Coroutine[Any, Any, None]],
+    seeds: int = 30,
+    look: Callable[[Process, object], None] = lambda process, machine: None,
+) -> None:
     for seed in range(seeds):
         loop = SimulatedLoop(seed)
-        sites = Sites(loop, seed, Trace())
+        sites = Sites(loop, seed, Trace(), look)
         try:
             loop.run_until_complete(scene(sites))
             assert loop.failures() == []
         finally:
             loop.shut_down()
-
-
-def crash(*names: str, operations: int = 0, power_lost: bool = True) -> Crash:
-    return Crash(
-        progress=0.0,
-        delay_seconds=0.0,
-        names=names,
-        disk_operations=(operations,) * len(names),
-        power_lost=power_lost,
-        pause_seconds=(1.0,) * len(names),
-    )
 
 
 async def write_numbers(host: Host) -> None:
@@ -56,76 +49,119 @@ async def write_numbers(host: Host) -> None:
         await host.workers.run_blocking(append)
 
 
-def test_a_death_falls_between_any_two_disk_operations() -> None:
-    sizes = set()
-
-    async def scene(sites: Sites) -> None:
-        sites.add("node", write_numbers, SimulatedDisk(["/data"]))
-        await asyncio.sleep(0.1)
-        disk = sites.disk("node")
-        before = len(disk.content(FILE))
-        await sites.strike(crash("node", operations=3, power_lost=False))
-        # write, sync, write: dead before the second sync, with its byte seen all the same
-        sizes.add(len(sites.disk("node").content(FILE)) - before)
-        assert sites.disk("node") is disk
-
-    play(scene)
-    assert sizes == {2}
-
-
 def test_after_a_power_cut_the_synced_bytes_are_there() -> None:
     lost = set()
 
     async def scene(sites: Sites) -> None:
         sites.add("node", write_numbers, SimulatedDisk(["/data"]))
+        site = sites.site("node")
         await asyncio.sleep(0.1)
+        site.operations_left = 3
+        await site.died.wait()
         disk = sites.disk("node")
-        await sites.strike(crash("node", operations=3))
+        copy = sites.disk_after_power_cut(site)
+        assert sites.disk("node") is disk
+        sites.lose_power(site)
         assert sites.disk("node") is not disk
-        lost.add(len(disk.content(FILE)) - len(sites.disk("node").content(FILE)))
+        for survivor in (copy, sites.disk("node")):
+            lost.add(len(disk.content(FILE)) - len(survivor.content(FILE)))
+        sites.boot(site)
+        await asyncio.sleep(0.1)
+        assert len(sites.disk("node").content(FILE)) > len(disk.content(FILE))
 
     play(scene)
     assert lost == {0, 1}
 
 
-def test_a_process_without_disk_work_dies_all_the_same_and_starts_again() -> None:
-    starts: list[float] = []
+def test_deaths_are_told_each_once() -> None:
+    deaths: list[float] = []
 
-    async def idle(host: Host) -> None:
-        starts.append(host.clock.now())
-        await asyncio.sleep(1_000_000.0)
+    async def ends(host: Host) -> None:
+        await asyncio.sleep(1.0)
 
     async def scene(sites: Sites) -> None:
-        starts.clear()
-        sites.add("one", idle, SimulatedDisk())
-        sites.add("two", idle, SimulatedDisk())
-        await sites.strike(crash("one", "two", operations=5))
-        await asyncio.sleep(1.0)
-        assert len(starts) == 4
+        deaths.clear()
+        sites.add("node", ends, SimulatedDisk(), may_end=True, on_death=lambda: deaths.append(1.0))
+        await asyncio.sleep(0.5)
+        sites.kill(sites.site("node"))
+        assert len(deaths) == 1
+        sites.boot(sites.site("node"))
+        await asyncio.sleep(2.0)
+        assert len(deaths) == 2, "it has ended by itself, as it may"
+        assert not sites.broken.done()
 
     play(scene, seeds=3)
 
 
-def test_crashes_that_overlap_leave_one_process() -> None:
-    running: list[Host] = []
+def test_a_process_that_is_asked_to_end_cleans_up_first() -> None:
+    log: list[str] = []
 
-    async def idle(host: Host) -> None:
-        running.append(host)
-        await asyncio.sleep(1_000_000.0)
+    async def serve() -> None:
+        try:
+            await asyncio.sleep(1_000_000.0)
+        finally:
+            await asyncio.sleep(1.0)
+            log.append("cleaned up")
+
+    async def main(host: Host) -> None:
+        await until_stopped(serve())
+        log.append("stopped")
 
     async def scene(sites: Sites) -> None:
-        running.clear()
-        sites.add("node", idle, SimulatedDisk())
-        await asyncio.sleep(0.1)
-        async with asyncio.TaskGroup() as group:
-            group.create_task(sites.strike(crash("node", operations=5)))
-            group.create_task(sites.strike(crash("node")))
-            await asyncio.sleep(0.5)
-            group.create_task(sites.strike(crash("node")))
-        await asyncio.sleep(10.0)
-        assert len(running) == 2
+        log.clear()
+        sites.add("node", main, SimulatedDisk())
+        await asyncio.sleep(1.0)
+        process = sites.process("node")
+        assert process is not None
+        process.stop_wanted.set()
+        await sites.site("node").died.wait()
+        assert log == ["cleaned up", "stopped"]
+        assert not sites.broken.done()
 
+    play(scene, seeds=3)
+
+
+def test_what_ends_before_it_is_asked_to_ends_as_it_does() -> None:
+    async def fails() -> None:
+        raise ValueError("by itself")
+
+    async def main(host: Host) -> None:
+        await until_stopped(asyncio.sleep(1.0))
+        with pytest.raises(ValueError, match="by itself"):
+            await until_stopped(fails())
+
+    async def scene(sites: Sites) -> None:
+        await sites.run("guest", main)
+        assert sites.process("guest") is not None
+        assert sites.process("nobody") is None
+
+    play(scene, seeds=3)
+
+
+def test_disks_fail_and_are_slow_as_their_machine_says() -> None:
+    async def work(host: Host) -> None:
+        before = asyncio.get_running_loop().time()
+        with pytest.raises(OSError, match="refused"):
+            await host.workers.run_blocking(lambda: host.disk.remove("/data/none"))
+        seconds.append(asyncio.get_running_loop().time() - before)
+
+    def refuse(operation: Operation, path: str) -> None:
+        raise OSError("refused")
+
+    async def scene(sites: Sites) -> None:
+        async def main(host: Host) -> None:
+            await asyncio.sleep(1.0)
+            await work(host)
+
+        sites.add("node", main, SimulatedDisk(["/data"]), may_end=True)
+        sites.site("node").disk_faults.append(refuse)
+        sites.site("node").hindrances += [1.0, 100.0]
+        await asyncio.sleep(200.0)
+        assert not sites.broken.done()
+
+    seconds: list[float] = []
     play(scene)
+    assert max(seconds) > 50.0
 
 
 def test_a_process_that_ends_by_itself_breaks_the_run() -> None:
@@ -187,13 +223,35 @@ def test_a_machine_whose_invariant_breaks_breaks_the_run_and_is_named() -> None:
     play(other_scene, seeds=3)
 
 
-def test_a_process_that_finds_the_coordinator_away_is_started_again() -> None:
+def test_what_is_wrong_between_machines_breaks_the_run_too() -> None:
+    def look(process: Process, machine: object) -> None:
+        assert process.name != "node", "nobody walks here"
+
+    async def walk(host: Host) -> None:
+        await run(Pedometer(), Mailbox[object](host.clock, 1), host, lambda _: None)
+
+    async def scene(sites: Sites) -> None:
+        sites.add("node", walk, SimulatedDisk())
+        with pytest.raises(InvariantError, match="nobody walks here"):
+            await sites.broken
+
+    play(scene, seeds=3, look=look)
+
+
+def by_disk() -> ConfigurationError:
+    error = ConfigurationError("storage directory /data: input/output error")
+    error.__cause__ = OSError(errno.EIO, "input/output error")
+    return error
+
+
+@pytest.mark.parametrize("error", [CoordinatorLostError("away"), by_disk()])
+def test_a_process_that_cannot_start_just_now_is_started_again(error: Exception) -> None:
     starts: list[Host] = []
 
     async def fails_twice(host: Host) -> None:
         starts.append(host)
         if len(starts) < 3:
-            raise CoordinatorLostError("away")
+            raise error
         await asyncio.sleep(1_000_000.0)
 
     async def scene(sites: Sites) -> None:

@@ -1,4 +1,4 @@
-"""The simulated application writes down what it does and sees."""
+"""Workloads are equal for equal seeds, and what their contexts write follows from the state."""
 
 from __future__ import annotations
 
@@ -6,107 +6,143 @@ from random import Random
 
 import pytest
 
-from waltz.client.transaction import Transaction, TransactionBuilder
-from waltz.sim.history import Fed, History, Payload
+from waltz.client.transaction import TransactionBuilder
+from waltz.sim.application import Application
+from waltz.sim.history import Fed, History
+from waltz.sim.payload import Kind, Payload
 from waltz.sim.trace import Trace
-from waltz.sim.workloads import KEYS, WORKLOADS, Application, Intent, draw_intent
-from waltz.types import NOTHING, ClientId, Generation, PartitionId, RequestId, TransactionId
+from waltz.sim.workloads import (
+    ACCOUNTS,
+    KEYS,
+    WORKLOADS,
+    ClientPlan,
+    draw_intent,
+    late_reader,
+    lone_client,
+    slow_consumer,
+)
+from waltz.types import ClientId, Generation, PartitionId, RequestId, TransactionId
 
-P = PartitionId(1)
+P = PartitionId(0)
+BY_WORK = {
+    "append": {Kind.NOTE},
+    "count": {Kind.COUNT},
+    "bank": {Kind.TRANSFER, Kind.DEPOSIT, Kind.AUDIT},
+    "alone": {Kind.NOTE},
+}
 
 
 def application() -> Application:
     return Application("client", History(), Trace(), lambda: 0.0)
 
 
-def no_fetch(partition_id: PartitionId, transaction_id: TransactionId) -> bytes:
-    raise AssertionError("the data is here")
-
-
-def apply(user: Application, transaction_id: int, payload: Payload) -> Fed:
-    request_id = RequestId(ClientId(1), Generation(1), P, transaction_id)
-    fed = Fed(TransactionId(transaction_id), request_id, 7, payload.encode())
-    user.apply_transaction(
-        Transaction(request_id, fed.transaction_id, fed.header, fed.data, no_fetch)
-    )
-    return fed
-
-
-def intent(user: Application, *, counts: bool) -> Intent:
-    return Intent(user, P, key=2, counts=counts, locked=counts, header=5, padding=b"pad")
-
-
-def written(drawn: Intent) -> Payload:
+def write(user: Application, work: str, seed: int, number: int = 0) -> Payload | None:
+    plan = ClientPlan(work=work, padding_bytes_max=10, expiring_share=0.5)
+    drawn = draw_intent(Random(seed), user, 1, plan, number)
     builder = TransactionBuilder()
-    assert drawn.execute(builder)
-    payload = Payload.decode(builder.data)
-    assert payload is not None
-    assert bool(builder.write_locks) == (payload.value > 0)
-    return payload
+    return Payload.decode(builder.data) if drawn.execute(builder) else None
+
+
+def deposit(user: Application, payload: Payload) -> None:
+    mark = user.get_client_high_water_mark(P)
+    request_id = RequestId(ClientId(1), Generation(1), P, 1)
+    user.take(P, Fed(TransactionId(mark + 1), request_id, 0, payload.encode()))
 
 
 @pytest.mark.parametrize("name", WORKLOADS)
-def test_equal_seeds_draw_equal_plans(name: str) -> None:
+def test_equal_seeds_draw_equal_clients(name: str) -> None:
     for seed in range(50):
-        plans = WORKLOADS[name](Random(seed))
-        assert plans == WORKLOADS[name](Random(seed))
-        assert all(plan.transactions > 0 and plan.concurrency > 0 for plan in plans)
+        plans = WORKLOADS[name](Random(seed), 1)
+        assert plans == WORKLOADS[name](Random(seed), 1)
+        assert sum(plan.transactions for plan in plans) > 0
+        assert all(plan.concurrency > 0 for plan in plans)
 
 
-def test_what_is_fed_is_written_down_and_moves_the_mark() -> None:
-    user = application()
-    assert user.get_client_high_water_mark(P) == NOTHING
-    fed = [apply(user, number, Payload(number, 1, 2, number, b"")) for number in range(3)]
-    assert user.history.feed("client", P) == fed
-    assert user.get_client_high_water_mark(P) == 2
-    assert user.contexts_seen == {0, 1, 2}
+@pytest.mark.parametrize("name", [name for name in WORKLOADS if name != "lone_client"])
+def test_longer_runs_have_more_transactions(name: str) -> None:
+    def total(length: int) -> int:
+        return sum(plan.transactions for plan in WORKLOADS[name](Random(1), length))
+
+    assert 9 * total(1) < total(10) < 12 * total(1)
+
+
+@pytest.mark.parametrize("work", BY_WORK)
+def test_each_kind_of_work_writes_its_kinds_of_transactions(work: str) -> None:
+    kinds = set()
+    for seed in range(100):
+        payload = write(application(), work, seed)
+        assert payload is not None
+        kinds.add(payload.kind)
+    assert kinds == BY_WORK[work]
 
 
 def test_counting_contexts_write_one_more_than_was_applied_last() -> None:
     user = application()
-    drawn = intent(user, counts=True)
-    assert written(drawn).value == 1
-    apply(user, 0, Payload(99, 1, 2, 41, b""))
-    assert written(drawn) == Payload(drawn.number, 2, 2, 42, b"pad")
+    for key in range(KEYS):
+        deposit(user, Payload(99, 1, Kind.COUNT, entries=((key, 41),)))
+    payload = write(user, "count", 1)
+    assert payload is not None
+    assert payload.entries == ((payload.write_locks[0], 42),)
 
 
-def test_other_contexts_count_nothing() -> None:
-    assert written(intent(application(), counts=False)).value == 0
-
-
-def test_every_attempt_and_ending_is_written_down() -> None:
+def test_transfers_lock_both_accounts_and_keep_the_sum() -> None:
     user = application()
-    drawn = intent(user, counts=True)
-    first, second = written(drawn), written(drawn)
-    drawn.on_completion(True)
-    submission = user.history.submissions[drawn.number]
-    assert submission.written == [(5, first.encode()), (5, second.encode())]
-    assert submission.endings == [True]
-    assert drawn.ended.is_set()
+    payloads = [write(user, "bank", seed) for seed in range(100)]
+    transfers = [p for p in payloads if p is not None and p.kind is Kind.TRANSFER]
+    assert len(transfers) > 10
+    for payload in transfers:
+        assert payload.write_locks == tuple(account for account, _ in payload.entries)
+        assert sum(amount for _, amount in payload.entries) == 200
 
 
-def test_expiry_and_exceptions_are_endings_too() -> None:
+def test_nobody_transfers_what_is_not_there() -> None:
     user = application()
-    expired, failed = intent(user, counts=False), intent(user, counts=False)
-    expired.on_expiration()
-    failed.on_exception(ValueError("no"))
-    assert [s.endings for s in user.history.submissions.values()] == [
-        ["expired"],
-        ["ValueError('no')"],
-    ]
+    for account in range(ACCOUNTS):
+        deposit(user, Payload(99, 1, Kind.DEPOSIT, entries=((account, -100),)))
+    payloads = [write(user, "bank", seed) for seed in range(100)]
+    assert not any(p is not None and p.kind is Kind.TRANSFER for p in payloads)
+    assert None in payloads
 
 
-def test_drawn_contexts_stay_within_partitions_and_keys() -> None:
-    user, random = application(), Random(1)
-    partitions = set()
-    for _ in range(100):
-        drawn = draw_intent(random, user, 2, counts=True)
-        partitions.add(drawn.partition_id(2))
-        assert 0 <= written(drawn).key < KEYS
-    assert partitions == {0, 1}
+def test_audits_read_all_accounts_and_deposits_read_none() -> None:
+    payloads = [write(application(), "bank", seed) for seed in range(100)]
+    for payload in payloads:
+        if payload is None or payload.kind is Kind.TRANSFER:
+            continue
+        is_audit = payload.kind is Kind.AUDIT
+        assert payload.read_locks == (tuple(range(ACCOUNTS)) if is_audit else ())
+        assert payload.write_locks == ()
+        assert bool(payload.append_locks) != is_audit
 
 
-def test_exceptions_of_callbacks_are_kept() -> None:
-    user = application()
-    user.uncaught_exception(P, TransactionId(3), ValueError("broken"))
-    assert user.errors == ["client in partition 1: ValueError('broken')"]
+def test_a_lone_client_shares_no_lock_even_with_itself() -> None:
+    for seed in range(20):
+        (plan,) = lone_client(Random(seed), 10)
+        assert plan.work == "alone"
+        locks = [write(application(), "alone", 1, number) for number in range(plan.transactions)]
+        keys = [payload.write_locks for payload in locks if payload is not None]
+        assert len({*keys}) == len(keys) == plan.transactions
+
+
+def test_a_slow_consumer_writes_nothing() -> None:
+    *writers, slow = slow_consumer(Random(1), 1)
+    assert slow.transactions == 0
+    assert slow.slowest_call_seconds > 0.0
+    assert all(writer.slowest_call_seconds == 0.0 for writer in writers)
+
+
+def test_late_readers_start_while_others_write() -> None:
+    works = set()
+    for seed in range(20):
+        late = [plan for plan in late_reader(Random(seed), 1) if plan.starts_at > 0.0]
+        assert late
+        assert all(plan.transactions == 0 for plan in late)
+        works |= {plan.work for plan in late}
+    assert works == {"read", "append"}
+
+
+def test_some_contexts_have_little_time() -> None:
+    plan = ClientPlan(work="append", expiring_share=0.5)
+    drawn = [draw_intent(Random(seed), application(), 2, plan, 0) for seed in range(50)]
+    assert {intent.timeout_seconds is None for intent in drawn} == {True, False}
+    assert {intent.partition_id(2) for intent in drawn} == {0, 1}

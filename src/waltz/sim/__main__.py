@@ -4,16 +4,25 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from itertools import product
+from pathlib import Path
 from typing import Final
 
-from waltz.sim.faults import PLANS
-from waltz.sim.simulation import Outcome, simulate
+from waltz.errors import ConfigurationError
+from waltz.sim.evidence import Evidence
+from waltz.sim.plans import PLANS
+from waltz.sim.scenario import Scenario, draw_scenario
+from waltz.sim.shrinking import shrink, signature
+from waltz.sim.simulation import Outcome, play
 from waltz.sim.workloads import WORKLOADS
 
 FAILURES_MAX: Final = 5
 """Failing runs printed before giving up."""
+
+RUNS_PER_SAVE: Final = 100
+"""Runs after which the evidence is saved, lest it be lost."""
 
 BUGS: Final = ("syncs_late",)
 
@@ -24,67 +33,115 @@ SEEDS_SHOWN_MAX: Final = 20
 def main(arguments: Sequence[str] | None = None) -> int:
     """Return 0 if all runs were clean, else 1."""
     options = _parser().parse_args(arguments)
-    workloads = [options.workload] if options.workload else list(WORKLOADS)
-    plans = [options.faults] if options.faults else list(PLANS)
-    scenes = list(product(workloads, plans))
-    failures = transactions = struck = 0
+    evidence = Evidence.load(options.evidence) if options.evidence else Evidence()
+    faults: Counter[str] = Counter()
+    runs = failures = transactions = 0
     virtual_seconds = 0.0
-    for number in range(options.seeds):
-        seed = options.seed + number
-        workload, faults = scenes[seed % len(scenes)]
-        outcome = simulate(
-            seed,
-            workload,
-            faults,
-            syncs_late=options.bug == "syncs_late",
-            with_log=options.trace,
-        )
+    for scenario in _scenarios(options):
+        outcome = play(scenario, with_log=options.trace)
+        runs += 1
         transactions += outcome.transactions
-        struck += outcome.faults_count
+        faults += outcome.faults
         virtual_seconds += outcome.virtual_seconds
+        evidence.add(outcome)
+        if options.evidence and runs % RUNS_PER_SAVE == 0:
+            evidence.save(options.evidence)
         if options.trace:
             for line in outcome.trace.lines():
                 _say(line)
         if outcome.violations or options.seeds <= SEEDS_SHOWN_MAX:
-            _say_outcome(outcome, options.bug)
+            _say_outcome(outcome, options)
+        if outcome.violations and options.shrink:
+            _say_shrunk(outcome)
         failures += bool(outcome.violations)
-        if failures >= FAILURES_MAX:
+        if failures >= options.failures:
             break
+    if options.evidence:
+        evidence.save(options.evidence)
     _say(
-        f"{number + 1} seeds, {failures} failed: {transactions} transactions, {struck} faults,"
-        f" {virtual_seconds:.0f} virtual seconds"
+        f"{runs} seeds, {failures} failed: {transactions} transactions,"
+        f" {faults.total()} faults, {virtual_seconds:.0f} virtual seconds"
     )
     return 1 if failures else 0
+
+
+def _scenarios(options: argparse.Namespace) -> Iterator[Scenario]:
+    """What to run: the scenario of a file, or what the seeds say."""
+    if options.plan:
+        try:
+            yield Scenario.from_json(Path(options.plan).read_text())
+        except (ConfigurationError, OSError) as error:
+            sys.exit(f"{options.plan}: {error}")
+        return
+    workloads = options.workload.split(",") if options.workload else [*WORKLOADS]
+    plans = options.faults.split(",") if options.faults else [*PLANS]
+    for names, known in ((workloads, WORKLOADS), (plans, PLANS)):
+        if unknown := [each for each in names if each not in known]:
+            sys.exit(f"unknown: {', '.join(unknown)}; there are {', '.join(known)}")
+    scenes = list(product(workloads, plans))
+    for seed in range(options.seed, options.seed + options.seeds):
+        workload, plan = scenes[seed % len(scenes)]
+        yield draw_scenario(
+            seed,
+            workload,
+            plan,
+            length=options.length,
+            syncs_late=options.bug == "syncs_late",
+        )
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser("python -m waltz.sim", description=__doc__)
     parser.add_argument("--seed", type=int, default=1, help="the first seed (default 1)")
     parser.add_argument("--seeds", type=int, default=1, help="how many seeds (default 1)")
-    parser.add_argument("--workload", choices=list(WORKLOADS), help="default: all, by seed")
-    parser.add_argument("--faults", choices=list(PLANS), help="default: all, by seed")
+    parser.add_argument("--workload", help=f"of {', '.join(WORKLOADS)}; default: all, by seed")
+    parser.add_argument("--faults", help=f"of {', '.join(PLANS)}; default: all, by seed")
+    parser.add_argument("--length", type=int, default=1, help="times an ordinary run (default 1)")
+    parser.add_argument("--plan", metavar="FILE", help="replay the scenario in a file instead")
     parser.add_argument("--bug", choices=BUGS, help="plant a bug that must be found")
+    parser.add_argument("--shrink", action="store_true", help="print the least that still fails")
+    parser.add_argument("--evidence", type=Path, metavar="FILE", help="add what was run to a file")
     parser.add_argument("--trace", action="store_true", help="print what happened, in order")
+    parser.add_argument(
+        "--failures", type=int, default=FAILURES_MAX, help="give up after so many (default 5)"
+    )
     return parser
 
 
 def _say(line: str) -> None:
     sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
 
 
-def _say_outcome(outcome: Outcome, bug: str | None) -> None:
+def _say_outcome(outcome: Outcome, options: argparse.Namespace) -> None:
+    scenario = outcome.scenario
     _say(
-        f"seed {outcome.seed} {outcome.workload} {outcome.faults}: digest {outcome.digest},"
-        f" {outcome.transactions} transactions, {outcome.faults_count} faults,"
+        f"seed {scenario.seed} {scenario.workload} {scenario.plan}: digest {outcome.digest},"
+        f" {outcome.transactions} transactions, {outcome.faults.total()} faults,"
         f" {outcome.virtual_seconds:.3f} virtual seconds, {outcome.callbacks} callbacks"
     )
     if outcome.violations:
         for violation in outcome.violations:
             _say(f"  {violation}")
-        _say(
-            f"replay: python -m waltz.sim --seed {outcome.seed} --workload {outcome.workload}"
-            f" --faults {outcome.faults}" + (f" --bug {bug}" if bug else "")
-        )
+        _say(f"replay: python -m waltz.sim {_arguments(scenario, options)}")
+
+
+def _arguments(scenario: Scenario, options: argparse.Namespace) -> str:
+    if options.plan:
+        return f"--plan {options.plan}"
+    arguments = f"--seed {scenario.seed} --workload {scenario.workload} --faults {scenario.plan}"
+    if scenario.length > 1:
+        arguments += f" --length {scenario.length}"
+    return arguments + (f" --bug {options.bug}" if options.bug else "")
+
+
+def _say_shrunk(outcome: Outcome) -> None:
+    wanted = signature(outcome.violations)
+    smallest, runs_count = shrink(
+        outcome.scenario, lambda each: bool(signature(play(each).violations) & wanted)
+    )
+    _say(f"shrunk in {runs_count} runs; save this and replay it with --plan FILE")
+    _say(smallest.to_json())
 
 
 if __name__ == "__main__":

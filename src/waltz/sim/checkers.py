@@ -1,25 +1,18 @@
-"""Judges of a finished run. They look at what users saw and at bytes on disks, at nothing else.
+"""Judges of a finished run. They look at what users were told and handed, at nothing else.
 
 Each checker is a pure function from what was seen to a list of violations, each a line that names
-the broken promise. Here a replica's files are read by code of their own, straight from the layout,
-so that an error in the product's reader cannot hide itself.
+the broken promise. `log` is what a client that read everything in the end was handed; what lies on
+disks is judged in `replicas.py`, and what followers saw of each other in `anomalies.py`.
 """
 
 from __future__ import annotations
 
-import struct
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import zip_longest
-from typing import Final
-from zlib import crc32
 
-from waltz.sim.history import Fed, History, Payload
-from waltz.types import ClientId, Generation, PartitionId, RequestId, TransactionId
-
-FILE_HEADER_BYTES: Final = 128
-_RECORD: Final = struct.Struct(">q4iiiI")
-_CHECKSUM: Final = struct.Struct(">I")
+from waltz.sim.history import Fed, History, Verdict
+from waltz.sim.payload import Accounts, Kind, Payload
+from waltz.types import PartitionId, RequestId, TransactionId
 
 Log = Mapping[PartitionId, Sequence[Fed]]
 """Per partition what is in the log, as a client that read all of it from the start saw it."""
@@ -28,7 +21,7 @@ Log = Mapping[PartitionId, Sequence[Fed]]
 def check_users(history: History, log: Log) -> list[str]:
     """Everything that can be judged without looking at disks."""
     checks: Sequence[Callable[[History, Log], list[str]]] = (
-        density, durability, verdicts, at_most_once, lost_updates,
+        density, durability, verdicts, at_most_once, lock_safety, lock_progress, counters, money,
     )  # fmt: skip
     return [violation for check in checks for violation in check(history, log)]
 
@@ -46,8 +39,8 @@ def density(history: History, log: Log) -> list[str]:
             for position, (seen, there) in enumerate(zip_longest(fed, records[: len(fed)])):
                 if seen != there:
                     violations.append(
-                        f"I4 feed: {client} was fed {_show(seen)} as transaction {position} of"
-                        f" partition {partition_id}; the log has {_show(there)}"
+                        f"I4 feed: {client} was fed {show(seen)} as transaction {position} of"
+                        f" partition {partition_id}; the log has {show(there)}"
                     )
                     break
     return violations
@@ -56,12 +49,9 @@ def density(history: History, log: Log) -> list[str]:
 def durability(history: History, log: Log) -> list[str]:
     """I1: what was reported committed is in the log, with the bytes and the header written."""
     violations = []
-    found = _attempts(log)
+    found = attempts(log)
     for context, submission in history.submissions.items():
-        if True not in submission.endings:
-            continue
-        records = found.get(context, [])
-        if not records:
+        if submission.has_ended(Verdict.COMMITTED) and context not in found:
             violations.append(
                 f"I1 durability: context {context} of {submission.client} was reported committed"
                 f" in partition {submission.partition_id} and is not in the log"
@@ -71,23 +61,28 @@ def durability(history: History, log: Log) -> list[str]:
         for partition_id, record in records:
             if (record.header, record.data) not in written:
                 violations.append(
-                    f"I1 durability: {_show(record)} of partition {partition_id} is not what"
+                    f"I1 durability: {show(record)} of partition {partition_id} is not what"
                     f" context {context} wrote"
                 )
     return violations
 
 
 def verdicts(history: History, log: Log) -> list[str]:
-    """I5: every context ends exactly once, with "committed" if and only if it is in the log."""
+    """I5: every context ends exactly once; none that is said not to be in the log is, and none is
+    in it twice."""
     violations = []
-    found = _attempts(log)
+    found = attempts(log)
     for context, submission in history.submissions.items():
         name = f"context {context} of {submission.client}"
         count = len(found.get(context, ()))
         if len(submission.endings) != 1:
             violations.append(f"I5 verdict: {name} ended {len(submission.endings)} times")
-        elif submission.endings[0] is False and count:
-            violations.append(f"I5 verdict: {name} was reported not committed and is in the log")
+        for ending in submission.endings:
+            if ending.verdict.denies and count:
+                violations.append(
+                    f"I5 verdict: {name} was told {ending.verdict.value!r} and is in the log"
+                    f" {ending.text}"
+                )
         if count > 1:
             violations.append(f"I5 verdict: {name} is in the log {count} times")
         for partition_id, _ in found.get(context, ()):
@@ -112,107 +107,98 @@ def at_most_once(history: History, log: Log) -> list[str]:
     return violations
 
 
-def lost_updates(history: History, log: Log) -> list[str]:
-    """I7: of writers of one key, each saw the one before. Only for payloads that count a key."""
+def lock_safety(history: History, log: Log) -> list[str]:
+    """I7: nothing that took one of a transaction's locks lies between what the transaction was
+    based on and itself."""
+    violations = []
+    for partition_id, records in log.items():
+        newest: dict[int, TransactionId] = {}
+        for record, payload in _payloads(records):
+            for key in (*payload.write_locks, *payload.read_locks):
+                if newest.get(key, payload.mark) > payload.mark:
+                    violations.append(
+                        f"I7 lock safety: {show(record)} of partition {partition_id} was based on"
+                        f" transaction {payload.mark}; lock {key} was taken by transaction"
+                        f" {newest[key]}"
+                    )
+            newest.update(dict.fromkeys(payload.keys_changed, record.transaction_id))
+    return violations
+
+
+def lock_progress(history: History, log: Log) -> list[str]:
+    """I8: a lock is refused only for a transaction that the client had not applied."""
+    violations = []
+    for context, submission in history.submissions.items():
+        last = len(log.get(submission.partition_id, ())) - 1
+        for refusal in submission.refusals:
+            if not refusal.mark < refusal.estimate <= last:
+                violations.append(
+                    f"I8 lock progress: context {context} of {submission.client}, based on"
+                    f" transaction {refusal.mark}, was refused for transaction"
+                    f" {refusal.estimate} of partition {submission.partition_id}, whose last is"
+                    f" {last}"
+                )
+    return violations
+
+
+def counters(history: History, log: Log) -> list[str]:
+    """I7: of writers that count a key up, each saw the one before."""
     violations = []
     for partition_id, records in log.items():
         values: dict[int, int] = {}
-        for record in records:
-            payload = Payload.decode(record.data)
-            if payload is None or payload.value == 0:
+        for record, payload in _payloads(records):
+            if payload.kind is not Kind.COUNT:
                 continue
-            expected = values.get(payload.key, 0) + 1
-            if payload.value != expected:
-                violations.append(
-                    f"I7 lost update: transaction {record.transaction_id} of partition"
-                    f" {partition_id} sets key {payload.key} to {payload.value}; expected"
-                    f" {expected}"
-                )
-            values[payload.key] = payload.value
-    return violations
-
-
-def agreement(replicas: Mapping[str, Log], log: Log) -> list[str]:
-    """I2 and I12: every replica holds the log, byte for byte."""
-    violations = []
-    for replica, partitions in replicas.items():
-        for partition_id, records in log.items():
-            held = partitions.get(partition_id, ())
-            for record, there in zip_longest(records, held[: len(records)]):
-                if record != there:
+            for key, value in payload.entries:
+                expected = values.get(key, 0) + 1
+                if value != expected:
                     violations.append(
-                        f"I2 agreement: {replica} holds {_show(there)} in partition"
-                        f" {partition_id} where the log has {_show(record)}"
+                        f"I7 lost update: {show(record)} of partition {partition_id} sets key"
+                        f" {key} to {value}; expected {expected}"
                     )
-                    break
+                values[key] = value
     return violations
 
 
-def held_by_majority(history: History, replicas: Mapping[str, Log]) -> list[str]:
-    """I1 on disks: what was reported committed lies on a majority of the replicas' disks now."""
-    counts: Counter[int] = Counter()
-    for log in replicas.values():
-        counts.update(_attempts(log).keys())
-    return [
-        f"I1 durability: context {context} of {submission.client} was reported committed in"
-        f" partition {submission.partition_id} and lies on {counts[context]} of"
-        f" {len(replicas)} disks"
-        for context, submission in history.submissions.items()
-        if True in submission.endings and counts[context] <= len(replicas) // 2
-    ]
+def money(history: History, log: Log) -> list[str]:
+    """I7: a transfer changes the sum of no partition's accounts and overdraws none, and an audit
+    saw what was there."""
+    violations = []
+    for partition_id, records in log.items():
+        accounts = Accounts()
+        for record, payload in _payloads(records):
+            where = f"{show(record)} of partition {partition_id}"
+            before = {account: accounts.balance(account) for account, _ in payload.entries}
+            after = dict(payload.entries)
+            if payload.kind is Kind.TRANSFER and (
+                sum(before.values()) != sum(after.values()) or min(after.values()) < 0
+            ):
+                violations.append(f"I7 money: {where} turns {before} into {after}")
+            if payload.kind is Kind.AUDIT and before != after:
+                violations.append(f"I7 money: {where} saw {after}; there was {before}")
+            accounts.apply(payload)
+    return violations
 
 
-def records_on_disk(files: Mapping[str, bytes]) -> list[Fed]:
-    """Return the records in the segment files of one partition, given by name.
-
-    Reading ends at the first record that is cut short, has an unexpected ID or a wrong checksum.
-    Source: Waltz Internals, "Segment Data File".
-    """
-    records: list[Fed] = []
-    for name in sorted(name for name in files if name.endswith(".seg")):
-        if int(name.removesuffix(".seg")) != len(records):
-            break
-        records += _records_in(files[name], TransactionId(len(records)))
-    return records
-
-
-def _records_in(file: bytes, first: TransactionId) -> Iterator[Fed]:
-    offset = FILE_HEADER_BYTES
-    expected = int(first)
-    while offset + _RECORD.size + _CHECKSUM.size <= len(file):
-        found, client, generation, partition, sequence, header, length, checksum = (
-            _RECORD.unpack_from(file, offset)
-        )
-        end = offset + _RECORD.size + length
-        if found != expected or length < 0 or end + _CHECKSUM.size > len(file):
-            return
-        data = file[offset + _RECORD.size : end]
-        if (crc32(file[offset:end]),) != _CHECKSUM.unpack_from(file, end) or crc32(
-            data
-        ) != checksum:
-            return
-        yield Fed(
-            TransactionId(found),
-            RequestId(ClientId(client), Generation(generation), PartitionId(partition), sequence),
-            header,
-            data,
-        )
-        offset = end + _CHECKSUM.size
-        expected += 1
-
-
-def _attempts(log: Log) -> dict[int, list[tuple[PartitionId, Fed]]]:
+def attempts(log: Log) -> dict[int, list[tuple[PartitionId, Fed]]]:
     """All records of workloads by context."""
     found: dict[int, list[tuple[PartitionId, Fed]]] = {}
     for partition_id, records in log.items():
         for record in records:
-            payload = Payload.decode(record.data)
-            if payload is not None:
-                found.setdefault(payload.context, []).append((partition_id, record))
+            context = Payload.context_of(record.data)
+            if context is not None:
+                found.setdefault(context, []).append((partition_id, record))
     return found
 
 
-def _show(record: Fed | None) -> str:
+def _payloads(records: Sequence[Fed]) -> Iterator[tuple[Fed, Payload]]:
+    for record in records:
+        payload = Payload.decode(record.data)
+        if payload is not None:
+            yield record, payload
+
+
+def show(record: Fed | None) -> str:
     if record is None:
         return "nothing"
     payload = Payload.decode(record.data)

@@ -1,35 +1,38 @@
-"""Fault plans: what happens to whom and when, as data drawn from the seed.
+"""Kinds of faults: what happens to whom and when, as data.
 
-Owns the list of plans. A plan only says what shall happen; `cluster.py` carries it out. Moments are
-given in progress of the workload, not in seconds, so that a fault meets a cluster at work however
-fast the network of that run is.
+Owns the kinds and how they are written down. `plans.py` draws them, `strikes.py` carries them out.
+Moments are given in progress of the workload, not in seconds, so that a fault meets a cluster at
+work however fast the network of that run is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from random import Random
-from typing import Final
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, TypeAlias
+
+from waltz.errors import ConfigurationError
+from waltz.sim.network import Way
 
 
-@dataclass(frozen=True, slots=True)
-class Members:
-    """Names of the processes that faults may strike."""
-
-    storages: Sequence[str]
-    servers: Sequence[str]
-    clients: Sequence[str]
-
-
-@dataclass(frozen=True, slots=True)
-class Crash:
-    """The processes `names` die at one moment and start again, each after its own pause."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moment:
+    """When a fault strikes."""
 
     progress: float
     """Share of the workload's transactions that have ended by then, 0 to 1."""
 
-    delay_seconds: float
+    delay_seconds: float = 0.0
+    """How long after that."""
+
+
+# Processes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Crash(Moment):
+    """The processes `names` die at one moment and start again, each after its own pause."""
+
     names: tuple[str, ...]
     disk_operations: tuple[int, ...]
     """Per process: how many more disk operations it gets done, to die in the middle of its work."""
@@ -41,12 +44,34 @@ class Crash:
     """Per process: how long it stays dead."""
 
 
-@dataclass(frozen=True, slots=True)
-class Isolation:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stop(Moment):
+    """The processes `names` are asked to end, in this order or all at once, and start again."""
+
+    names: tuple[str, ...]
+    pause_seconds: tuple[float, ...]
+    """Per process: how long until it starts again."""
+
+    one_by_one: bool
+    """Whether each is asked only when the one before it has started again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pause(Moment):
+    """The processes `names` stand still while time passes and their connections stay open, and go
+    on with what they believed."""
+
+    names: tuple[str, ...]
+    seconds: tuple[float, ...]
+
+
+# Network
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Isolation(Moment):
     """Bytes between the process `name` and `others` are held for a while, both ways."""
 
-    progress: float
-    delay_seconds: float
     name: str
     others: tuple[str, ...]
     with_coordinator: bool
@@ -57,176 +82,253 @@ class Isolation:
     """Whether the coordinator, too, takes it for dead at once and not only in time."""
 
 
-Fault = Crash | Isolation
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Partition(Moment):
+    """Bytes on `ways` are held for a while; on the way back only if that is named, too."""
 
-Draw = Callable[[Random, Members], Sequence[Fault]]
-"""Draws the faults of one run, in order of progress."""
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """A kind of run."""
-
-    draw: Draw
-    overlapping: bool = False
-    """Whether a fault may strike while another one lasts; else it waits until that is over."""
-    server_count_min: int = 1
+    ways: tuple[Way, ...]
+    seconds: float
+    breaks: bool
+    """Whether the connections concerned are lost in the end; else what was held arrives."""
 
 
-DISK_OPERATIONS_MAX: Final = 30
-PAUSE_SECONDS_MAX: Final = 20.0
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlowLinks(Moment):
+    """Bytes on `ways` take up to `slowest_seconds` for a while."""
+
+    ways: tuple[Way, ...]
+    seconds: float
+    slowest_seconds: float
 
 
-def no_faults(random: Random, members: Members) -> Sequence[Fault]:
-    """Nothing fails: whatever goes wrong then is wrong at its simplest."""
-    return ()
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Flapping(Moment):
+    """The link between two processes fails and comes back, over and over."""
+
+    one: str
+    other: str
+    times: int
+    down_seconds: float
+    up_seconds: float
 
 
-def storage_crash(random: Random, members: Members) -> Sequence[Fault]:
-    """One storage node at a time dies and comes back, once to three times."""
-    return [
-        _crash(random, moment, [random.choice(members.storages)]) for moment in _moments(random, 3)
-    ]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Disconnection(Moment):
+    """All connections between each of these pairs are lost at once."""
+
+    pairs: tuple[Way, ...]
 
 
-def power_cut(random: Random, members: Members) -> Sequence[Fault]:
-    """All storage nodes lose power at one moment, once or twice."""
-    return [
-        _crash(random, moment, members.storages, power_lost=True) for moment in _moments(random, 2)
-    ]
+# Coordinator
 
 
-def server_crash(random: Random, members: Members) -> Sequence[Fault]:
-    """One server at a time dies and comes back, once to three times."""
-    return [
-        _crash(random, moment, [random.choice(members.servers)]) for moment in _moments(random, 3)
-    ]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionLoss(Moment):
+    """The coordinator ends the session of a process that is there and can reach it."""
+
+    name: str
 
 
-def isolation(random: Random, members: Members) -> Sequence[Fault]:
-    """One process cannot reach some of the others for a while, once to three times."""
-    return [_isolation(random, moment, members) for moment in _moments(random, 3)]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CoordinatorOutage(Moment):
+    """The coordinator answers nobody for a while; sessions outlast it."""
+
+    seconds: float
 
 
-def swizzle(random: Random, members: Members) -> Sequence[Fault]:
-    """Links between servers and storage nodes clog one after the other and clear in another order,
-    and while they are clogged somebody dies.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CoordinatorSlowness(Moment):
+    """What is sent to the coordinator, or by it, takes up to `slowest_seconds` for a while."""
 
-    What one replica got and the others did not is the rarest state in calm weather.
-    """
-    faults: list[Fault] = []
-    for moment in _moments(random, 2):
-        clogged = random.sample(members.storages, random.randint(1, len(members.storages)))
-        faults += [
-            Isolation(
-                progress=moment,
-                delay_seconds=random.uniform(0.0, 0.02),
-                name=name,
-                others=tuple(members.servers),
-                with_coordinator=False,
-                seconds=random.uniform(0.0, random.choice((0.1, 2.0, 20.0))),
-            )
-            for name in clogged
-        ]
-        victims = [random.choice([*members.storages, *members.servers])]
-        faults.append(
-            replace(_crash(random, moment, victims), delay_seconds=random.uniform(0.0, 0.2))
-        )
-    return faults
+    seconds: float
+    slowest_seconds: float
 
 
-def stale_server(random: Random, members: Members) -> Sequence[Fault]:
-    """A server and some clients lose the coordinator but nobody else, and go on with what they
-    know, while the other server takes the partitions over for the other clients; once or twice.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LostAnswers(Moment):
+    """A share of the calls to the coordinator fails for a while, half of them after they took
+    effect."""
 
-    Only the storage nodes can keep such a server from writing.
-    """
-    faults: list[Fault] = []
-    for moment in _moments(random, 2):
-        server = random.choice(members.servers)
-        clients = random.sample(members.clients, random.randint(1, len(members.clients)))
-        seconds = random.choice((random.uniform(0.0, 1.0), random.uniform(0.0, 30.0)))
-        faults += [
-            Isolation(
-                progress=moment,
-                delay_seconds=0.0,
-                name=name,
-                others=(),
-                with_coordinator=True,
-                seconds=seconds,
-                session_ended=name == server,
-            )
-            for name in (*clients, server)
-        ]
-    return faults
+    seconds: float
+    share: float
 
 
-def everything(random: Random, members: Members) -> Sequence[Fault]:
-    """All kinds of faults, up to six."""
-    faults: list[Fault] = []
-    for moment in _moments(random, 6):
-        names = random.choice(
-            (
-                [random.choice(members.storages)],
-                [random.choice(members.servers)],
-                [*members.storages],
-                [*members.storages, *members.servers],
-                [],
-            )
-        )
-        faults.append(
-            _crash(random, moment, names) if names else _isolation(random, moment, members)
-        )
-    return faults
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForeignWrites(Moment):
+    """Somebody else writes nodes of the coordinator anew, with what they hold: versions change."""
+
+    choices: tuple[float, ...]
+    """Which nodes, as shares of their list."""
+
+    pause_seconds: float
+    """Between two of them."""
 
 
-def _moments(random: Random, count_max: int) -> list[float]:
-    return sorted(random.random() for _ in range(random.randint(1, count_max)))
+# Clocks
 
 
-def _delay_seconds(random: Random) -> float:
-    return random.choice((0.0, random.uniform(0.0, 0.05)))
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClockJump(Moment):
+    """The wall clocks of the processes `names` are set, forward or back."""
+
+    names: tuple[str, ...]
+    milliseconds: tuple[int, ...]
 
 
-def _pause_seconds(random: Random) -> float:
-    return random.choice((0.0, random.uniform(0.0, 1.0), random.uniform(0.0, PAUSE_SECONDS_MAX)))
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClockDrift(Moment):
+    """The clocks and timers of the processes `names` go faster or slower for a while."""
+
+    names: tuple[str, ...]
+    rates: tuple[float, ...]
+    seconds: float
 
 
-def _crash(
-    random: Random, progress: float, names: Sequence[str], power_lost: bool | None = None
-) -> Crash:
-    return Crash(
-        progress=progress,
-        delay_seconds=_delay_seconds(random),
-        names=tuple(names),
-        disk_operations=tuple(
-            random.choice((0, random.randint(1, DISK_OPERATIONS_MAX))) for _ in names
-        ),
-        power_lost=random.random() < 0.7 if power_lost is None else power_lost,
-        pause_seconds=tuple(_pause_seconds(random) for _ in names),
-    )
+# Disks
 
 
-def _isolation(random: Random, progress: float, members: Members) -> Isolation:
-    name = random.choice([*members.storages, *members.servers])
-    others = [other for other in (*members.storages, *members.servers) if other != name]
-    return Isolation(
-        progress=progress,
-        delay_seconds=_delay_seconds(random),
-        name=name,
-        others=tuple(random.sample(others, random.randint(1, len(others)))),
-        with_coordinator=random.random() < 0.5,
-        seconds=random.choice((random.uniform(0.0, 1.0), random.uniform(0.0, 30.0))),
-    )
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlowDisk(Moment):
+    """Each piece of disk work of a process takes up to `slowest_seconds` longer for a while."""
+
+    name: str
+    seconds: float
+    slowest_seconds: float
 
 
-PLANS: Final[dict[str, Plan]] = {
-    "none": Plan(no_faults),
-    "storage_crash": Plan(storage_crash),
-    "power_cut": Plan(power_cut),
-    "server_crash": Plan(server_crash),
-    "isolation": Plan(isolation),
-    "swizzle": Plan(swizzle, overlapping=True),
-    "stale_server": Plan(stale_server, overlapping=True, server_count_min=2),
-    "everything": Plan(everything, overlapping=True),
-}
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DiskFailure(Moment):
+    """Some disk operations of a process fail: `count` of those named, after `passed` of them."""
+
+    name: str
+    operations: tuple[str, ...]
+    """Values of `disk.Operation`."""
+
+    passed: int
+    count: int
+    done: float
+    """The share of each, 0 to 1, that happens all the same."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BitFlips(Moment):
+    """Bits of a process's files change behind its back."""
+
+    name: str
+    places: tuple[tuple[float, float, int], ...]
+    """Of each: which file and where in it, as shares, and which bit of that byte."""
+
+    restarts: bool
+    """Whether the process is killed and started again, so that it reads its files anew."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FullDisk(Moment):
+    """Somebody else takes all but `room_bytes` of a process's disk, and gives it back in time."""
+
+    name: str
+    room_bytes: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LostDisk(Moment):
+    """A process dies and comes back with a blank disk."""
+
+    name: str
+    pause_seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OldDisk(Moment):
+    """A process dies and comes back with its disk as it was when the fault began."""
+
+    name: str
+    seconds: float
+    """How long after the copy was made."""
+
+    pause_seconds: float
+
+
+KINDS: tuple[type[Moment], ...] = (
+    Crash, Stop, Pause,
+    Isolation, Partition, SlowLinks, Flapping, Disconnection,
+    SessionLoss, CoordinatorOutage, CoordinatorSlowness, LostAnswers, ForeignWrites,
+    ClockJump, ClockDrift,
+    SlowDisk, DiskFailure, BitFlips, FullDisk, LostDisk, OldDisk,
+)  # fmt: skip
+
+Fault: TypeAlias = (
+    Crash
+    | Stop
+    | Pause
+    | Isolation
+    | Partition
+    | SlowLinks
+    | Flapping
+    | Disconnection
+    | SessionLoss
+    | CoordinatorOutage
+    | CoordinatorSlowness
+    | LostAnswers
+    | ForeignWrites
+    | ClockJump
+    | ClockDrift
+    | SlowDisk
+    | DiskFailure
+    | BitFlips
+    | FullDisk
+    | LostDisk
+    | OldDisk
+)
+
+_KINDS = {kind.__name__: kind for kind in KINDS}
+
+
+def count_of(fault: Fault) -> int:
+    """How many injections a fault is: processes struck, links touched, nodes written, bits."""
+    match fault:
+        case Crash() | Stop() | Pause() | ClockJump() | ClockDrift():
+            return len(fault.names)
+        case Partition() | SlowLinks():
+            return len(fault.ways)
+        case Isolation():
+            return max(1, len(fault.others))
+        case Disconnection():
+            return len(fault.pairs)
+        case Flapping():
+            return fault.times
+        case ForeignWrites():
+            return len(fault.choices)
+        case DiskFailure():
+            return fault.count
+        case BitFlips():
+            return len(fault.places)
+        case _:
+            return 1
+
+
+def as_data(faults: Sequence[Fault]) -> list[dict[str, Any]]:
+    """Return `faults` as plain values, fit for JSON."""
+    return [{"kind": type(fault).__name__, **asdict(fault)} for fault in faults]
+
+
+def from_data(data: object) -> tuple[Fault, ...]:
+    """Return what `as_data` was given. Raises ConfigurationError: it was not."""
+    if not isinstance(data, list):
+        raise ConfigurationError(f"not a list of faults: {str(data)[:80]}")
+    return tuple(_fault(each) for each in data)
+
+
+def _fault(data: object) -> Fault:
+    if not isinstance(data, Mapping) or data.get("kind") not in _KINDS:
+        raise ConfigurationError(f"not a fault: {str(data)[:80]}; expected a kind of {[*_KINDS]}")
+    values: dict[str, Any] = {n: _tuples(value) for n, value in data.items() if n != "kind"}
+    try:
+        return _KINDS[data["kind"]](**values)  # type: ignore[return-value]
+    except TypeError as error:
+        raise ConfigurationError(f"fault {data['kind']}: {error}") from error
+
+
+def _tuples(value: object) -> object:
+    return tuple(map(_tuples, value)) if isinstance(value, list) else value

@@ -1,42 +1,16 @@
-"""What users of the log did and saw in one run: submits, endings, fed transactions.
+"""What users of the log did and saw in one run: submits, endings, refusals, fed transactions.
 
 Owns the record that the checkers judge. Knows nothing of how the log works.
 """
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from enum import Enum
+from typing import NamedTuple
 
 from waltz.types import PartitionId, RequestId, TransactionId
-
-_PAYLOAD: Final = struct.Struct(">4sIIIq")
-_MAGIC: Final = b"WSIM"
-
-
-@dataclass(frozen=True, slots=True)
-class Payload:
-    """The data of one transaction of a workload: which attempt of which context wrote what."""
-
-    context: int
-    attempt: int
-    key: int
-    value: int
-    padding: bytes
-
-    def encode(self) -> bytes:
-        head = _PAYLOAD.pack(_MAGIC, self.context, self.attempt, self.key, self.value)
-        return head + self.padding
-
-    @classmethod
-    def decode(cls, data: bytes) -> Payload | None:
-        """Return the payload in `data`; None if no workload wrote it."""
-        if len(data) < _PAYLOAD.size or data[:4] != _MAGIC:
-            return None
-        _, context, attempt, key, value = _PAYLOAD.unpack_from(data)
-        return cls(context, attempt, key, value, data[_PAYLOAD.size :])
 
 
 class Fed(NamedTuple):
@@ -48,16 +22,54 @@ class Fed(NamedTuple):
     data: bytes
 
 
+class Verdict(Enum):
+    """How a context ended, as its owner knows it."""
+
+    COMMITTED = "committed"
+    REFUSED = "not in the log, and never will be"
+    UNWRITTEN = "failed, and nothing was written"
+    FAILED = "failed; it may be in the log"
+    EXPIRED = "given up in time; it may be in the log"
+    LOST = "its process died; it may be in the log"
+
+    @property
+    def denies(self) -> bool:
+        """Whether it says that the transaction is not in the log."""
+        return self in (Verdict.REFUSED, Verdict.UNWRITTEN)
+
+
+class Ending(NamedTuple):
+    verdict: Verdict
+    moment: int
+    """A number that grows with everything that is written down."""
+    text: str = ""
+
+
+class Refusal(NamedTuple):
+    """A context was told that a lock was newer than what its attempt was based on."""
+
+    mark: TransactionId
+    """What was applied when the attempt was executed."""
+    estimate: TransactionId
+    """The transaction that is said to hold the lock."""
+
+
 @dataclass(slots=True)
 class Submission:
     """One transaction context and all that became of it."""
 
     client: str
     partition_id: PartitionId
+    moment: int
+    """When it was submitted; see `Ending`."""
     written: list[tuple[int, bytes]] = field(default_factory=list)
     """Header and data of each attempt, the first one first."""
-    endings: list[bool | str] = field(default_factory=list)
-    """What its owner was told: committed, not committed, or the text of an exception."""
+    endings: list[Ending] = field(default_factory=list)
+    refusals: list[Refusal] = field(default_factory=list)
+
+    def has_ended(self, *verdicts: Verdict) -> bool:
+        """Whether it ended with one of `verdicts`."""
+        return any(ending.verdict in verdicts for ending in self.endings)
 
 
 @dataclass(slots=True)
@@ -67,22 +79,40 @@ class History:
     submissions: dict[int, Submission] = field(default_factory=dict)
     """By context, in order of submission."""
     feeds: dict[str, dict[PartitionId, list[Fed]]] = field(default_factory=dict)
-    """Per client and partition what was applied, in order."""
+    """Per follower and partition what it was handed, in order."""
+    moment: int = 0
     ended_count: int = 0
     on_end: Callable[[], None] | None = None
     """Called after every ending."""
+    _open: dict[str, dict[int, None]] = field(default_factory=dict)
 
     def submit(self, client: str, partition_id: PartitionId) -> int:
         """Return the number of a new context."""
         context = len(self.submissions) + 1
-        self.submissions[context] = Submission(client, partition_id)
+        self.moment += 1
+        self.submissions[context] = Submission(client, partition_id, self.moment)
+        self._open.setdefault(client, {})[context] = None
         return context
 
     def feed(self, client: str, partition_id: PartitionId) -> list[Fed]:
         return self.feeds.setdefault(client, {}).setdefault(partition_id, [])
 
-    def end(self, context: int, outcome: bool | str) -> None:
-        self.submissions[context].endings.append(outcome)
+    def end(self, context: int, verdict: Verdict, text: str = "") -> None:
+        submission = self.submissions[context]
+        self.moment += 1
+        submission.endings.append(Ending(verdict, self.moment, text))
+        self._open[submission.client].pop(context, None)
         self.ended_count += 1
         if self.on_end is not None:
             self.on_end()
+
+    def open_count(self, client: str) -> int:
+        """How many contexts of the client have not ended."""
+        return len(self._open.get(client, ()))
+
+    def abandon(self, client: str, verdict: Verdict) -> list[int]:
+        """Nobody will tell the client any more: what it has open ends so. Return those contexts."""
+        contexts = list(self._open.get(client, ()))
+        for context in contexts:
+            self.end(context, verdict)
+        return contexts

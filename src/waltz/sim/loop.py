@@ -5,7 +5,8 @@ jumps to the next timer; what is ready runs in an order drawn from the seed. Not
 real clock, starts a thread or opens a descriptor, so one seed is one run.
 
 Everything runs in the name of a `Process`, found through the context that asyncio hands on from
-task to task. A killed process is never run again, not even to clean up: that is what a crash is.
+task to task. A killed process is never run again, not even to clean up: that is what a crash is. Of
+a paused one nothing runs until it is resumed, and then all that fell due meanwhile, at once.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import traceback
 from collections import Counter
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
-from contextvars import Context, ContextVar
+from contextvars import Context, ContextVar, copy_context
 from random import Random
 from typing import Any, Final, NoReturn, TypeVar, TypeVarTuple
 from uuid import UUID
@@ -55,11 +56,19 @@ class ProcessKilled(BaseException):
 class Process:
     """One incarnation of a simulated process; a restart is a new one of the same name."""
 
-    __slots__ = ("dead", "name")
+    __slots__ = ("dead", "name", "parked", "pauses", "rate", "stop_wanted")
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.dead = False
+        self.pauses = 0
+        """How often it was paused and not resumed yet."""
+        self.parked: list[asyncio.Handle] = []
+        """What has fallen due while it was paused."""
+        self.rate = 1.0
+        """Seconds of its own clocks and timers per second of the simulation."""
+        self.stop_wanted = asyncio.Event()
+        """Set when it is asked to end in an orderly way."""
 
     def __repr__(self) -> str:
         return f"Process({self.name!r}{', dead' if self.dead else ''})"
@@ -70,6 +79,55 @@ PROCESS: ContextVar[Process] = ContextVar("PROCESS")
 
 WORLD: Final = Context()
 """The context of what belongs to no process: bytes on their way, faults, checks."""
+
+
+class _Handle(asyncio.Handle):
+    """What asyncio makes of a callback, without asking each time whether it is being debugged."""
+
+    __slots__ = ()
+
+    def __init__(
+        self,
+        callback: Callable[..., object],
+        args: tuple[Any, ...],
+        loop: asyncio.AbstractEventLoop,
+        context: Context | None,
+    ) -> None:
+        self._context = copy_context() if context is None else context
+        self._loop = loop
+        self._callback = callback
+        self._args = args
+        self._cancelled = False
+        self._repr = None
+        self._source_traceback = None
+
+
+class _Timer(asyncio.TimerHandle):
+    """The same for a timer."""
+
+    __slots__ = ()
+
+    def __init__(
+        self,
+        when: float,
+        callback: Callable[..., object],
+        args: tuple[Any, ...],
+        loop: asyncio.AbstractEventLoop,
+        context: Context | None,
+    ) -> None:
+        self._context = copy_context() if context is None else context
+        self._loop = loop
+        self._callback = callback
+        self._args = args
+        self._cancelled = False
+        self._repr = None
+        self._source_traceback = None
+        self._when = when
+        self._scheduled = False
+
+    @property
+    def context(self) -> Context:
+        return self._context
 
 
 class SimulatedLoop(asyncio.BaseEventLoop):
@@ -98,6 +156,25 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         """Virtual seconds since the run began."""
         return self._now
 
+    def call_soon(
+        self,
+        callback: Callable[[*Ts], object],
+        *args: *Ts,
+        context: Context | None = None,
+    ) -> asyncio.Handle:
+        handle = _Handle(callback, args, self, context)
+        self._ready.append(handle)
+        return handle
+
+    def call_later(
+        self,
+        delay: float,
+        callback: Callable[[*Ts], object],
+        *args: *Ts,
+        context: Context | None = None,
+    ) -> asyncio.TimerHandle:
+        return self.call_at(self._now + delay, callback, *args, context=context)
+
     def call_at(
         self,
         when: float,
@@ -105,10 +182,23 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         *args: *Ts,
         context: Context | None = None,
     ) -> asyncio.TimerHandle:
-        timer = asyncio.TimerHandle(when, callback, args, self, context)
+        timer = _Timer(when, callback, args, self, context)
+        process = timer.context.get(PROCESS)
+        if process is not None and process.rate != 1.0:
+            when = self._now + (when - self._now) / process.rate
         self._timers_count += 1
         heapq.heappush(self._timers, (when, self._timers_count, timer))
         return timer
+
+    def pause(self, process: Process) -> None:
+        """Run nothing of `process` until `resume` was called as often."""
+        process.pauses += 1
+
+    def resume(self, process: Process) -> None:
+        process.pauses -= 1
+        if not process.pauses:
+            parked, process.parked = process.parked, []
+            self._ready += parked
 
     def spawn(self, process: Process, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         """Run `work`, and all tasks it starts, in the name of `process`."""
@@ -184,11 +274,22 @@ class SimulatedLoop(asyncio.BaseEventLoop):
             last = ready.pop()
             if last is not handle:
                 ready[position] = last
-            process = handle._context.get(PROCESS)  # type: ignore[attr-defined] # noqa: SLF001
+            context = handle._context  # type: ignore[attr-defined] # noqa: SLF001
+            process = context.get(PROCESS)
             if handle._cancelled or (process is not None and process.dead):  # noqa: SLF001
                 continue
+            if process is not None and process.pauses:
+                process.parked.append(handle)
+                continue
             self.callbacks_count += 1
-            handle._run()  # noqa: SLF001
+            try:
+                context.run(handle._callback, *handle._args)  # type: ignore[attr-defined] # noqa: SLF001
+            except (SystemExit, KeyboardInterrupt):
+                raise
+            except BaseException as error:
+                self.call_exception_handler(
+                    {"message": f"exception in callback {handle!r}", "exception": error}
+                )
             if self._stopping:
                 return
             rounds_left -= 1
@@ -237,18 +338,34 @@ class SimulatedLoop(asyncio.BaseEventLoop):
 
 
 class SimulatedClock:
-    """Virtual time as one process sees it: no two agree on where it began."""
+    """Virtual time as one process sees it: no two agree on where it began, nor, if their rates
+    differ, on how long anything takes."""
 
-    def __init__(self, loop: SimulatedLoop, random: Random) -> None:
+    def __init__(self, loop: SimulatedLoop, random: Random, process: Process | None = None) -> None:
         self._loop = loop
-        self._start = random.uniform(0.0, 1_000_000.0)
+        self._process = process
+        self._rate = 1.0 if process is None else process.rate
+        self._since = loop.time()
+        self._seconds = random.uniform(0.0, 1_000_000.0)
         self._wall_start = WALL_CLOCK_START_MILLISECONDS + random.randrange(-60_000, 60_000)
 
     def now(self) -> float:
-        return self._start + self._loop.time()
+        return self._seconds + (self._loop.time() - self._since) * self._rate
 
     def wall_milliseconds(self) -> int:
         return self._wall_start + int(self._loop.time() * 1000)
+
+    def run_at(self, rate: float) -> None:
+        """Let the process's clocks and timers go `rate` times as fast from now on. Timers that are
+        set stay as they are."""
+        self._seconds, self._since = self.now(), self._loop.time()
+        self._rate = rate
+        if self._process is not None:
+            self._process.rate = rate
+
+    def set_wall(self, milliseconds: int) -> None:
+        """Set the wall clock forward, or back, by so much."""
+        self._wall_start += milliseconds
 
 
 class SimulatedRandom:
@@ -270,9 +387,16 @@ class SimulatedWorkers:
     As with real threads, a function whose caller was cancelled may run all the same.
     """
 
-    def __init__(self, loop: SimulatedLoop, random: Random) -> None:
+    def __init__(
+        self,
+        loop: SimulatedLoop,
+        random: Random,
+        hindrance_seconds: Callable[[], float] = lambda: 0.0,
+    ) -> None:
+        """`hindrance_seconds` says how much longer the next function takes, for a slow disk."""
         self._loop = loop
         self._random = random
+        self._hindrance_seconds = hindrance_seconds
 
     async def run_blocking(self, function: Callable[[], T]) -> T:
         outcome: asyncio.Future[T] = self._loop.create_future()
@@ -290,7 +414,8 @@ class SimulatedWorkers:
                 answer = _unless_done(outcome, result, None)
             self._loop.call_later(self._random.uniform(0.0, WORKER_SECONDS_MAX), answer)
 
-        self._loop.call_later(self._random.uniform(0.0, WORKER_SECONDS_MAX), work)
+        delay_seconds = self._random.uniform(0.0, WORKER_SECONDS_MAX) + self._hindrance_seconds()
+        self._loop.call_later(delay_seconds, work)
         return await outcome
 
 

@@ -2,14 +2,15 @@
 
 Owns bytes on their way. Per connection and direction they arrive in order or not at all; across
 connections in any order. How long they take, where a read is cut, and what is lost with a cut
-connection is drawn from the seed. Knows nothing of what the bytes mean.
+connection is drawn from the seed. A way, from the process of one name to that of another, can be
+blocked or slow while the way back is neither. Knows nothing of what the bytes mean.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import deque
-from collections.abc import Awaitable, Callable
+from collections import Counter, deque
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from random import Random
 from typing import Final
@@ -35,6 +36,12 @@ RESET_PROBABILITY: Final = 0.3
 """That closing with bytes unread resets the connection, which may lose what was written."""
 
 FREE_PORT_FIRST: Final = 40_000
+
+CONNECT_RETRY_SECONDS: Final = 1.0
+"""After which an attempt to connect that got no answer is repeated; then twice that, and so on."""
+
+Way = tuple[str, str]
+"""From the process of one name to that of another."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +80,10 @@ class SimulatedNetwork:
         self.trace = trace
         self._listeners: dict[Address, _Listener] = {}
         self._links: dict[_Link, None] = {}
-        self._blocked: dict[tuple[str, str], int] = {}
-        """How often each pair was blocked and not unblocked yet."""
+        self._blocked: Counter[Way] = Counter()
+        """How often each way was blocked and not unblocked yet."""
+        self._slow: dict[Way, list[float]] = {}
+        """Of each slow way, the seconds that bytes take at most, once for each `slow_down`."""
         self._next_port = FREE_PORT_FIRST
 
     def door(self, process: Process) -> ProcessNetwork:
@@ -91,25 +100,45 @@ class SimulatedNetwork:
         for link in [link for link in self._links if process in link.processes]:
             link.cut()
 
-    def block(self, one: str, other: str) -> None:
-        """Hold all bytes between the processes of these names, both ways, until `unblock` was
-        called as often."""
-        pair = min(one, other), max(one, other)
-        self._blocked[pair] = self._blocked.get(pair, 0) + 1
+    def break_between(self, one: str, other: str) -> int:
+        """End all connections between the processes of these names, and say how many there were."""
+        found = [link for link in self._links if {one, other} == {p.name for p in link.processes}]
+        for link in found:
+            link.cut()
+        return len(found)
 
-    def unblock(self, one: str, other: str) -> None:
-        """Let the bytes between two processes go on."""
-        pair = min(one, other), max(one, other)
-        self._blocked[pair] -= 1
-        if self._blocked[pair]:
-            return
-        del self._blocked[pair]
+    def block(self, ways: Iterable[Way]) -> None:
+        """Hold all bytes on these ways until `unblock` was called as often for each."""
+        self._blocked.update(ways)
+
+    def unblock(self, ways: Iterable[Way]) -> None:
+        """Let the bytes go on."""
+        self._blocked.subtract(ways)
+        self._blocked = +self._blocked
         for link in list(self._links):
             for pipe in link.pipes:
                 pipe.arrive()
 
-    def is_blocked(self, one: str, other: str) -> bool:
-        return bool(self._blocked) and (min(one, other), max(one, other)) in self._blocked
+    def is_blocked(self, sender: str, receiver: str) -> bool:
+        return bool(self._blocked) and (sender, receiver) in self._blocked
+
+    def slow_down(self, ways: Iterable[Way], seconds_max: float) -> None:
+        """Let what is sent on these ways from now on take up to `seconds_max`, until `speed_up`."""
+        for way in ways:
+            self._slow.setdefault(way, []).append(seconds_max)
+
+    def speed_up(self, ways: Iterable[Way], seconds_max: float) -> None:
+        """Take back one `slow_down`."""
+        for way in ways:
+            self._slow[way].remove(seconds_max)
+            if not self._slow[way]:
+                del self._slow[way]
+
+    def seconds_on(self, sender: str, receiver: str) -> float:
+        """How long what is sent now takes."""
+        if self._slow and (found := self._slow.get((sender, receiver))):
+            return self.delay_seconds() + self.random.uniform(0.0, max(found))
+        return self.delay_seconds()
 
     def delay_seconds(self) -> float:
         weather, random = self.weather, self.random
@@ -118,10 +147,15 @@ class SimulatedNetwork:
         return weather.delay_seconds_min + random.random() * weather.delay_seconds_max
 
     async def connect(self, process: Process, address: Address) -> _End:
-        await asyncio.sleep(self.delay_seconds())
-        if self.is_blocked(process.name, address.host):
-            await asyncio.sleep(CONNECT_SECONDS_MAX)
-            raise ConnectionFailedError(f"no answer from {address}")
+        here, there = process.name, address.host
+        await asyncio.sleep(self.seconds_on(here, there))
+        waited, pause = 0.0, CONNECT_RETRY_SECONDS
+        while self.is_blocked(here, there) or self.is_blocked(there, here):
+            if waited >= CONNECT_SECONDS_MAX:
+                raise ConnectionFailedError(f"no answer from {address}")
+            pause = min(pause, CONNECT_SECONDS_MAX - waited)
+            await asyncio.sleep(pause)
+            waited, pause = waited + pause, 2 * pause
         listener = self._listeners.get(address)
         self.trace.note(self.loop.time(), "connect", process.name, str(address), bool(listener))
         if listener is None:
@@ -129,7 +163,7 @@ class SimulatedNetwork:
         link = _Link(self, process, listener.process, address)
         self._links[link] = None
         self.loop.spawn(listener.process, _serve(listener.accept, link.ends[1]))
-        await asyncio.sleep(self.delay_seconds())
+        await asyncio.sleep(self.seconds_on(there, here))
         return link.ends[0]
 
     def listen(
@@ -288,7 +322,7 @@ class _Pipe:
         for _ in range(self._network.random.randint(0, len(self._under_way))):
             _, data = self._under_way.pop()
             self._under_way_bytes -= len(data)
-        self._finish_at(self._network.loop.time() + self._network.delay_seconds())
+        self._finish_at(self._arrival())
         self._drained.set()
 
     def discard(self) -> None:
@@ -359,11 +393,15 @@ class _Pipe:
                 data = data[:room]
             self.unsent_bytes -= len(data)
             self._under_way_bytes += len(data)
-            self._launch(data, self._network.loop.time() + self._network.delay_seconds())
+            self._launch(data, self._arrival())
         if self.unsent_bytes <= WRITE_BUFFER_BYTES_LOW:
             self._drained.set()
         if self.finishing:
-            self._finish_at(self._network.loop.time() + self._network.delay_seconds())
+            self._finish_at(self._arrival())
+
+    def _arrival(self) -> float:
+        network = self._network
+        return network.loop.time() + network.seconds_on(self._sender.name, self._receiver.name)
 
     def _finish_at(self, when: float) -> None:
         if not (self._under_way and not self._under_way[-1][1]):

@@ -1,8 +1,8 @@
-"""One run: a cluster, a workload and a fault plan, all drawn from one seed, and its judgement.
+"""One run of a scenario and its judgement.
 
 Owns the course of a run: start, work while faults strike, then peace: every context must end, every
-client must be fed everything, every replica must hold the log. What is missing by then is a
-violation, and so is an exception that nobody looked at.
+partition must take appends, every client must be fed everything, every replica must hold the log.
+What is missing by then is a violation, and so is an exception that nobody looked at.
 """
 
 from __future__ import annotations
@@ -10,31 +10,46 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
+from collections import Counter
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from random import Random
 from typing import Any, Final
 from uuid import UUID
 
 from waltz.client.shell import AsyncWaltzClient
-from waltz.errors import CoordinatorLostError, WaltzError
 from waltz.host import Host
-from waltz.sim.checkers import Log, agreement, check_users, held_by_majority
-from waltz.sim.cluster import SimulatedCluster, draw_shape
-from waltz.sim.faults import PLANS, Crash, Members
-from waltz.sim.history import History
+from waltz.sim.anomalies import check_anomalies
+from waltz.sim.application import Application, Draft, Intent
+from waltz.sim.checkers import Log, check_users
+from waltz.sim.clients import Client, submit
+from waltz.sim.cluster import SimulatedCluster
+from waltz.sim.disk import SimulatedDisk
+from waltz.sim.history import History, Verdict
+from waltz.sim.knobs import turned
 from waltz.sim.loop import PROCESS, SimulatedLoop, SimulationError
-from waltz.sim.sites import RESTART_SECONDS, Sites
+from waltz.sim.overseer import Overseer
+from waltz.sim.payload import Kind
+from waltz.sim.plans import PLANS
+from waltz.sim.replicas import MarkWatch, agreement, held_by_enough
+from waltz.sim.scenario import Scenario, draw_scenario
+from waltz.sim.sites import Sites
+from waltz.sim.strikes import Strikes
 from waltz.sim.trace import Trace
-from waltz.sim.workloads import WORKLOADS, Application, Intent, Plan, draw_intent
 from waltz.types import PartitionId
 
-RUN_SECONDS_MAX: Final = 3_000.0
-"""Virtual time of a whole run; the longest back-offs and pauses sum up to far less."""
+RUN_SECONDS_MAX: Final = 10_000.0
+"""Virtual time of an ordinary run; the longest back-offs and pauses sum up to far less."""
+
+WRITABLE_SECONDS_MAX: Final = 120.0
+"""I12: virtual time after the last fault until every partition has taken an append."""
 
 CONVERGENCE_SECONDS_MAX: Final = 300.0
-"""Virtual time after the last fault until every replica holds the log."""
+"""I12: virtual time after that until every replica holds the log."""
+
+LOOKS_MAX: Final = 4
+"""Looks at the disks while the run goes on."""
 
 JUDGE: Final = "judge"
 
@@ -43,64 +58,45 @@ JUDGE: Final = "judge"
 class Outcome:
     """What a run came to. No violations: it was clean."""
 
-    seed: int
-    workload: str
-    faults: str
+    scenario: Scenario
     violations: tuple[str, ...]
     digest: str
-    """Equal for equal seeds, or the simulation itself is broken."""
+    """Equal for equal scenarios, or the simulation itself is broken."""
     transactions: int
-    faults_count: int
-    """Processes killed or isolated."""
+    """Contexts submitted."""
+    faults: Counter[str]
+    """By kind, how many have struck."""
     virtual_seconds: float
+    writable_seconds: float
+    """How long it took after the last fault until every partition had taken an append."""
+    converged_seconds: float
+    """How long it took after that until every replica held the log."""
     callbacks: int
     trace: Trace
 
 
 def simulate(
-    seed: int,
-    workload: str = "append",
-    faults: str = "none",
-    *,
-    syncs_late: bool = False,
-    with_log: bool = False,
-    virtual_seconds_max: float = RUN_SECONDS_MAX,
+    seed: int, workload: str = "append", plan: str = "none", *, length: int = 1
 ) -> Outcome:
-    """Run `seed` and judge it. `with_log` puts the product's log lines into the trace.
+    """Draw a run and judge it."""
+    return play(draw_scenario(seed, workload, plan, length=length))
 
-    `syncs_late` is a seeded bug: storage nodes acknowledge what is not durable yet. A simulator
-    that is worth its name finds it.
-    """
+
+def play(
+    scenario: Scenario, *, with_log: bool = False, virtual_seconds_max: float = RUN_SECONDS_MAX
+) -> Outcome:
+    """Run `scenario` and judge it. `with_log` puts the product's log lines into the trace."""
     collecting = gc.isenabled()
     gc.disable()  # when garbage is found must not depend on what ran before
-    run = _Run(
-        seed, workload, faults, syncs_late=syncs_late, virtual_seconds_max=virtual_seconds_max
-    )
+    run = _Run(scenario, virtual_seconds_max * scenario.length)
     try:
-        with _logging_to(run) if with_log else _silence():
+        with turned(scenario.knobs), _logging_to(run) if with_log else _silence():
             return run.outcome()
     finally:
         del run
         gc.collect(0)  # all that the run has left; nothing of it has grown older
         if collecting:
             gc.enable()
-
-
-@asynccontextmanager
-async def _client_of(host: Host, application: Application) -> AsyncIterator[AsyncWaltzClient]:
-    """A client; one that finds the coordinator away is started again."""
-    client = AsyncWaltzClient(host, application)
-    while True:
-        try:
-            await client.start()
-            break
-        except CoordinatorLostError:
-            await asyncio.sleep(RESTART_SECONDS)
-            client = AsyncWaltzClient(host, application)
-    try:
-        yield client
-    finally:
-        await client.close()
 
 
 @contextmanager
@@ -133,100 +129,73 @@ def _logging_to(run: _Run) -> Iterator[None]:
 
 
 class _Run:
-    def __init__(
-        self,
-        seed: int,
-        workload: str,
-        faults: str,
-        *,
-        syncs_late: bool,
-        virtual_seconds_max: float,
-    ) -> None:
-        self.name = (seed, workload, faults)
-        source = f"{seed}/{workload}/{faults}"
+    """A scenario under way; the field of its clients."""
+
+    def __init__(self, scenario: Scenario, virtual_seconds_max: float) -> None:
+        self.scenario = scenario
+        self.shape = scenario.shape
+        self.partition_count = scenario.shape.partition_count
+        source = scenario.source
         self.loop = SimulatedLoop(source, virtual_seconds_max=virtual_seconds_max)
         self.trace = Trace()
         self.random = Random(f"{source}/run")
-        self.plan = PLANS[faults]
-        self.shape = draw_shape(
-            self.random, syncs_late=syncs_late, server_count_min=self.plan.server_count_min
-        )
-        self.sites = Sites(self.loop, source, self.trace)
+        self.plan = PLANS[scenario.plan]
+        self.overseer = Overseer()
+        self.sites = Sites(self.loop, source, self.trace, self.overseer.look)
+        self.strikes = Strikes(self.sites)
         cluster_key = UUID(int=self.random.getrandbits(128), version=4)
         self.cluster = SimulatedCluster(self.sites, self.shape, cluster_key)
-        self.plans: tuple[Plan, ...] = WORKLOADS[workload](self.random)
-        self.clients = [f"client-{number}" for number in range(len(self.plans))]
-        members = Members(self.cluster.storages, self.cluster.servers, self.clients)
-        self.faults = self.plan.draw(self.random, members)
         self.history = History(on_end=self._ended)
         self.applications: list[Application] = []
+        self.clients = [
+            Client(self, name, plan, Random(f"{source}/{name}"))
+            for name, plan in zip(scenario.client_names, scenario.clients, strict=True)
+        ]
+        self.judge = self.application(JUDGE)
+        self.marks = MarkWatch()
         self.peace = asyncio.Event()
-        """Set once the workload is done and the judge has read everything."""
-        self.judge = self._application(JUDGE)
         self.progress = asyncio.Event()
+        self.violations: list[str] = []
+        self.writable_seconds = 0.0
+        self.converged_seconds = 0.0
 
     def outcome(self) -> Outcome:
-        violations: list[str] = []
+        violations = self.violations
         try:
-            violations += self.loop.run_until_complete(self._course_unless_broken())
+            self.loop.run_until_complete(self._course_unless_broken())
         except SimulationError as error:
             violations.append(f"{error}\n{self._unfinished()}")
         except Exception as error:
             violations.append(f"a client failed: {error!r}")
-        violations += held_by_majority(self.history, self.cluster.replicas())
+        self._look_at_disks()
         violations += [error for user in self.applications for error in user.errors]
         violations += self.loop.failures()
+        if self.strikes.stubborn and not self.plan.overlapping:
+            violations.append(f"did not stop in time: {self.strikes.stubborn}")
         seconds = self.loop.time()
         self.loop.shut_down()
         return Outcome(
-            *self.name,
+            self.scenario,
             violations=tuple(violations),
             digest=self.trace.digest(),
             transactions=len(self.history.submissions),
-            faults_count=sum(
-                len(fault.names) if isinstance(fault, Crash) else 1 for fault in self.faults
-            ),
+            faults=self.strikes.counts,
             virtual_seconds=seconds,
+            writable_seconds=self.writable_seconds,
+            converged_seconds=self.converged_seconds,
             callbacks=self.loop.callbacks_count,
             trace=self.trace,
         )
 
-    async def _course_unless_broken(self) -> list[str]:
-        course = self.loop.create_task(self._course())
-        ends: list[asyncio.Future[Any]] = [course, self.sites.broken]
-        await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
-        if self.sites.broken.done():
-            self.sites.broken.result()
-        violations: list[str] = course.result()
-        return violations
+    # The field
 
-    async def _course(self) -> list[str]:
-        await self.cluster.start()
-        async with asyncio.TaskGroup() as group:
-            striking = group.create_task(self._strike())
-            working = []
-            for name, plan in zip(self.clients, self.plans, strict=True):
-                application = self._application(name)
-                done = asyncio.Event()
-                working.append(done)
-                group.create_task(self._client(application, plan, done))
-            for done in working:
-                await done.wait()
-            await striking
-            group.create_task(self._judge())
-        log = self.history.feeds.get(JUDGE, {})
-        return check_users(self.history, log) + await self._converge(log)
+    def application(self, name: str) -> Application:
+        application = Application(name, self.history, self.trace, self.loop.time)
+        self.applications.append(application)
+        return application
 
-    async def _strike(self) -> None:
-        total = sum(plan.transactions for plan in self.plans)
-        async with asyncio.TaskGroup() as group:
-            for fault in self.faults:
-                await self._reached(int(fault.progress * total))
-                strike = group.create_task(self.sites.strike(fault))
-                if not self.plan.overlapping:
-                    await strike
-
-    async def _reached(self, ended_count: int) -> None:
+    async def reached(self, progress: float) -> None:
+        ended_count = int(progress * self.scenario.transactions)
         while self.history.ended_count < ended_count:
             self.progress.clear()
             await self.progress.wait()
@@ -234,46 +203,82 @@ class _Run:
     def _ended(self) -> None:
         self.progress.set()
 
-    async def _client(self, application: Application, plan: Plan, done: asyncio.Event) -> None:
-        """A client that works off its plan and then looks on until the run ends."""
-        random = Random(self.random.getrandbits(64))
+    # The course
 
-        async def main(host: Host) -> None:
-            async with _client_of(host, application) as client:
-                room = asyncio.Semaphore(plan.concurrency)
-                async with asyncio.TaskGroup() as group:
-                    for _ in range(plan.transactions):
-                        await room.acquire()
-                        await asyncio.sleep(random.uniform(0.0, plan.think_seconds_max))
-                        intent = draw_intent(
-                            random, application, self.shape.partition_count, counts=plan.counts
-                        )
-                        submitting = group.create_task(self._submit(client, intent))
-                        submitting.add_done_callback(lambda _: room.release())
-                done.set()
-                await self.peace.wait()
+    async def _course_unless_broken(self) -> None:
+        course = self.loop.create_task(self._course())
+        ends: list[asyncio.Future[Any]] = [course, self.sites.broken]
+        await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        if self.sites.broken.done():
+            self.sites.broken.result()
+        course.result()
 
-        await self.sites.run(application.name, main)
+    async def _course(self) -> None:
+        await self.cluster.start()
+        for client in self.clients:
+            self.sites.add(
+                client.name, client.main, SimulatedDisk(), may_end=True, on_death=client.die
+            )
+            if client.plan.slowest_call_seconds:
+                self.sites.site(client.name).hindrances.append(client.plan.slowest_call_seconds)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._look_now_and_then())
+            group.create_task(self._strike())
+            while not all(client.is_done for client in self.clients):
+                self.progress.clear()
+                await self.progress.wait()
+        await self.sites.run(JUDGE, self._judge)
+        log = self.history.feeds.get(JUDGE, {})
+        self.violations += check_users(self.history, log)
+        self.violations += check_anomalies(self.history)
+        self.violations += self.marks.judge(log)
+        if self.writable_seconds > WRITABLE_SECONDS_MAX:
+            self.violations.append(
+                f"I12 convergence: {self.writable_seconds:.0f} s after the last fault there was"
+                " still a partition that had taken no append"
+            )
+        await self._converge(log)
 
-    async def _submit(self, client: AsyncWaltzClient, intent: Intent) -> None:
-        with suppress(WaltzError):  # its context was told
-            await client.submit(intent)
-        await intent.ended.wait()
+    async def _strike(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            for fault in self.scenario.faults:
+                await self.reached(fault.progress)
+                strike = group.create_task(self.strikes.strike(fault))
+                if not self.plan.overlapping:
+                    await strike
 
-    async def _judge(self) -> None:
-        """Read the whole log after everybody is done; a last transaction marks its end."""
+    async def _look_now_and_then(self) -> None:
+        random = Random(f"{self.scenario.source}/looks")
+        for progress in sorted(random.random() for _ in range(random.randint(0, LOOKS_MAX))):
+            await self.reached(progress)
+            await asyncio.sleep(random.uniform(0.0, 0.1))
+            self._look_at_disks()
 
-        async def main(host: Host) -> None:
-            async with AsyncWaltzClient(host, self.judge) as client:
-                last = [
-                    await self._append_mark(client, partition_id)
+    def _look_at_disks(self) -> None:
+        """What users know to be committed is on a majority of disks now, whatever comes next."""
+        replicas = self.cluster.replicas(durable=True)
+        self.violations += held_by_enough(self.history, replicas, len(self.strikes.harmed))
+        self.marks.look(replicas, self.strikes.harmed)
+
+    # Peace
+
+    async def _judge(self, host: Host) -> None:
+        """Append to every partition, and read the whole log; what was appended marks its end."""
+        began = self.loop.time()
+        async with AsyncWaltzClient(host, self.judge) as client:
+            async with asyncio.TaskGroup() as group:
+                appending = [
+                    group.create_task(self._append_mark(client, partition_id))
                     for partition_id in self.shape.partition_ids
                 ]
-                while not all(user.contexts_seen.issuperset(last) for user in self.applications):
-                    await asyncio.sleep(0.1)
-                self.peace.set()
+            self.writable_seconds = self.loop.time() - began
+            last = {task.result() for task in appending}
+            while not all(last <= user.contexts_seen for user in self._users()):
+                await asyncio.sleep(0.1)
+            self.peace.set()
 
-        await self.sites.run(JUDGE, main)
+    def _users(self) -> Collection[Application]:
+        return [self.judge, *(client.application for client in self.clients)]
 
     async def _append_mark(self, client: AsyncWaltzClient, partition_id: PartitionId) -> int:
         """Append a last transaction, however often it takes, and return its context."""
@@ -281,31 +286,27 @@ class _Run:
             mark = Intent(
                 self.judge,
                 partition_id,
-                key=0,
-                counts=False,
-                locked=False,
+                lambda application, partition_id: Draft(Kind.NOTE),
                 header=0,
                 padding=b"the end",
             )
-            await self._submit(client, mark)
-            if True in self.history.submissions[mark.number].endings:
+            await submit(client, mark)
+            if mark.submission.has_ended(Verdict.COMMITTED):
                 return mark.number
 
-    async def _converge(self, log: Log) -> list[str]:
-        """I12: give every replica time to hold the log, and return where one does not."""
-        deadline = self.loop.time() + CONVERGENCE_SECONDS_MAX
-        pause_seconds = 0.01
+    async def _converge(self, log: Log) -> None:
+        """I12: give every replica time to hold the log; violations where one does not."""
+        began, pause_seconds = self.loop.time(), 0.01
         while True:
-            violations = agreement(self.cluster.replicas(), log)
-            if not violations or self.loop.time() > deadline:
-                return violations
+            replicas = self.cluster.replicas(durable=False)
+            whole = {n: found for n, found in replicas.items() if n not in self.strikes.harmed}
+            violations = agreement(whole, log)
+            self.converged_seconds = self.loop.time() - began
+            if not violations or self.converged_seconds > CONVERGENCE_SECONDS_MAX:
+                self.violations += violations
+                return
             await asyncio.sleep(pause_seconds)
             pause_seconds *= 2
-
-    def _application(self, name: str) -> Application:
-        application = Application(name, self.history, self.trace, self.loop.time)
-        self.applications.append(application)
-        return application
 
     def _unfinished(self) -> str:
         open_contexts = [

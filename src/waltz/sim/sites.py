@@ -2,7 +2,7 @@
 
 Owns who is alive, whose disk is whose, and the doors of every process. A death may fall between any
 two operations on a disk, and what a disk holds after a power cut is drawn from the seed. Knows
-nothing of what the processes do.
+nothing of what the processes do, nor of faults but how they touch a machine: `strikes.py`.
 """
 
 from __future__ import annotations
@@ -10,18 +10,18 @@ from __future__ import annotations
 import asyncio
 import traceback
 from collections.abc import Callable, Coroutine
-from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from random import Random
-from typing import Any, Final, TypeVar, assert_never
+from typing import Any, Final, TypeVar
 
-from waltz.errors import UnavailableError
+from waltz.errors import ConfigurationError, UnavailableError
 from waltz.host import Host, Inspectable
 from waltz.sim.coordinator import SimulatedCoordinatorService
+from waltz.sim.disk import Fault as DiskFault
 from waltz.sim.disk import Operation, SimulatedDisk
-from waltz.sim.faults import Crash, Fault, Isolation
 from waltz.sim.loop import (
+    PROCESS,
     WORLD,
     Process,
     ProcessKilled,
@@ -40,10 +40,7 @@ Main = Callable[[Host], Coroutine[Any, Any, T]]
 """What a process does, from its start to its end."""
 
 RESTART_SECONDS: Final = 1.0
-"""After which a process that found the coordinator away is started again."""
-
-CRASH_SECONDS_MAX: Final = 1.0
-"""A process that was to die in the middle of disk work and has none dies then at the latest."""
+"""After which a process that found the coordinator away, or its disk failing, is started again."""
 
 
 class ProcessEndedError(SimulationError):
@@ -54,7 +51,20 @@ class InvariantError(SimulationError):
     """Something does not hold in a machine that must hold between its steps."""
 
 
-@dataclass(slots=True)
+async def until_stopped(running: Coroutine[Any, Any, None]) -> None:
+    """Run what a process does until it is asked to end, or has ended by itself."""
+    work = asyncio.ensure_future(running)
+    asked = asyncio.ensure_future(PROCESS.get().stop_wanted.wait())
+    await asyncio.wait([work, asked], return_when=asyncio.FIRST_COMPLETED)
+    asked.cancel()
+    if not work.done():
+        work.cancel()
+        await asyncio.wait([work])
+    if not work.cancelled():
+        work.result()
+
+
+@dataclass(slots=True, eq=False)
 class Site:
     """A machine with a name and a disk, on which at most one process runs at a time."""
 
@@ -62,20 +72,35 @@ class Site:
     main: Main[None]
     disk: SimulatedDisk
     process: Process
+    may_end: bool
+    on_death: Callable[[], None]
+    clock: SimulatedClock = field(init=False)
+    """The clock of its process."""
     operations_left: int | None = None
     """Disk operations that its process still gets done before it dies; None: no death planned."""
     died: asyncio.Event = field(default_factory=asyncio.Event)
     is_struck: bool = False
-    """Whether a crash is under way; another one meanwhile does nothing more."""
+    """Whether a crash or a stop is under way; another one meanwhile does nothing more."""
+    hindrances: list[float] = field(default_factory=list)
+    """How many seconds longer disk work takes at most, once per reason."""
+    disk_faults: list[DiskFault] = field(default_factory=list)
 
 
 class Sites:
     """All machines of a run, with the network and the coordinator between them."""
 
-    def __init__(self, loop: SimulatedLoop, seed: object, trace: Trace) -> None:
+    def __init__(
+        self,
+        loop: SimulatedLoop,
+        seed: object,
+        trace: Trace,
+        look: Callable[[Process, Inspectable], None] = lambda process, machine: None,
+    ) -> None:
+        """`look` is shown every machine after each of its steps, and may raise AssertionError."""
         self.loop = loop
         self.trace = trace
-        self._random = Random(f"{seed}/sites")
+        self.random = Random(f"{seed}/sites")
+        self._look = look
         weather = draw_weather(Random(f"{seed}/weather"))
         self.network = SimulatedNetwork(loop, Random(f"{seed}/network"), weather, trace)
         self.coordinator = SimulatedCoordinatorService(loop, Random(f"{seed}/coordinator"))
@@ -85,86 +110,47 @@ class Sites:
         self.broken: asyncio.Future[None] = loop.create_future()
         """Fails as soon as the `main` of a living process has ended or a machine is broken."""
 
-    def add(self, name: str, main: Main[None], disk: SimulatedDisk) -> None:
+    def add(
+        self,
+        name: str,
+        main: Main[None],
+        disk: SimulatedDisk,
+        *,
+        may_end: bool = False,
+        on_death: Callable[[], None] = lambda: None,
+    ) -> None:
         """Run `main` as a process that dies and comes back with its disk.
 
-        It must not end by itself, but for an UnavailableError: then it is started again.
+        It must not end by itself, unless it `may_end`, or because the coordinator is away or its
+        disk fails: then it is started again. `on_death` is called whenever it dies.
         """
-        self._sites[name] = Site(name, main, disk, Process(name))
-        self._boot(self._sites[name])
+        self._sites[name] = Site(name, main, disk, Process(name), may_end, on_death)
+        self.boot(self._sites[name])
 
     async def run(self, name: str, main: Main[T]) -> T:
         """Run `main` as a process of its own that lives until it is done; return its result."""
         process = self._guests[name] = Process(name)
-        return await self.loop.spawn(process, main(self._host(process, SimulatedDisk())))
+        random = Random(self.random.getrandbits(64))
+        clock = SimulatedClock(self.loop, random, process)
+        host = self._host(process, SimulatedDisk(), clock, random, lambda: 0.0)
+        return await self.loop.spawn(process, main(host))
 
     def disk(self, name: str) -> SimulatedDisk:
         """The disk of a machine as it is now."""
         return self._sites[name].disk
 
-    async def strike(self, fault: Fault) -> None:
-        """Let `fault` happen and return once it is over: all that died was started again."""
-        await asyncio.sleep(fault.delay_seconds)
-        match fault:
-            case Crash():
-                await self._crash(fault)
-            case Isolation():
-                await self._isolate(fault)
-            case _:
-                assert_never(fault)
+    def site(self, name: str) -> Site:
+        return self._sites[name]
 
-    async def _crash(self, fault: Crash) -> None:
-        async with asyncio.TaskGroup() as group:
-            for name, operations, pause_seconds in zip(
-                fault.names, fault.disk_operations, fault.pause_seconds, strict=True
-            ):
-                group.create_task(
-                    self._crash_one(self._sites[name], operations, pause_seconds, fault.power_lost)
-                )
+    def process(self, name: str) -> Process | None:
+        """The process of that name, if it has ever been started; it may be dead."""
+        site = self._sites.get(name)
+        return site.process if site is not None else self._guests.get(name)
 
-    async def _isolate(self, fault: Isolation) -> None:
-        site = self._sites.get(fault.name)
-        process = site.process if site else self._guests.get(fault.name)
-        if process is None:
-            return  # not started yet
-        self.trace.note(self.loop.time(), "isolate", fault.name, *fault.others)
-        for other in fault.others:
-            self.network.block(fault.name, other)
-        if fault.with_coordinator:
-            self.coordinator.lose(process)
-        if fault.session_ended:
-            self.coordinator.expire(process)
-        await asyncio.sleep(fault.seconds)
-        for other in fault.others:
-            self.network.unblock(fault.name, other)
-        if fault.with_coordinator and not process.dead:
-            self.coordinator.heal(process)
-        self.trace.note(self.loop.time(), "heal", fault.name)
+    # Lives
 
-    async def _crash_one(
-        self, site: Site, operations: int, pause_seconds: float, power_lost: bool
-    ) -> None:
-        if site.is_struck:
-            return
-        site.is_struck = True
-        site.operations_left = operations or None
-        if operations:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(CRASH_SECONDS_MAX):
-                    await site.died.wait()
-        if not site.process.dead:
-            self._kill(site)
-        if power_lost:
-            site.disk = site.disk.crash_clone(self._random)
-        else:
-            site.disk.release_locks()
-        await asyncio.sleep(pause_seconds)
-        if not site.process.dead:
-            self._kill(site)
-        site.is_struck = False
-        self._boot(site)
-
-    def _boot(self, site: Site) -> None:
+    def boot(self, site: Site) -> None:
+        """Start a process on the machine, where none is alive."""
         process = site.process = Process(site.name)
         site.operations_left = None
         site.died.clear()
@@ -174,48 +160,77 @@ class Sites:
                 raise ProcessKilled(site.name)
             if site.operations_left is not None:
                 if site.operations_left == 0:
-                    self._kill(site)
+                    self.kill(site)
                     raise ProcessKilled(site.name)
                 site.operations_left -= 1
+            for fault in site.disk_faults:
+                fault(operation, path)
 
         site.disk.fault = guard
         self.trace.note(self.loop.time(), "start", site.name)
-        running = self.loop.spawn(process, site.main(self._host(process, site.disk)))
+        random = Random(self.random.getrandbits(64))
+        site.clock = SimulatedClock(self.loop, random, process)
+        hindrance = partial(_hindrance_seconds, site, random)
+        host = self._host(process, site.disk, site.clock, random, hindrance)
+        running = self.loop.spawn(process, site.main(host))
         running.add_done_callback(partial(self._has_ended, site, process), context=WORLD)
+
+    def kill(self, site: Site) -> None:
+        """From here on nothing of the process happens any more."""
+        self._bury(site, "die")
+
+    def lose_power(self, site: Site) -> None:
+        """The disk of a dead process loses what was not synced."""
+        site.disk = self.disk_after_power_cut(site)
+
+    def disk_after_power_cut(self, site: Site) -> SimulatedDisk:
+        """Return a copy of the disk as a power cut now might leave it."""
+        return site.disk.crash_clone(self.random)
+
+    def _bury(self, site: Site, how: str) -> None:
+        site.process.dead = True
+        site.died.set()
+        self.network.cut(site.process)
+        self.coordinator.lose(site.process)
+        site.on_death()
+        self.trace.note(self.loop.time(), how, site.name)
 
     def _has_ended(self, site: Site, process: Process, running: asyncio.Task[None]) -> None:
         if process.dead or self.broken.done():
             return
         error = None if running.cancelled() else running.exception()
-        if isinstance(error, UnavailableError):
+        if error is None and (site.may_end or process.stop_wanted.is_set()):
+            self._bury(site, "end")
+            return
+        if isinstance(error, UnavailableError) or _is_by_disk(error):
             # It could not start just now: as a supervisor would, start it again.
-            self._kill(site)
+            self.kill(site)
             self.loop.call_later(RESTART_SECONDS, self._restart, site, process, context=WORLD)
             return
         text = "".join(traceback.format_exception(error)) if error else "no error"
         self.broken.set_exception(ProcessEndedError(f"{process.name} has ended: {text}"))
 
     def _restart(self, site: Site, process: Process) -> None:
-        if site.process is process:
+        if site.process is process and not site.is_struck:
             site.disk.release_locks()
-            self._boot(site)
+            self.boot(site)
 
-    def _kill(self, site: Site) -> None:
-        """From here on nothing of the process happens any more."""
-        site.process.dead = True
-        site.died.set()
-        self.network.cut(site.process)
-        self.coordinator.lose(site.process)
-        self.trace.note(self.loop.time(), "die", site.name)
+    # Doors
 
-    def _host(self, process: Process, disk: SimulatedDisk) -> Host:
-        random = Random(self._random.getrandbits(64))
+    def _host(
+        self,
+        process: Process,
+        disk: SimulatedDisk,
+        clock: SimulatedClock,
+        random: Random,
+        hindrance: Callable[[], float],
+    ) -> Host:
         return Host(
-            clock=SimulatedClock(self.loop, random),
+            clock=clock,
             network=self.network.door(process),
             disk=disk,
             random=SimulatedRandom(random),
-            workers=SimulatedWorkers(self.loop, random),
+            workers=SimulatedWorkers(self.loop, random, hindrance),
             coordinator=self.coordinator.door(process),
             inspect=partial(self._inspect, process),
         )
@@ -223,6 +238,7 @@ class Sites:
     def _inspect(self, process: Process, machine: Inspectable) -> None:
         try:
             machine.check_invariants()
+            self._look(process, machine)
         except Exception as error:
             # Told here and not raised: a shell may have its own way with errors.
             if not self.broken.done():
@@ -231,3 +247,12 @@ class Sites:
                 self.broken.set_exception(
                     InvariantError(f"an invariant of {name} on {process.name} is broken: {text}")
                 )
+
+
+def _is_by_disk(error: BaseException | None) -> bool:
+    """Whether a node has refused to start because an operation of its disk failed."""
+    return isinstance(error, ConfigurationError) and isinstance(error.__cause__, OSError)
+
+
+def _hindrance_seconds(site: Site, random: Random) -> float:
+    return random.uniform(0.0, max(site.hindrances)) if site.hindrances else 0.0

@@ -1,182 +1,206 @@
-"""Workloads: what clients do in a run, and how they write down what they see.
+"""Workloads: what the clients of a run do, drawn from its seed.
 
-Owns the simulated application: its callbacks, its contexts and the order of its work, all drawn
-from the seed. Uses only the public names of the client.
+Owns the list of workloads and what their contexts write. Uses only the public names of the client.
+How contexts and what is fed are written down is `application.py`'s business.
 """
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 from typing import Final
 
-from waltz.client.callbacks import WaltzClientCallbacks
-from waltz.client.transaction import (
-    PartitionLocalLock,
-    Transaction,
-    TransactionBuilder,
-    TransactionContext,
-)
-from waltz.sim.history import Fed, History, Payload
-from waltz.sim.trace import Trace
-from waltz.types import NOTHING, PartitionId, TransactionId
+from waltz.sim.application import Application, Draft, Intent
+from waltz.sim.payload import Kind
+from waltz.types import PartitionId
 
 KEYS: Final = 3
 """Locks per partition: few, so that clients meet."""
 
+KEYS_ALONE: Final = 200
+"""Keys that the contexts of a lone client do not share."""
+
+ACCOUNTS: Final = 5
+"""Bank accounts per partition."""
+
 PADDING_BYTES: Final = (0, 10, 100, 1_000, 20_000)
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """What one client does: how many transactions, and how many of them at a time."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientPlan:
+    """What one client does."""
 
-    transactions: int
-    concurrency: int
-    think_seconds_max: float
-    counts: bool
-    """Whether contexts count a key up from what they have applied, under a write lock."""
+    work: str
+    """One of `WORK`, or `alone`, or `read`: a reader, which writes nothing."""
+    transactions: int = 0
+    concurrency: int = 1
+    """How many contexts are unfinished at a time."""
+    think_seconds_max: float = 0.0
+    """Before each submit."""
+    padding_bytes_max: int = 0
+    starts_at: float = 0.0
+    """Share of the run's transactions that have ended before the client starts."""
+    forgets: bool = False
+    """Whether its application's state is gone with its process, so that it follows from the start;
+    else it is durable with every transaction applied."""
+    slowest_call_seconds: float = 0.0
+    """How long a callback may take."""
+    expiring_share: float = 0.0
+    """Of its contexts, that have little time."""
 
 
-Workload = Callable[[Random], tuple[Plan, ...]]
-"""Draws the plans of a run, one per client."""
+Workload = Callable[[Random, int], tuple[ClientPlan, ...]]
+"""Draws the clients of a run that is so many times as long as an ordinary one."""
 
 
-def append(random: Random) -> tuple[Plan, ...]:
+def append(random: Random, length: int) -> tuple[ClientPlan, ...]:
     """Clients append data of all sizes, with and without locks."""
-    return _draw_plans(random, counts=False)
+    return _writers(random, length, "append")
 
 
-def lock_contention(random: Random) -> tuple[Plan, ...]:
+def lock_contention(random: Random, length: int) -> tuple[ClientPlan, ...]:
     """Clients count a few keys up from what they have seen: a lost update would show."""
-    return _draw_plans(random, counts=True)
+    return _writers(random, length, "count")
 
 
-def _draw_plans(random: Random, *, counts: bool) -> tuple[Plan, ...]:
-    clients = random.randint(1, 3)
+def bank(random: Random, length: int) -> tuple[ClientPlan, ...]:
+    """Clients move money between accounts, pay in, and look at all balances at once."""
+    return _writers(random, length, "bank")
+
+
+def lone_client(random: Random, length: int) -> tuple[ClientPlan, ...]:
+    """One client whose contexts share no locks: nobody could ever be in its way."""
+    (writer, *_) = _writers(random, length, "alone")
+    return (replace(writer, transactions=min(writer.transactions, KEYS_ALONE)),)
+
+
+def slow_consumer(random: Random, length: int) -> tuple[ClientPlan, ...]:
+    """Clients append much, and somebody who applies it slowly is to be fed it all."""
+    writers = tuple(
+        replace(writer, padding_bytes_max=random.choice((1_000, 100_000)))
+        for writer in _writers(random, length, "append")
+    )
+    slow = ClientPlan(work="append", slowest_call_seconds=random.choice((0.05, 0.5, 3.0)))
+    return (*writers, slow)
+
+
+def late_reader(random: Random, length: int) -> tuple[ClientPlan, ...]:
+    """Clients append, and readers and clients that come later follow from the start."""
+    late = [
+        ClientPlan(work=random.choice(("read", "append")), starts_at=random.random(), forgets=True)
+        for _ in range(random.randint(1, 3))
+    ]
+    return (*_writers(random, length, "append"), *late)
+
+
+def _writers(random: Random, length: int, work: str) -> tuple[ClientPlan, ...]:
+    count = random.randint(1, 3)
     return tuple(
-        Plan(
-            transactions=random.randint(10, 60) // clients,
+        ClientPlan(
+            work=work,
+            transactions=random.randint(10, 60) * length // count,
             concurrency=random.choice((1, 4, 10)),
             think_seconds_max=random.choice((0.0, 0.001, 0.1)),
-            counts=counts,
+            padding_bytes_max=random.choice(PADDING_BYTES),
+            forgets=random.random() < 0.3,
+            expiring_share=random.choice((0.0, 0.0, 0.2)),
         )
-        for _ in range(clients)
+        for _ in range(count)
     )
 
 
-WORKLOADS: Final[dict[str, Workload]] = {"append": append, "lock_contention": lock_contention}
+WORKLOADS: Final[dict[str, Workload]] = {
+    "append": append,
+    "lock_contention": lock_contention,
+    "bank": bank,
+    "lone_client": lone_client,
+    "slow_consumer": slow_consumer,
+    "late_reader": late_reader,
+}
 
 
-class Application(WaltzClientCallbacks):
-    """The simulated application of one client: it writes down what it is given."""
+# What contexts write
 
-    prefetch = True
+Work = Callable[[Random], Callable[[Application, PartitionId], Draft | None]]
+"""Draws what a context writes: a function of its application's state, and it may be nothing."""
 
-    def __init__(self, name: str, history: History, trace: Trace, now: Callable[[], float]) -> None:
-        self.name = name
-        self.history = history
-        self._trace = trace
-        self._now = now
-        self.marks: dict[PartitionId, TransactionId] = {}
-        self.values: dict[tuple[PartitionId, int], int] = {}
-        self.contexts_seen: set[int] = set()
-        self.errors: list[str] = []
-
-    def get_client_high_water_mark(self, partition_id: PartitionId) -> TransactionId:
-        return self.marks.get(partition_id, NOTHING)
-
-    def apply_transaction(self, transaction: Transaction) -> None:
-        partition_id, transaction_id = transaction.partition_id, transaction.transaction_id
-        data = transaction.data
-        self.history.feed(self.name, partition_id).append(
-            Fed(transaction_id, transaction.request_id, transaction.header, data)
-        )
-        self.marks[partition_id] = transaction_id
-        payload = Payload.decode(data)
-        if payload is not None:
-            self.values[partition_id, payload.key] = payload.value
-            self.contexts_seen.add(payload.context)
-        self.note("fed", self.name, partition_id, transaction_id)
-
-    def uncaught_exception(
-        self, partition_id: PartitionId, transaction_id: TransactionId, error: Exception
-    ) -> None:
-        self.errors.append(f"{self.name} in partition {partition_id}: {error!r}")
-
-    def note(self, what: str, *facts: object) -> None:
-        self._trace.note(self._now(), what, *facts)
-
-
-class Intent(TransactionContext):
-    """One transaction of a workload; writes down every attempt and how it ends."""
-
-    def __init__(
-        self,
-        application: Application,
-        partition_id: PartitionId,
-        *,
-        key: int,
-        counts: bool,
-        locked: bool,
-        header: int,
-        padding: bytes,
-    ) -> None:
-        self._application = application
-        self._history = application.history
-        self._partition_id = partition_id
-        self._key = key
-        self._counts = counts
-        self._locked = locked
-        self._header = header
-        self._padding = padding
-        self.number = self._history.submit(application.name, partition_id)
-        self.ended = asyncio.Event()
-        application.note("submit", application.name, self.number)
-
-    def partition_id(self, partition_count: int) -> int:
-        return self._partition_id
-
-    def execute(self, builder: TransactionBuilder) -> bool:
-        value = 0
-        if self._counts:
-            value = self._application.values.get((self._partition_id, self._key), 0) + 1
-        written = self._history.submissions[self.number].written
-        data = Payload(self.number, len(written) + 1, self._key, value, self._padding).encode()
-        written.append((self._header, data))
-        builder.set_header(self._header)
-        builder.set_data(data)
-        if self._locked:
-            builder.set_write_locks([PartitionLocalLock("key", self._key)])
-        self._application.note("execute", self.number, len(written))
-        return True
-
-    def on_completion(self, result: bool) -> None:
-        self._end(result)
-
-    def on_expiration(self) -> None:
-        self._end("expired")
-
-    def on_exception(self, error: Exception) -> None:
-        self._end(repr(error))
-
-    def _end(self, outcome: bool | str) -> None:
-        self._application.note("end", self.number, outcome)
-        self._history.end(self.number, outcome)
-        self.ended.set()
+TIMEOUT_SECONDS: Final = (0.01, 0.5, 5.0)
 
 
 def draw_intent(
-    random: Random, application: Application, partition_count: int, *, counts: bool
+    random: Random, application: Application, partition_count: int, plan: ClientPlan, number: int
 ) -> Intent:
+    """Draw a context; `number` counts those of its client from 0."""
+    compose = WORK[plan.work](random) if plan.work != "alone" else _alone(number)
     return Intent(
         application,
         PartitionId(random.randrange(partition_count)),
-        key=random.randrange(KEYS),
-        counts=counts,
-        locked=counts or random.random() < 0.7,
+        compose,
         header=random.choice((0, random.randrange(-(2**31), 2**31))),
-        padding=random.randbytes(random.randrange(random.choice(PADDING_BYTES) + 1)),
+        padding=random.randbytes(random.randrange(plan.padding_bytes_max + 1)),
+        timeout_seconds=(
+            random.choice(TIMEOUT_SECONDS) if random.random() < plan.expiring_share else None
+        ),
     )
+
+
+def _append(random: Random) -> Callable[[Application, PartitionId], Draft | None]:
+    key = random.randrange(KEYS)
+    kinds = random.choices(("write", "read", "append", "none"), (5, 1, 1, 3))[0]
+
+    def compose(application: Application, partition_id: PartitionId) -> Draft:
+        return Draft(
+            Kind.NOTE,
+            write_locks=(key,) if kinds == "write" else (),
+            read_locks=(key,) if kinds == "read" else (),
+            append_locks=(key,) if kinds == "append" else (),
+        )
+
+    return compose
+
+
+def _count(random: Random) -> Callable[[Application, PartitionId], Draft | None]:
+    key = random.randrange(KEYS)
+
+    def compose(application: Application, partition_id: PartitionId) -> Draft:
+        value = application.values.get((partition_id, key), 0) + 1
+        return Draft(Kind.COUNT, write_locks=(key,), entries=((key, value),))
+
+    return compose
+
+
+def _alone(number: int) -> Callable[[Application, PartitionId], Draft | None]:
+    def compose(application: Application, partition_id: PartitionId) -> Draft:
+        return Draft(Kind.NOTE, write_locks=(number % KEYS_ALONE,))
+
+    return compose
+
+
+def _bank(random: Random) -> Callable[[Application, PartitionId], Draft | None]:
+    source, target = random.sample(range(ACCOUNTS), 2)
+    amount = random.randint(1, 80)
+    choice = random.random()
+
+    def transfer(application: Application, partition_id: PartitionId) -> Draft | None:
+        accounts = application.accounts(partition_id)
+        if accounts.balance(source) < amount:
+            return None
+        entries = (
+            (source, accounts.balance(source) - amount),
+            (target, accounts.balance(target) + amount),
+        )
+        return Draft(Kind.TRANSFER, write_locks=(source, target), entries=entries)
+
+    def deposit(application: Application, partition_id: PartitionId) -> Draft:
+        return Draft(Kind.DEPOSIT, append_locks=(target,), entries=((target, amount),))
+
+    def audit(application: Application, partition_id: PartitionId) -> Draft:
+        accounts = application.accounts(partition_id)
+        entries = tuple((account, accounts.balance(account)) for account in range(ACCOUNTS))
+        return Draft(Kind.AUDIT, read_locks=tuple(range(ACCOUNTS)), entries=entries)
+
+    return transfer if choice < 0.6 else deposit if choice < 0.85 else audit
+
+
+WORK: Final[dict[str, Work]] = {"append": _append, "count": _count, "bank": _bank}

@@ -1,0 +1,153 @@
+"""The clients of a run, through all deaths of their processes.
+
+Owns how far each client has come with its plan, and which application it works for: one that
+outlives its process, or one that begins anew with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from random import Random
+from typing import Protocol
+
+from waltz.client.options import ClientOptions
+from waltz.client.reader.columns import TransactionColumns
+from waltz.client.reader.shell import AsyncLogReader
+from waltz.client.shell import AsyncWaltzClient
+from waltz.errors import UnavailableError, WaltzError
+from waltz.host import Host
+from waltz.sim.application import Application, Intent
+from waltz.sim.history import Fed, Verdict
+from waltz.sim.loop import PROCESS
+from waltz.sim.sites import until_stopped
+from waltz.sim.workloads import ClientPlan, draw_intent
+from waltz.types import ClientId, Generation, PartitionId, RequestId, TransactionId
+
+
+class Field(Protocol):
+    """What a client finds when it comes to a run."""
+
+    partition_count: int
+    peace: asyncio.Event
+    """Set once nothing more is expected of anybody."""
+
+    def application(self, name: str) -> Application:
+        """Return a new application."""
+        ...
+
+    async def reached(self, progress: float) -> None:
+        """Return once this share of the run's transactions has ended."""
+        ...
+
+
+class Client:
+    """One client, from its first process to its last."""
+
+    def __init__(self, field: Field, name: str, plan: ClientPlan, random: Random) -> None:
+        self.name = name
+        self.plan = plan
+        self.application = field.application(name)
+        self._field = field
+        self._random = random
+        self._begun_count = 0
+        self._lives_count = 0
+
+    @property
+    def is_done(self) -> bool:
+        """Whether it has submitted all that it planned, and all of that has ended."""
+        history, name = self.application.history, self.application.name
+        return self._begun_count >= self.plan.transactions and not history.open_count(name)
+
+    def die(self) -> None:
+        """What its process has not been told by now, nobody will ever be."""
+        self.application.history.abandon(self.application.name, Verdict.LOST)
+
+    async def main(self, host: Host) -> None:
+        """What its process does."""
+        await self._field.reached(self.plan.starts_at)
+        self._lives_count += 1
+        if self.plan.forgets and self._lives_count > 1:
+            self.application = self._field.application(f"{self.name}~{self._lives_count}")
+        await until_stopped(self._read(host) if self.plan.work == "read" else self._work(host))
+
+    # Writing
+
+    async def _work(self, host: Host) -> None:
+        options = ClientOptions(max_concurrent_transactions=5)
+        process = PROCESS.get()
+        try:
+            async with AsyncWaltzClient(host, self.application, options) as client:
+                await self._submit_all(client)
+                await self._field.peace.wait()
+        finally:
+            # A closed client has told all that it had taken; what waited for room never left. What
+            # a dead one has left is taken apart some time, which says nothing.
+            if not process.dead:
+                self.application.history.abandon(self.application.name, Verdict.UNWRITTEN)
+
+    async def _submit_all(self, client: AsyncWaltzClient) -> None:
+        room = asyncio.Semaphore(self.plan.concurrency)
+        async with asyncio.TaskGroup() as group:
+            while self._begun_count < self.plan.transactions:
+                await room.acquire()
+                await asyncio.sleep(self._random.uniform(0.0, self.plan.think_seconds_max))
+                intent = draw_intent(
+                    self._random,
+                    self.application,
+                    self._field.partition_count,
+                    self.plan,
+                    self._begun_count,
+                )
+                self._begun_count += 1
+                submitting = group.create_task(submit(client, intent))
+                submitting.add_done_callback(lambda _: room.release())
+
+    # Reading
+
+    async def _read(self, host: Host) -> None:
+        """Follow all partitions, from what was read before, until there is peace."""
+        async with AsyncLogReader(host) as reader, asyncio.TaskGroup() as group:
+            following = [
+                group.create_task(self._follow(reader, PartitionId(number)))
+                for number in range(self._field.partition_count)
+            ]
+            await self._field.peace.wait()
+            for task in following:
+                task.cancel()
+
+    async def _follow(self, reader: AsyncLogReader, partition_id: PartitionId) -> None:
+        while True:
+            first = self.application.get_client_high_water_mark(partition_id) + 1
+            with suppress(UnavailableError):  # nothing has come for a while
+                async for columns in reader.follow(partition_id, first):
+                    for fed in _fed(columns):
+                        self.application.take(partition_id, fed)
+
+
+async def submit(client: AsyncWaltzClient, intent: Intent) -> None:
+    """Submit `intent` and return once it has ended, however."""
+    with suppress(WaltzError):  # its context was told
+        await client.submit(intent)
+    await intent.ended.wait()
+
+
+def _fed(columns: TransactionColumns) -> list[Fed]:
+    fed = []
+    for position, data in enumerate(columns.data):
+        identity = columns.request_ids[16 * position : 16 * position + 16]
+        client, generation, partition, sequence = (
+            int.from_bytes(identity[start : start + 4], "big", signed=True)
+            for start in range(0, 16, 4)
+        )
+        fed.append(
+            Fed(
+                TransactionId(columns.first_transaction_id + position),
+                RequestId(
+                    ClientId(client), Generation(generation), PartitionId(partition), sequence
+                ),
+                int(columns.headers[position]),
+                data,
+            )
+        )
+    return fed

@@ -1,0 +1,153 @@
+"""What has been simulated so far, counted, and the page that is printed from it.
+
+Owns the counts: runs, transactions, faults that struck, virtual time, and what was found. They are
+added up over runs and never typed. `python -m waltz.sim.evidence FILE` prints the page.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any, Final
+
+from waltz.errors import ConfigurationError
+from waltz.sim.simulation import Outcome
+
+YEAR_SECONDS: Final = 365.25 * 24 * 3600.0
+
+FINDINGS_MAX: Final = 1_000
+"""Failing runs that are kept with what they showed; all are counted."""
+
+
+@dataclass(slots=True)
+class Evidence:
+    """Counts over any number of runs."""
+
+    seeds: Counter[str] = field(default_factory=Counter)
+    """Runs, by fault plan and workload with a slash between."""
+    failed: Counter[str] = field(default_factory=Counter)
+    transactions: Counter[str] = field(default_factory=Counter)
+    """By workload."""
+    faults: Counter[str] = field(default_factory=Counter)
+    """Those that struck, by kind."""
+    virtual_seconds: float = 0.0
+    writable_seconds_max: float = 0.0
+    converged_seconds_max: float = 0.0
+    findings: list[dict[str, Any]] = field(default_factory=list)
+
+    def add(self, outcome: Outcome) -> None:
+        scenario = outcome.scenario
+        scene = f"{scenario.plan}/{scenario.workload}"
+        self.seeds[scene] += 1
+        self.transactions[scenario.workload] += outcome.transactions
+        self.faults += outcome.faults
+        self.virtual_seconds += outcome.virtual_seconds
+        self.writable_seconds_max = max(self.writable_seconds_max, outcome.writable_seconds)
+        self.converged_seconds_max = max(self.converged_seconds_max, outcome.converged_seconds)
+        if not outcome.violations:
+            return
+        self.failed[scene] += 1
+        if len(self.findings) < FINDINGS_MAX:
+            self.findings.append(
+                {
+                    "seed": scenario.seed,
+                    "workload": scenario.workload,
+                    "faults": scenario.plan,
+                    "length": scenario.length,
+                    "violation": outcome.violations[0].split("\n")[0][:200],
+                }
+            )
+
+    @classmethod
+    def load(cls, path: Path) -> Evidence:
+        """Read what was saved; nothing yet, if there is no such file. Raises ConfigurationError."""
+        if not path.exists():
+            return cls()
+        try:
+            data = json.loads(path.read_text())
+            counters = ("seeds", "failed", "transactions", "faults")
+            return cls(**(data | {name: Counter(data[name]) for name in counters}))
+        except (ValueError, KeyError, TypeError) as error:
+            raise ConfigurationError(f"{path} holds no evidence: {error!r}") from error
+
+    def save(self, path: Path) -> None:
+        values = {each.name: getattr(self, each.name) for each in fields(self)}
+        path.write_text(json.dumps(values, indent=1, sort_keys=True) + "\n")
+
+    def page(self) -> str:
+        """The evidence as a page of Markdown."""
+        years = self.virtual_seconds / YEAR_SECONDS
+        lines = [
+            "# Evidence",
+            "",
+            "Printed by `python -m waltz.sim.evidence` from the counts of simulated runs, each",
+            "judged by all checkers. `HACKING.md` says how to replay any of them.",
+            "",
+            f"- {self.seeds.total():,} runs of a whole cluster",
+            f"- {self.failed.total():,} of them with a violation",
+            f"- {self.transactions.total():,} transactions",
+            f"- {self.faults.total():,} faults that struck",
+            f"- {self.virtual_seconds:,.0f} simulated seconds ({years:.3f} years)",
+            f"- writable again within {self.writable_seconds_max:.1f} s of the last fault",
+            f"- all replicas equal within {self.converged_seconds_max:.1f} s of that",
+            "",
+            "## Runs by fault plan",
+            "",
+            "| Plan | Runs | With a violation |",
+            "|---|---:|---:|",
+            *self._plan_lines(),
+            "",
+            "## Transactions by workload",
+            "",
+            *_table(("Workload", "Transactions"), self.transactions),
+            "",
+            "## Faults by kind",
+            "",
+            *_table(("Kind", "Struck"), self.faults),
+        ]
+        if self.findings:
+            lines += ["", "## Runs with a violation", "", *self._finding_lines()]
+        return "\n".join(lines) + "\n"
+
+    def _plan_lines(self) -> list[str]:
+        runs: Counter[str] = Counter()
+        failed: Counter[str] = Counter()
+        for into, counts in ((runs, self.seeds), (failed, self.failed)):
+            for scene, count in counts.items():
+                into[scene.partition("/")[0]] += count
+        return [f"| {plan} | {runs[plan]:,} | {failed[plan]:,} |" for plan in sorted(runs)]
+
+    def _finding_lines(self) -> list[str]:
+        lines = ["| Seed | Workload | Faults | First violation |", "|---:|---|---|---|"]
+        for finding in self.findings:
+            text = finding["violation"].replace("|", "\\|")
+            lines.append(
+                f"| {finding['seed']} | {finding['workload']} | {finding['faults']} | {text} |"
+            )
+        return lines
+
+
+def _table(heads: tuple[str, str], counts: Counter[str]) -> list[str]:
+    return [
+        f"| {heads[0]} | {heads[1]} |",
+        "|---|---:|",
+        *(f"| {name} | {counts[name]:,} |" for name in sorted(counts)),
+    ]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Print the page."""
+    paths = sys.argv[1:] if arguments is None else arguments
+    if len(paths) != 1:
+        sys.stderr.write("python -m waltz.sim.evidence FILE\n")
+        return 2
+    sys.stdout.write(Evidence.load(Path(paths[0])).page())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,151 @@
+"""Bounds of the product, turned down for a run, so that short runs come to them.
+
+Owns which numbers of `waltz.limits` may be other ones, and for how long they are. A bound of ten
+thousand is met by no run of a few seconds; with a bound of three the same code stops, splits,
+forgets, catches up and goes on in every run. No promise depends on any of these numbers.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from random import Random
+from typing import Any, Final
+
+from waltz import limits
+from waltz.client.partition import ClientPartition
+from waltz.server.lock_table import LockTable
+from waltz.store.session_keeper import SessionKeeper
+from waltz.store.shell import StorePartition
+
+KNOBS: Final[Mapping[str, tuple[float, ...]]] = {
+    # Batches
+    "BATCH_RECORDS_MAX": (1, 3, 20),
+    "BATCH_BYTES_MAX": (1_000, 30_000),
+    "BATCHES_IN_FLIGHT_MAX": (1, 2),
+    "CATCH_UP_RECORDS_MAX": (1, 5),
+    "CATCH_UP_BYTES_MAX": (1_000, 30_000),
+    "RECENT_BATCH_BYTES_MAX": (1, 2_000),
+    "RECORD_LIST_RECORDS_MAX": (2, 7),
+    "RECORD_LIST_BYTES_MAX": (500, 20_000),
+    "CHECKPOINT_TRANSACTIONS": (5, 30),
+    # Storage node
+    "STORAGE_MAILBOX_REQUESTS_MAX": (1, 3),
+    "DRAIN_BYTES_MAX": (1_000, 30_000),
+    "OPEN_CHECK_RECORDS": (1, 5),
+    "SCRUB_START_SECONDS": (0.1, 5.0),
+    # Server
+    "PENDING_APPENDS_MAX": (2, 10),
+    "PENDING_APPEND_BYTES_MAX": (5_000, 100_000),
+    "FEED_FETCH_MIN": (1, 5),
+    "FEED_RUN_RECORDS_MAX": (1, 4),
+    "FEED_RUNS_PER_STEP_MAX": (1, 2),
+    "FEED_CACHE_BYTES": (1_000, 30_000),
+    "READ_AHEAD_RECORDS": (1, 5),
+    "READS_IN_FLIGHT_MAX": (1, 2),
+    "SERVER_MAILBOX_EVENTS_MAX": (1, 5),
+    "LOCK_TABLE_SLOTS": (16, 300),
+    # Network
+    "READ_BYTES_MAX": (100, 4_096),
+    "WRITE_BUFFER_BYTES_HIGH": (2_000, 50_000),
+    "WRITE_BUFFER_BYTES_LOW": (1_000,),
+    # Client
+    "APPLY_TRANSACTIONS_MAX": (1, 3),
+    "FEED_BUFFER_TRANSACTIONS_MAX": (2, 10),
+    "DATA_REQUESTS_IN_FLIGHT_MAX": (1, 5),
+    "CLIENT_MAILBOX_EVENTS_MAX": (1, 5),
+    "RETRIES_PER_CALL_MAX": (1, 3),
+    "READER_ROWS_MAX": (1, 5),
+    "READER_FETCH_ROWS_MAX": (1, 5),
+    "READER_FETCHES_IN_FLIGHT_MAX": (1, 2),
+}
+"""What each bound may be instead."""
+
+ARGUMENTS: Final[Mapping[str, tuple[tuple[Callable[..., Any], str], ...]]] = {
+    "CHECKPOINT_TRANSACTIONS": (
+        (StorePartition.__init__, "checkpoint_transactions"),
+        (SessionKeeper.__init__, "checkpoint_transactions"),
+    ),
+    "LOCK_TABLE_SLOTS": ((LockTable.__init__, "slot_count"),),
+    "APPLY_TRANSACTIONS_MAX": ((ClientPartition.__init__, "apply_count_max"),),
+    "FEED_BUFFER_TRANSACTIONS_MAX": ((ClientPartition.__init__, "buffer_count_max"),),
+}
+"""Arguments whose default is the bound."""
+
+TURNED_SHARE: Final = 0.25
+"""Of the bounds, in a run that turns any; every second one does."""
+
+
+def draw_knobs(random: Random) -> dict[str, float]:
+    """Draw the bounds of a run that are not the usual ones; often none."""
+    if random.random() < 0.5:
+        return {}
+    return {
+        name: random.choice(values)
+        for name, values in KNOBS.items()
+        if random.random() < TURNED_SHARE
+    }
+
+
+@contextmanager
+def turned(knobs: Mapping[str, float]) -> Iterator[None]:
+    """Let these bounds hold, wherever they have been imported to."""
+    undo: list[Callable[[], None]] = []
+    try:
+        for name, value in knobs.items():
+            for module in _users_of(name):
+                undo.append(_setter(module, name, getattr(module, name)))
+                setattr(module, name, value)
+            for function, argument in ARGUMENTS.get(name, ()):
+                undo.append(_default_setter(function, argument))
+                _set_default(function, argument, value)
+        yield
+    finally:
+        for each in reversed(undo):
+            each()
+
+
+def _users_of(name: str) -> list[Any]:
+    """All modules that know the bound, but those that judge what peers send."""
+    return [
+        module
+        for path, module in sorted(sys.modules.items())
+        if path.startswith("waltz.")
+        and not path.startswith("waltz.wire.")
+        and name in getattr(module, "__dict__", ())
+    ]
+
+
+def _setter(module: Any, name: str, value: float) -> Callable[[], None]:
+    return lambda: setattr(module, name, value)
+
+
+def _default_setter(function: Callable[..., Any], argument: str) -> Callable[[], None]:
+    value = default_of(function, argument)
+    return lambda: _set_default(function, argument, value)
+
+
+def default_of(function: Any, argument: str) -> Any:
+    """Return the default of an argument of `function`, which has one."""
+    if argument in (function.__kwdefaults__ or {}):
+        return function.__kwdefaults__[argument]
+    return function.__defaults__[_position(function, argument)]
+
+
+def _set_default(function: Any, argument: str, value: float) -> None:
+    if argument in (function.__kwdefaults__ or {}):
+        function.__kwdefaults__[argument] = value
+        return
+    defaults = list(function.__defaults__)
+    defaults[_position(function, argument)] = value
+    function.__defaults__ = tuple(defaults)
+
+
+def _position(function: Any, argument: str) -> int:
+    code = function.__code__
+    names = code.co_varnames[: code.co_argcount]
+    return int(names.index(argument)) - len(names)
+
+
+assert all(hasattr(limits, name) for name in KNOBS)

@@ -1,0 +1,225 @@
+"""What lies on the disks of storage nodes, read without the product's help, and judged.
+
+Files are read by code of its own, straight from the layout, so that an error in the product's
+reader cannot hide itself.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
+from random import Random
+from typing import Final, NamedTuple
+from zlib import crc32
+
+from waltz.sim.checkers import Log, attempts, show
+from waltz.sim.disk import SimulatedDisk
+from waltz.sim.history import Fed, History, Verdict
+from waltz.types import ClientId, Generation, PartitionId, RequestId, TransactionId
+
+CONTROL_FILE: Final = "waltz-storage.ctl"
+FILE_HEADER_BYTES: Final = 128
+ENTRY_BYTES: Final = 76
+_STRUCT: Final = struct.Struct(">qqqiiI")
+_RECORD: Final = struct.Struct(">q4iiiI")
+_CHECKSUM: Final = struct.Struct(">I")
+
+
+class Marks(NamedTuple):
+    """What a control file says of a partition."""
+
+    session_id: int
+    low_water_mark: int
+    local_low_water_mark: int
+
+
+@dataclass(frozen=True, slots=True)
+class Replica:
+    """One node's disk."""
+
+    records: dict[PartitionId, list[Fed]]
+    """Per partition: from the first on, as far as they check out."""
+    marks: dict[PartitionId, Marks]
+    """Of partitions with a sound entry in the control file."""
+
+
+Replicas = Mapping[str, Replica]
+"""By the name of the node."""
+
+
+def replica_on(
+    disk: SimulatedDisk, directory: str, partition_ids: Collection[PartitionId]
+) -> Replica:
+    """Read a storage directory."""
+    contents = disk.contents()
+    control = contents.get(f"{directory}/{CONTROL_FILE}") or b""
+    records, marks = {}, {}
+    for partition_id in partition_ids:
+        prefix = f"{directory}/{partition_id}/"
+        files = {
+            path.removeprefix(prefix): data
+            for path, data in contents.items()
+            if data is not None and path.startswith(prefix)
+        }
+        records[partition_id] = records_on_disk(files)
+        found = _marks_in(control, partition_id)
+        if found is not None:
+            marks[partition_id] = found
+    return Replica(records, marks)
+
+
+class _Worst(Random):
+    """A source of chance that gives a disk none."""
+
+    def random(self) -> float:
+        return 1.0
+
+
+def durable_part(disk: SimulatedDisk) -> SimulatedDisk:
+    """Return what of the disk a power cut leaves in the worst case: what was synced."""
+    return disk.crash_clone(_Worst())
+
+
+def records_on_disk(files: Mapping[str, bytes]) -> list[Fed]:
+    """Return the records in the segment files of one partition, given by name.
+
+    Reading ends at the first record that is cut short, has an unexpected ID or a wrong checksum.
+    Source: Waltz Internals, "Segment Data File".
+    """
+    records: list[Fed] = []
+    for name in sorted(name for name in files if name.endswith(".seg")):
+        if int(name.removesuffix(".seg")) != len(records):
+            break
+        records += _records_in(files[name], TransactionId(len(records)))
+    return records
+
+
+def _records_in(file: bytes, first: TransactionId) -> Iterator[Fed]:
+    offset = FILE_HEADER_BYTES
+    expected = int(first)
+    while offset + _RECORD.size + _CHECKSUM.size <= len(file):
+        found, client, generation, partition, sequence, header, length, checksum = (
+            _RECORD.unpack_from(file, offset)
+        )
+        end = offset + _RECORD.size + length
+        if found != expected or length < 0 or end + _CHECKSUM.size > len(file):
+            return
+        data = file[offset + _RECORD.size : end]
+        if (crc32(file[offset:end]),) != _CHECKSUM.unpack_from(file, end) or crc32(
+            data
+        ) != checksum:
+            return
+        yield Fed(
+            TransactionId(found),
+            RequestId(ClientId(client), Generation(generation), PartitionId(partition), sequence),
+            header,
+            data,
+        )
+        offset = end + _CHECKSUM.size
+        expected += 1
+
+
+def _marks_in(control: bytes, partition_id: PartitionId) -> Marks | None:
+    """Return the newer of a partition's two structs that are sound."""
+    start = FILE_HEADER_BYTES + ENTRY_BYTES * partition_id + 4
+    found: list[tuple[int, Marks]] = []
+    for position in (start, start + _STRUCT.size):
+        if position + _STRUCT.size > len(control):
+            continue
+        *marks, _, sequence, checksum = _STRUCT.unpack_from(control, position)
+        if crc32(control[position : position + _STRUCT.size - 4]) == checksum:
+            found.append((sequence, Marks(*marks)))
+    return max(found)[1] if found else None
+
+
+# Judgement
+
+
+def agreement(replicas: Replicas, log: Log) -> list[str]:
+    """I2 and I12: every replica holds the log, byte for byte."""
+    violations = []
+    for name, replica in replicas.items():
+        for partition_id, records in log.items():
+            held = replica.records.get(partition_id, [])
+            for record, there in zip_longest(records, held[: len(records)]):
+                if record != there:
+                    violations.append(
+                        f"I2 agreement: {name} holds {show(there)} in partition {partition_id}"
+                        f" where the log has {show(record)}"
+                    )
+                    break
+    return violations
+
+
+def held_by_enough(history: History, replicas: Replicas, harmed_count: int = 0) -> list[str]:
+    """I1 on disks: what was reported committed lies on a majority of the disks, less those that
+    were harmed."""
+    needed = len(replicas) // 2 + 1 - harmed_count
+    counts: Counter[int] = Counter()
+    for replica in replicas.values():
+        counts.update(attempts(replica.records).keys())
+    return [
+        f"I1 durability: context {context} of {submission.client} was reported committed in"
+        f" partition {submission.partition_id} and lies on {counts[context]} of"
+        f" {len(replicas)} disks"
+        for context, submission in history.submissions.items()
+        if submission.has_ended(Verdict.COMMITTED) and counts[context] < needed
+    ]
+
+
+class MarkWatch:
+    """I10: marks on disks only grow, and what lies below them is the log for good."""
+
+    def __init__(self) -> None:
+        self._newest: dict[tuple[str, PartitionId], Marks] = {}
+        self._settled: dict[tuple[str, PartitionId], Sequence[Fed]] = {}
+        self.violations: list[str] = []
+
+    def look(self, replicas: Replicas, harmed: Collection[str]) -> None:
+        """Take note of the marks now; those on disks that were harmed count for nothing."""
+        for name, replica in replicas.items():
+            if name in harmed:
+                continue
+            for partition_id, marks in replica.marks.items():
+                key = (name, partition_id)
+                before = self._newest.get(key, marks)
+                if any(new < old for new, old in zip(marks, before, strict=True)):
+                    self.violations.append(
+                        f"I10 mark order: {name} went from {before} to {marks} in partition"
+                        f" {partition_id}"
+                    )
+                held = replica.records[partition_id]
+                if marks.local_low_water_mark >= len(held):
+                    self.violations.append(
+                        f"I10 mark order: {name} holds {len(held)} transactions of partition"
+                        f" {partition_id} and says {marks}"
+                    )
+                settled = self._settled.get(key, ())
+                if list(settled) != held[: len(settled)]:
+                    self.violations.append(
+                        f"I10 mark order: {name} has changed transactions of partition"
+                        f" {partition_id} up to its mark {before.local_low_water_mark}"
+                    )
+                self._newest[key] = marks
+                self._settled[key] = held[: marks.local_low_water_mark + 1]
+
+    def judge(self, log: Log) -> list[str]:
+        """Return all violations, given the log in the end."""
+        violations = self.violations
+        for (name, partition_id), settled in self._settled.items():
+            records = log.get(partition_id, ())
+            marks = self._newest[name, partition_id]
+            if marks.low_water_mark >= len(records):
+                violations.append(
+                    f"I10 mark order: {name} says {marks} in partition {partition_id}, whose log"
+                    f" has {len(records)} transactions"
+                )
+            if list(settled) != list(records[: len(settled)]):
+                violations.append(
+                    f"I10 mark order: {name} held other transactions up to its mark"
+                    f" {marks.local_low_water_mark} of partition {partition_id} than the log has"
+                )
+        return violations

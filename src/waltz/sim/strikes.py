@@ -1,0 +1,335 @@
+"""Carries out faults on the machines of a run.
+
+Owns how each kind of fault comes and goes; whom it strikes and when is the plan's business. A fault
+that finds its process dead, or being struck already, does nothing to it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Final, assert_never
+
+from waltz.limits import SHUTDOWN_SECONDS_MAX
+from waltz.sim.disk_strikes import (
+    FailingOperations,
+    blank_disk,
+    flip_bits,
+    give_room,
+    leave_room,
+)
+from waltz.sim.faults import (
+    BitFlips,
+    ClockDrift,
+    ClockJump,
+    CoordinatorOutage,
+    CoordinatorSlowness,
+    Crash,
+    Disconnection,
+    DiskFailure,
+    Fault,
+    Flapping,
+    ForeignWrites,
+    FullDisk,
+    Isolation,
+    LostAnswers,
+    LostDisk,
+    OldDisk,
+    Partition,
+    Pause,
+    SessionLoss,
+    SlowDisk,
+    SlowLinks,
+    Stop,
+)
+from waltz.sim.network import Way
+from waltz.sim.sites import Site, Sites
+
+CRASH_SECONDS_MAX: Final = 1.0
+"""A process that was to die in the middle of disk work and has none dies then at the latest."""
+
+
+class Strikes:
+    """Faults of one run, on its machines."""
+
+    def __init__(self, sites: Sites) -> None:
+        self._sites = sites
+        self._network = sites.network
+        self._coordinator = sites.coordinator
+        self.counts: Counter[str] = Counter()
+        """By kind, how many injections have struck."""
+        self.stubborn: list[str] = []
+        """The processes that did not end in time when asked to, and were killed."""
+        self.harmed: dict[str, None] = {}
+        """The machines on whose disks something durable is gone or changed."""
+
+    async def strike(self, fault: Fault) -> None:
+        """Let `fault` happen and return once it is over: all that died was started again."""
+        await asyncio.sleep(fault.delay_seconds)
+        match fault:
+            case Crash() | Stop() | Pause():
+                await self._strike_processes(fault)
+            case Isolation() | Partition() | SlowLinks() | Flapping() | Disconnection():
+                await self._strike_network(fault)
+            case (
+                SessionLoss()
+                | CoordinatorOutage()
+                | CoordinatorSlowness()
+                | LostAnswers()
+                | ForeignWrites()
+            ):
+                await self._strike_coordinator(fault)
+            case ClockJump() | ClockDrift():
+                await self._strike_clocks(fault)
+            case SlowDisk() | DiskFailure() | BitFlips() | FullDisk() | LostDisk() | OldDisk():
+                await self._strike_disk(fault)
+            case _:
+                assert_never(fault)
+
+    def _struck(self, fault: Fault, *facts: object) -> None:
+        kind = type(fault).__name__
+        self.counts[kind] += 1
+        self._note(kind, *facts)
+
+    def _note(self, what: str, *facts: object) -> None:
+        self._sites.trace.note(self._sites.loop.time(), what, *facts)
+
+    # Processes
+
+    async def _strike_processes(self, fault: Crash | Stop | Pause) -> None:
+        async with asyncio.TaskGroup() as group:
+            for position, name in enumerate(fault.names):
+                site = self._sites.site(name)
+                match fault:
+                    case Crash():
+                        striking = self._crash(fault, site, position)
+                    case Stop():
+                        striking = self._stop(fault, site, fault.pause_seconds[position])
+                    case Pause():
+                        striking = self._pause(fault, site, fault.seconds[position])
+                    case _:
+                        assert_never(fault)
+                task = group.create_task(striking)
+                if isinstance(fault, Stop) and fault.one_by_one:
+                    await task
+
+    async def _crash(self, fault: Crash, site: Site, position: int) -> None:
+        if site.is_struck:
+            return
+        site.is_struck = True
+        self._struck(fault, site.name)
+        site.operations_left = fault.disk_operations[position] or None
+        if site.operations_left and not site.process.dead:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(CRASH_SECONDS_MAX):
+                    await site.died.wait()
+        if not site.process.dead:
+            self._sites.kill(site)
+        if fault.power_lost:
+            self._sites.lose_power(site)
+        await self._start_again(site, fault.pause_seconds[position])
+
+    async def _stop(self, fault: Stop, site: Site, pause_seconds: float) -> None:
+        if site.is_struck or site.process.dead:
+            return
+        site.is_struck = True
+        self._struck(fault, site.name)
+        process = site.process
+        process.stop_wanted.set()
+        try:
+            async with asyncio.timeout(SHUTDOWN_SECONDS_MAX):
+                await site.died.wait()
+        except TimeoutError:
+            self.stubborn.append(site.name)
+            self._sites.kill(site)
+        await self._start_again(site, pause_seconds)
+
+    async def _start_again(self, site: Site, pause_seconds: float) -> None:
+        await asyncio.sleep(pause_seconds)
+        site.disk.release_locks()
+        site.is_struck = False
+        self._sites.boot(site)
+
+    async def _pause(self, fault: Pause, site: Site, seconds: float) -> None:
+        process = site.process
+        if process.dead:
+            return
+        self._struck(fault, site.name)
+        self._sites.loop.pause(process)
+        self._coordinator.freeze(process)
+        await asyncio.sleep(seconds)
+        self._sites.loop.resume(process)
+        if not process.pauses:
+            self._coordinator.thaw(process)
+        self._note("resume", site.name)
+
+    # Network
+
+    async def _strike_network(
+        self, fault: Isolation | Partition | SlowLinks | Flapping | Disconnection
+    ) -> None:
+        match fault:
+            case Isolation():
+                await self._isolate(fault)
+            case Partition(ways=ways):
+                for way in ways:
+                    self._struck(fault, *way)
+                await self._hold(ways, fault.seconds)
+                if fault.breaks:
+                    self._disconnect(ways)
+            case SlowLinks(ways=ways):
+                for way in ways:
+                    self._struck(fault, *way)
+                self._network.slow_down(ways, fault.slowest_seconds)
+                await asyncio.sleep(fault.seconds)
+                self._network.speed_up(ways, fault.slowest_seconds)
+            case Flapping(one=one, other=other):
+                for _ in range(fault.times):
+                    self._struck(fault, one, other)
+                    await self._hold([(one, other), (other, one)], fault.down_seconds)
+                    await asyncio.sleep(fault.up_seconds)
+            case Disconnection(pairs=pairs):
+                for pair in pairs:
+                    self._struck(fault, *pair)
+                self._disconnect(pairs)
+            case _:
+                assert_never(fault)
+
+    async def _hold(self, ways: Sequence[Way], seconds: float) -> None:
+        self._network.block(ways)
+        await asyncio.sleep(seconds)
+        self._network.unblock(ways)
+        self._note("unblock", *ways)
+
+    def _disconnect(self, pairs: Sequence[Way]) -> None:
+        for one, other in pairs:
+            self._note("disconnect", one, other, self._network.break_between(one, other))
+
+    async def _isolate(self, fault: Isolation) -> None:
+        process = self._sites.process(fault.name)
+        if process is None:
+            return  # not started yet
+        self._struck(fault, fault.name, *fault.others)
+        if len(fault.others) > 1:
+            self.counts[type(fault).__name__] += len(fault.others) - 1
+        if fault.with_coordinator:
+            self._coordinator.lose(process)
+        if fault.session_ended:
+            self._coordinator.expire(process)
+        there = [(fault.name, other) for other in fault.others]
+        await self._hold([*there, *((one, other) for other, one in there)], fault.seconds)
+        if fault.with_coordinator and not process.dead:
+            self._coordinator.heal(process)
+
+    # Coordinator
+
+    async def _strike_coordinator(
+        self,
+        fault: SessionLoss | CoordinatorOutage | CoordinatorSlowness | LostAnswers | ForeignWrites,
+    ) -> None:
+        coordinator = self._coordinator
+        match fault:
+            case SessionLoss(name=name):
+                process = self._sites.process(name)
+                if process is not None and not process.dead:
+                    self._struck(fault, name)
+                    coordinator.expire(process)
+            case CoordinatorOutage():
+                self._struck(fault)
+                coordinator.begin_outage()
+                await asyncio.sleep(fault.seconds)
+                coordinator.end_outage()
+            case CoordinatorSlowness():
+                self._struck(fault)
+                coordinator.slow_down(fault.slowest_seconds)
+                await asyncio.sleep(fault.seconds)
+                coordinator.speed_up(fault.slowest_seconds)
+            case LostAnswers():
+                self._struck(fault)
+                coordinator.lose_answers(fault.share)
+                await asyncio.sleep(fault.seconds)
+                coordinator.keep_answers(fault.share)
+            case ForeignWrites():
+                for choice in fault.choices:
+                    self._struck(fault, coordinator.rewrite(choice))
+                    await asyncio.sleep(fault.pause_seconds)
+            case _:
+                assert_never(fault)
+
+    # Clocks
+
+    async def _strike_clocks(self, fault: ClockJump | ClockDrift) -> None:
+        sites = [self._sites.site(name) for name in fault.names]
+        match fault:
+            case ClockJump():
+                for site, milliseconds in zip(sites, fault.milliseconds, strict=True):
+                    self._struck(fault, site.name, milliseconds)
+                    site.clock.set_wall(milliseconds)
+            case ClockDrift():
+                clocks = [site.clock for site in sites]
+                for site, clock, rate in zip(sites, clocks, fault.rates, strict=True):
+                    self._struck(fault, site.name, rate)
+                    clock.run_at(rate)
+                await asyncio.sleep(fault.seconds)
+                for clock in clocks:
+                    clock.run_at(1.0)
+            case _:
+                assert_never(fault)
+
+    # Disks
+
+    async def _strike_disk(
+        self, fault: SlowDisk | DiskFailure | BitFlips | FullDisk | LostDisk | OldDisk
+    ) -> None:
+        site = self._sites.site(fault.name)
+        match fault:
+            case SlowDisk():
+                self._struck(fault, site.name)
+                site.hindrances.append(fault.slowest_seconds)
+                await asyncio.sleep(fault.seconds)
+                site.hindrances.remove(fault.slowest_seconds)
+            case DiskFailure():
+                failing = FailingOperations(fault)
+                site.disk_faults.append(failing)
+                await failing.over()
+                site.disk_faults.remove(failing)
+                self.counts[type(fault).__name__] += failing.failed_count
+                self._note("failures", site.name, failing.failed_count)
+            case BitFlips():
+                await self._flip(fault, site)
+            case FullDisk():
+                self._struck(fault, site.name)
+                leave_room(site.disk, fault.room_bytes)
+                await asyncio.sleep(fault.seconds)
+                give_room(site.disk)
+                self._note("room", site.name)
+            case LostDisk() | OldDisk():
+                await self._replace_disk(fault, site)
+            case _:
+                assert_never(fault)
+
+    async def _flip(self, fault: BitFlips, site: Site) -> None:
+        for path in flip_bits(site.disk, fault):
+            self._struck(fault, site.name, path)
+            self.harmed[site.name] = None
+        if fault.restarts and not site.is_struck:
+            site.is_struck = True
+            if not site.process.dead:
+                self._sites.kill(site)
+            await self._start_again(site, 0.0)
+
+    async def _replace_disk(self, fault: LostDisk | OldDisk, site: Site) -> None:
+        old = self._sites.disk_after_power_cut(site)
+        if isinstance(fault, OldDisk):
+            await asyncio.sleep(fault.seconds)
+        if site.is_struck:
+            return
+        site.is_struck = True
+        self._struck(fault, site.name)
+        self.harmed[site.name] = None
+        if not site.process.dead:
+            self._sites.kill(site)
+        site.disk = blank_disk(old) if isinstance(fault, LostDisk) else old
+        await self._start_again(site, fault.pause_seconds)

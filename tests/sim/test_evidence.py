@@ -1,0 +1,100 @@
+"""Counts add up over runs and files, and the page is made of them alone."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from waltz.errors import ConfigurationError
+from waltz.sim.evidence import Evidence, main
+from waltz.sim.scenario import draw_scenario
+from waltz.sim.simulation import Outcome
+from waltz.sim.trace import Trace
+
+CLEAN = Outcome(
+    draw_scenario(7, "append", "power_cut"),
+    violations=(),
+    digest="",
+    transactions=40,
+    faults=Counter(Crash=3, Pause=1),
+    virtual_seconds=1_000.0,
+    writable_seconds=2.5,
+    converged_seconds=0.5,
+    callbacks=1,
+    trace=Trace(),
+)
+BROKEN = replace(
+    CLEAN,
+    scenario=draw_scenario(8, "bank", "pauses"),
+    violations=("I7 money: a|b\nmore", "I1"),
+    faults=Counter(Pause=2),
+    writable_seconds=1.0,
+    converged_seconds=4.0,
+)
+
+
+def gathered() -> Evidence:
+    evidence = Evidence()
+    for outcome in (CLEAN, BROKEN, CLEAN):
+        evidence.add(outcome)
+    return evidence
+
+
+def test_counts_add_up() -> None:
+    evidence = gathered()
+    assert evidence.seeds == {"power_cut/append": 2, "pauses/bank": 1}
+    assert evidence.failed == {"pauses/bank": 1}
+    assert evidence.transactions == {"append": 80, "bank": 40}
+    assert evidence.faults == {"Crash": 6, "Pause": 4}
+    assert evidence.virtual_seconds == 3_000.0
+    assert (evidence.writable_seconds_max, evidence.converged_seconds_max) == (2.5, 4.0)
+    assert evidence.findings == [
+        {
+            "seed": 8,
+            "workload": "bank",
+            "faults": "pauses",
+            "length": 1,
+            "violation": "I7 money: a|b",
+        }
+    ]
+
+
+def test_what_was_saved_goes_on(tmp_path: Path) -> None:
+    path = tmp_path / "evidence.json"
+    assert Evidence.load(path) == Evidence()
+    gathered().save(path)
+    evidence = Evidence.load(path)
+    assert evidence == gathered()
+    evidence.add(CLEAN)
+    assert evidence.seeds.total() == 4
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[]", '{"seeds": 1}'])
+def test_what_is_no_evidence_is_refused(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "evidence.json"
+    path.write_text(text)
+    with pytest.raises(ConfigurationError, match="no evidence"):
+        Evidence.load(path)
+
+
+def test_the_page_says_what_was_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "evidence.json"
+    gathered().save(path)
+    assert main([str(path)]) == 0
+    page = capsys.readouterr().out
+    assert page.startswith("# Evidence\n")
+    for line in (
+        "- 3 runs of a whole cluster",
+        "- 1 of them with a violation",
+        "- 120 transactions",
+        "| power_cut | 2 | 0 |",
+        "| pauses | 1 | 1 |",
+        "| append | 80 |",
+        "| Crash | 6 |",
+        "| 8 | bank | pauses | I7 money: a\\|b |",
+    ):
+        assert f"{line}\n" in page
+    assert main([]) == 2

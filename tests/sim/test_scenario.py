@@ -1,0 +1,62 @@
+"""A run is data: equal for equal seeds, and the same after it was written down and read."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from waltz.errors import ConfigurationError
+from waltz.sim.plans import PLANS
+from waltz.sim.scenario import Scenario, draw_scenario, draw_shape
+from waltz.sim.workloads import WORKLOADS
+
+
+def test_equal_seeds_draw_equal_shapes() -> None:
+    for seed in range(20):
+        shape = draw_shape(Random(seed), syncs_late=False, server_count_min=1)
+        assert shape == draw_shape(Random(seed), syncs_late=False, server_count_min=1)
+        assert draw_shape(Random(seed), syncs_late=False, server_count_min=2).server_count >= 2
+        assert shape.storage_count in (3, 5), "a majority is left when one is lost"
+        assert len(shape.storages) == shape.storage_count
+        assert len(shape.servers) == shape.server_count
+        assert len(shape.partition_ids) == shape.partition_count
+    assert draw_shape(Random(1), syncs_late=True, server_count_min=1).syncs_late
+
+
+@pytest.mark.parametrize("plan", PLANS)
+@pytest.mark.parametrize("workload", WORKLOADS)
+def test_scenarios_are_equal_for_equal_seeds_and_read_back_as_written(
+    workload: str, plan: str
+) -> None:
+    for seed in range(5):
+        scenario = draw_scenario(seed, workload, plan)
+        assert scenario == draw_scenario(seed, workload, plan)
+        assert Scenario.from_json(scenario.to_json()) == scenario
+        assert scenario.transactions > 0
+        assert len(scenario.client_names) == len(scenario.clients)
+
+
+def test_what_one_part_draws_changes_nothing_of_the_others() -> None:
+    one, other = (draw_scenario(1, "append", plan) for plan in ("none", "storage_crash"))
+    assert one.source != other.source
+    long = draw_scenario(1, "append", "storage_crash", length=5)
+    assert len(long.faults) >= 5
+    assert long.source != other.source
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "[]",
+        "{}",
+        '{"plan": "earthquake"}',
+        '{"plan": "none"}',
+        draw_scenario(1, "append", "none").to_json().replace("partition_count", "partitions"),
+        draw_scenario(1, "append", "none").to_json().replace('"faults": []', '"faults": 7'),
+    ],
+)
+def test_what_is_no_scenario_is_refused(text: str) -> None:
+    with pytest.raises(ConfigurationError):
+        Scenario.from_json(text)
