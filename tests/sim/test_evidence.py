@@ -20,6 +20,7 @@ CLEAN = Outcome(
     digest="",
     transactions=40,
     faults=Counter(Crash=3, Pause=1),
+    effects=Counter({"bytes held": 100}),
     virtual_seconds=1_000.0,
     writable_seconds=2.5,
     converged_seconds=0.5,
@@ -49,6 +50,7 @@ def test_counts_add_up() -> None:
     assert evidence.failed == {"pauses/bank": 1}
     assert evidence.transactions == {"append": 80, "bank": 40}
     assert evidence.faults == {"Crash": 6, "Pause": 4}
+    assert evidence.effects == {"bytes held": 300}
     assert evidence.virtual_seconds == 3_000.0
     assert (evidence.writable_seconds_max, evidence.converged_seconds_max) == (2.5, 4.0)
     assert evidence.findings == [

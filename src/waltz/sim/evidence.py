@@ -34,6 +34,8 @@ class Evidence:
     """By workload."""
     faults: Counter[str] = field(default_factory=Counter)
     """Those that struck, by kind."""
+    effects: Counter[str] = field(default_factory=Counter)
+    """What they did, by kind."""
     virtual_seconds: float = 0.0
     writable_seconds_max: float = 0.0
     converged_seconds_max: float = 0.0
@@ -45,6 +47,7 @@ class Evidence:
         self.seeds[scene] += 1
         self.transactions[scenario.workload] += outcome.transactions
         self.faults += outcome.faults
+        self.effects += outcome.effects
         self.virtual_seconds += outcome.virtual_seconds
         self.writable_seconds_max = max(self.writable_seconds_max, outcome.writable_seconds)
         self.converged_seconds_max = max(self.converged_seconds_max, outcome.converged_seconds)
@@ -69,7 +72,7 @@ class Evidence:
             return cls()
         try:
             data = json.loads(path.read_text())
-            counters = ("seeds", "failed", "transactions", "faults")
+            counters = ("seeds", "failed", "transactions", "faults", "effects")
             return cls(**(data | {name: Counter(data[name]) for name in counters}))
         except (ValueError, KeyError, TypeError) as error:
             raise ConfigurationError(f"{path} holds no evidence: {error!r}") from error
@@ -90,7 +93,8 @@ class Evidence:
             f"- {self.seeds.total():,} runs of a whole cluster",
             f"- {self.failed.total():,} of them with a violation",
             f"- {self.transactions.total():,} transactions",
-            f"- {self.faults.total():,} faults that struck",
+            f"- {self.faults.total():,} faults that struck, which with the network's weather met",
+            f"  {self.effects.total():,} pieces of bytes, calls and disk operations",
             f"- {self.virtual_seconds:,.0f} simulated seconds ({years:.3f} years)",
             f"- writable again within {self.writable_seconds_max:.1f} s of the last fault",
             f"- all replicas equal within {self.converged_seconds_max:.1f} s of that",
@@ -108,6 +112,10 @@ class Evidence:
             "## Faults by kind",
             "",
             *_table(("Kind", "Struck"), self.faults),
+            "",
+            "## What they met",
+            "",
+            *_table(("Kind", "Times"), self.effects),
         ]
         if self.findings:
             lines += ["", "## Runs with a violation", "", *self._finding_lines()]
