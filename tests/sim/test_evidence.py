@@ -82,6 +82,19 @@ def test_what_is_no_evidence_is_refused(text: str, tmp_path: Path) -> None:
         Evidence.load(path)
 
 
+def test_what_several_processes_counted_adds_up(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    parts = [Evidence(), Evidence()]
+    for number, outcome in enumerate((CLEAN, BROKEN, CLEAN)):
+        parts[number % 2].add(outcome)
+    paths = [tmp_path / "one.json", tmp_path / "other.json"]
+    for path, part in zip(paths, parts, strict=True):
+        part.save(path)
+    assert main([str(path) for path in paths]) == 0
+    assert capsys.readouterr().out == gathered().page()
+
+
 def test_the_page_says_what_was_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "evidence.json"
     gathered().save(path)
