@@ -185,6 +185,7 @@ EVENTS: Final = (
     Phrase("blank_disk", "{storage} starts again with an empty disk"),
     # Storage nodes of the cluster
     Phrase("add_storage", "{storage} is added with an empty disk"),
+    Phrase("add_storage_again", "{storage} is added again with the disk that it has"),
     Phrase("remove_storage", "{storage} is removed"),
     Phrase("exchange_storage", "{storage} with an empty disk takes the place of {storage}"),
     # Sessions

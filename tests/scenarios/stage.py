@@ -338,7 +338,9 @@ class Stage:
 
     async def add_storage(self, partition_id: PartitionId, name: str) -> None:
         self.cluster.add_storage(name)
+        await self.add_storage_again(partition_id, name)
 
+    async def add_storage_again(self, partition_id: PartitionId, name: str) -> None:
         def added(placement: StoragePlacement) -> StoragePlacement:
             group = max(placement.groups.values(), default=0) + 1
             placement = self._with_node(placement, name, group)
