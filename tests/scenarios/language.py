@@ -1,7 +1,7 @@
 """The language of stories: one statement per line, each of which says one thing exactly.
 
-Owns the phrases and turns a file into data. What a phrase does is `stage.py`'s business, by the
-name of its verb. A story is
+Owns the phrases and turns a file into data. What a phrase does is the business of
+`stage.py`, for what happens, and `states.py`, for what is, by the name of its verb. A story is
 
     # What it tells (the rows that it stands for)
     #

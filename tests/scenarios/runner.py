@@ -21,6 +21,7 @@ from typing import Any, Final
 
 from tests.scenarios.language import Manner, Step, Story, parse_story
 from tests.scenarios.stage import Stage
+from tests.scenarios.states import States
 from waltz.errors import WaltzError
 from waltz.sim.anomalies import check_anomalies
 from waltz.sim.checkers import check_users
@@ -113,7 +114,7 @@ async def _tell(stage: Stage, story: Story, lines: list[str], violations: list[s
 
 
 async def _take(stage: Stage, step: Step) -> None:
-    verb = getattr(stage, step.phrase.verb)
+    verb = getattr(States(stage) if step.phrase.is_state else stage, step.phrase.verb)
     where = f"line {step.line}: {step.text}"
     if not step.phrase.is_state:
         try:

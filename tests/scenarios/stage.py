@@ -1,8 +1,7 @@
-"""The stage on which a story is played: a simulated cluster, its clients, and what each verb does.
+"""The stage on which a story is played: a simulated cluster, its clients, and what happens there.
 
-Owns the meaning of every phrase of `language.py`, one method each. An event returns once it has
-happened. A state returns None if it is so, and else what is instead, in words. Knows the product by
-what people have of it: clients, readers, disks, and what the coordinator holds.
+Owns the meaning of every event of `language.py`, one method each, which returns once it has
+happened. What can be said about how things are is in `states.py`.
 """
 
 from __future__ import annotations
@@ -20,11 +19,9 @@ from waltz.client.options import ClientOptions
 from waltz.client.reader.shell import AsyncLogReader
 from waltz.client.shell import AsyncWaltzClient
 from waltz.client.transaction import Transaction
-from waltz.cluster.partition_metadata import PartitionMetadata, ReplicaState
+from waltz.cluster.partition_metadata import PartitionMetadata
 from waltz.cluster.paths import ClusterPaths
 from waltz.cluster.placement.shell import change_placement
-from waltz.cluster.replica_assignments import ReplicaAssignments
-from waltz.cluster.server_assignment import PartitionAssignment, ServerDescriptor
 from waltz.cluster.storage_placement import (
     StoragePlacement,
     add_storage_node,
@@ -41,11 +38,11 @@ from waltz.sim.clients import fed_in, submit
 from waltz.sim.cluster import ADMIN_PORT, PORT, SimulatedCluster
 from waltz.sim.disk import SimulatedDisk
 from waltz.sim.disk_strikes import blank_disk
-from waltz.sim.history import Fed, History, Submission, Verdict
+from waltz.sim.history import Fed, History, Verdict
 from waltz.sim.loop import PROCESS, SimulatedLoop
 from waltz.sim.overseer import Overseer
 from waltz.sim.payload import Kind
-from waltz.sim.replicas import MarkWatch, Replica
+from waltz.sim.replicas import MarkWatch
 from waltz.sim.scenario import ClusterShape
 from waltz.sim.sites import Sites
 from waltz.sim.trace import Trace
@@ -144,11 +141,11 @@ class Stage:
         self.marks = MarkWatch()
         self.harmed: dict[str, None] = {}
         """The storages whose disk was exchanged."""
-        self._clients: dict[str, Client] = {}
+        self.clients: dict[str, Client] = {}
         self._keys: dict[str, int] = {}
         """The number of each lock that the story names."""
         self._copies: dict[str, SimulatedDisk] = {}
-        self._noted: dict[PartitionId, SessionId] = {}
+        self.noted: dict[PartitionId, SessionId] = {}
         self._guests_count = 0
 
     # What the runner needs besides
@@ -158,24 +155,24 @@ class Stage:
 
     def end(self) -> None:
         """Whatever a client has not been told by now, it is not told in this story."""
-        for name in self._clients:
+        for name in self.clients:
             self.history.abandon(name, Verdict.LOST)
 
     @property
     def errors(self) -> list[str]:
-        return [error for client in self._clients.values() for error in client.application.errors]
+        return [error for client in self.clients.values() for error in client.application.errors]
 
     async def read_log(self) -> Log:
         """What is in all partitions, read as anybody reads. Raises WaltzError."""
-        return {number: await self._read(number) for number in self.partition_ids}
+        return {number: await self.read(number) for number in self.partition_ids}
 
     # Clients
 
     async def start_client(
         self, partition_id: PartitionId, name: str, applied: Range = NONE
     ) -> None:
-        assert name not in self._clients, f"{name} has started; it can start again"
-        client = self._clients[name] = Client(Follower(name, self))
+        assert name not in self.clients, f"{name} has started; it can start again"
+        client = self.clients[name] = Client(Follower(name, self))
         client.application.marks[partition_id] = TransactionId(applied.last)
         self.sites.add(name, client.main, SimulatedDisk(), may_end=True, on_death=client.die)
         await client.began.wait()
@@ -205,15 +202,15 @@ class Stage:
         self._submit(partition_id, name, what, timeout_seconds=float(seconds))
 
     async def hold(self, partition_id: PartitionId, name: str) -> None:
-        self._clients[name].application.is_holding = True
+        self.clients[name].application.is_holding = True
 
     async def release(self, partition_id: PartitionId, name: str) -> None:
-        self._clients[name].application.is_holding = False
+        self.clients[name].application.is_holding = False
 
     async def poison(
         self, partition_id: PartitionId, name: str, times: int, transaction_id: int
     ) -> None:
-        application = self._clients[name].application
+        application = self.clients[name].application
         application.failures_left[partition_id, TransactionId(transaction_id)] = times
 
     def _submit(
@@ -224,7 +221,7 @@ class Stage:
         locks: Locks | None = None,
         timeout_seconds: float | None = None,
     ) -> Intent:
-        client, locks = self._clients[name], locks or Locks()
+        client, locks = self.clients[name], locks or Locks()
         draft = Draft(
             Kind.NOTE, self._numbers(locks.write), self._numbers(locks.read),
             self._numbers(locks.append),
@@ -272,8 +269,8 @@ class Stage:
         site.disk.release_locks()
         site.is_struck = False
         self.sites.boot(site)
-        if name in self._clients:
-            await self._clients[name].began.wait()
+        if name in self.clients:
+            await self.clients[name].began.wait()
 
     async def stop(self, partition_id: PartitionId, name: str) -> None:
         site = self.sites.site(name)
@@ -344,13 +341,13 @@ class Stage:
         def added(placement: StoragePlacement) -> StoragePlacement:
             group = max(placement.groups.values(), default=0) + 1
             placement = self._with_node(placement, name, group)
-            return assign_replicas(placement, _replica_id(name), self.partition_ids)
+            return assign_replicas(placement, replica_id_of(name), self.partition_ids)
 
         await self._change(added)
 
     async def remove_storage(self, partition_id: PartitionId, name: str) -> None:
         def removed(placement: StoragePlacement) -> StoragePlacement:
-            node = _replica_id(name)
+            node = replica_id_of(name)
             held = placement.partitions.get(node, ())
             placement = unassign_replicas(placement, node, held, shrinks_group=True)
             return remove_storage_node(placement, node)
@@ -359,7 +356,7 @@ class Stage:
 
     async def exchange_storage(self, partition_id: PartitionId, name: str, leaving: str) -> None:
         self.cluster.add_storage(name)
-        node, old = _replica_id(name), _replica_id(leaving)
+        node, old = replica_id_of(name), replica_id_of(leaving)
         await self._change(
             lambda placement: self._with_node(placement, name, placement.groups[old])
         )
@@ -380,42 +377,11 @@ class Stage:
     # Sessions
 
     async def note_session(self, partition_id: PartitionId) -> None:
-        self._noted[partition_id] = self._metadata(partition_id).session_id
+        self.noted[partition_id] = self.metadata(partition_id).session_id
 
-    # States of storage
+    # What can be seen
 
-    async def log_is(self, partition_id: PartitionId, *expected: Range) -> str | None:
-        records = await self._read(partition_id)
-        found = Range(0, len(records) - 1)
-        return None if found in expected else f"it is {found}"
-
-    log_is_one_of = log_is
-
-    async def holds(self, partition_id: PartitionId, name: str, expected: Range) -> str | None:
-        replica = self._replica(name)
-        found = Range(0, len(replica.records.get(partition_id, ())) - 1)
-        return None if found == expected else f"it holds {found}"
-
-    async def low_water_marks_at_end(self, partition_id: PartitionId) -> str | None:
-        for name in self._assigned(partition_id):
-            replica = self._replica(name)
-            end = len(replica.records.get(partition_id, ())) - 1
-            marks = replica.marks.get(partition_id)
-            if marks is None or marks.low_water_mark != end:
-                return f"{name} holds 0 to {end} and has marks {marks}"
-        return None
-
-    async def replicas_equal(self, partition_id: PartitionId) -> str | None:
-        log = await self._read(partition_id)
-        for name in self._assigned(partition_id):
-            if (found := self._replica(name).records.get(partition_id, [])) != log:
-                return f"{name} holds {len(found)} transactions, the log has {len(log)}"
-        return None
-
-    def _replica(self, name: str) -> Replica:
-        return self.cluster.replicas(durable=True)[name]
-
-    async def _read(self, partition_id: PartitionId) -> list[Fed]:
+    async def read(self, partition_id: PartitionId) -> list[Fed]:
         async def main(host: Host) -> list[Fed]:
             try:
                 async with AsyncLogReader(host, timeout_seconds=READ_SECONDS_MAX) as reader:
@@ -428,145 +394,14 @@ class Stage:
         self._guests_count += 1
         return await self.sites.run(f"reader-{self._guests_count}", main)
 
-    # States of metadata
-
-    async def replicas_are(self, partition_id: PartitionId, expected: Sequence[str]) -> str | None:
-        found = sorted(map(_machine, self._metadata(partition_id).replica_states))
-        return None if found == sorted(expected) else f"they are {', '.join(found)}"
-
-    async def takes_part(self, partition_id: PartitionId, name: str) -> str | None:
-        metadata = self._metadata(partition_id)
-        found = metadata.replica_states.get(_replica_id(name))
-        return None if found == ReplicaState(metadata.session_id, None) else f"it is {found}"
-
-    async def is_closed_at(self, partition_id: PartitionId, name: str, mark: int) -> str | None:
-        found = self._metadata(partition_id).replica_states.get(_replica_id(name))
-        is_so = found is not None and found.closing_high_water_mark == mark
-        return None if is_so else f"it is {found}"
-
-    async def session_is(self, partition_id: PartitionId, expected: int) -> str | None:
-        found = self._metadata(partition_id).session_id
-        return None if found == expected else f"it is {found}"
-
-    async def session_is_noted(self, partition_id: PartitionId) -> str | None:
-        found, noted = self._metadata(partition_id).session_id, self._noted[partition_id]
-        return None if found == noted else f"{noted} was noted, it is {found}"
-
-    async def session_is_later(self, partition_id: PartitionId) -> str | None:
-        found, noted = self._metadata(partition_id).session_id, self._noted[partition_id]
-        return None if found > noted else f"{noted} was noted, it is {found}"
-
-    async def generation_is(self, partition_id: PartitionId, expected: int) -> str | None:
-        found = self._metadata(partition_id).generation
-        return None if found == expected else f"it is {found}"
-
-    async def serves(self, partition_id: PartitionId, name: str, count: int) -> str | None:
-        tree, path = self.sites.coordinator.tree, ClusterPaths().server_descriptors
-        assignment = PartitionAssignment.decode(tree.read(path).data or b"")
-        found = 0
-        for child in tree.children(path):
-            descriptor = ServerDescriptor.decode(tree.read(f"{path}/{child}").data or b"")
-            if descriptor.address.host == name:
-                found = len(assignment.servers.get(descriptor.server_id, {}))
-        return None if found == count else f"it serves {found}"
-
-    def _metadata(self, partition_id: PartitionId) -> PartitionMetadata:
+    def metadata(self, partition_id: PartitionId) -> PartitionMetadata:
         node = self.sites.coordinator.tree.read(ClusterPaths().partition_metadata(partition_id))
         return PartitionMetadata.decode(node.data or b"", partition_id)
 
-    def _assigned(self, partition_id: PartitionId) -> list[str]:
-        node = self.sites.coordinator.tree.read(ClusterPaths().replica_assignments)
-        assignments = ReplicaAssignments.decode(node.data or b"")
-        return [_machine(replica_id) for replica_id in assignments.replicas(partition_id)]
 
-    # States of clients
-
-    async def has_applied(
-        self, partition_id: PartitionId, name: str, expected: Range
-    ) -> str | None:
-        feed = self.history.feed(name, partition_id)
-        found = [fed.transaction_id for fed in feed]
-        is_so = found == list(range(expected.first, expected.last + 1))
-        return None if is_so else f"it has applied {found}"
-
-    async def all_committed(self, partition_id: PartitionId, name: str) -> str | None:
-        return _unless(self._of(name, partition_id), Verdict.COMMITTED)
-
-    async def some_undecided(self, partition_id: PartitionId, count: int, name: str) -> str | None:
-        found = [each for each in self._of(name, partition_id) if not each.endings]
-        return None if len(found) == count else f"{len(found)} are"
-
-    async def is_committed(self, partition_id: PartitionId, what: str, name: str) -> str | None:
-        return _unless([self._named(name, what).submission], Verdict.COMMITTED)
-
-    async def is_expired(self, partition_id: PartitionId, what: str, name: str) -> str | None:
-        return _unless([self._named(name, what).submission], Verdict.EXPIRED)
-
-    async def is_undecided(self, partition_id: PartitionId, what: str, name: str) -> str | None:
-        endings = self._named(name, what).submission.endings
-        return f"it ended with {endings}" if endings else None
-
-    async def is_transaction(
-        self, partition_id: PartitionId, what: str, name: str, transaction_id: int
-    ) -> str | None:
-        records = await self._read(partition_id)
-        written = self._named(name, what).submission.written
-        found = [fed.transaction_id for fed in records if (fed.header, fed.data) in written]
-        return None if found == [transaction_id] else f"it is at {found}"
-
-    async def was_told(
-        self, partition_id: PartitionId, what: str, name: str, text: str
-    ) -> str | None:
-        endings = self._named(name, what).submission.endings
-        is_so = len(endings) == 1 and text in endings[0].text
-        return None if is_so else f"it was told {endings}"
-
-    async def was_refused(
-        self, partition_id: PartitionId, what: str, name: str, transaction_id: int
-    ) -> str | None:
-        found = [each.estimate for each in self._named(name, what).submission.refusals]
-        return None if found == [transaction_id] else f"it was refused for {found}"
-
-    async def was_never_refused(
-        self, partition_id: PartitionId, what: str, name: str
-    ) -> str | None:
-        found = self._named(name, what).submission.refusals
-        return f"it was refused: {found}" if found else None
-
-    async def was_executed(
-        self, partition_id: PartitionId, what: str, name: str, times: int
-    ) -> str | None:
-        found = len(self._named(name, what).submission.written)
-        return None if found == times else f"it was executed {found} times"
-
-    async def has_failed_to_apply(
-        self, partition_id: PartitionId, name: str, times: int, transaction_id: int
-    ) -> str | None:
-        failures = self._clients[name].application.failures
-        found = failures.get((partition_id, TransactionId(transaction_id)), 0)
-        return None if found == times else f"it has failed {found} times"
-
-    def _named(self, name: str, what: str) -> Intent:
-        return self._clients[name].named[what]
-
-    def _of(self, name: str, partition_id: PartitionId) -> list[Submission]:
-        found = [intent.submission for intent in self._clients[name].intents]
-        return [each for each in found if each.partition_id == partition_id]
-
-
-def _unless(submissions: Sequence[Submission], verdict: Verdict) -> str | None:
-    """What is instead of all having ended so, once."""
-    others = [
-        str([ending.verdict.name for ending in each.endings] or "undecided")
-        for each in submissions
-        if [ending.verdict for ending in each.endings] != [verdict]
-    ]
-    return ", ".join(others) or None
-
-
-def _replica_id(name: str) -> ReplicaId:
+def replica_id_of(name: str) -> ReplicaId:
     return ReplicaId(str(Address(name, PORT)))
 
 
-def _machine(replica_id: ReplicaId) -> str:
+def machine_of(replica_id: ReplicaId) -> str:
     return Address.parse(replica_id).host

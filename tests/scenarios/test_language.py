@@ -17,6 +17,7 @@ from tests.scenarios.language import (
     parse_story,
 )
 from tests.scenarios.stage import Stage
+from tests.scenarios.states import States
 
 HEAD = "# A title (ST-01)\na cluster of 3 storages, 1 server and 2 partitions\n"
 
@@ -121,8 +122,8 @@ def test_a_file_without_title_or_cluster_is_no_story(text: str, message: str) ->
 
 @pytest.mark.parametrize("phrase", [*EVENTS, *STATES], ids=lambda phrase: phrase.text)
 def test_each_phrase_has_one_meaning(phrase: Phrase) -> None:
-    """And a verb on the stage."""
-    assert callable(getattr(Stage, phrase.verb))
+    """And a method for its verb."""
+    assert callable(getattr(States if phrase.is_state else Stage, phrase.verb))
     examples = {
         "{storages}": "storage-1, storage-2 and storage-3",
         "{number}": "7",
