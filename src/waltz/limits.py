@@ -187,6 +187,16 @@ METADATA_RETRY_SECONDS_MAX: Final = 1.0
 STORAGE_REQUEST_SECONDS_MAX: Final = 10.0
 """A storage node that has not answered by then is lost to the session (hazard R6)."""
 
+MEMBER_CHANGE_SECONDS_MAX: Final = 10.0
+"""How long a session with other replicas may take to open, before the last ones go on instead."""
+
+MEMBER_CHANGE_PAUSE_SECONDS: Final = 60.0
+"""Between a change of replicas that did not succeed and the next attempt."""
+
+MEMBER_FILL_SECONDS_MAX: Final = 2.0
+"""New replicas that were filled up in so short a time have little to copy when they take over, for
+appends wait meanwhile; otherwise they are filled up once more."""
+
 CHECKPOINT_TRANSACTIONS: Final = 250_000
 """storage.checkpointInterval: transactions after which a new store session starts."""
 

@@ -15,7 +15,9 @@ from waltz.cluster.partition_metadata import NEW_PARTITION, PartitionMetadata
 from waltz.limits import CHECKPOINT_TRANSACTIONS
 from waltz.record import NewRecord, RecordBatch, empty_batch, join_batches
 from waltz.store.events import AppendsFailed, Committed, StoreClosed, StoreOpened
-from waltz.store.recovery import HighWaterMarkResolved
+from waltz.store.recovery_events import (
+    HighWaterMarkResolved,
+)
 from waltz.store.requests import (
     AppendRecords,
     AskMaxTransactionId,
@@ -240,6 +242,7 @@ class World:
         self.submitters: dict[bytes, Generation] = {}
         """The generation under which each append was submitted."""
         self.blank_budget = 0
+        self.changes_many = False
 
     # What servers say
 
@@ -387,6 +390,11 @@ class World:
             kept[self.random.randrange(len(kept))] = self.random.choice(spare)
             self.assigned = tuple(sorted(kept))
 
+    def change_assignment(self) -> None:
+        """Assign any replicas, however few of those that are."""
+        count = self.random.randint(1, min(5, len(self.replicas)))
+        self.assigned = tuple(sorted(self.random.sample([*self.replicas], count)))
+
     def show_assignment(self, server: Server) -> None:
         server.assignment_seen = self.assigned
         server.step(ReplicasAssigned(self.assigned))
@@ -462,7 +470,10 @@ class World:
             self.close(server)
             self.add_server()
         elif dice < 0.93:
-            self.exchange_replica()
+            if self.changes_many:
+                self.change_assignment()
+            else:
+                self.exchange_replica()
         elif dice < 0.95 and self.blank_budget:
             self.blank_budget -= 1
             self.crash(replica)
@@ -513,7 +524,9 @@ class World:
             if self.is_quiet(owner):
                 break
             if actions := self.possible():
-                self.happen(self.random.choice(actions))
+                # Time passes when nothing else is left to do: bounds on time are generous.
+                prompt = [action for action in actions if action[0] != self.wake]
+                self.happen(self.random.choice(prompt or actions))
             else:
                 # A replica may wait for the log to grow beyond its low-water mark.
                 assert len(self.log) < 100, "nothing can happen any more"

@@ -40,7 +40,9 @@ from waltz.shell import Mailbox, run
 from waltz.store.events import AppendsFailed, Committed, StoreClosed, StoreEvent, StoreOpened
 from waltz.store.messages import answer_to, message_for
 from waltz.store.read_router import ReadRouter
-from waltz.store.recovery import HighWaterMarkResolved
+from waltz.store.recovery_events import (
+    HighWaterMarkResolved,
+)
 from waltz.store.requests import (
     ConnectReplica,
     DropReplica,

@@ -17,12 +17,13 @@ from typing import TypeAlias, assert_never
 
 from waltz.cluster.partition_metadata import PartitionMetadata
 from waltz.errors import CorruptionError, RemoteProtocolError
-from waltz.limits import BATCHES_IN_FLIGHT_MAX, RECENT_BATCH_BYTES_MAX
+from waltz.limits import BATCHES_IN_FLIGHT_MAX, CATCH_UP_RECORDS_MAX, RECENT_BATCH_BYTES_MAX
 from waltz.record import RecordBatch
 from waltz.store.catch_up import RecentBatches, checked_copy, choose_source
 from waltz.store.events import Committed
 from waltz.store.quorum import commit_mark, majority
-from waltz.store.recovery import (
+from waltz.store.recovery import Recovery
+from waltz.store.recovery_events import (
     AdmitReplicas,
     AskReplica,
     CopyFailed,
@@ -30,7 +31,6 @@ from waltz.store.recovery import (
     EndRecovery,
     HighWaterMarkResolved,
     RecordsCopied,
-    Recovery,
     RecoveryEffect,
     RecoveryEvent,
     RefuseReplica,
@@ -79,11 +79,15 @@ SessionEffect: TypeAlias = (
 class StoreSession:
     """A machine. Its first step, with no events, connects the replicas.
 
-    metadata, version, assigned: as for `Recovery`.
+    metadata, version, assigned, guests: as for `Recovery`.
     """
 
     def __init__(
-        self, metadata: PartitionMetadata, version: int, assigned: Sequence[ReplicaId]
+        self,
+        metadata: PartitionMetadata,
+        version: int,
+        assigned: Sequence[ReplicaId],
+        guests: Sequence[ReplicaId] = (),
     ) -> None:
         self.session_id: SessionId = metadata.session_id
         self.assigned = tuple(assigned)
@@ -96,10 +100,12 @@ class StoreSession:
         """Why the session cannot go on."""
         self.in_flight: deque[RecordBatch] = deque()
         """Packed and not committed, in order."""
-        self._recovery = Recovery(metadata, version, assigned)
+        self._recovery = Recovery(metadata, version, assigned, guests)
         self._replicas = {
-            replica_id: ReplicaSession(self.session_id, replica_id) for replica_id in self.assigned
+            replica_id: ReplicaSession(self.session_id, replica_id)
+            for replica_id in (*assigned, *guests)
         }
+        self._removed = tuple(each for each in guests if each in metadata.replica_states)
         self._recent = RecentBatches(RECENT_BATCH_BYTES_MAX)
         self._to_recovery: list[RecoveryEvent] = []
         self._effects: list[SessionEffect] = []
@@ -153,6 +159,22 @@ class StoreSession:
             and awaited <= self.high_water_mark
         )
 
+    def filled(self, wanted: Sequence[ReplicaId]) -> tuple[ReplicaId, ...] | None:
+        """Return those of `wanted` that hold the log, or lag a little; None while one of them is
+        on its way there."""
+        found = []
+        for replica_id in wanted:
+            replica = self._replicas[replica_id]
+            if replica.phase is Phase.LIVE:
+                is_filled = replica.lacks + CATCH_UP_RECORDS_MAX > self.next_transaction_id
+            else:
+                is_filled = self._recovery.is_filled(replica_id)
+            if is_filled:
+                found.append(replica_id)
+            elif replica.is_busy:
+                return None
+        return None if self._recovery.awaits_coordinator else tuple(found)
+
     def holders(self, first: TransactionId) -> tuple[ReplicaLink, ...]:
         """The live replicas that hold the committed record `first`."""
         return tuple(
@@ -192,7 +214,7 @@ class StoreSession:
         return [
             DropReplica(replica.link, self.ended)
             for replica in self._replicas.values()
-            if replica.phase is not Phase.EXCLUDED
+            if not replica.is_out
         ]
 
     def step(self, events: Sequence[SessionEvent], now: float) -> Sequence[SessionEffect]:
@@ -232,7 +254,7 @@ class StoreSession:
 
     def _current(self, link: ReplicaLink) -> ReplicaSession | None:
         replica = self._replicas.get(link.replica_id)
-        if replica is None or replica.link != link or replica.phase is Phase.EXCLUDED:
+        if replica is None or replica.link != link or replica.is_out:
             return None
         return replica
 
@@ -292,10 +314,13 @@ class StoreSession:
         if reader.phase is Phase.RECOVERING:
             self._to_recovery.append(CopyFailed(reader.replica_id, source))
 
-    def _lose(self, replica: ReplicaSession, reason: str) -> None:
+    def _stop_reading_from(self, source: ReplicaSession) -> None:
         for reader in self._replicas.values():
-            if reader.source == replica.replica_id:
+            if reader.source == source.replica_id:
                 self._stop_reading(reader)
+
+    def _lose(self, replica: ReplicaSession, reason: str) -> None:
+        self._stop_reading_from(replica)
         if replica.phase is Phase.RECOVERING or replica.phase is Phase.LIVE:
             self._to_recovery.append(ReplicaLeft(replica.replica_id))
         self._effects += replica.lose(reason)
@@ -337,6 +362,16 @@ class StoreSession:
                 self._replicas[replica_id].admit(mark)
         if self.low_water_mark is None:
             self.low_water_mark = self.high_water_mark = mark
+            self._release_removed()
+
+    def _release_removed(self) -> None:
+        """The metadata no longer name those that were taken away: nothing depends on them."""
+        for replica_id in self._removed:
+            replica = self._replicas[replica_id]
+            self._stop_reading_from(replica)
+            if not replica.is_out:
+                self._effects.append(replica.release("no longer assigned"))
+            replica.phase = Phase.RELEASED
 
     # Appends
 
@@ -385,10 +420,11 @@ class StoreSession:
     def _check_majority(self) -> None:
         if self.ended is not None:
             return
+        members = [self._replicas[replica_id] for replica_id in self.assigned]
         if self.low_water_mark is None:
-            left = sum(replica.phase is not Phase.EXCLUDED for replica in self._replicas.values())
+            left = sum(replica.phase is not Phase.EXCLUDED for replica in members)
         else:
-            left = sum(replica.phase is Phase.LIVE for replica in self._replicas.values())
+            left = sum(replica.phase is Phase.LIVE for replica in members)
         quorum = majority(len(self.assigned))
         if left < quorum:
             self.ended = (

@@ -62,7 +62,9 @@ FORGOTTEN: Final[Mapping[str, _Rule]] = {
     "ReplicaSession._read_retry_seconds": lambda seconds, _: RETRY_SECONDS_MIN if seconds else 0.0,
     # Its time has come, or has not.
     "SessionKeeper._renew_at": lambda _, keeper: NOW if vars(keeper)["_is_draining"] else SOON,
+    "SessionKeeper._change_at": lambda at, _: SOON if at > NOW else NOW,
     # Words for people.
+    "ReplicaSession.trouble": lambda *_: "",
     "SessionKeeper._renewal": lambda reason, _: reason and "renewal",
     # More than there are records in the world.
     "CopySize._records": lambda count, _: min(count, FIRST_COPY_RECORDS),
