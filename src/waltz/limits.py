@@ -204,6 +204,9 @@ READ_LACKS_MAX: Final = 1_000
 """For how long a replica is not asked again for a record that it could not read, and how many such
 records are remembered per partition."""
 
+OBSTACLE_SECONDS: Final = 10.0
+"""How often a server says why one of its partitions takes no appends."""
+
 MEMBER_CHANGE_SECONDS_MAX: Final = 10.0
 """How long a session with other replicas may take to open, before the last ones go on instead."""
 

@@ -56,15 +56,18 @@ def test_those_take_over_that_can_open_a_session(
     last: str, written_off: str, assigned: str, members: str, guests: str
 ) -> None:
     chosen = choose_members(states(last, written_off), ids(assigned), None)
-    assert chosen == Membership(ids(assigned), ids(members), ids(guests))
+    is_change = bool(last) and {*last} != {*assigned}
+    assert chosen == Membership(ids(assigned), ids(members), ids(guests), is_change)
     assert chosen.is_complete == (members == assigned)
-    assert chosen.is_change == (bool(guests) or members != assigned)
+    assert not chosen.settled().is_change
 
 
 def test_new_ones_take_over_once_a_majority_of_those_assigned_is_filled() -> None:
     last, assigned = states("abc"), ids("def")
     assert choose_members(last, assigned, ids("d")).members == ids("abc")
-    assert choose_members(last, assigned, ids("df")) == Membership(assigned, assigned, ids("abc"))
+    assert choose_members(last, assigned, ids("df")) == Membership(
+        assigned, assigned, ids("abc"), is_change=True
+    )
 
 
 def test_every_change_can_vote_and_open_with_those_of_the_last_session() -> None:

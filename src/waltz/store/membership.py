@@ -26,20 +26,22 @@ class Membership:
     members   whose majority recovers and commits, and whom the metadata will name.
     guests    others that are connected: of the last session, until this one is open; or assigned
               and to be filled, for as long as it lasts.
+    is_change whether those assigned are not those of the last session.
     """
 
     assigned: tuple[ReplicaId, ...]
     members: tuple[ReplicaId, ...]
     guests: tuple[ReplicaId, ...]
+    is_change: bool
 
     @property
     def is_complete(self) -> bool:
         """Whether nothing of the change is left to do once the session is open."""
         return self.members == self.assigned
 
-    @property
-    def is_change(self) -> bool:
-        return bool(self.guests) or not self.is_complete
+    def settled(self) -> Membership:
+        """Return what is left of a complete one once its session is open."""
+        return Membership(self.assigned, self.members, (), is_change=False)
 
 
 def choose_members(
@@ -59,8 +61,9 @@ def choose_members(
         ]
     kept = sum(replica_id in holders for replica_id in assigned)
     can_open = kept >= majority(len(assigned))
-    if not states or set(states) == set(assigned) or can_open:
+    is_change = bool(states) and set(states) != set(assigned)
+    if can_open or not is_change:
         removed = tuple(replica_id for replica_id in states if replica_id not in assigned)
-        return Membership(tuple(assigned), tuple(assigned), removed)
+        return Membership(tuple(assigned), tuple(assigned), removed, is_change)
     added = tuple(replica_id for replica_id in assigned if replica_id not in states)
-    return Membership(tuple(assigned), tuple(states), added)
+    return Membership(tuple(assigned), tuple(states), added, is_change)

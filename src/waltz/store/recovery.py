@@ -220,6 +220,15 @@ class Recovery:
             default=None,
         )
 
+    def finding(self, replica_id: ReplicaId) -> str:
+        """What is known of a replica, for people."""
+        replica = self._replicas[replica_id]
+        if replica.standing is None:
+            return "has not said yet what it holds"
+        if replica.vote is not None:
+            return f"votes, with transactions up to {replica.vote}"
+        return f"does not vote ({replica.standing.value})"
+
     def is_filled(self, replica_id: ReplicaId) -> bool:
         """Whether it holds everything up to this session's mark, and will keep it."""
         return self._replicas[replica_id].recovered

@@ -115,13 +115,14 @@ class SessionKeeper:
         self._unsettled: deque[RecordBatch] = deque()
         self._coordination = _Coordination.NOTHING
         self._proposed: tuple[PartitionMetadata, Membership] | None = None
-        self._membership = Membership((), (), ())
+        self._membership = Membership((), (), (), is_change=False)
         self._filled: tuple[ReplicaId, ...] | None = None
         self._awaits_change = False
         self._change_at = 0.0
         self._fenced = False
         self._renewal: str | None = None
         self._renew_at = 0.0
+        self._lost_at: float | None = None
         self._is_draining = False
         self._started_at = 0.0
         self._next_start_at = 0.0
@@ -143,6 +144,15 @@ class SessionKeeper:
         if self._is_taking_over and not session.is_open:
             deadlines.append(self._started_at + MEMBER_CHANGE_SECONDS_MAX)
         return min(deadlines, default=None)
+
+    @property
+    def obstacle(self) -> str | None:
+        """Why no appends are taken, for people; None while they are, or never will be again."""
+        if self.closed or self._fenced or self._announced:
+            return None
+        if self._session is None:
+            return "a new session waits for the coordinator, or for a replica to be assigned"
+        return self._session.obstacle
 
     @property
     def high_water_mark(self) -> TransactionId | None:
@@ -329,7 +339,7 @@ class SessionKeeper:
         if self._is_taking_over:
             if session.is_open:
                 self._filled = None
-                self._membership = Membership(members.assigned, members.members, ())
+                self._membership = members.settled()
             elif now >= self._started_at + MEMBER_CHANGE_SECONDS_MAX:
                 self._close_session("no session with the new replicas has opened", now)
             return
@@ -377,7 +387,7 @@ class SessionKeeper:
         if at_once:
             self._renewal, self._renew_at, self._is_draining = reason, now, True
         elif self._renewal is None:
-            self._renewal = reason
+            self._renewal, self._lost_at = reason, now
             self._renew_at = max(now, self._started_at + self._longer_delay(now))
 
     def _longer_delay(self, now: float) -> float:
@@ -410,10 +420,12 @@ class SessionKeeper:
         self._unsettled.extend(session.in_flight)
         self._renewal = None
         self._is_draining = False
+        lost_at, self._lost_at = self._lost_at, None
         if is_planned:
             self._next_start_at = now
         else:
-            self._delay_seconds = self._longer_delay(now)
+            # A session that was short of a replica has not lasted, however late it is exchanged.
+            self._delay_seconds = self._longer_delay(now if lost_at is None else lost_at)
             self._next_start_at = self._started_at + self._delay_seconds
         if self._announced:
             self._announced = False

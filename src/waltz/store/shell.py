@@ -32,6 +32,7 @@ from waltz.limits import (
     CHECKPOINT_TRANSACTIONS,
     COORDINATOR_RETRY_SECONDS_MAX,
     COORDINATOR_RETRY_SECONDS_MIN,
+    OBSTACLE_SECONDS,
     RECORD_LIST_RECORDS_MAX,
     SERVER_MAILBOX_EVENTS_MAX,
     STORAGE_REQUEST_SECONDS_MAX,
@@ -136,6 +137,7 @@ class StorePartition:
         """Keep a store session open while `generation` owns the partition; return after `close`."""
         try:
             self._start(self._follow_assignment())
+            self._start(self._tell_obstacles())
             await run(self._keeper, self._mailbox, self._host, self._perform)
         finally:
             self._opened.set()
@@ -234,6 +236,25 @@ class StorePartition:
                 log.debug("mark_resolved partition=%d mark=%d", self.partition_id, mark)
             case _:
                 assert_never(effect)
+
+    @property
+    def obstacle(self) -> str | None:
+        """Why the partition takes no appends, replica by replica; None while it takes them."""
+        return self._keeper.obstacle
+
+    async def _tell_obstacles(self) -> None:
+        """Say what stands in the way, as long as it does (hazard R3)."""
+        was_in_the_way = False
+        while True:
+            await asyncio.sleep(OBSTACLE_SECONDS)
+            obstacle = self.obstacle
+            if obstacle is not None and was_in_the_way:
+                log.warning(
+                    "store_waits partition=%d reason=%s; see docs/operating/waiting-partitions.md",
+                    self.partition_id,
+                    obstacle,
+                )
+            was_in_the_way = obstacle is not None
 
     def _report(self, event: StoreEvent) -> None:
         match event:

@@ -132,6 +132,27 @@ class StoreSession:
         )
 
     @property
+    def obstacle(self) -> str:
+        """What the session waits for before it opens, replica by replica, for people."""
+        states = []
+        for replica in self._replicas.values():
+            if replica.phase is Phase.CONNECTING:
+                state = f"is not connected ({replica.trouble or 'never was in this session'})"
+            elif replica.phase is Phase.EXCLUDED:
+                state = f"was lost ({replica.trouble})"
+            else:
+                state = self._recovery.finding(replica.replica_id)
+            states.append(f"{replica.replica_id} {state}")
+        mark = self._recovery.high_water_mark
+        if self._recovery.awaits_coordinator:
+            wanted = "the coordinator to store who takes part"
+        elif mark is None:
+            wanted = "votes of a majority of the last session's replicas"
+        else:
+            wanted = f"a majority of {', '.join(self.assigned)} to hold everything up to {mark}"
+        return f"session {self.session_id} waits for {wanted}: {'; '.join(states)}"
+
+    @property
     def is_waiting(self) -> bool:
         """Whether nothing is under way: only a replica not connected yet could change anything."""
         return not self._recovery.awaits_coordinator and not any(

@@ -54,6 +54,7 @@ def _once(counts: Mapping[Any, int]) -> Frozen:
 FORGOTTEN: Final[Mapping[str, _Rule]] = {
     # Delays and the history of delays: here everything may happen at any time.
     "SessionKeeper._started_at": lambda *_: NOW,
+    "SessionKeeper._lost_at": lambda *_: None,
     "SessionKeeper._next_start_at": lambda *_: NOW,
     "SessionKeeper._delay_seconds": lambda *_: 0.0,
     "SessionKeeper._metadata_retry_seconds": lambda *_: METADATA_RETRY_SECONDS_MIN,
