@@ -39,14 +39,14 @@ def states(last: str, written_off: str = "") -> Mapping[ReplicaId, ReplicaState]
         ("abcde", "", "abcd", "abcd", "e"),
         ("abcde", "", "ab", "ab", "cde"),
         # exchanged: a minority, a majority, all
-        ("abc", "", "abd", "abd", "c"),
+        ("abc", "", "abf", "abf", "c"),
         ("abc", "", "ade", "abc", "de"),
         ("abc", "", "def", "abc", "def"),
         # more new ones than old ones
         ("a", "", "abc", "a", "bc"),
         ("abc", "", "abcdef", "abc", "def"),
         # one that is to stay is away
-        ("abc", "b", "abd", "abc", "d"),
+        ("abc", "b", "abf", "abc", "f"),
         ("abc", "c", "abcde", "abc", "de"),
         ("abc", "b", "ab", "abc", ""),
         ("abc", "b", "ac", "ac", "b"),
