@@ -214,8 +214,8 @@ MEMBER_CHANGE_PAUSE_SECONDS: Final = 60.0
 """Between a change of replicas that did not succeed and the next attempt."""
 
 MEMBER_FILL_SECONDS_MAX: Final = 2.0
-"""New replicas that were filled up in so short a time have little to copy when they take over, for
-appends wait meanwhile; otherwise they are filled up once more."""
+"""New replicas that were filled up in about so short a time have little to copy when they take
+over, for appends wait meanwhile; otherwise they are filled up once more."""
 
 CHECKPOINT_TRANSACTIONS: Final = 250_000
 """storage.checkpointInterval: transactions after which a new store session starts."""

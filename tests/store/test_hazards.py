@@ -281,6 +281,27 @@ def test_r4_a_change_that_does_not_succeed_is_taken_back_and_tried_again() -> No
     assert commits(world)
 
 
+def test_r4_a_new_replica_that_hangs_does_not_hold_up_the_change() -> None:
+    """Hazards R4 and R6: it is connected and never answers; the two others take over."""
+    world = calm(6, "abc")
+    world.assigned = ids("def")
+    was_hanging = 0
+    for _ in range(60):
+        world.settle(idle=("f:1",))
+        for link in [each for each in world.server.connecting if each.replica_id == "f:1"]:
+            world.wire_up(world.server, link)
+        world.settle(idle=("f:1",))
+        for wire in [*world.server.wires.values()]:
+            if wire.link.replica_id == "f:1" and world.now >= 10.0 * (was_hanging + 1):
+                was_hanging += 1
+                world.server.step(RequestFailed(wire.link, wire.requests[0], "no answer in 10 s"))
+        world.now += 1.0
+        world.server.step()
+    assert was_hanging >= 2
+    assert members(world) == "def"
+    assert is_full(world, "de")
+
+
 def test_r4_appends_that_wait_go_through_a_change_in_order() -> None:
     """ST-18."""
     world = calm(6, "abc")

@@ -117,8 +117,8 @@ class SessionKeeper:
         self._proposed: tuple[PartitionMetadata, Membership] | None = None
         self._membership = Membership((), (), (), is_change=False)
         self._filled: tuple[ReplicaId, ...] | None = None
-        self._awaits_change = False
         self._change_at = 0.0
+        self._change_wake_at: float | None = None
         self._fenced = False
         self._renewal: str | None = None
         self._renew_at = 0.0
@@ -139,8 +139,8 @@ class SessionKeeper:
         deadlines = []
         if self._renewal is not None and (session.is_open or session.is_waiting):
             deadlines.append(self._renew_at)
-        if self._awaits_change:
-            deadlines.append(self._change_at)
+        if self._change_wake_at is not None:
+            deadlines.append(self._change_wake_at)
         if self._is_taking_over and not session.is_open:
             deadlines.append(self._started_at + MEMBER_CHANGE_SECONDS_MAX)
         return min(deadlines, default=None)
@@ -329,11 +329,12 @@ class SessionKeeper:
     def _consider_change(self, now: float) -> None:
         """Go on with a change of replicas, or give it up for a while.
 
-        New ones are filled beside those that serve until a round took no time, then take over.
+        New ones are filled beside those that serve until a round took little time, then take over.
+        The first round waits for all that can be reached, the others a moment for the slow ones.
         When that does not succeed soon, those of before go on: they lack nothing.
         """
         session, members = self._session, self._membership
-        self._awaits_change = False
+        self._change_wake_at = None
         if session is None or not members.is_change:
             return
         if self._is_taking_over:
@@ -343,15 +344,23 @@ class SessionKeeper:
             elif now >= self._started_at + MEMBER_CHANGE_SECONDS_MAX:
                 self._close_session("no session with the new replicas has opened", now)
             return
-        filled = session.filled(members.assigned) if session.is_open else None
-        if filled is None or len(filled) < majority(len(members.assigned)):
+        if not session.is_open:
             return
-        self._awaits_change = now < self._change_at
-        if not self._awaits_change:
-            self._change_at = 0.0
-            is_short = now - self._started_at <= MEMBER_FILL_SECONDS_MAX
-            self._filled = filled if is_short else ()
-            self._renew("new replicas hold the log", now)
+        filled, is_filling = session.filled(members.assigned)
+        if len(filled) < majority(len(members.assigned)):
+            return
+        wait_until = self._change_at
+        if is_filling:
+            if self._filled is None:
+                return
+            wait_until = max(wait_until, self._started_at + MEMBER_FILL_SECONDS_MAX)
+        if now < wait_until:
+            self._change_wake_at = wait_until
+            return
+        self._change_at = 0.0
+        is_short = now <= self._started_at + 2 * MEMBER_FILL_SECONDS_MAX
+        self._filled = filled if is_short else ()
+        self._renew("new replicas hold the log", now)
 
     def _note_change(self, now: float) -> None:
         """A session ends: should it have changed the replicas and did not, those of before go on,

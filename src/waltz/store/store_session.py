@@ -180,10 +180,11 @@ class StoreSession:
             and awaited <= self.high_water_mark
         )
 
-    def filled(self, wanted: Sequence[ReplicaId]) -> tuple[ReplicaId, ...] | None:
-        """Return those of `wanted` that hold the log, or lag a little; None while one of them is
+    def filled(self, wanted: Sequence[ReplicaId]) -> tuple[tuple[ReplicaId, ...], bool]:
+        """Return those of `wanted` that hold the log, or lag a little, and whether another one is
         on its way there."""
         found = []
+        is_filling = self._recovery.awaits_coordinator
         for replica_id in wanted:
             replica = self._replicas[replica_id]
             if replica.phase is Phase.LIVE:
@@ -192,9 +193,8 @@ class StoreSession:
                 is_filled = self._recovery.is_filled(replica_id)
             if is_filled:
                 found.append(replica_id)
-            elif replica.is_busy:
-                return None
-        return None if self._recovery.awaits_coordinator else tuple(found)
+            is_filling |= replica.is_busy and not is_filled
+        return tuple(found), is_filling
 
     def holders(self, first: TransactionId) -> tuple[ReplicaLink, ...]:
         """The live replicas that hold the committed record `first`."""

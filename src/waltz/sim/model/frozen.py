@@ -64,6 +64,7 @@ FORGOTTEN: Final[Mapping[str, _Rule]] = {
     # Its time has come, or has not.
     "SessionKeeper._renew_at": lambda _, keeper: NOW if vars(keeper)["_is_draining"] else SOON,
     "SessionKeeper._change_at": lambda at, _: SOON if at > NOW else NOW,
+    "SessionKeeper._change_wake_at": lambda at, _: at and SOON,
     # Words for people.
     "ReplicaSession.trouble": lambda *_: "",
     "SessionKeeper._renewal": lambda reason, _: reason and "renewal",
