@@ -23,6 +23,20 @@ def test_three_replicas_survive_faults_and_a_blank_disk(fault_rate: float) -> No
 
 
 @pytest.mark.parametrize("fault_rate", [0.02, 0.05, 0.15])
+@pytest.mark.parametrize("replica_count", [3, 5])
+def test_damage_is_repaired_between_all_other_faults(fault_rate: float, replica_count: int) -> None:
+    """SD-17. Of each record one copy may be damaged, on whichever replica, before or after commit;
+    nobody votes while it is damaged, and in the end all hold all."""
+    for seed in range(SEEDS_PER_CASE):
+        world = World(seed, replica_count)
+        world.damage_budget = 1 + seed % 10
+        for number, replica in enumerate(world.replicas.values()):
+            replica.is_repairable = number != seed % 7
+        world.run(250, fault_rate=fault_rate)
+        world.heal()
+
+
+@pytest.mark.parametrize("fault_rate", [0.02, 0.05, 0.15])
 def test_changes_of_the_assignment_survive_faults(fault_rate: float) -> None:
     for seed in range(SEEDS_PER_CASE):
         world = World(seed, replica_count=4)

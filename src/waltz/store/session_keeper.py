@@ -37,6 +37,7 @@ from waltz.limits import (
 )
 from waltz.record import RECORD_OVERHEAD_BYTES, NewRecord, RecordBatch, pack_records
 from waltz.store.events import AppendsFailed, Committed, StoreClosed, StoreEvent, StoreOpened
+from waltz.store.repairer import ReplicaDamage
 from waltz.store.requests import (
     MetadataEvent,
     MetadataRead,
@@ -47,6 +48,7 @@ from waltz.store.requests import (
     ReplicaConnected,
     ReplicaLink,
     ReplicaLost,
+    ReplicaSuspected,
     RequestAnswered,
     RequestFailed,
     WriteMetadata,
@@ -136,6 +138,11 @@ class SessionKeeper:
         """The replicas that can be asked for the committed record `first`."""
         return () if self._session is None else self._session.holders(first)
 
+    @property
+    def damage(self) -> tuple[ReplicaDamage, ...]:
+        """What is known now of damaged replicas; their servers repair what another replica has."""
+        return () if self._session is None else self._session.damage
+
     def check_invariants(self) -> None:
         if self._session is not None:
             self._session.check_invariants()
@@ -175,7 +182,13 @@ class SessionKeeper:
                 self.closed = True
             case MetadataRead() | MetadataReadFailed() | MetadataWritten() | MetadataWriteFailed():
                 self._take_metadata(event, now)
-            case ReplicaConnected() | ReplicaLost() | RequestAnswered() | RequestFailed():
+            case (
+                ReplicaConnected()
+                | ReplicaLost()
+                | ReplicaSuspected()
+                | RequestAnswered()
+                | RequestFailed()
+            ):
                 self._inbox.append(event)
             case _:
                 assert_never(event)
