@@ -61,7 +61,7 @@ class Plan:
     """Whether a fault may strike while another one lasts; else it waits until that is over."""
     server_count_min: int = 1
     harms_disks: bool = False
-    """Whether copies of what was durable are harmed for good: of each record on a minority."""
+    """Whether copies of what was durable are harmed: of each record on a minority."""
 
 
 def no_faults(random: Random, stage: Stage) -> Sequence[Fault]:
@@ -226,9 +226,9 @@ def coordinator_trouble(random: Random, stage: Stage) -> Sequence[Fault]:
 
 
 def moving_partitions(random: Random, stage: Stage) -> Sequence[Fault]:
-    """Servers lose their sessions over and over, so that partitions move back and forth, while all are
-    late to hear of it: whoever is asked may be an owner of before, and what a client is to be told
-    is on its way for long."""
+    """Servers lose their sessions over and over, so that partitions move back and forth, while all
+    are late to hear of it: whoever is asked may be an owner of before, and what a client is to be
+    told is on its way for long."""
     fed = tuple((server, client) for client in stage.clients for server in stage.servers)
     first = random.uniform(0.0, 0.3)
     return [

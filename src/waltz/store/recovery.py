@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import NamedTuple, TypeAlias, assert_never
+from typing import TypeAlias, assert_never
 
 from waltz.cluster.partition_metadata import PartitionMetadata, ReplicaState
 from waltz.limits import METADATA_RETRY_SECONDS_MAX, METADATA_RETRY_SECONDS_MIN
@@ -48,18 +48,6 @@ class Standing(Enum):
     CANDIDATE = "as the last session left it"
     BEHIND = "holds less than its own low-water mark: a part of its log is lost"
     UNKNOWN = "holds data of a partition that the metadata has never seen; left alone"
-
-
-class Judgement(NamedTuple):
-    """What a replica's records are worth that cannot vote, for damage."""
-
-    kept_through: TransactionId
-    """Up to there its records are the log's: those of the last session, or what is known to be
-    committed. Where they are damaged, another's can take their place."""
-    is_cut: bool
-    """Whether what is behind them is to be removed."""
-    vouches: bool
-    """Whether its good ones among them are as good as those of one that votes."""
 
 
 def last_session(states: Mapping[ReplicaId, ReplicaState]) -> SessionId:
@@ -325,21 +313,6 @@ class Recovery:
             for replica in self._replicas.values()
             if replica.vote is not None
         }
-
-    def judged(self, replica_id: ReplicaId, info: SessionInfo, last: TransactionId) -> Judgement:
-        """Judge a replica that cannot vote, as it would be judged if it could."""
-        mark = self.high_water_mark
-        standing, cut_to = judge(replica_id, self._first_states, info)
-        if not self._first_states:
-            return Judgement(NOTHING, is_cut=False, vouches=False)
-        if standing is not Standing.CANDIDATE:
-            assert cut_to is not None
-            through = cut_to if mark is None else min(cut_to, mark)
-            return Judgement(through, is_cut=True, vouches=False)
-        vouches = last >= info.low_water_mark
-        if mark is None:
-            return Judgement(last, is_cut=False, vouches=vouches)
-        return Judgement(mark, is_cut=True, vouches=vouches)
 
     @property
     def admitted(self) -> tuple[ReplicaId, ...]:

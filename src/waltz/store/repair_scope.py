@@ -7,22 +7,26 @@ it, so that they can help each other to vote; once it is known, it alone says wh
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
-from waltz.store.recovery import Recovery
+from waltz.cluster.partition_metadata import ReplicaState
+from waltz.store.recovery import Recovery, Standing, judge
 from waltz.store.repairer import Repairer, Scope
 from waltz.store.replica_session import Phase, ReplicaSession
+from waltz.store.requests import Condition, ReplicaLink
 from waltz.types import NOTHING, ReplicaId, TransactionId
 
 
 def scopes(
     replicas: Iterable[ReplicaSession],
+    states: Mapping[ReplicaId, ReplicaState],
     recovery: Recovery,
     repairer: Repairer,
     committed: TransactionId | None,
 ) -> dict[ReplicaId, Scope]:
     """Return the scope of each replica that can be asked now.
 
+    states     of the last session, from the metadata.
     committed  the session's high-water mark; None while it is not open.
     """
     votes = recovery.votes
@@ -35,7 +39,10 @@ def scopes(
                 held = votes.get(replica.replica_id, NOTHING)
                 found[replica.replica_id] = Scope(replica.link, held, NOTHING, is_cut=False)
             case Phase.ABSTAINING:
-                found[replica.replica_id] = _of_abstaining(replica, recovery, repairer)
+                condition = repairer.condition(replica.replica_id)
+                found[replica.replica_id] = scope_of_abstaining(
+                    replica.link, condition, states, recovery.high_water_mark
+                )
             case Phase.CONNECTING | Phase.EXCLUDED:
                 pass
     return found
@@ -48,10 +55,24 @@ def _of_live(replica: ReplicaSession, committed: TransactionId | None) -> Scope:
     return Scope(replica.link, held, committed, is_cut=False)
 
 
-def _of_abstaining(replica: ReplicaSession, recovery: Recovery, repairer: Repairer) -> Scope:
-    condition = repairer.condition(replica.replica_id)
-    if condition is None:
-        return Scope(replica.link, NOTHING, NOTHING, is_cut=False)
-    judged = recovery.judged(replica.replica_id, condition.session_info, condition.last)
-    held = min(judged.kept_through, condition.last) if judged.vouches else NOTHING
-    return Scope(replica.link, held, judged.kept_through, judged.is_cut)
+def scope_of_abstaining(
+    link: ReplicaLink,
+    condition: Condition | None,
+    states: Mapping[ReplicaId, ReplicaState],
+    mark: TransactionId | None,
+) -> Scope:
+    """Judge a replica that cannot vote for damage as it would be judged if it could.
+
+    Of one that is as the last session left it, all is kept until the mark is known. Of another one
+    only what recovery would not cut away, and nothing is read there.
+    """
+    if condition is None or not states:
+        return Scope(link, NOTHING, NOTHING, is_cut=False)
+    standing, cut_to = judge(link.replica_id, states, condition.session_info)
+    if standing is not Standing.CANDIDATE:
+        assert cut_to is not None
+        return Scope(link, NOTHING, cut_to if mark is None else min(cut_to, mark), is_cut=True)
+    kept = condition.last if mark is None else mark
+    is_whole = condition.last >= condition.session_info.low_water_mark
+    held = min(kept, condition.last) if is_whole else NOTHING
+    return Scope(link, held, kept, is_cut=mark is not None)

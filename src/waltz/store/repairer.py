@@ -268,6 +268,8 @@ class Repairer:
         effects: list[RepairEffect] = []
         if patient.request is None and patient.condition is not None and not patient.must_look:
             effects += self._treat(patient, scope, scopes)
+            if effects and isinstance(effects[-1], ReplicaMended | GiveUpReplica):
+                return effects
         if patient.must_look and (patient.is_delayed or not patient.awaits_answer):
             if patient.request is None:
                 effects.append(self._look(patient, now, delayed=False))

@@ -124,6 +124,7 @@ class StoreSession:
         self._replicas = {
             replica_id: ReplicaSession(self.session_id, replica_id) for replica_id in self.assigned
         }
+        self._last_states = metadata.replica_states
         self._repairer = Repairer()
         self._recent = RecentBatches(RECENT_BATCH_BYTES_MAX)
         self._to_recovery: list[RecoveryEvent] = []
@@ -463,7 +464,11 @@ class StoreSession:
         if self.closed or self._repairer.is_idle:
             return
         found = scopes(
-            self._replicas.values(), self._recovery, self._repairer, self.high_water_mark
+            self._replicas.values(),
+            self._last_states,
+            self._recovery,
+            self._repairer,
+            self.high_water_mark,
         )
         for effect in self._repairer.step(found, now, is_open=self.is_open):
             self._perform_repair(effect)
