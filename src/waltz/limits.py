@@ -217,6 +217,17 @@ MEMBER_FILL_SECONDS_MAX: Final = 2.0
 """New replicas that were filled up in about so short a time have little to copy when they take
 over, for appends wait meanwhile; otherwise they are filled up once more."""
 
+REPAIR_LOOK_SECONDS: Final = 5.0
+"""Between two questions to a replica what it has damaged, while a store session is open."""
+
+REPAIR_LOOK_SECONDS_MIN: Final = 1.0
+"""The same when reads fail there: they may fail for other reasons, and for good."""
+
+REPAIR_BYTES_MAX: Final = 1024 * 1024
+REPAIR_PAUSE_SECONDS: Final = 0.05
+"""Put back in one replica at a time, unless a single record is larger, and the pause before the
+next: about 20 MiB/s, and an append waits for one such batch at most."""
+
 CHECKPOINT_TRANSACTIONS: Final = 250_000
 """storage.checkpointInterval: transactions after which a new store session starts."""
 

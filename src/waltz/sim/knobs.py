@@ -59,6 +59,10 @@ KNOBS: Final[Mapping[str, tuple[float, ...]]] = {
     "READER_ROWS_MAX": (1, 5),
     "READER_FETCH_ROWS_MAX": (1, 5),
     "READER_FETCHES_IN_FLIGHT_MAX": (1, 2),
+    # Repair
+    "REPAIR_BYTES_MAX": (200, 5_000),
+    "REPAIR_LOOK_SECONDS": (0.5, 30.0),
+    "DAMAGED_RANGES_MAX": (1, 2),
 }
 """What each bound may be instead."""
 

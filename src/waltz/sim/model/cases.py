@@ -73,6 +73,50 @@ CHECKS: Final = (
         heal_every=10,
     ),
     Case(
+        "a connection is cut",
+        Scope(starts_with=3, sessions=3, transaction_ids=3, appends=2, cuts=1),
+        heal_every=100,
+    ),
+    Case(
+        "a replica crashes",
+        Scope(starts_with=3, sessions=2, transaction_ids=2, appends=2, batch=2, cuts=0, crashes=1),
+        heal_every=100,
+    ),
+    Case(
+        "three appends in three sessions",
+        Scope(starts_with=3, sessions=3, transaction_ids=3, appends=3, cuts=0),
+        heal_every=100,
+    ),
+    Case(
+        "a disk is blank",
+        Scope(starts_with=3, sessions=3, transaction_ids=2, appends=1, cuts=0, blanks=1),
+        heal_every=100,
+    ),
+    Case(
+        "a disk is rolled back",
+        Scope(starts_with=3, sessions=2, transaction_ids=2, appends=1, cuts=0, rollbacks=1),
+        heal_every=100,
+    ),
+    Case(
+        "an answer of the coordinator is lost",
+        Scope(starts_with=3, sessions=3, transaction_ids=2, appends=1, cuts=0, lost_writes=1),
+        heal_every=100,
+    ),
+    Case(
+        "a slow replica takes another one's place",
+        Scope(
+            starts_with=2,
+            servers=1,
+            sessions=2,
+            appends=1,
+            cuts=0,
+            spares=1,
+            exchanges=1,
+            is_reduced=False,
+        ),
+        heal_every=100,
+    ),
+    Case(
         "all replicas exchanged",
         Scope(
             starts_with=2,
