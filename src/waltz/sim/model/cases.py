@@ -114,7 +114,6 @@ CHECKS: Final = (
             exchanges=1,
             is_reduced=False,
         ),
-        heal_every=100,
     ),
     Case(
         "all replicas exchanged",
