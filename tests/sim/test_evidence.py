@@ -10,6 +10,7 @@ import pytest
 
 from waltz.errors import ConfigurationError
 from waltz.sim.evidence import Evidence, main
+from waltz.sim.hunting import Hunted, Hunts
 from waltz.sim.scenario import draw_scenario
 from waltz.sim.simulation import Outcome
 from waltz.sim.trace import Trace
@@ -98,3 +99,14 @@ def test_the_page_says_what_was_counted(tmp_path: Path, capsys: pytest.CaptureFi
     ):
         assert f"{line}\n" in page
     assert main([]) == 2
+
+
+def test_the_page_has_the_hunts_for_seeded_bugs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "hunts.json"
+    Hunts({"x": Hunted("I1 durability", "append under none", [3, 1, 2])}).save(path)
+    assert main([str(tmp_path / "none.json"), str(path)]) == 0
+    page = capsys.readouterr().out
+    assert "1 of 1 mistakes that were planted on purpose were found." in page
+    assert "| x | I1 durability | 3 | 3 | 2 |  |\n" in page

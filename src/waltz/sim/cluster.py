@@ -39,7 +39,7 @@ class SimulatedCluster:
         """Create the cluster's metadata and let storage nodes and servers start."""
         await self.sites.run("creator", self._create_metadata)
         for name in self.storages:
-            disk = SimulatedDisk([STORAGE_DIRECTORY], syncs_late=self.shape.syncs_late)
+            disk = SimulatedDisk([STORAGE_DIRECTORY])
             self.sites.add(name, partial(self._run_storage, name), disk)
         for name in self.servers:
             self.sites.add(name, partial(self._run_server, name), SimulatedDisk())

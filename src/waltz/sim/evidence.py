@@ -1,7 +1,8 @@
 """What has been simulated so far, counted, and the page that is printed from it.
 
 Owns the counts: runs, transactions, faults that struck, virtual time, and what was found. They are
-added up over runs and never typed. `python -m waltz.sim.evidence FILE` prints the page.
+added up over runs and never typed. `python -m waltz.sim.evidence FILE [HUNTS_FILE]` prints the
+page.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from waltz.errors import ConfigurationError
+from waltz.sim.hunting import Hunts
 from waltz.sim.simulation import Outcome
 
 YEAR_SECONDS: Final = 365.25 * 24 * 3600.0
@@ -140,12 +142,15 @@ def _table(heads: tuple[str, str], counts: Counter[str]) -> list[str]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Print the page."""
+    """Print the page, with the hunts for seeded bugs if their file is named."""
     paths = sys.argv[1:] if arguments is None else arguments
-    if len(paths) != 1:
-        sys.stderr.write("python -m waltz.sim.evidence FILE\n")
+    if len(paths) not in (1, 2):
+        sys.stderr.write("python -m waltz.sim.evidence FILE [HUNTS_FILE]\n")
         return 2
-    sys.stdout.write(Evidence.load(Path(paths[0])).page())
+    page = Evidence.load(Path(paths[0])).page()
+    if len(paths) == 2:
+        page += "\n" + "\n".join(Hunts.load(Path(paths[1])).lines()) + "\n"
+    sys.stdout.write(page)
     return 0
 
 
