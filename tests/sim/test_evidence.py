@@ -108,5 +108,5 @@ def test_the_page_has_the_hunts_for_seeded_bugs(
     Hunts({"x": Hunted("I1 durability", "append under none", [3, 1, 2])}).save(path)
     assert main([str(tmp_path / "none.json"), str(path)]) == 0
     page = capsys.readouterr().out
-    assert "1 of 1 mistakes that were planted on purpose were found." in page
+    assert "1 of 1 mistakes in the list were found when planted." in page
     assert "| x | I1 durability | 3 | 3 | 2 |  |\n" in page

@@ -42,7 +42,7 @@ def test_hunts_are_kept_and_not_repeated(tmp_path: Path) -> None:
     assert said[:2] == said[2:]
     assert said[1] == "nothing is wrong: 0 of 1 hunts, median not found seeds"
     lines = Hunts.load(path).lines()
-    assert lines[2].startswith("1 of 2 mistakes")
+    assert lines[2].startswith("1 of 2 mistakes in the list")
     assert "| nothing is wrong | I7 locks | 1 | 0 | not found |  |" in lines
 
 

@@ -133,7 +133,7 @@ CLIENT_BUGS: Final = (
         patches=(Patch(ClientPartition, "_lose_stream", _giving_up_all),),
         workloads=("append",),
         plans=("flapping",),
-        caught=Scene(0, "append", "flapping"),
+        caught=Scene(14, "append", "flapping"),
     ),
     Bug(
         name="request numbers begin anew with each connection",
@@ -141,7 +141,7 @@ CLIENT_BUGS: Final = (
         patches=(Patch(ClientPartition, "_open_stream", _numbering_anew),),
         workloads=("append",),
         plans=("flapping",),
-        caught=Scene(0, "append", "flapping"),
+        caught=Scene(3, "append", "flapping"),
     ),
     Bug(
         name="a flush is believed before the feed has come as far",
@@ -149,7 +149,7 @@ CLIENT_BUGS: Final = (
         patches=(Patch(ClientPartition, "_settle", _settling_at_once),),
         workloads=("append",),
         plans=("one_way",),
-        caught=Scene(0, "append", "one_way"),
+        caught=Scene(13, "append", "one_way"),
     ),
     Bug(
         name="the mark is sampled when an append is sent, not before it is executed",
@@ -157,7 +157,7 @@ CLIENT_BUGS: Final = (
         patches=(Patch(ClientPartition, "_submit", _sampling_when_sent),),
         workloads=("lock_contention", "bank"),
         plans=("none",),
-        caught=Scene(0, "lock_contention", "none"),
+        caught=Scene(1, "bank", "none"),
     ),
     Bug(
         name="a context is told its end by whoever comes",
@@ -165,7 +165,7 @@ CLIENT_BUGS: Final = (
         patches=(Patch(Submission, "claim_verdict", _claiming_always),),
         workloads=("append",),
         plans=("none",),
-        caught=Scene(0, "append", "none"),
+        caught=Scene(2, "append", "none"),
     ),
     Bug(
         name="a refused append is sent again as it was",
@@ -189,7 +189,7 @@ CLIENT_BUGS: Final = (
         patches=(Patch(submissions_shell, "tell_expiration", _refusing),),
         workloads=("append", "bank"),
         plans=("none",),
-        caught=Scene(0, "append", "none"),
+        caught=Scene(1, "bank", "none"),
     ),
     Bug(
         name="a client that closes calls undecided appends unwritten",
@@ -205,7 +205,7 @@ CLIENT_BUGS: Final = (
         patches=(Patch(TransactionMonitor, "flush", _keeping_those_before),),
         workloads=("append",),
         plans=("flapping",),
-        caught=Scene(0, "append", "flapping"),
+        caught=Scene(25, "append", "flapping"),
     ),
     Bug(
         name="a flush fails appends sent after it",
@@ -213,7 +213,7 @@ CLIENT_BUGS: Final = (
         patches=(Patch(TransactionMonitor, "flush", _flushing_all),),
         workloads=("append",),
         plans=("flapping",),
-        caught=Scene(0, "append", "flapping"),
+        caught=Scene(4, "append", "flapping"),
     ),
     Bug(
         name="a reader skips a transaction when it connects again",
@@ -221,7 +221,7 @@ CLIENT_BUGS: Final = (
         patches=(Patch(FeedCursor, "mount", _mounting_one_on),),
         workloads=("late_reader",),
         plans=("flapping", "server_crash"),
-        caught=Scene(0, "late_reader", "flapping"),
+        caught=Scene(1, "late_reader", "server_crash"),
     ),
     Bug(
         name="two clients may get one ID",

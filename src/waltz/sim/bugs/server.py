@@ -77,7 +77,7 @@ SERVER_BUGS: Final = (
         patches=(Patch(ServerPartition, "_cut_off_mounted", forgotten),),
         workloads=("append",),
         plans=("moving_partitions",),
-        caught=Scene(0, "append", "moving_partitions"),
+        caught=Scene(4, "append", "moving_partitions"),
     ),
     Bug(
         name="locks of undecided appends are not seen",
@@ -93,7 +93,7 @@ SERVER_BUGS: Final = (
         patches=(Patch(LockTable, "raise_marks", forgotten),),
         workloads=("bank",),
         plans=("moving_partitions", "server_crash"),
-        caught=Scene(0, "bank", "moving_partitions"),
+        caught=Scene(2, "bank", "moving_partitions"),
     ),
     Bug(
         name="append locks are not recorded",
@@ -133,7 +133,7 @@ SERVER_BUGS: Final = (
         patches=(Patch(LockTable, "_reserve", _overtaking),),
         workloads=("append", "lock_contention"),
         plans=("power_cut",),
-        caught=Scene(0, "append", "power_cut"),
+        caught=Scene(1014, "append", "power_cut"),
     ),
     Bug(
         name="a flush is answered while earlier appends are undecided",
@@ -141,7 +141,7 @@ SERVER_BUGS: Final = (
         patches=(Patch(ServerPartition, "_pass_barriers", _passing_at_once(FlushRequest)),),
         workloads=("bank",),
         plans=("isolation", "one_way"),
-        caught=Scene(0, "bank", "isolation"),
+        caught=Scene(23, "bank", "one_way"),
     ),
     Bug(
         name="a mount is answered while earlier appends are undecided",
@@ -149,7 +149,7 @@ SERVER_BUGS: Final = (
         patches=(Patch(ServerPartition, "_pass_barriers", _passing_at_once(object)),),
         workloads=("append",),
         plans=("flapping",),
-        caught=Scene(0, "append", "flapping"),
+        caught=Scene(4, "append", "flapping"),
     ),
     Bug(
         name="a refusal names the transaction after the one that holds the lock",
@@ -171,6 +171,6 @@ SERVER_BUGS: Final = (
         patches=(Patch(DataRequests, "resume", forgotten),),
         workloads=("slow_consumer",),
         plans=("none",),
-        caught=Scene(0, "slow_consumer", "none"),
+        caught=Scene(1003, "slow_consumer", "none"),
     ),
 )

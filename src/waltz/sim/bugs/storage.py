@@ -170,6 +170,6 @@ STORAGE_BUGS: Final = (
         patches=(Patch(recovery, "_durable_next", _knowing_of_nothing_durable),),
         workloads=("append", "bank"),
         plans=("bit_flips",),
-        caught=Scene(0, "append", "bit_flips"),
+        caught=Scene(5015, "bank", "bit_flips"),
     ),
 )

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any, Final
 
-from waltz.cluster.partition_metadata import PartitionMetadata
 from waltz.record import NewRecord
 from waltz.sim.bugs.bug import Bug, Scene
 from waltz.sim.model.mutations import MUTATIONS
 from waltz.sim.patches import Patch
-from waltz.store import quorum, recovery, session_keeper, store_session
+from waltz.store import quorum, recovery, store_session
 from waltz.store.recovery import Recovery
 from waltz.store.replica_session import Phase, ReplicaSession
 from waltz.store.session_keeper import SessionKeeper
 from waltz.store.store_session import StoreSession
-from waltz.types import Generation
 
 
 def _as_in_the_model(name: str) -> tuple[Patch, ...]:
@@ -78,18 +75,6 @@ def _recovered_once_marked(advance: Callable[..., None]) -> Callable[..., None]:
     return advanced
 
 
-def _in_the_same_session(bump: Callable[..., PartitionMetadata]) -> Callable[..., Any]:
-    """A server's sessions share an ID: only another owner gets a new one."""
-
-    def bumped(metadata: PartitionMetadata, generation: Generation) -> PartitionMetadata:
-        following = bump(metadata, generation)
-        if metadata.generation == generation and metadata.session_id > 0:
-            return replace(following, session_id=metadata.session_id)
-        return following
-
-    return bumped
-
-
 def _of_any_attempt(_: Callable[..., Any]) -> Callable[..., Any]:
     def current(self: Any, link: Any) -> Any:
         replica = self._replicas.get(link.replica_id)
@@ -121,7 +106,7 @@ STORE_BUGS: Final = (
         patches=_as_in_the_model("replicas that lost their disk are taken for empty"),
         workloads=("append", "bank"),
         plans=("lost_disk",),
-        caught=Scene(0, "append", "lost_disk"),
+        caught=Scene(5012, "append", "lost_disk"),
     ),
     Bug(
         name="a disk exchanged for an empty one votes",
@@ -170,8 +155,8 @@ STORE_BUGS: Final = (
         breaks="I1 durability",
         patches=(Patch(ReplicaSession, "appended", _acknowledging_all_sent),),
         workloads=("append", "bank"),
-        plans=("power_cut",),
-        caught=Scene(0, "append", "power_cut"),
+        plans=("slow_disk", "power_cut"),
+        caught=Scene(29, "append", "power_cut"),
     ),
     Bug(
         name="an append counts once it is sent",
@@ -198,19 +183,11 @@ STORE_BUGS: Final = (
         caught=Scene(9, "bank", "swizzle"),
     ),
     Bug(
-        name="a server's sessions share an ID",
-        breaks="I1 durability",
-        patches=(Patch(session_keeper, "next_session", _in_the_same_session),),
-        workloads=("append", "bank"),
-        plans=("swizzle",),
-        caught=Scene(0, "append", "swizzle"),
-    ),
-    Bug(
         name="answers of an attempt given up count",
         breaks="I1 durability",
         patches=(Patch(StoreSession, "_current", _of_any_attempt),),
         workloads=("append", "bank"),
         plans=("flapping",),
-        caught=Scene(0, "append", "flapping"),
+        caught=Scene(9, "bank", "flapping"),
     ),
 )
