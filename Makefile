@@ -7,11 +7,12 @@ LIMIT ?=
 SEED ?=
 SEEDS ?= 200
 CASE ?=
+HUNTS ?= tests/simulation/hunts.json
 STATES ?= 200000
 INPUTS ?= 2000000
 STAMP := $(VENV)/.installed
 
-.PHONY: install demo test check types lint sim model-check crash-states corruption fuzz bench docs docs-check clean
+.PHONY: install demo test check types lint sim bugs model-check crash-states corruption fuzz bench docs docs-check clean
 
 install: $(STAMP)
 
@@ -41,6 +42,9 @@ check: $(STAMP) lint types
 
 sim: $(STAMP)
 	$(BIN)/python -m waltz.sim --seeds $(SEEDS) $(if $(SEED),--seed $(SEED))
+
+bugs: $(STAMP)
+	$(BIN)/python -m waltz.sim --bugs $(HUNTS)
 
 model-check: $(STAMP)
 	$(BIN)/python -m waltz.sim.model_check $(if $(CASE),--case "$(CASE)")

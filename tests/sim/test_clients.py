@@ -29,7 +29,6 @@ SHAPE = ClusterShape(
     storage_count=3,
     server_count=1,
     segment_bytes_threshold=20_000,
-    syncs_late=False,
 )
 WRITER = ClientPlan(work="append", transactions=30, concurrency=4, think_seconds_max=0.1)
 P = PartitionId(0)

@@ -60,7 +60,7 @@ class SimulatedCluster:
         self._start_server(name)
 
     def _start_storage(self, name: str) -> None:
-        disk = SimulatedDisk([STORAGE_DIRECTORY], syncs_late=self.shape.syncs_late)
+        disk = SimulatedDisk([STORAGE_DIRECTORY])
         self.sites.add(name, partial(self._run_storage, name), disk)
 
     def _start_server(self, name: str) -> None:

@@ -6,27 +6,19 @@ few of each kind at a time; each is explored to the end.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from waltz.sim.model.explore import Exploration, explore
 from waltz.sim.model.replica import CORRECT, ReplicaRules
 from waltz.sim.model.scope import INVARIANTS, Scope
 from waltz.sim.model.world import World
+from waltz.sim.patches import Patch, patched
 
 HARM: Final = ("I1", "I3", "I4", "I5")
 """What users would see. Other invariants are broken earlier, often by the change itself."""
-
-
-@dataclass(frozen=True, slots=True)
-class Patch:
-    """`owner`'s attribute `name` becomes what `change` makes of it."""
-
-    owner: Any
-    name: str
-    change: Callable[[Any], Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,16 +34,8 @@ class Case:
     def world(self) -> World:
         return World(self.scope, self.rules, self.invariants)
 
-    @contextmanager
-    def applied(self) -> Iterator[None]:
-        originals = [getattr(patch.owner, patch.name) for patch in self.patches]
-        try:
-            for patch, original in zip(self.patches, originals, strict=True):
-                setattr(patch.owner, patch.name, patch.change(original))
-            yield
-        finally:
-            for patch, original in zip(self.patches, originals, strict=True):
-                setattr(patch.owner, patch.name, original)
+    def applied(self) -> AbstractContextManager[None]:
+        return patched(self.patches)
 
     def explore(
         self,
