@@ -1,8 +1,8 @@
 """One server process: its connections, its partitions, its place in the cluster.
 
 Turns reads into events and effects into writes. All messages of one read reach their partitions at
-once; each partition is stepped once for all that waits for it. What a connection or a partition
-cannot take is not read from the network: that is the whole of back pressure. Decides nothing.
+once; each partition is stepped once for all that waits for it. Whoever has too much under way is
+not read from the network: that is the whole of back pressure. Decides nothing.
 Source: Waltz Server, "Waltz Server".
 """
 
@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeAlias, assert_never
 
 from waltz.cluster.paths import DEFAULT_ROOT
@@ -29,18 +30,22 @@ from waltz.limits import (
     CONNECTIVITY_SECONDS_MAX,
     FEED_CACHE_BYTES,
     HANDSHAKE_SECONDS_MAX,
+    RETRY_SECONDS_MAX,
+    RETRY_SECONDS_MIN,
     SERVER_MAILBOX_EVENTS_MAX,
+    SERVER_QUESTIONS_MAX,
     WRITE_BUFFER_BYTES_HIGH,
 )
+from waltz.server.backlog import BacklogEffect, Intake, ResumeReading, StopReading, WorkedOff
 from waltz.server.connection import Mounts, Sorter, answer_without_partition
 from waltz.server.feed_cache import FeedCache
 from waltz.server.fetches import ReadRecords
 from waltz.server.outbox import Part, Send
-from waltz.server.partition import (
+from waltz.server.partition import ServerPartition
+from waltz.server.partition_events import (
     AppendRecords,
     CloseConnection,
     ConnectionDrained,
-    ConnectionFilled,
     ConnectionLost,
     PartitionEffect,
     PartitionEvent,
@@ -49,9 +54,6 @@ from waltz.server.partition import (
     RecordsRead,
     ReleaseRequested,
     RequestsDropped,
-    ResumeReading,
-    ServerPartition,
-    StopReading,
 )
 from waltz.shell import Mailbox, run
 from waltz.store.events import StoreEvent
@@ -89,6 +91,16 @@ class ServerConfig:
     preferred_partitions: tuple[PartitionId, ...] = ()
     feed_cache_bytes: int = FEED_CACHE_BYTES
     root: str = DEFAULT_ROOT
+    ends_with_partition: bool = False
+    """Whether a partition that fails ends the server, so that tests see every bug."""
+
+
+@dataclass(slots=True)
+class PartitionFailure:
+    """How often a partition has failed in this process, and how the last time."""
+
+    count: int = 0
+    reason: str = ""
 
 
 class _Client:
@@ -99,8 +111,20 @@ class _Client:
         self.connection = connection
         self.link = Link(CLIENT_CODEC, SERVER_GREETING)
         self.sorter = Sorter(connection_id)
+        self.intake = Intake()
+        self.questions = 0
+        """To the server as a whole, not answered yet."""
+        self.may_read = asyncio.Event()
+        self.may_read.set()
         self.draining: asyncio.Task[None] | None = None
         """Runs while the connection has more to send than it should."""
+
+    def note_intake(self) -> None:
+        """The intake has changed."""
+        if self.intake.may_read:
+            self.may_read.set()
+        else:
+            self.may_read.clear()
 
     def send(self, parts: Sequence[Part]) -> None:
         """Write `parts` at once. Raises LocalProtocolError: nothing was written."""
@@ -112,7 +136,10 @@ class _Client:
 class _Partition:
     """Runs the machine of one partition beside its store."""
 
-    def __init__(self, server: Server, machine: ServerPartition, store: OpenStore) -> None:
+    def __init__(
+        self, server: Server, opening: int, machine: ServerPartition, store: OpenStore
+    ) -> None:
+        self.opening = opening
         self.machine = machine
         self._server = server
         self._mailbox: Mailbox[PartitionEvent] = Mailbox(
@@ -120,8 +147,6 @@ class _Partition:
         )
         self._store = store(self._mailbox.put)
         self._reads: dict[TransactionId, asyncio.Task[None]] = {}
-        self._taking = asyncio.Event()
-        self._taking.set()
 
     async def run(self) -> None:
         """Return once the machine has closed."""
@@ -136,12 +161,6 @@ class _Partition:
     def put(self, event: PartitionEvent) -> None:
         self._mailbox.put(event)
 
-    async def room(self) -> None:
-        """Return once the partition takes more messages, or never will again."""
-        await self._taking.wait()
-        if not self.machine.closed:
-            await self._mailbox.room()
-
     def _perform(self, effect: PartitionEffect) -> None:
         match effect:
             case Send(connection_id, parts):
@@ -152,10 +171,8 @@ class _Partition:
                 self._reads[first] = self._group.create_task(self._read(first, count_max))
             case CloseConnection(connection_id, reason):
                 self._server.cut_off(connection_id, reason)
-            case StopReading():
-                self._taking.clear()
-            case ResumeReading():
-                self._taking.set()
+            case WorkedOff() | StopReading() | ResumeReading():
+                self._server.note_backlog(self.opening, effect)
             case RequestsDropped(connection_id, reason, count):
                 logger.debug(
                     "requests_dropped partition=%d connection=%d count=%d reason=%s",
@@ -185,10 +202,17 @@ class Server:
         self._cache = FeedCache(config.feed_cache_bytes)
         self._clients: dict[int, _Client] = {}
         self._client_count = 0
+        self._full: set[int] = set()
+        """Connections with more unsent bytes than they should have."""
         self._partitions: dict[PartitionId, _Partition] = {}
+        self._openings = 0
         self._left_behind: dict[PartitionId, Mounts] = {}
         """Who was mounted on partitions that have gone to other servers."""
         self._tasks: dict[asyncio.Task[None], None] = {}
+        """One for each partition."""
+        self._errands: dict[asyncio.Task[None], None] = {}
+        self._assigned: dict[PartitionId, Generation] = {}
+        self._failures: dict[PartitionId, PartitionFailure] = {}
         self._listener: Listener | None = None
         self._membership: ServerMembership | None = None
         self._ended: asyncio.Future[None] | None = None
@@ -239,6 +263,8 @@ class Server:
         if self._is_stopping or self._listener is None or self._membership is None:
             return
         self._is_stopping = True
+        for errand in self._errands:
+            errand.cancel()
         await self._listener.close()
         for partition in self._partitions.values():
             partition.put(ReleaseRequested())
@@ -263,7 +289,7 @@ class Server:
         except LocalProtocolError as error:
             self.cut_off(connection_id, str(error))
         if client.draining is None and client.connection.unsent_bytes > WRITE_BUFFER_BYTES_HIGH:
-            self._tell_all(ConnectionFilled(connection_id))
+            self._full.add(connection_id)
             client.draining = asyncio.get_running_loop().create_task(self._drain(client))
 
     def cut_off(self, connection_id: int, reason: str) -> None:
@@ -272,9 +298,26 @@ class Server:
             logger.warning("client_cut_off peer=%s reason=%s", client.connection.peer, reason)
             client.connection.close()
 
+    def note_backlog(self, opening: int, effect: BacklogEffect) -> None:
+        """What a partition has worked off, or whom it cannot take more from."""
+        client = self._clients.get(effect.connection_id)
+        if client is None:
+            return
+        match effect:
+            case WorkedOff(_, byte_count):
+                client.intake.settle(opening, byte_count)
+            case StopReading():
+                client.intake.stop(opening)
+            case ResumeReading():
+                client.intake.resume(opening)
+            case _:
+                assert_never(effect)
+        client.note_intake()
+
     async def _drain(self, client: _Client) -> None:
         await client.connection.drain()
         client.draining = None
+        self._full.discard(client.connection_id)
         if client.connection_id in self._clients:
             self._tell_all(ConnectionDrained(client.connection_id))
 
@@ -297,6 +340,7 @@ class Server:
             logger.warning("client_faulted peer=%s error=%s", connection.peer, error)
         finally:
             del self._clients[client.connection_id]
+            self._full.discard(client.connection_id)
             self._tell_all(ConnectionLost(client.connection_id))
             if client.draining is not None:
                 client.draining.cancel()
@@ -322,22 +366,31 @@ class Server:
             return
         assert client.link.version is not None
         for_partitions, for_server = client.sorter.sort(messages, client.link.version)
-        told: list[_Partition] = []
-        for partition_id, event in for_partitions:
+        for partition_id, event, byte_count in for_partitions:
             partition = self._partitions.get(partition_id)
             if partition is not None:
                 partition.put(event)
-                told.append(partition)
+                client.intake.take(partition.opening, byte_count)
                 continue
             answers = [answer_without_partition(message) for message in event.messages]
             if parts := [answer for answer in answers if answer is not None]:
                 self.send(client.connection_id, parts)
         for message in for_server:
-            self.send(client.connection_id, [await self._answer(message)])
-        for partition in told:
-            await partition.room()
+            # Beside the connection, whose partitions need not wait for storage nodes and others.
+            self._start(self._answer_later(client, message))
+        while client.questions >= SERVER_QUESTIONS_MAX:
+            await asyncio.wait(self._errands, return_when=asyncio.FIRST_COMPLETED)
+        client.note_intake()
+        await client.may_read.wait()
         if client.draining is not None:
             await client.connection.drain()
+
+    async def _answer_later(self, client: _Client, message: ClientMessage) -> None:
+        client.questions += 1
+        try:
+            self.send(client.connection_id, [await self._answer(message)])
+        finally:
+            client.questions -= 1
 
     async def _answer(self, message: ClientMessage) -> ClientMessage:
         """Answer what is asked of the server as a whole."""
@@ -351,13 +404,25 @@ class Server:
                 health = [(p, found.machine.is_open) for p, found in self._partitions.items()]
                 return ServerPartitionsHealthResponse(request_id, tuple(health))
             case AddPreferredPartitionRequest(_, partition_ids):
-                logger.warning("preferred_partitions_unchanged add=%s", partition_ids)
-                return AddPreferredPartitionResponse(request_id, False)
+                result = await self._prefer(add=partition_ids)
+                return AddPreferredPartitionResponse(request_id, result)
             case RemovePreferredPartitionRequest(_, partition_ids):
-                logger.warning("preferred_partitions_unchanged remove=%s", partition_ids)
-                return RemovePreferredPartitionResponse(request_id, False)
+                result = await self._prefer(remove=partition_ids)
+                return RemovePreferredPartitionResponse(request_id, result)
             case _:
                 raise AssertionError(f"{type(message).__name__} is for a partition")
+
+    async def _prefer(
+        self, *, add: Sequence[PartitionId] = (), remove: Sequence[PartitionId] = ()
+    ) -> bool:
+        assert self._membership is not None
+        try:
+            return await self._membership.prefer(add=add, remove=remove)
+        except (UnavailableError, CoordinationError, ProtocolError) as error:
+            logger.warning(
+                "preferred_partitions_unchanged add=%s remove=%s error=%s", add, remove, error
+            )
+            return False
 
     async def _connectivity(self) -> tuple[tuple[str, bool], ...]:
         """Whether this server has, or gets in time, a connection to each storage node."""
@@ -391,6 +456,7 @@ class Server:
         """
         if self._is_stopping:
             return
+        self._assigned = assigned
         for partition_id, partition in list(self._partitions.items()):
             generation = assigned.get(partition_id)
             if generation != partition.machine.generation:
@@ -421,23 +487,70 @@ class Server:
         left_behind = self._left_behind.pop(partition_id, None)
         for connection_id in left_behind.connection_ids() if left_behind is not None else ():
             self.cut_off(connection_id, f"partition {partition_id} has been away")
-        machine = ServerPartition(partition_id, generation, self._cache)
-        partition = _Partition(self, machine, open_store)
-        for client in self._clients.values():
-            if client.draining is not None:
-                partition.put(ConnectionFilled(client.connection_id))
+        machine = ServerPartition(partition_id, generation, self._cache, self._full)
+        self._openings += 1
+        partition = _Partition(self, self._openings, machine, open_store)
         self._partitions[partition_id] = partition
         task = asyncio.get_running_loop().create_task(partition.run())
         self._tasks[task] = None
-        task.add_done_callback(self._on_partition_end)
+        task.add_done_callback(partial(self._on_partition_end, partition))
         logger.info("partition_opened partition=%d generation=%d", partition_id, generation)
 
-    def _on_partition_end(self, task: asyncio.Task[None]) -> None:
-        """A partition that fails is a bug: the server ends, and others take its partitions."""
+    def _on_partition_end(self, partition: _Partition, task: asyncio.Task[None]) -> None:
+        """Nothing that came for the partition is under way any more."""
         del self._tasks[task]
+        waiting = []
+        for client in self._clients.values():
+            if client.intake.waits_for(partition.opening):
+                waiting.append(client.connection_id)
+            client.intake.forget(partition.opening)
+            client.note_intake()
         if not task.cancelled() and (error := task.exception()) is not None:
-            logger.error("partition_failed error=%r", error, exc_info=error)
+            self._fail(partition, error, waiting)
+
+    def _fail(self, partition: _Partition, error: BaseException, waiting: Sequence[int]) -> None:
+        """A partition that fails is a bug, and ends alone: it is opened again after a pause.
+
+        Whoever was mounted on it or waits for an answer is cut off, or would wait for ever. What it
+        had sent and not seen decided is decided by the recovery of its next store session.
+        """
+        machine = partition.machine
+        partition_id = machine.partition_id
+        failure = self._failures.setdefault(partition_id, PartitionFailure())
+        failure.count += 1
+        failure.reason = repr(error)
+        logger.error(
+            "partition_failed partition=%d generation=%d failures=%d error=%r",
+            partition_id,
+            machine.generation,
+            failure.count,
+            error,
+            exc_info=error,
+        )
+        for connection_id in {*machine.mounts.connection_ids(), *waiting}:
+            self.cut_off(connection_id, f"partition {partition_id} has failed")
+        if self._partitions.get(partition_id) is not partition:
+            return
+        del self._partitions[partition_id]
+        self._cache.drop(partition_id)
+        if self._config.ends_with_partition:
             self._end(error)
+        elif not self._is_stopping:
+            self._start(self._open_again(partition_id, failure.count))
+
+    async def _open_again(self, partition_id: PartitionId, failures: int) -> None:
+        """Open a failed partition after a pause that grows with each failure, if it is still this
+        server's."""
+        pause = min(RETRY_SECONDS_MIN * 2 ** min(failures, 16), RETRY_SECONDS_MAX)
+        await asyncio.sleep(self.host.random.uniform(pause / 2, pause))
+        generation = self._assigned.get(partition_id)
+        if generation is not None and partition_id not in self._partitions:
+            self._open(partition_id, generation)
+
+    def _start(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._errands[task] = None
+        task.add_done_callback(self._errands.pop)
 
     def _end(self, error: BaseException | None) -> None:
         if self._ended is None or self._ended.done():

@@ -94,7 +94,11 @@ class SimulatedCluster:
         await node.stop()
 
     async def _run_server(self, name: str, host: Host) -> None:
-        config = ServerConfig(Address(name, PORT), feed_cache_bytes=limits.FEED_CACHE_BYTES)
+        config = ServerConfig(
+            Address(name, PORT),
+            feed_cache_bytes=limits.FEED_CACHE_BYTES,
+            ends_with_partition=True,
+        )
         server = Server(host, config)
         await server.start()
         await until_stopped(server.run())
