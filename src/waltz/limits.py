@@ -38,6 +38,12 @@ WRITE_BUFFER_BYTES_LOW: Final = 256 * 1024
 KEEP_ALIVE_SECONDS: Final = 600.0
 """Write idleness after which the connecting side sends an empty frame, as the original does."""
 
+PROBE_AFTER_SECONDS: Final = 20
+PROBE_INTERVAL_SECONDS: Final = 10
+PROBES_MAX: Final = 4
+"""A silent peer is probed after the first, again after each second; a machine that answers none is
+gone within a minute. Until then its client's newer connection may have to wait (hazard H5)."""
+
 CONNECT_SECONDS_MAX: Final = 10.0
 HANDSHAKE_SECONDS_MAX: Final = 5.0
 

@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import logging
 import socket
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from uuid import UUID
 
 import click
 
-from waltz.cli.nodes import ADDRESS, installed_version, run_loop, set_up_logging, until_told
+from waltz.cli.nodes import (
+    ADDRESS,
+    ObservedNode,
+    Routes,
+    installed_version,
+    run_loop,
+    set_up_logging,
+    until_told,
+)
 from waltz.cluster.shell import (
     read_replica_assignments,
     read_store_params,
@@ -49,9 +56,6 @@ from waltz.storage.space import FREE_MINIMUM
 from waltz.system.host import real_host
 from waltz.types import Address, PartitionId, ReplicaId
 
-if TYPE_CHECKING:
-    from waltz.system.http import HttpServer
-
 log = logging.getLogger(__name__)
 
 ADDRESS_OPTIONS = (
@@ -62,50 +66,13 @@ ADDRESS_OPTIONS = (
 """One option sets two keys."""
 
 
-class StorageProcess:
-    """A storage node and, where a port is configured, its HTTP."""
+def observed(node: StorageNode, http_address: Address | None) -> ObservedNode:
+    def routes() -> Routes:
+        from waltz.cli.probes import storage_routes
 
-    def __init__(self, node: StorageNode, http_address: Address | None) -> None:
-        self._node = node
-        self._http_address = http_address
-        self._http: HttpServer | None = None
+        return storage_routes(node.state, version=installed_version())
 
-    @property
-    def http_address(self) -> Address:
-        """Where HTTP is served, with the real port; only where it is."""
-        assert self._http is not None
-        return self._http.address
-
-    async def start(self) -> None:
-        """HTTP comes first: a node that takes long to open its partitions is seen to live."""
-        if self._http_address is not None:
-            # Not before there is a port: most tests, and `waltz up`, never need the libraries.
-            from waltz.cli.probes import routes
-            from waltz.system.http import HttpServer
-
-            self._http = HttpServer(routes(self._node.state, version=installed_version()))
-            await self._http.start(self._http_address)
-            log.info("http_started address=%s", self._http.address)
-        try:
-            await self._node.start()
-        except BaseException:
-            await self._stop_http()
-            raise
-
-    async def run(self) -> None:
-        await self._node.run()
-
-    async def stop(self) -> None:
-        """HTTP goes last: what a stop waits for can be asked until then."""
-        await self._node.stop()
-        await self._stop_http()
-
-    async def _stop_http(self) -> None:
-        if self._http is not None:
-            await self._http.stop()
-
-    def unfinished(self) -> Sequence[str]:
-        return unfinished(self._node.state())
+    return ObservedNode(node, http_address, routes)
 
 
 def unfinished(state: NodeState) -> list[str]:
@@ -192,12 +159,12 @@ async def run_node(settings: Settings, *, assign_all: bool, end_with_stdin: bool
             scrub_interval_seconds=settings[SCRUB_INTERVAL],
             register=register,
         )
-        process = StorageProcess(StorageNode(host, config), http_address(settings))
+        node = StorageNode(host, config)
         await until_told(
-            process,
+            observed(node, http_address(settings)),
             end_with_stdin=end_with_stdin,
             shutdown_seconds=settings[SHUTDOWN_TIMEOUT],
-            unfinished=process.unfinished,
+            unfinished=lambda: unfinished(node.state()),
         )
     finally:
         await host.coordinator.close()

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence, Set
+from dataclasses import replace
 from typing import NamedTuple, assert_never
 
 from waltz.limits import RELEASE_SECONDS_MAX, REQUEST_BYTES
@@ -29,6 +30,7 @@ from waltz.server.feed import Feeds
 from waltz.server.feed_cache import FeedCache
 from waltz.server.fetches import Fetches
 from waltz.server.lock_table import LockTable
+from waltz.server.metrics import PartitionCounters, PartitionState
 from waltz.server.outbox import Outbox
 from waltz.server.partition_events import (
     AppendRecords,
@@ -121,7 +123,24 @@ class ServerPartition:
         self._release_at: float | None = None
         self._outbox = Outbox()
         self._effects: list[PartitionEffect] = []
+        self._counters = PartitionCounters()
+        self._reason = "it has had no store session yet"
         self.deadline: float | None = None
+
+    def state(self, failures: int = 0) -> PartitionState:
+        return PartitionState(
+            partition_id=self.partition_id,
+            generation=self.generation,
+            reason=None if self.is_open else self._reason,
+            high_water_mark=self.high_water_mark,
+            mounts=len(self._mounts),
+            feeds=len(self._feeds),
+            pending_requests=self._backlog.count,
+            pending_bytes=self._backlog.byte_count,
+            data_requests=len(self._data_requests),
+            failures=failures,
+            counters=replace(self._counters),
+        )
 
     @property
     def pending_count(self) -> int:
@@ -181,12 +200,14 @@ class ServerPartition:
             case Committed(batch):
                 self._commit(batch)
             case AppendsFailed(count):
+                self._counters.appends_failed += count
                 self._locks.fail(count)
                 self._decide(count)
             case StoreOpened(_, high_water_mark):
                 self._open(high_water_mark)
-            case StoreClosed():
+            case StoreClosed(reason):
                 self.is_open = False
+                self._reason = reason
             case RecordsRead(first_transaction_id, batch):
                 self._end_read(first_transaction_id, batch, "the store has no such record", now)
             case ReadFailed(first_transaction_id, reason):
@@ -228,6 +249,7 @@ class ServerPartition:
                 self._arrivals.append(
                     _Append(self._arrival_count, connection_id, byte_count, message)
                 )
+        self._counters.requests_dropped += unheard + stale
         if unheard:
             self._effects.append(RequestsDropped(connection_id, STALE_CONNECTION, unheard))
         if stale:
@@ -307,6 +329,7 @@ class ServerPartition:
     def _commit(self, batch: RecordBatch) -> None:
         """Locks, cache and feeds move together."""
         count = len(batch)
+        self._counters.commits += count
         self._locks.commit(batch.first_transaction_id, count)
         self._decide(count)
         self._cache.add(self.partition_id, batch)
@@ -407,6 +430,7 @@ class ServerPartition:
             until = min(self._waiting_until, first_until) if self._waiting else first_until
             self._waiting_until = until
             self._waiting += [candidates[index] for index in sorted(admission.waiting)]
+        self._counters.lock_failures += len(admission.refused)
         for index, transaction_id in admission.refused.items():
             _, connection_id, byte_count, request = candidates[index]
             self._outbox.add(connection_id, LockFailure(request.request_id, transaction_id))
@@ -422,6 +446,8 @@ class ServerPartition:
             self._hand_over([append.request for append in candidates])
 
     def _hand_over(self, requests: Sequence[AppendRequest]) -> None:
+        self._counters.appends += len(requests)
+        self._counters.appended_bytes += sum([len(request.data) for request in requests])
         self._effects.append(
             AppendRecords(
                 tuple(

@@ -13,7 +13,7 @@ import logging
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TypeAlias, assert_never
+from typing import Final, assert_never
 
 from waltz.cluster.paths import DEFAULT_ROOT
 from waltz.cluster.shell import ServerMembership, read_replica_assignments, read_store_params
@@ -23,7 +23,6 @@ from waltz.errors import (
     ProtocolError,
     RemoteProtocolError,
     UnavailableError,
-    WaltzError,
 )
 from waltz.host import Connection, Host, Listener
 from waltz.limits import (
@@ -32,33 +31,26 @@ from waltz.limits import (
     HANDSHAKE_SECONDS_MAX,
     RETRY_SECONDS_MAX,
     RETRY_SECONDS_MIN,
-    SERVER_MAILBOX_EVENTS_MAX,
     SERVER_QUESTIONS_MAX,
     WRITE_BUFFER_BYTES_HIGH,
 )
 from waltz.server.backlog import BacklogEffect, Intake, ResumeReading, StopReading, WorkedOff
 from waltz.server.connection import Mounts, Sorter, answer_without_partition
 from waltz.server.feed_cache import FeedCache
-from waltz.server.fetches import ReadRecords
-from waltz.server.outbox import Part, Send
+from waltz.server.metrics import PartitionState, ServerState, Stage
+from waltz.server.outbox import Part
 from waltz.server.partition import ServerPartition
 from waltz.server.partition_events import (
-    AppendRecords,
-    CloseConnection,
     ConnectionDrained,
     ConnectionLost,
-    PartitionEffect,
     PartitionEvent,
     PartitionRevoked,
-    ReadFailed,
-    RecordsRead,
     ReleaseRequested,
-    RequestsDropped,
 )
-from waltz.shell import Mailbox, run
+from waltz.server.partitions.shell import RunningPartition
 from waltz.store.events import StoreEvent
 from waltz.store.shell import StorageConnections, StorePartition
-from waltz.types import Address, Generation, PartitionId, ReplicaId, TransactionId
+from waltz.types import Address, Generation, PartitionId, ReplicaId
 from waltz.wire.client_protocol import (
     CLIENT_CODEC,
     SERVER_GREETING,
@@ -76,8 +68,6 @@ from waltz.wire.client_protocol import (
 )
 from waltz.wire.handshake import Link
 from waltz.wire.message import Message
-
-OpenStore: TypeAlias = Callable[[Callable[[StoreEvent], None]], StorePartition]
 
 logger = logging.getLogger(__name__)
 
@@ -101,6 +91,9 @@ class PartitionFailure:
 
     count: int = 0
     reason: str = ""
+
+
+NO_FAILURE: Final = PartitionFailure()
 
 
 class _Client:
@@ -133,66 +126,6 @@ class _Client:
         self.connection.write(frames[0] if len(frames) == 1 else b"".join(frames))
 
 
-class _Partition:
-    """Runs the machine of one partition beside its store."""
-
-    def __init__(
-        self, server: Server, opening: int, machine: ServerPartition, store: OpenStore
-    ) -> None:
-        self.opening = opening
-        self.machine = machine
-        self._server = server
-        self._mailbox: Mailbox[PartitionEvent] = Mailbox(
-            server.host.clock, SERVER_MAILBOX_EVENTS_MAX
-        )
-        self._store = store(self._mailbox.put)
-        self._reads: dict[TransactionId, asyncio.Task[None]] = {}
-
-    async def run(self) -> None:
-        """Return once the machine has closed."""
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self._store.run())
-            self._group = group
-            await run(self.machine, self._mailbox, self._server.host, self._perform)
-            self._store.close()
-            for read in self._reads.values():
-                read.cancel()
-
-    def put(self, event: PartitionEvent) -> None:
-        self._mailbox.put(event)
-
-    def _perform(self, effect: PartitionEffect) -> None:
-        match effect:
-            case Send(connection_id, parts):
-                self._server.send(connection_id, parts)
-            case AppendRecords(records):
-                self._store.append(records)
-            case ReadRecords(first, count_max):
-                self._reads[first] = self._group.create_task(self._read(first, count_max))
-            case CloseConnection(connection_id, reason):
-                self._server.cut_off(connection_id, reason)
-            case WorkedOff() | StopReading() | ResumeReading():
-                self._server.note_backlog(self.opening, effect)
-            case RequestsDropped(connection_id, reason, count):
-                logger.debug(
-                    "requests_dropped partition=%d connection=%d count=%d reason=%s",
-                    self.machine.partition_id,
-                    connection_id,
-                    count,
-                    reason,
-                )
-            case _:
-                assert_never(effect)
-
-    async def _read(self, first: TransactionId, count_max: int) -> None:
-        try:
-            self.put(RecordsRead(first, await self._store.read(first, count_max)))
-        except WaltzError as error:
-            self.put(ReadFailed(first, str(error)))
-        finally:
-            del self._reads[first]
-
-
 class Server:
     """A server of the cluster, from `start` to `stop`."""
 
@@ -204,7 +137,9 @@ class Server:
         self._client_count = 0
         self._full: set[int] = set()
         """Connections with more unsent bytes than they should have."""
-        self._partitions: dict[PartitionId, _Partition] = {}
+        self._backlog_bytes_peak = 0
+        self._unsent_bytes_peak = 0
+        self._partitions: dict[PartitionId, RunningPartition] = {}
         self._openings = 0
         self._left_behind: dict[PartitionId, Mounts] = {}
         """Who was mounted on partitions that have gone to other servers."""
@@ -250,6 +185,45 @@ class Server:
             "server_started server_id=%s address=%s", self._membership.server_id, self.address
         )
 
+    def state(self) -> ServerState:
+        """What the server is like at this moment."""
+        membership = self._membership
+        clients = self._clients.values()
+        is_serving = membership is not None and membership.server_id is not None
+        return ServerState(
+            stage=Stage.STOPPING
+            if self._is_stopping
+            else Stage.SERVING
+            if is_serving
+            else Stage.STARTING,
+            server_id=None if membership is None else membership.server_id,
+            advertised=str(self._config.advertised or self._config.address),
+            preferred_partitions=() if membership is None else membership.preferred_partitions,
+            connections=len(clients),
+            full_connections=len(self._full),
+            backlog_bytes=sum(client.intake.byte_count for client in clients),
+            backlog_bytes_peak=self._backlog_bytes_peak,
+            unsent_bytes=sum(client.connection.unsent_bytes for client in clients),
+            unsent_bytes_peak=self._unsent_bytes_peak,
+            cache_bytes=self._cache.byte_count,
+            partitions=tuple(
+                self._partition_state(partition_id, generation)
+                for partition_id, generation in sorted(self._assigned.items())
+            ),
+        )
+
+    def _partition_state(self, partition_id: PartitionId, generation: Generation) -> PartitionState:
+        failure = self._failures.get(partition_id, NO_FAILURE)
+        partition = self._partitions.get(partition_id)
+        if partition is not None:
+            return partition.machine.state(failure.count)
+        return PartitionState(
+            partition_id=partition_id,
+            generation=generation,
+            reason=f"it has failed and is opened again soon: {failure.reason}",
+            failures=failure.count,
+        )
+
     async def run(self) -> None:
         """Return once the server was stopped. Raises what ended it otherwise."""
         assert self._ended is not None, "started"
@@ -288,7 +262,9 @@ class Server:
             client.send(parts)
         except LocalProtocolError as error:
             self.cut_off(connection_id, str(error))
-        if client.draining is None and client.connection.unsent_bytes > WRITE_BUFFER_BYTES_HIGH:
+        unsent_bytes = client.connection.unsent_bytes
+        self._unsent_bytes_peak = max(self._unsent_bytes_peak, unsent_bytes)
+        if client.draining is None and unsent_bytes > WRITE_BUFFER_BYTES_HIGH:
             self._full.add(connection_id)
             client.draining = asyncio.get_running_loop().create_task(self._drain(client))
 
@@ -381,6 +357,7 @@ class Server:
         while client.questions >= SERVER_QUESTIONS_MAX:
             await asyncio.wait(self._errands, return_when=asyncio.FIRST_COMPLETED)
         client.note_intake()
+        self._backlog_bytes_peak = max(self._backlog_bytes_peak, client.intake.byte_count)
         await client.may_read.wait()
         if client.draining is not None:
             await client.connection.drain()
@@ -399,9 +376,9 @@ class Server:
             case CheckStorageConnectivityRequest():
                 return CheckStorageConnectivityResponse(request_id, await self._connectivity())
             case ServerPartitionsAssignmentRequest():
-                return ServerPartitionsAssignmentResponse(request_id, tuple(self._partitions))
+                return ServerPartitionsAssignmentResponse(request_id, tuple(sorted(self._assigned)))
             case ServerPartitionsHealthRequest():
-                health = [(p, found.machine.is_open) for p, found in self._partitions.items()]
+                health = [(p.partition_id, p.is_open) for p in self.state().partitions]
                 return ServerPartitionsHealthResponse(request_id, tuple(health))
             case AddPreferredPartitionRequest(_, partition_ids):
                 result = await self._prefer(add=partition_ids)
@@ -489,14 +466,14 @@ class Server:
             self.cut_off(connection_id, f"partition {partition_id} has been away")
         machine = ServerPartition(partition_id, generation, self._cache, self._full)
         self._openings += 1
-        partition = _Partition(self, self._openings, machine, open_store)
+        partition = RunningPartition(self, self._openings, machine, open_store)
         self._partitions[partition_id] = partition
         task = asyncio.get_running_loop().create_task(partition.run())
         self._tasks[task] = None
         task.add_done_callback(partial(self._on_partition_end, partition))
         logger.info("partition_opened partition=%d generation=%d", partition_id, generation)
 
-    def _on_partition_end(self, partition: _Partition, task: asyncio.Task[None]) -> None:
+    def _on_partition_end(self, partition: RunningPartition, task: asyncio.Task[None]) -> None:
         """Nothing that came for the partition is under way any more."""
         del self._tasks[task]
         waiting = []
@@ -508,7 +485,9 @@ class Server:
         if not task.cancelled() and (error := task.exception()) is not None:
             self._fail(partition, error, waiting)
 
-    def _fail(self, partition: _Partition, error: BaseException, waiting: Sequence[int]) -> None:
+    def _fail(
+        self, partition: RunningPartition, error: BaseException, waiting: Sequence[int]
+    ) -> None:
         """A partition that fails is a bug, and ends alone: it is opened again after a pause.
 
         Whoever was mounted on it or waits for an answer is cut off, or would wait for ever. What it
