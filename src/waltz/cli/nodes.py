@@ -1,4 +1,4 @@
-"""`waltz server`, and what a process of any kind does: run until it is told to stop."""
+"""What a process of any kind does: run until it is told to stop, and tell of itself over HTTP."""
 
 from __future__ import annotations
 
@@ -16,8 +16,6 @@ import click
 
 from waltz.errors import ConfigurationError
 from waltz.limits import SHUTDOWN_SECONDS_MAX
-from waltz.server.shell import Server, ServerConfig
-from waltz.system.host import real_host
 from waltz.types import Address
 
 if TYPE_CHECKING:
@@ -205,35 +203,3 @@ async def _stop(node: Node, starting: asyncio.Task[None]) -> None:
     """A start that is under way is finished first: half a start cannot be taken back."""
     await starting
     await node.stop()
-
-
-def node_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    for option in (
-        click.option(
-            "--coordinator", type=ADDRESS, required=True, help="Where the coordinator is."
-        ),
-        click.option("--address", type=ADDRESS, required=True, help="Where to listen."),
-        click.option("--end-with-stdin", is_flag=True, help="Stop when standard input ends."),
-    ):
-        command = option(command)
-    return command
-
-
-@click.command()
-@node_options
-@click.option("--advertised", type=ADDRESS, help="Where clients reach it, if not --address.")
-def server(
-    coordinator: Address, address: Address, end_with_stdin: bool, advertised: Address | None
-) -> None:
-    """Run one server."""
-    set_up_logging()
-
-    async def main() -> None:
-        host = real_host(coordinator)
-        node = Server(host, ServerConfig(address=address, advertised=advertised))
-        try:
-            await until_told(node, end_with_stdin=end_with_stdin)
-        finally:
-            await host.coordinator.close()
-
-    run_loop(main())

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import logging
 import socket
-from pathlib import Path
-from typing import Any
 from uuid import UUID
 
 import click
@@ -19,12 +17,13 @@ from waltz.cli.nodes import (
     set_up_logging,
     until_told,
 )
+from waltz.cli.settings import given_options, print_settings, read_settings
 from waltz.cluster.shell import (
     read_replica_assignments,
     read_store_params,
     register_storage_directory,
 )
-from waltz.configuration.settings import Given, Settings, read_yaml
+from waltz.configuration.settings import Settings
 from waltz.configuration.storage import (
     ADMIN_BIND_ADDRESS,
     ADMIN_PORT,
@@ -49,7 +48,6 @@ from waltz.configuration.storage import (
     http_address,
     storage_settings,
 )
-from waltz.errors import ConfigurationError
 from waltz.storage.metrics import NodeState
 from waltz.storage.shell import StorageConfig, StorageNode
 from waltz.storage.space import FREE_MINIMUM
@@ -57,13 +55,6 @@ from waltz.system.host import real_host
 from waltz.types import Address, PartitionId, ReplicaId
 
 log = logging.getLogger(__name__)
-
-ADDRESS_OPTIONS = (
-    ("--address", BIND_ADDRESS, PORT),
-    ("--admin-address", ADMIN_BIND_ADDRESS, ADMIN_PORT),
-    ("--http-address", HTTP_BIND_ADDRESS, HTTP_PORT),
-)
-"""One option sets two keys."""
 
 
 def observed(node: StorageNode, http_address: Address | None) -> ObservedNode:
@@ -83,49 +74,6 @@ def unfinished(state: NodeState) -> list[str]:
         for partition in state.partitions
         if partition.queue_requests or partition.call_seconds
     ]
-
-
-def read_settings(path: str | None, options: dict[str, Given]) -> Settings:
-    """Return what the file at `path` and the options over it make.
-
-    Raises ConfigurationError; click.UsageError: without a file the options are too few.
-    """
-    given: dict[str, Given] = {}
-    if path is not None:
-        try:
-            given = read_yaml(Path(path).read_text(encoding="utf-8"), path)
-        except OSError as error:
-            raise ConfigurationError(
-                f"cannot read the configuration {path}: {error.strerror}"
-            ) from error
-        except UnicodeDecodeError as error:
-            raise ConfigurationError(f"{path} is no text in UTF-8: {error.reason}") from error
-    else:
-        missing = [key for key in STORAGE_KEYS if key.required and key.name not in options]
-        if missing:
-            names = dict.fromkeys(key.option for key in missing)
-            raise click.UsageError(
-                f"missing: {', '.join(names)}; or give a CONFIG_PATH with"
-                f" {', '.join(key.name for key in missing)}",
-                click.get_current_context(silent=True),
-            )
-    return storage_settings(given | options)
-
-
-def given_options(
-    addresses: dict[str, Address | None], values: dict[str, tuple[Any, object]]
-) -> dict[str, Given]:
-    """Return the options that were given as keys; `values` has the key and value of each."""
-    given = {}
-    for option, host_key, port_key in ADDRESS_OPTIONS:
-        address = addresses[option]
-        if address is not None:
-            given[host_key.name] = Given(address.host, option)
-            given[port_key.name] = Given(address.port, option)
-    for option, (key, value) in values.items():
-        if value is not None:
-            given[key.name] = Given(value, option)
-    return given
 
 
 async def run_node(settings: Settings, *, assign_all: bool, end_with_stdin: bool) -> None:
@@ -205,28 +153,23 @@ def storage(
     CONFIG_PATH is a YAML file; each option overrides what it says. Without a file, --directory,
     --coordinator, --address and --admin-address are needed.
     """
-    settings = read_settings(
-        config_path,
-        given_options(
-            {
-                "--address": address,
-                "--admin-address": admin_address,
-                "--http-address": http_address,
-            },
-            {
-                "--directory": (DIRECTORY, directory),
-                "--coordinator": (COORDINATOR_ADDRESS, coordinator),
-                "--advertised": (ADVERTISED_ADDRESS, advertised),
-                "--segment-size-threshold": (SEGMENT_THRESHOLD, segment_size_threshold),
-                "--disk-free-min": (DISK_FREE_MIN, disk_free_min),
-            },
-        ),
+    options = given_options(
+        [
+            ("--address", BIND_ADDRESS, PORT, address),
+            ("--admin-address", ADMIN_BIND_ADDRESS, ADMIN_PORT, admin_address),
+            ("--http-address", HTTP_BIND_ADDRESS, HTTP_PORT, http_address),
+        ],
+        {
+            "--directory": (DIRECTORY, directory),
+            "--coordinator": (COORDINATOR_ADDRESS, coordinator),
+            "--advertised": (ADVERTISED_ADDRESS, advertised),
+            "--segment-size-threshold": (SEGMENT_THRESHOLD, segment_size_threshold),
+            "--disk-free-min": (DISK_FREE_MIN, disk_free_min),
+        },
     )
+    settings = read_settings(config_path, options, STORAGE_KEYS, storage_settings)
     if check:
-        for warning in settings.warnings:
-            click.echo(f"warning: {warning}", err=True)
-        for line in settings.lines():
-            click.echo(line)
+        print_settings(settings)
         return
     set_up_logging()
     for warning in settings.warnings:

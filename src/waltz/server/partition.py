@@ -16,7 +16,7 @@ from collections.abc import Sequence, Set
 from dataclasses import replace
 from typing import NamedTuple, assert_never
 
-from waltz.limits import RELEASE_SECONDS_MAX, REQUEST_BYTES
+from waltz.limits import FEED_FETCH_MIN, LOCK_TABLE_SLOTS, RELEASE_SECONDS_MAX, REQUEST_BYTES
 from waltz.record import NewRecord, RecordBatch, request_id_bytes
 from waltz.server.backlog import Backlog, request_bytes
 from waltz.server.connection import (
@@ -91,6 +91,9 @@ class ServerPartition:
         generation: Generation,
         cache: FeedCache,
         full: Set[int] = frozenset(),
+        *,
+        feed_fetch_min: int = FEED_FETCH_MIN,
+        lock_table_slots: int = LOCK_TABLE_SLOTS,
     ) -> None:
         """`cache` and `full` are those of the whole server. `full` holds, at every moment, the
         connections that have more unsent bytes than they should: they are handed nothing that can
@@ -105,9 +108,9 @@ class ServerPartition:
         """The highest ID known to be committed; None until the store has opened once."""
         self._cache = cache
         self._fetches = Fetches(partition_id, cache)
-        self._feeds = Feeds(partition_id, cache, self._fetches)
+        self._feeds = Feeds(partition_id, cache, self._fetches, feed_fetch_min)
         self._mounts = Mounts()
-        self._locks = LockTable(NOTHING)
+        self._locks = LockTable(NOTHING, lock_table_slots)
         self._full = full
         self._backlog = Backlog()
         self._data_requests = DataRequests(partition_id, cache, self._fetches, self._backlog)

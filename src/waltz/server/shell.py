@@ -26,9 +26,12 @@ from waltz.errors import (
 )
 from waltz.host import Connection, Host, Listener
 from waltz.limits import (
+    CHECKPOINT_TRANSACTIONS,
     CONNECTIVITY_SECONDS_MAX,
     FEED_CACHE_BYTES,
+    FEED_FETCH_MIN,
     HANDSHAKE_SECONDS_MAX,
+    LOCK_TABLE_SLOTS,
     RETRY_SECONDS_MAX,
     RETRY_SECONDS_MIN,
     SERVER_QUESTIONS_MAX,
@@ -80,6 +83,9 @@ class ServerConfig:
     advertised: Address | None = None
     preferred_partitions: tuple[PartitionId, ...] = ()
     feed_cache_bytes: int = FEED_CACHE_BYTES
+    feed_fetch_min: int = FEED_FETCH_MIN
+    lock_table_slots: int = LOCK_TABLE_SLOTS
+    checkpoint_transactions: int = CHECKPOINT_TRANSACTIONS
     root: str = DEFAULT_ROOT
     ends_with_partition: bool = False
     """Whether a partition that fails ends the server, so that tests see every bug."""
@@ -459,12 +465,20 @@ class Server:
                 self._storages,
                 on_event=on_event,
                 root=self._config.root,
+                checkpoint_transactions=self._config.checkpoint_transactions,
             )
 
         left_behind = self._left_behind.pop(partition_id, None)
         for connection_id in left_behind.connection_ids() if left_behind is not None else ():
             self.cut_off(connection_id, f"partition {partition_id} has been away")
-        machine = ServerPartition(partition_id, generation, self._cache, self._full)
+        machine = ServerPartition(
+            partition_id,
+            generation,
+            self._cache,
+            self._full,
+            feed_fetch_min=self._config.feed_fetch_min,
+            lock_table_slots=self._config.lock_table_slots,
+        )
         self._openings += 1
         partition = RunningPartition(self, self._openings, machine, open_store)
         self._partitions[partition_id] = partition

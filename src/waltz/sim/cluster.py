@@ -97,6 +97,9 @@ class SimulatedCluster:
         config = ServerConfig(
             Address(name, PORT),
             feed_cache_bytes=limits.FEED_CACHE_BYTES,
+            feed_fetch_min=limits.FEED_FETCH_MIN,
+            lock_table_slots=limits.LOCK_TABLE_SLOTS,
+            checkpoint_transactions=limits.CHECKPOINT_TRANSACTIONS,
             ends_with_partition=True,
         )
         server = Server(host, config)
