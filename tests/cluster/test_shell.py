@@ -399,7 +399,7 @@ def test_servers_started_together_agree(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_server_returns_with_its_id_after_its_session_was_lost(seed: int) -> None:
-    """CM-15; while it is cut off it keeps what it serves, fencing is the store's."""
+    """CM-15, SV-29; while it is cut off it keeps what it serves, fencing is the store's."""
 
     async def story(world: World) -> None:
         await world.ask(create)
@@ -571,6 +571,8 @@ def test_a_preference_that_was_cut_short_comes_into_force_when_asked_again() -> 
 
 
 def test_contradicting_parameters_stop_a_server() -> None:
+    """SV-01: both numbers are named."""
+
     async def story(world: World) -> None:
         await world.ask(create)
         world.tree.write("/waltz/store", StoreParams(KEY, 3).encode(), version=-1)

@@ -300,6 +300,16 @@ def test_first_locking_append_of_a_client_behind_is_refused_after_a_restart() ->
     assert bench.say(append(3, 9, write=[1])) == []
 
 
+def test_partitions_share_no_locks() -> None:
+    """SV-08: the same lock in two partitions is two locks."""
+    one, other = mounted(0), mounted(0)
+    one.say(append(2, 0, write=[123]))
+    one.commit()
+    assert one.say(append(3, 0, write=[123])) == [LockFailure(request_id(7, 3), tid(1))]
+    assert other.say(append(3, 0, write=[123])) == []
+    assert other.stored() == [3]
+
+
 def test_append_waits_for_the_conflict_in_flight_and_nobody_else_does() -> None:
     """SV-09."""
     bench = mounted()

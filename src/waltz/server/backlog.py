@@ -70,9 +70,9 @@ class Backlog:
         self._stopped: set[int] = set()
         self._worked_off: dict[int, int] = {}
 
-    def add(self, connection_id: int, byte_count: int) -> None:
-        """The connection has made a request of that size."""
-        self.count += 1
+    def add(self, connection_id: int, byte_count: int, count: int = 1) -> None:
+        """The connection has made `count` requests, of that size together."""
+        self.count += count
         self.byte_count += byte_count
         own = self._bytes.get(connection_id, 0) + byte_count
         self._bytes[connection_id] = own

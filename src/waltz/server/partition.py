@@ -232,7 +232,7 @@ class ServerPartition:
     def _receive(self, peer: Peer, messages: Sequence[ClientMessage]) -> None:
         is_valid = self._mounts.is_valid(peer)
         connection_id, generation = peer.connection_id, self.generation
-        unheard = stale = 0
+        unheard = stale = taken = taken_bytes = 0
         for message in messages:
             if not isinstance(message, AppendRequest):
                 unheard += not self._receive_other(peer, message, is_valid)
@@ -248,10 +248,13 @@ class ServerPartition:
             else:
                 self._arrival_count += 1
                 byte_count = request_bytes(message)
-                self._backlog.add(connection_id, byte_count)
+                taken += 1
+                taken_bytes += byte_count
                 self._arrivals.append(
                     _Append(self._arrival_count, connection_id, byte_count, message)
                 )
+        if taken:
+            self._backlog.add(connection_id, taken_bytes, taken)
         self._counters.requests_dropped += unheard + stale
         if unheard:
             self._effects.append(RequestsDropped(connection_id, STALE_CONNECTION, unheard))
@@ -504,14 +507,18 @@ class ServerPartition:
 
     def _decide(self, count: int) -> None:
         """So many of the oldest appends that the store has are decided."""
-        popleft = self._in_flight.popleft
-        decided: dict[int, tuple[int, int]] = {}
+        popleft, settle = self._in_flight.popleft, self._backlog.settle
+        current, byte_count, number = -1, 0, 0
         for _ in range(count):
-            connection_id, byte_count = popleft()
-            known_bytes, known_count = decided.get(connection_id, (0, 0))
-            decided[connection_id] = known_bytes + byte_count, known_count + 1
-        for connection_id, (byte_count, number) in decided.items():
-            self._backlog.settle(connection_id, byte_count, number)
+            connection_id, size = popleft()
+            if connection_id != current:
+                if number:
+                    settle(current, byte_count, number)
+                current, byte_count, number = connection_id, 0, 0
+            byte_count += size
+            number += 1
+        if number:
+            settle(current, byte_count, number)
 
     def _drop(self, connection_id: int, message: ClientMessage) -> None:
         self._backlog.drop(connection_id, request_bytes(message))

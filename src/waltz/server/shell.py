@@ -359,9 +359,10 @@ class Server:
                 self.send(client.connection_id, parts)
         for message in for_server:
             # Beside the connection, whose partitions need not wait for storage nodes and others.
+            while client.questions >= SERVER_QUESTIONS_MAX:
+                await asyncio.wait(self._errands, return_when=asyncio.FIRST_COMPLETED)
+            client.questions += 1
             self._start(self._answer_later(client, message))
-        while client.questions >= SERVER_QUESTIONS_MAX:
-            await asyncio.wait(self._errands, return_when=asyncio.FIRST_COMPLETED)
         client.note_intake()
         self._backlog_bytes_peak = max(self._backlog_bytes_peak, client.intake.byte_count)
         await client.may_read.wait()
@@ -369,7 +370,6 @@ class Server:
             await client.connection.drain()
 
     async def _answer_later(self, client: _Client, message: ClientMessage) -> None:
-        client.questions += 1
         try:
             self.send(client.connection_id, [await self._answer(message)])
         finally:
