@@ -68,10 +68,11 @@ docs: $(STAMP)
 	$(BIN)/python -m waltz.wire.document > docs/formats/wire.md
 	$(BIN)/python -m waltz.storage.document > docs/formats/disk.md
 	$(BIN)/python -m waltz.cluster.document > docs/formats/metadata.md
-	$(BIN)/python -m waltz.configuration.document > docs/operating/storage-configuration.md
+	$(BIN)/python -m waltz.configuration.document storage > docs/operating/storage-configuration.md
+	$(BIN)/python -m waltz.configuration.document server > docs/operating/server-configuration.md
 
 docs-check: docs
-	git diff --exit-code --stat docs/formats docs/operating/storage-configuration.md
+	git diff --exit-code --stat docs/formats docs/operating/*-configuration.md
 
 clean:
 	rm -rf $(VENV) demo-output build dist .mypy_cache .pytest_cache .ruff_cache

@@ -136,7 +136,14 @@ class SimulatedCluster:
         await node.stop()
 
     async def _run_server(self, name: str, host: Host) -> None:
-        config = ServerConfig(Address(name, PORT), feed_cache_bytes=limits.FEED_CACHE_BYTES)
+        config = ServerConfig(
+            Address(name, PORT),
+            feed_cache_bytes=limits.FEED_CACHE_BYTES,
+            feed_fetch_min=limits.FEED_FETCH_MIN,
+            lock_table_slots=limits.LOCK_TABLE_SLOTS,
+            checkpoint_transactions=limits.CHECKPOINT_TRANSACTIONS,
+            ends_with_partition=True,
+        )
         server = Server(host, config)
         await server.start()
         await until_stopped(server.run())

@@ -38,6 +38,8 @@ KNOBS: Final[Mapping[str, tuple[float, ...]]] = {
     # Server
     "PENDING_APPENDS_MAX": (2, 10),
     "PENDING_APPEND_BYTES_MAX": (5_000, 100_000),
+    "PARTITION_SHARE_BYTES": (1, 2_000),
+    "CONNECTION_BACKLOG_BYTES_MAX": (1_000, 50_000),
     "FEED_FETCH_MIN": (1, 5),
     "FEED_RUN_RECORDS_MAX": (1, 4),
     "FEED_RUNS_PER_STEP_MAX": (1, 2),
