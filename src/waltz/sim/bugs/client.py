@@ -141,7 +141,7 @@ CLIENT_BUGS: Final = (
         patches=(Patch(ClientPartition, "_open_stream", _numbering_anew),),
         workloads=("append",),
         plans=("flapping",),
-        caught=Scene(3, "append", "flapping"),
+        caught=Scene(4, "append", "flapping"),
     ),
     Bug(
         name="a flush is believed before the feed has come as far",
@@ -165,7 +165,7 @@ CLIENT_BUGS: Final = (
         patches=(Patch(Submission, "claim_verdict", _claiming_always),),
         workloads=("append",),
         plans=("none",),
-        caught=Scene(2, "append", "none"),
+        caught=Scene(5, "append", "none"),
     ),
     Bug(
         name="a refused append is sent again as it was",
@@ -205,7 +205,7 @@ CLIENT_BUGS: Final = (
         patches=(Patch(TransactionMonitor, "flush", _keeping_those_before),),
         workloads=("append",),
         plans=("flapping",),
-        caught=Scene(25, "append", "flapping"),
+        caught=Scene(41, "append", "flapping"),
     ),
     Bug(
         name="a flush fails appends sent after it",

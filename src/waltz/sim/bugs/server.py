@@ -133,7 +133,7 @@ SERVER_BUGS: Final = (
         patches=(Patch(LockTable, "_reserve", _overtaking),),
         workloads=("append", "lock_contention"),
         plans=("power_cut",),
-        caught=Scene(1014, "append", "power_cut"),
+        caught=Scene(1023, "append", "power_cut"),
     ),
     Bug(
         name="a flush is answered while earlier appends are undecided",
@@ -163,7 +163,7 @@ SERVER_BUGS: Final = (
         ),
         workloads=("lock_contention",),
         plans=("none",),
-        caught=Scene(0, "lock_contention", "none"),
+        caught=Scene(2, "lock_contention", "none"),
     ),
     Bug(
         name="data asked for over a full connection are never sent",
@@ -171,6 +171,6 @@ SERVER_BUGS: Final = (
         patches=(Patch(DataRequests, "resume", forgotten),),
         workloads=("slow_consumer",),
         plans=("none",),
-        caught=Scene(1003, "slow_consumer", "none"),
+        caught=Scene(1009, "slow_consumer", "none"),
     ),
 )

@@ -10,10 +10,10 @@ from waltz.errors import FencedError
 from waltz.sim.bugs.bug import Bug, Scene
 from waltz.sim.patches import Patch
 from waltz.storage import recovery, segments
-from waltz.storage.control_file import ControlFile
 from waltz.storage.partition import StoragePartition
 from waltz.storage.segment import Segment
 from waltz.storage.segments import SegmentChain
+from waltz.storage.synced_file import SyncedFile
 from waltz.types import TransactionId
 
 
@@ -122,7 +122,7 @@ STORAGE_BUGS: Final = (
         patches=(Patch(Segment, "sync", _with_data_file(_StubbornFile)),),
         workloads=("append", "bank"),
         plans=("failing_disk",),
-        caught=Scene(26, "append", "failing_disk"),
+        caught=Scene(80, "append", "failing_disk"),
     ),
     Bug(
         name="requests of an older session are taken",
@@ -146,7 +146,7 @@ STORAGE_BUGS: Final = (
         patches=(Patch(SegmentChain, "truncate", _cutting(-1)),),
         workloads=("append", "bank"),
         plans=("power_cut", "swizzle"),
-        caught=Scene(21, "append", "swizzle"),
+        caught=Scene(22, "bank", "power_cut"),
     ),
     Bug(
         name="a new segment's name is not synced",
@@ -157,9 +157,9 @@ STORAGE_BUGS: Final = (
         caught=Scene(0, "append", "power_cut"),
     ),
     Bug(
-        name="the control file is not synced",
+        name="control file and node file are not synced",
         breaks="I12 convergence",
-        patches=(Patch(ControlFile, "_write", _writing_unsynced),),
+        patches=(Patch(SyncedFile, "write", _writing_unsynced),),
         workloads=("append",),
         plans=("power_cut",),
         caught=Scene(2, "append", "power_cut"),

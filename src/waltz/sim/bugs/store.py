@@ -106,7 +106,7 @@ STORE_BUGS: Final = (
         patches=_as_in_the_model("replicas that lost their disk are taken for empty"),
         workloads=("append", "bank"),
         plans=("lost_disk",),
-        caught=Scene(5012, "append", "lost_disk"),
+        caught=Scene(128, "append", "lost_disk"),
     ),
     Bug(
         name="a disk exchanged for an empty one votes",
@@ -114,7 +114,7 @@ STORE_BUGS: Final = (
         patches=_as_in_the_model("a disk exchanged for an empty one votes"),
         workloads=("append", "bank"),
         plans=("lost_disk",),
-        caught=Scene(9, "bank", "lost_disk"),
+        caught=Scene(22, "bank", "lost_disk"),
     ),
     Bug(
         name="a lost replica comes back into the same session",
@@ -140,7 +140,7 @@ STORE_BUGS: Final = (
         patches=_as_in_the_model("a server opens sessions after a later owner has"),
         workloads=("append", "bank"),
         plans=("stale_server",),
-        caught=Scene(3, "bank", "stale_server"),
+        caught=Scene(5, "bank", "stale_server"),
     ),
     Bug(
         name="a majority is one replica too few",
