@@ -1,4 +1,4 @@
-"""Every seeded bug is found by a run that is clean without it, soon after the seed that once did."""
+"""Every seeded bug is found by a run that is clean without it."""
 
 from __future__ import annotations
 

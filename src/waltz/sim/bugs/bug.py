@@ -31,8 +31,8 @@ class Bug:
     """Where it is hunted: some of the ordinary workloads, under some of the ordinary plans."""
     plans: tuple[str, ...]
     caught: Scene
-    """A run that has found it, and is clean without it. After a change of the product the seed may be
-    another run; then one soon after it does."""
+    """A run that has found it, and is clean without it. After a change of the product the seed may
+    be another run; then one soon after it does."""
 
     def planted(self) -> AbstractContextManager[None]:
         """Let the product make the mistake. Raises LookupError: it has moved on."""
