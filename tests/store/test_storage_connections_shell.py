@@ -11,6 +11,7 @@ from tests.storage.support import DIRECTORY_ID, KEY, ZERO, fresh_disk, t
 from waltz.cluster.store_params import StoreParams
 from waltz.errors import LocalProtocolError, RemoteStorageError, WaltzError
 from waltz.host import Connection, Host
+from waltz.limits import RETRY_SECONDS_MAX
 from waltz.sim.loop import Process
 from waltz.store.storage_connections.shell import (
     BuildMessage,
@@ -117,3 +118,34 @@ def test_a_node_of_the_original_is_asked_what_it_knows_and_nothing_else(seed: in
         await nodes.close()
 
     run_node(test, fresh_disk(), seed=seed)
+
+
+def test_a_node_that_nobody_waits_for_is_not_dialled() -> None:
+    """ST-43: it may have been taken out of the cluster for good."""
+    attempts = 0
+
+    async def refuse(connection: Connection) -> None:
+        nonlocal attempts
+        attempts += 1
+        connection.close()
+
+    async def test(world: World) -> None:
+        nonlocal attempts
+        old = world._host(Process(OLD.host))
+        listener = await old.network.listen(OLD, refuse)
+        nodes = connections(world._host(Process("server")))
+        node = nodes.to(ReplicaId(str(OLD)))
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(100.0):
+                await node.connected()
+        assert attempts > 5
+        await asyncio.sleep(2 * RETRY_SECONDS_MAX)
+        attempts = 0
+        await asyncio.sleep(1_000.0)
+        assert attempts == 0
+        await listener.close()
+        await old.network.listen(OLD, serve_as_the_original)
+        assert not (await node.connected()).is_repairable
+        await nodes.close()
+
+    run_node(test, fresh_disk())

@@ -170,7 +170,8 @@ class StorageExchange:
 
 
 class StorageConnection:
-    """The connection to one storage node, made again whenever it was lost."""
+    """The connection to one storage node, made again after it was lost as long as somebody waits
+    for it: a node that was taken out of the cluster is not dialled for ever."""
 
     def __init__(self, host: Host, replica_id: ReplicaId, params: StoreParams) -> None:
         self._host = host
@@ -180,6 +181,9 @@ class StorageConnection:
         )
         self._exchange: StorageExchange | None = None
         self._connected = asyncio.Event()
+        self._waiting_count = 0
+        self._wanted = asyncio.Event()
+        """Set while somebody waits for the connection."""
         self._retry_seconds = 0.0
         self._task = asyncio.create_task(self._run(), name=f"storage connection {replica_id}")
 
@@ -189,9 +193,16 @@ class StorageConnection:
 
     async def connected(self) -> StorageExchange:
         """Return the connection as soon as there is one that both sides have agreed to use."""
-        while self._exchange is None:
-            await self._connected.wait()
-        return self._exchange
+        self._waiting_count += 1
+        self._wanted.set()
+        try:
+            while self._exchange is None:
+                await self._connected.wait()
+            return self._exchange
+        finally:
+            self._waiting_count -= 1
+            if not self._waiting_count:
+                self._wanted.clear()
 
     async def close(self) -> None:
         self._task.cancel()
@@ -199,6 +210,7 @@ class StorageConnection:
 
     async def _run(self) -> None:
         while True:
+            await self._wanted.wait()
             try:
                 reason = await self._connect_and_serve()
             except (UnavailableError, ProtocolError, RemoteStorageError) as error:
