@@ -10,9 +10,10 @@ CASE ?=
 HUNTS ?= tests/simulation/hunts.json
 STATES ?= 200000
 INPUTS ?= 2000000
+EVIDENCE := docs/evidence
 STAMP := $(VENV)/.installed
 
-.PHONY: install demo test check types lint sim bugs model-check crash-states corruption fuzz bench docs docs-check clean
+.PHONY: install demo test check types lint sim bugs model-check evidence crash-states corruption fuzz bench docs docs-check clean
 
 install: $(STAMP)
 
@@ -48,6 +49,11 @@ bugs: $(STAMP)
 
 model-check: $(STAMP)
 	$(BIN)/python -m waltz.sim.model_check $(if $(CASE),--case "$(CASE)")
+
+evidence: $(STAMP)
+	$(BIN)/python -m waltz.sim --seeds $(SEEDS) $(if $(SEED),--seed $(SEED)) --evidence $(EVIDENCE).json
+	$(BIN)/python -m waltz.sim.model_check --evidence $(EVIDENCE).json
+	$(BIN)/python -m waltz.sim.evidence $(EVIDENCE).json --hunts tests/simulation/hunts.json > $(EVIDENCE).md
 
 crash-states: $(STAMP)
 	$(BIN)/python -m tests.storage.crash_states --states $(STATES) $(if $(SEED),--seed $(SEED))

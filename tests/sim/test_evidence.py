@@ -39,7 +39,8 @@ BROKEN = replace(
 
 
 def gathered() -> Evidence:
-    evidence = Evidence()
+    worlds = {"blank": {"states": 1_000, "transitions": 3_000, "healed": 10}}
+    evidence = Evidence(worlds=worlds | {"cut": {"states": 500, "transitions": 600, "healed": 5}})
     for outcome in (CLEAN, BROKEN, CLEAN):
         evidence.add(outcome)
     return evidence
@@ -86,7 +87,7 @@ def test_what_is_no_evidence_is_refused(text: str, tmp_path: Path) -> None:
 def test_what_several_processes_counted_adds_up(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    parts = [Evidence(), Evidence()]
+    parts = [Evidence(), Evidence(worlds=gathered().worlds)]
     for number, outcome in enumerate((CLEAN, BROKEN, CLEAN)):
         parts[number % 2].add(outcome)
     paths = [tmp_path / "one.json", tmp_path / "other.json"]
@@ -110,6 +111,8 @@ def test_the_page_says_what_was_counted(tmp_path: Path, capsys: pytest.CaptureFi
         "| pauses | 1 | 1 |",
         "| append | 80 |",
         "| Crash | 6 |",
+        "| blank | 1,000 | 3,000 | 10 |",
+        "| together | 1,500 | 3,600 | 15 |",
         "| 8 | bank | pauses | I7 money: a\\|b |",
     ):
         assert f"{line}\n" in page

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from waltz.sim import model_check
+from waltz.sim.evidence import Evidence
 from waltz.sim.model.cases import Case
 from waltz.sim.model.mutations import MUTATIONS
 from waltz.sim.model.scope import Scope
@@ -53,6 +56,18 @@ def test_a_world_may_be_cut_short(
 ) -> None:
     assert run(monkeypatch, "--states", "20", cases=(CLEAN,)) == 0
     assert "clean: no violation so far; " in capsys.readouterr().out
+
+
+def test_what_was_seen_to_its_end_is_evidence(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    path = tmp_path / "evidence.json"
+    assert run(monkeypatch, "--states", "20", "--evidence", str(path), cases=(CLEAN,)) == 0
+    assert Evidence.load(path).worlds == {}
+    assert run(monkeypatch, "--evidence", str(path), cases=(CLEAN,)) == 0
+    worlds = Evidence.load(path).worlds
+    assert f" {worlds['clean']['states']:,} states, " in capsys.readouterr().out
+    assert worlds["clean"]["states"] == worlds["clean"]["healed"] > 20
 
 
 def test_an_unknown_case_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

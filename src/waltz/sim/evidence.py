@@ -46,6 +46,9 @@ class Evidence:
     writable_seconds_max: float = 0.0
     converged_seconds_max: float = 0.0
     findings: list[dict[str, Any]] = field(default_factory=list)
+    worlds: dict[str, dict[str, int]] = field(default_factory=dict)
+    """Of each world of the model check that was explored to its end: states, transitions and states
+    healed."""
 
     def add(self, outcome: Outcome) -> None:
         scenario = outcome.scenario
@@ -79,6 +82,7 @@ class Evidence:
         self.writable_seconds_max = max(self.writable_seconds_max, other.writable_seconds_max)
         self.converged_seconds_max = max(self.converged_seconds_max, other.converged_seconds_max)
         self.findings = (self.findings + other.findings)[:FINDINGS_MAX]
+        self.worlds |= other.worlds
 
     @classmethod
     def load(cls, path: Path) -> Evidence:
@@ -131,6 +135,8 @@ class Evidence:
             "",
             *_table(("Kind", "Times"), self.effects),
         ]
+        if self.worlds:
+            lines += ["", "## Model check", "", *self._world_lines()]
         if self.findings:
             lines += ["", "## Runs with a violation", "", *self._finding_lines()]
         return "\n".join(lines) + "\n"
@@ -142,6 +148,23 @@ class Evidence:
             for scene, count in counts.items():
                 into[scene.partition("/")[0]] += count
         return [f"| {plan} | {runs[plan]:,} | {failed[plan]:,} |" for plan in sorted(runs)]
+
+    def _world_lines(self) -> list[str]:
+        together: Counter[str] = Counter()
+        for found in self.worlds.values():
+            together.update(found)
+        rows = {**self.worlds, "together": together}
+        return [
+            "Small worlds of the real decision functions, every state of them visited without a",
+            "violation; from some of the states it was tried that all replicas become equal.",
+            "",
+            "| World | States | Transitions | Healed |",
+            "|---|---:|---:|---:|",
+            *(
+                f"| {name} | {row['states']:,} | {row['transitions']:,} | {row['healed']:,} |"
+                for name, row in rows.items()
+            ),
+        ]
 
     def _finding_lines(self) -> list[str]:
         lines = ["| Seed | Workload | Faults | First violation |", "|---:|---|---|---|"]

@@ -10,11 +10,13 @@ import argparse
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Final
 
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
+from waltz.sim.evidence import Evidence
 from waltz.sim.model.cases import CHECKS, Case
 from waltz.sim.model.explore import Exploration
 from waltz.sim.model.mutations import LIMITS, MUTATIONS
@@ -30,10 +32,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Return 0 if there is no violation and every mutation is found, else 1."""
     options = _parser().parse_args(arguments)
     console = Console(highlight=False)
+    evidence = Evidence.load(options.evidence) if options.evidence else Evidence()
     if options.case is not None:
         case = next(case for case in ALL if case.name == options.case)
-        return _check(console, [case], options.states)
-    checked = _check(console, CHECKS, options.states)
+        return _check(console, [case], options.states, evidence)
+    checked = _check(console, CHECKS, options.states, evidence)
+    if options.evidence:
+        evidence.save(options.evidence)
     return _search(console) or checked
 
 
@@ -42,10 +47,13 @@ def _parser() -> argparse.ArgumentParser:
     names = [case.name for case in ALL]
     parser.add_argument("--case", choices=names, metavar="NAME", help="only this one, by its name")
     parser.add_argument("--states", type=int, help="stop each world after so many states")
+    parser.add_argument("--evidence", type=Path, metavar="FILE", help="add what was seen to a file")
     return parser
 
 
-def _check(console: Console, cases: Sequence[Case], states_max: int | None) -> int:
+def _check(
+    console: Console, cases: Sequence[Case], states_max: int | None, evidence: Evidence
+) -> int:
     """Explore worlds that must be without violation."""
     states = transitions = healed = violated = 0
     seconds = 0.0
@@ -55,6 +63,12 @@ def _check(console: Console, cases: Sequence[Case], states_max: int | None) -> i
         states, transitions = states + found.states, transitions + found.transitions
         healed, seconds = healed + found.healed, seconds + found.seconds
         _say(console, case, found)
+        if found.is_complete and found.violation is None:
+            evidence.worlds[case.name] = {
+                "states": found.states,
+                "transitions": found.transitions,
+                "healed": found.healed,
+            }
         if found.violation is not None:
             violated += 1
             with case.applied():
