@@ -6,7 +6,8 @@ their layout are in `record.py`. Source: Waltz Internals, "Terminology".
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple, NewType
+from typing import Final, NamedTuple, NewType, TypeAlias
+from urllib.parse import parse_qsl, urlsplit
 
 from waltz.errors import ConfigurationError
 
@@ -70,6 +71,74 @@ class Address(NamedTuple):
         if not 1 <= int(port) <= 65535:
             raise ConfigurationError(f"port out of range in address {text!r}; expected 1 to 65535")
         return cls(host, int(port))
+
+
+ZOOKEEPER_SCHEME: Final = "zookeeper"
+ZOOKEEPER_SESSION_KEY: Final = "sessionTimeout"
+
+
+class ZooKeeperAddress(NamedTuple):
+    """Where a cluster is in a ZooKeeper: servers, the cluster's root node, the session's length.
+
+    `root` empty stands for the usual one. `session_milliseconds` is asked for; the servers decide.
+    """
+
+    servers: tuple[Address, ...]
+    root: str
+    session_milliseconds: int | None = None
+
+    @property
+    def connect_string(self) -> str:
+        """The servers as ZooKeeper's own tools write them."""
+        return ",".join(map(str, self.servers))
+
+    def __str__(self) -> str:
+        query = (
+            ""
+            if self.session_milliseconds is None
+            else (f"?{ZOOKEEPER_SESSION_KEY}={self.session_milliseconds}")
+        )
+        return f"{ZOOKEEPER_SCHEME}://{self.connect_string}{self.root}{query}"
+
+    @classmethod
+    def parse(cls, text: str) -> ZooKeeperAddress:
+        """Return the address written as `zookeeper://host:port,host:port/root?sessionTimeout=ms`.
+
+        Raises ConfigurationError: no server, not an address, a time-out that is not a number of
+        milliseconds, or anything else in it.
+        """
+        expected = f"expected {ZOOKEEPER_SCHEME}://host:port,host:port/root"
+        parts = urlsplit(text)
+        query = dict(parse_qsl(parts.query, keep_blank_values=True))
+        session = query.pop(ZOOKEEPER_SESSION_KEY, None)
+        if parts.scheme != ZOOKEEPER_SCHEME or parts.fragment or query:
+            raise ConfigurationError(f"not a ZooKeeper address: {text!r}; {expected}")
+        if session is not None and not (session.isascii() and session.isdigit() and int(session)):
+            raise ConfigurationError(
+                f"{ZOOKEEPER_SESSION_KEY} is {session!r} in {text!r}; expected milliseconds"
+            )
+        return cls(
+            parse_servers(parts.netloc),
+            parts.path.rstrip("/"),
+            None if session is None else int(session),
+        )
+
+
+def parse_servers(text: str) -> tuple[Address, ...]:
+    """Return the addresses written as `host:port,host:port`. Raises ConfigurationError."""
+    return tuple(Address.parse(part.strip()) for part in text.split(","))
+
+
+CoordinatorAddress: TypeAlias = Address | ZooKeeperAddress
+"""Where a cluster's metadata is: in an embedded coordinator, or in a ZooKeeper."""
+
+
+def parse_coordinator(text: str) -> CoordinatorAddress:
+    """Return the address written as `host:port` or `zookeeper://host:port,host:port/root`.
+
+    Raises ConfigurationError.
+    """
+    return ZooKeeperAddress.parse(text) if "://" in text else Address.parse(text)
 
 
 ReplicaId = NewType("ReplicaId", str)
