@@ -54,15 +54,22 @@ def test_a_cluster_in_a_zookeeper_has_an_address_too(text: str, address: ZooKeep
     assert parse_coordinator("a:1") == Address("a", 1)
 
 
+def test_a_zookeeper_without_a_port_is_where_they_all_are() -> None:
+    found = parse_coordinator("zookeeper://a, [::1] ,b:1/root")
+    servers = (Address("a", 2181), Address("::1", 2181), Address("b", 1))
+    assert found == ZooKeeperAddress(servers, "/root")
+
+
 @pytest.mark.parametrize(
     "text",
     [
         "zookeeper://",
-        "zookeeper://a",
+        "zookeeper://a:",
+        "zookeeper://[::1",
         "zookeeper://a:1,",
         "zookeeper://user:secret@a:x",
         "http://a:1/",
-        "zookeeper://a:1/r#x",
+        "zookeeper://a:1/r?sessionTimeout=1&root=x",
         "zookeeper://a:1/r?root=x",
         "zookeeper://a:1/r?sessionTimeout=",
         "zookeeper://a:1/r?sessionTimeout=0",

@@ -342,6 +342,9 @@ ZOOKEEPER_REQUEST_BYTES_MAX: Final = 1024 * 1024 - 1
 ZOOKEEPER_REQUEST_BYTES_OVERHEAD: Final = 1024
 """Of a request, besides data and path; more than it is."""
 
+ZOOKEEPER_SESSION_MILLISECONDS: Final = 30_000
+"""What the original's tools ask for."""
+
 ZOOKEEPER_CLOSE_SECONDS_MAX: Final = 1.0
 """How long closing waits for the end of the session; after that it ends by its time-out."""
 

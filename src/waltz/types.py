@@ -7,7 +7,6 @@ their layout are in `record.py`. Source: Waltz Internals, "Terminology".
 from __future__ import annotations
 
 from typing import Final, NamedTuple, NewType, TypeAlias
-from urllib.parse import parse_qsl, urlsplit
 
 from waltz.errors import ConfigurationError
 
@@ -107,26 +106,40 @@ class ZooKeeperAddress(NamedTuple):
         Raises ConfigurationError: no server, not an address, a time-out that is not a number of
         milliseconds, or anything else in it.
         """
-        expected = f"expected {ZOOKEEPER_SCHEME}://host:port,host:port/root"
-        parts = urlsplit(text)
-        query = dict(parse_qsl(parts.query, keep_blank_values=True))
-        session = query.pop(ZOOKEEPER_SESSION_KEY, None)
-        if parts.scheme != ZOOKEEPER_SCHEME or parts.fragment or query:
-            raise ConfigurationError(f"not a ZooKeeper address: {text!r}; {expected}")
-        if session is not None and not (session.isascii() and session.isdigit() and int(session)):
+        scheme, _, place = text.partition("://")
+        place, has_query, query = place.partition("?")
+        servers, slash, root = place.partition("/")
+        name, _, milliseconds = query.partition("=")
+        if scheme != ZOOKEEPER_SCHEME or (has_query and name != ZOOKEEPER_SESSION_KEY):
             raise ConfigurationError(
-                f"{ZOOKEEPER_SESSION_KEY} is {session!r} in {text!r}; expected milliseconds"
+                f"not a ZooKeeper address: {text!r}; expected {ZOOKEEPER_SCHEME}://host:port/root"
+            )
+        is_number = milliseconds.isascii() and milliseconds.isdigit() and int(milliseconds) > 0
+        if has_query and not is_number:
+            raise ConfigurationError(
+                f"{ZOOKEEPER_SESSION_KEY} is {milliseconds!r} in {text!r}; expected milliseconds"
             )
         return cls(
-            parse_servers(parts.netloc),
-            parts.path.rstrip("/"),
-            None if session is None else int(session),
+            parse_servers(servers),
+            (slash + root).rstrip("/"),
+            int(milliseconds) if has_query else None,
         )
 
 
+ZOOKEEPER_PORT: Final = 2181
+"""Where ZooKeeper listens unless told otherwise."""
+
+
 def parse_servers(text: str) -> tuple[Address, ...]:
-    """Return the addresses written as `host:port,host:port`. Raises ConfigurationError."""
-    return tuple(Address.parse(part.strip()) for part in text.split(","))
+    """Return the addresses written as `host:port,host`. Raises ConfigurationError."""
+    return tuple(
+        Address.parse(name if _has_port(name) else f"{name}:{ZOOKEEPER_PORT}")
+        for name in map(str.strip, text.split(","))
+    )
+
+
+def _has_port(name: str) -> bool:
+    return not name or ":" in name.rpartition("]")[2]
 
 
 CoordinatorAddress: TypeAlias = Address | ZooKeeperAddress

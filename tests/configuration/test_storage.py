@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from waltz.configuration.settings import Settings, read_yaml
+from waltz.configuration.settings import Given, Settings, read_yaml
 from waltz.configuration.storage import (
     DIRECTORY,
     SEGMENT_CACHE,
@@ -13,12 +13,13 @@ from waltz.configuration.storage import (
     STORAGE_KEYS,
     admin_address,
     advertised_address,
+    coordinator_address,
     data_address,
     http_address,
     storage_settings,
 )
 from waltz.errors import ConfigurationError
-from waltz.types import Address
+from waltz.types import Address, ZooKeeperAddress
 
 LEAST = """\
 storage.directory: /var/lib/waltz
@@ -89,27 +90,44 @@ def test_one_port_twice_names_both_keys(key: str) -> None:
     assert "720" not in said
 
 
-def test_zookeeper_alone_cannot_be_served() -> None:
-    """CF-46."""
-    rest = LEAST.replace("coordinator.address", "zookeeper.connectString")
-    said = fault(rest)
-    assert "zookeeper.connectString (node.yml) cannot be served" in said
-    assert "this release reaches only the embedded coordinator" in said
-    assert "coordinator.address" in said
+WITHOUT = "".join(line for line in LEAST.splitlines(True) if not line.startswith("coordinator"))
 
 
-def test_zookeeper_beside_the_embedded_coordinator_is_a_warning() -> None:
-    content = LEAST + (
-        "zookeeper: {connectString: 'a:2181,b:2181/c', sessionTimeout: 30000}\n"
-        "cluster.root: /waltz\n"
+def test_the_keys_of_the_original_say_where_its_zookeeper_is() -> None:
+    """CF-46, CM-01, CM-05: the chroot is the beginning of the root."""
+    settings = settings_of(
+        WITHOUT + "zookeeper: {connectString: 'a:2182,b/c', sessionTimeout: 6000}\n"
+        "cluster.root: /waltz_cluster\n"
     )
-    warnings = settings_of(content).warnings
-    assert [warning.split()[0] for warning in warnings] == [
-        "zookeeper.connectString",
-        "zookeeper.sessionTimeout",
-        "cluster.root",
-    ]
-    assert all("embedded coordinator" in warning for warning in warnings)
+    servers = (Address("a", 2182), Address("b", 2181))
+    expected = ZooKeeperAddress(servers, "/c/waltz_cluster", 6000)
+    assert coordinator_address(settings) == expected
+    assert settings.warnings == ()
+    shown = list(settings.lines())
+    assert "zookeeper.connectString: a:2182,b:2181/c  # node.yml" in shown
+
+
+def test_a_connect_string_is_enough() -> None:
+    settings = settings_of(WITHOUT + "zookeeper.connectString: a:1")
+    assert coordinator_address(settings) == ZooKeeperAddress((Address("a", 1),), "/waltz", 30_000)
+
+
+def test_one_key_may_name_either_kind_of_coordinator() -> None:
+    assert coordinator_address(settings_of(LEAST)) == Address("127.0.0.1", 7100)
+    settings = settings_of(WITHOUT + "coordinator.address: zookeeper://a:1,b:2/r")
+    servers = (Address("a", 1), Address("b", 2))
+    assert coordinator_address(settings) == ZooKeeperAddress(servers, "/r")
+
+
+def test_two_coordinators_are_one_too_many() -> None:
+    said = fault(LEAST + "zookeeper.connectString: a:1")
+    assert "coordinator.address (node.yml) and zookeeper.connectString (node.yml)" in said
+
+
+def test_the_option_overrides_the_zookeeper_of_the_file() -> None:
+    given = read_yaml(WITHOUT + "zookeeper.connectString: a:1", "node.yml")
+    given["coordinator.address"] = Given(Address("b", 2), "--coordinator")
+    assert coordinator_address(storage_settings(given)) == Address("b", 2)
 
 
 @pytest.mark.parametrize(
@@ -145,6 +163,11 @@ def test_graphite_is_a_warning() -> None:
         "storage.jetty.port: 99999",
         "storage.bindAddress: 10.0.0.1:7201",
         "storage.advertisedAddress: node",
+        "zookeeper.connectString: 'a:1,'",
+        "zookeeper.connectString: 'a:1/r?sessionTimeout=x'",
+        "zookeeper.sessionTimeout: 0",
+        "cluster.root: waltz",
+        "cluster.root: /waltz/",
     ],
 )
 def test_values_out_of_range_are_refused(line: str) -> None:

@@ -14,11 +14,12 @@ from typing import Any, Protocol, TypeVar
 
 import click
 
+from waltz.cluster.paths import root_at
 from waltz.errors import ConfigurationError
 from waltz.limits import SHUTDOWN_SECONDS_MAX
 from waltz.server.shell import Server, ServerConfig
 from waltz.system.host import real_host
-from waltz.types import Address
+from waltz.types import Address, CoordinatorAddress, parse_coordinator
 
 log = logging.getLogger(__name__)
 
@@ -48,6 +49,23 @@ class AddressType(click.ParamType[Address]):
 
 
 ADDRESS = AddressType()
+
+
+class CoordinatorType(click.ParamType[CoordinatorAddress]):
+    """An option that says where a cluster's metadata is."""
+
+    name = "host:port|zookeeper://..."
+
+    def convert(
+        self, value: str, param: click.Parameter | None, ctx: click.Context | None
+    ) -> CoordinatorAddress:
+        try:
+            return parse_coordinator(value)
+        except ConfigurationError as error:
+            self.fail(str(error), param, ctx)
+
+
+COORDINATOR = CoordinatorType()
 
 
 def installed_version() -> str:
@@ -158,7 +176,7 @@ async def _stop(node: Node, starting: asyncio.Task[None]) -> None:
 def node_options(command: Callable[..., Any]) -> Callable[..., Any]:
     for option in (
         click.option(
-            "--coordinator", type=ADDRESS, required=True, help="Where the coordinator is."
+            "--coordinator", type=COORDINATOR, required=True, help="Where the coordinator is."
         ),
         click.option("--address", type=ADDRESS, required=True, help="Where to listen."),
         click.option("--end-with-stdin", is_flag=True, help="Stop when standard input ends."),
@@ -171,14 +189,18 @@ def node_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @node_options
 @click.option("--advertised", type=ADDRESS, help="Where clients reach it, if not --address.")
 def server(
-    coordinator: Address, address: Address, end_with_stdin: bool, advertised: Address | None
+    coordinator: CoordinatorAddress,
+    address: Address,
+    end_with_stdin: bool,
+    advertised: Address | None,
 ) -> None:
     """Run one server."""
     set_up_logging()
 
     async def main() -> None:
         host = real_host(coordinator)
-        node = Server(host, ServerConfig(address=address, advertised=advertised))
+        config = ServerConfig(address=address, advertised=advertised, root=root_at(coordinator))
+        node = Server(host, config)
         try:
             await until_told(node, end_with_stdin=end_with_stdin)
         finally:

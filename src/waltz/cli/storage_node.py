@@ -11,7 +11,15 @@ from uuid import UUID
 
 import click
 
-from waltz.cli.nodes import ADDRESS, installed_version, run_loop, set_up_logging, until_told
+from waltz.cli.nodes import (
+    ADDRESS,
+    COORDINATOR,
+    installed_version,
+    run_loop,
+    set_up_logging,
+    until_told,
+)
+from waltz.cluster.paths import root_at
 from waltz.cluster.shell import (
     read_replica_assignments,
     read_store_params,
@@ -38,6 +46,7 @@ from waltz.configuration.storage import (
     STORAGE_KEYS,
     admin_address,
     advertised_address,
+    coordinator_address,
     data_address,
     http_address,
     storage_settings,
@@ -47,7 +56,7 @@ from waltz.storage.metrics import NodeState
 from waltz.storage.shell import StorageConfig, StorageNode
 from waltz.storage.space import FREE_MINIMUM
 from waltz.system.host import real_host
-from waltz.types import Address, PartitionId, ReplicaId
+from waltz.types import Address, CoordinatorAddress, PartitionId, ReplicaId
 
 if TYPE_CHECKING:
     from waltz.system.http import HttpServer
@@ -134,7 +143,8 @@ def read_settings(path: str | None, options: dict[str, Given]) -> Settings:
         except UnicodeDecodeError as error:
             raise ConfigurationError(f"{path} is no text in UTF-8: {error.reason}") from error
     else:
-        missing = [key for key in STORAGE_KEYS if key.required and key.name not in options]
+        needed = [key for key in STORAGE_KEYS if key.required or key is COORDINATOR_ADDRESS]
+        missing = [key for key in needed if key.name not in options]
         if missing:
             names = dict.fromkeys(key.option for key in missing)
             raise click.UsageError(
@@ -162,16 +172,17 @@ def given_options(
 
 
 async def run_node(settings: Settings, *, assign_all: bool, end_with_stdin: bool) -> None:
-    host = real_host(settings[COORDINATOR_ADDRESS])
+    coordinator = coordinator_address(settings)
+    host, root = real_host(coordinator), root_at(coordinator)
     replica_id = ReplicaId(str(advertised_address(settings, socket.getfqdn())))
 
     async def register(directory_id: UUID) -> None:
-        await register_storage_directory(host.coordinator, replica_id, directory_id)
+        await register_storage_directory(host.coordinator, replica_id, directory_id, root=root)
         await host.coordinator.close()  # nothing more is asked of it
 
     try:
-        params = await read_store_params(host.coordinator)
-        known = await read_replica_assignments(host.coordinator)
+        params = await read_store_params(host.coordinator, root)
+        known = await read_replica_assignments(host.coordinator, root)
         if replica_id not in known:
             log.warning(
                 "not_a_storage_node_of_the_cluster advertised=%s known=%s",
@@ -209,7 +220,7 @@ async def run_node(settings: Settings, *, assign_all: bool, end_with_stdin: bool
 )
 @click.argument("config_path", required=False)
 @click.option("--directory", type=click.Path(), help="Where the records lie; exists.")
-@click.option("--coordinator", type=ADDRESS, help="The embedded coordinator.")
+@click.option("--coordinator", type=COORDINATOR, help="host:port or zookeeper://host:port/root.")
 @click.option("--address", type=ADDRESS, help="Where servers connect.")
 @click.option("--admin-address", type=ADDRESS, help="Where tools connect.")
 @click.option("--http-address", type=ADDRESS, help="/health, /live, /metrics; default: no HTTP.")
@@ -222,7 +233,7 @@ async def run_node(settings: Settings, *, assign_all: bool, end_with_stdin: bool
 def storage(
     config_path: str | None,
     directory: str | None,
-    coordinator: Address | None,
+    coordinator: CoordinatorAddress | None,
     address: Address | None,
     admin_address: Address | None,
     http_address: Address | None,

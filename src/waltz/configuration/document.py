@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from waltz.configuration.keys import Key
-from waltz.configuration.storage import NO_GRAPHITE, NO_TLS, NO_ZOOKEEPER, STORAGE_KEYS
+from waltz.configuration.storage import NO_GRAPHITE, NO_TLS, STORAGE_KEYS
 
 EXAMPLE = """\
 storage.directory: /var/lib/waltz/storage
@@ -69,7 +69,6 @@ def _unserved() -> str:
     lines = ["| Keys | What happens | Why |", "|---|---|---|"]
     for reason, happens in (
         (NO_TLS, "refuses to start"),
-        (NO_ZOOKEEPER, "without `coordinator.address` refuses to start, else a warning"),
         (NO_GRAPHITE, "a warning"),
     ):
         names = [f"`{key.name}`" for key in STORAGE_KEYS if reason in (key.unused, key.refused)]

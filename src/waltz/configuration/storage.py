@@ -6,7 +6,7 @@ Source: Waltz Storage, "Configuration".
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from waltz.configuration.keys import (
@@ -14,7 +14,10 @@ from waltz.configuration.keys import (
     Kind,
     address,
     boolean,
+    connect_string,
+    coordinator,
     host_name,
+    node_path,
     number,
     port,
     text,
@@ -34,9 +37,10 @@ from waltz.limits import (
     SEGMENTS_OPEN_MAX,
     SHUTDOWN_SECONDS_LIMIT,
     SHUTDOWN_SECONDS_MAX,
+    ZOOKEEPER_SESSION_MILLISECONDS,
 )
 from waltz.storage.space import FreeMinimum, size_text
-from waltz.types import Address
+from waltz.types import Address, CoordinatorAddress
 
 ANY_HOST: Final = "0.0.0.0"  # noqa: S104 -- what the original does; storage.bindAddress narrows it
 EVERYWHERE: Final = (ANY_HOST, "::")
@@ -46,7 +50,6 @@ NO_TLS: Final = (
     " for; remove the key, and keep the ports on a network that you trust"
 )
 NO_GRAPHITE: Final = "metrics are not sent to Graphite; set storage.jetty.port and scrape /metrics"
-NO_ZOOKEEPER: Final = "this release reaches only the embedded coordinator, at coordinator.address"
 
 
 def _free_minimum() -> Kind[FreeMinimum]:
@@ -180,29 +183,31 @@ HTTP_BIND_ADDRESS: Final = Key(
 )
 COORDINATOR_ADDRESS: Final = Key(
     name="coordinator.address",
-    kind=address(),
-    required=True,
+    kind=coordinator(),
+    default_text="**required**, or zookeeper.connectString",
     option="--coordinator",
-    description="The embedded coordinator, which `waltz up` runs. Read once at the start, for the"
-    " cluster key and the number of partitions.",
+    description="Where the cluster's metadata is: the embedded coordinator, which `waltz up` runs,"
+    " or a ZooKeeper. Read once at the start, for the cluster key and the number of partitions.",
 )
 ZOOKEEPER_CONNECT: Final = Key(
     name="zookeeper.connectString",
-    kind=text("host:port, or several of them"),
-    unused=NO_ZOOKEEPER,
-    description="ZooKeeper's addresses.",
+    kind=connect_string(),
+    default_text="**required**, or coordinator.address",
+    description="ZooKeeper's addresses; the original's way to say where the metadata is.",
 )
 ZOOKEEPER_TIMEOUT: Final = Key(
     name="zookeeper.sessionTimeout",
     kind=whole_number(1, 1 << 31, "milliseconds"),
-    unused=NO_ZOOKEEPER,
-    description="ZooKeeper's session timeout.",
+    default=ZOOKEEPER_SESSION_MILLISECONDS,
+    description="How long ZooKeeper waits for a node that has gone silent; with"
+    " zookeeper.connectString.",
 )
 CLUSTER_ROOT: Final = Key(
     name="cluster.root",
-    kind=text("a path in ZooKeeper"),
-    unused=NO_ZOOKEEPER,
-    description="Where the cluster's data is in ZooKeeper.",
+    kind=node_path(),
+    default="/waltz",
+    description="Where the cluster's data is in ZooKeeper, below the chroot if there is one; with"
+    " zookeeper.connectString.",
 )
 
 
@@ -225,6 +230,9 @@ def _graphite(suffix: str, kind: Any, description: str) -> Key[Any]:
 STORAGE_KEYS: Final[tuple[Key[Any], ...]] = (
     DIRECTORY,
     COORDINATOR_ADDRESS,
+    ZOOKEEPER_CONNECT,
+    ZOOKEEPER_TIMEOUT,
+    CLUSTER_ROOT,
     PORT,
     BIND_ADDRESS,
     ADVERTISED_ADDRESS,
@@ -239,9 +247,6 @@ STORAGE_KEYS: Final[tuple[Key[Any], ...]] = (
     SCRUB_RATE,
     SCRUB_INTERVAL,
     SHUTDOWN_TIMEOUT,
-    ZOOKEEPER_CONNECT,
-    ZOOKEEPER_TIMEOUT,
-    CLUSTER_ROOT,
     _tls("keyStore.location", "The node's own certificate."),
     _tls("keyStore.password", "Password of the key store.", secret=True),
     _tls("keyStore.type", "Format of the key store."),
@@ -258,17 +263,33 @@ STORAGE_KEYS: Final[tuple[Key[Any], ...]] = (
 )
 
 
+ZOOKEEPER_KEYS: Final = (ZOOKEEPER_CONNECT, ZOOKEEPER_TIMEOUT, CLUSTER_ROOT)
+
+
 def storage_settings(given: Mapping[str, Given]) -> Settings:
     """Return the settings of a storage node. Raises ConfigurationError with every fault."""
-    if ZOOKEEPER_CONNECT.name in given and COORDINATOR_ADDRESS.name not in given:
-        origin = given[ZOOKEEPER_CONNECT.name].origin
-        raise ConfigurationError(
-            f"configuration: {ZOOKEEPER_CONNECT.name} ({origin}) cannot be served: {NO_ZOOKEEPER}."
-            f" Set {COORDINATOR_ADDRESS.name}, or {COORDINATOR_ADDRESS.option}"
-        )
-    settings = judge(STORAGE_KEYS, given)
+    option = given.get(COORDINATOR_ADDRESS.name)
+    if option is not None and option.origin == COORDINATOR_ADDRESS.option:
+        # It overrides the file, whichever of the two ways the file has.
+        given = {name: given[name] for name in given if name not in _names(ZOOKEEPER_KEYS)}
+    settings = judge(STORAGE_KEYS, given, one_of=(COORDINATOR_ADDRESS, ZOOKEEPER_CONNECT))
     raise_faults(different(settings, (PORT, ADMIN_PORT, HTTP_PORT)))
     return settings
+
+
+def _names(keys: Iterable[Key[Any]]) -> set[str]:
+    return {key.name for key in keys}
+
+
+def coordinator_address(settings: Settings) -> CoordinatorAddress:
+    """Where the cluster's metadata is; a chroot and the root behind it are one path here."""
+    found = settings.get(ZOOKEEPER_CONNECT)
+    if found is None:
+        return settings[COORDINATOR_ADDRESS]
+    return found._replace(
+        root=found.root + settings[CLUSTER_ROOT],
+        session_milliseconds=settings[ZOOKEEPER_TIMEOUT],
+    )
 
 
 def data_address(settings: Settings) -> Address:

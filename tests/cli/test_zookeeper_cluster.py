@@ -1,0 +1,260 @@
+"""Whole clusters on a real ZooKeeper: their own, and one that runs elsewhere."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+import waltz
+from tests.cluster.golden import golden_tree
+from tests.clusters import RunningCluster, run_waltz, running_cluster, wait_until
+from tests.zookeepers import RunningZooKeeper, running_zookeeper
+from waltz.cluster.partition_metadata import PartitionMetadata
+from waltz.host import Node
+from waltz.system.host import real_host
+from waltz.types import PartitionId, parse_coordinator
+
+pytestmark = pytest.mark.processes
+
+ROOT = "/prod/waltz"
+
+
+def append(coordinator: str, *data: str) -> list[str]:
+    done = run_waltz("append", "--cluster", coordinator, "--partition", "0", *data)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.split()
+
+
+def tail(coordinator: str) -> list[str]:
+    done = run_waltz(
+        *("tail", "--cluster", coordinator, "--partition", "0"),
+        *("--from", "earliest", "--no-follow"),
+    )
+    assert done.returncode == 0, done.stderr
+    return [line.split("\t")[2] for line in done.stdout.splitlines()]
+
+
+def restarts(cluster: RunningCluster) -> dict[str, int]:
+    return {process["name"]: process["restarts"] for process in cluster.state["processes"]}
+
+
+def nodes(coordinator: str, root: str) -> dict[str, Node]:
+    """All nodes of the cluster, by their path below its root."""
+
+    async def below(path: str) -> dict[str, Node]:
+        found = {path: await door.read(path)}
+        for name in await door.children(path):
+            found.update(await below(f"{path}/{name}"))
+        return found
+
+    async def main() -> dict[str, Node]:
+        try:
+            return await below(root)
+        finally:
+            await door.close()
+
+    door = real_host(parse_coordinator(coordinator)).coordinator
+    return {path.removeprefix(root): node for path, node in asyncio.run(main()).items()}
+
+
+def test_a_cluster_runs_its_own_zookeeper_and_starts_it_again(tmp_path: Path) -> None:
+    """CM-01, CM-27, PM-04: nobody else has to be started again."""
+    with running_cluster(tmp_path / "c", "--partitions", "1", "--zookeeper") as cluster:
+        coordinator = cluster.coordinator
+        assert coordinator.startswith("zookeeper://127.0.0.1:")
+        assert append(coordinator, "a", "b") == ["0", "1"]
+        cluster.kill("zookeeper")
+        cluster.wait_until_restarted("zookeeper")
+        assert append(coordinator, "c") == ["2"]
+        status = json.loads(run_waltz("status", "--cluster", coordinator, "--json").stdout)
+        assert status["healthy"]
+        assert restarts(cluster) == {
+            "zookeeper": 1,
+            "storage-1": 0,
+            "storage-2": 0,
+            "storage-3": 0,
+            "server-1": 0,
+        }
+    with running_cluster(tmp_path / "c") as cluster:
+        assert cluster.coordinator == coordinator
+        assert append(coordinator, "d") == ["3"]
+        assert tail(coordinator) == ["a", "b", "c", "d"]
+    done = run_waltz("up", "--directory", str(tmp_path / "c"), "--coordinator", "zookeeper://a:1/b")
+    assert done.returncode == 1
+    assert f"created with --coordinator {coordinator}" in done.stderr
+
+
+def test_a_cluster_of_the_embedded_coordinator_keeps_it(tmp_path: Path) -> None:
+    with running_cluster(tmp_path / "c", "--partitions", "1"):
+        pass
+    done = run_waltz("up", "--directory", str(tmp_path / "c"), "--zookeeper")
+    assert done.returncode == 1
+    assert "created with --zookeeper False" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "options",
+    [("--coordinator", "127.0.0.1:1"), ("--zookeeper", "--coordinator", "zookeeper://a:1/b")],
+)
+def test_what_up_cannot_use_as_a_coordinator_is_refused(
+    tmp_path: Path, options: tuple[str, ...]
+) -> None:
+    done = run_waltz("up", "--directory", str(tmp_path / "c"), *options)
+    assert done.returncode == 2
+    assert "--coordinator" in done.stderr
+    assert not (tmp_path / "c").exists()
+
+
+@pytest.fixture(scope="module")
+def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningZooKeeper]:
+    with running_zookeeper(tmp_path_factory.mktemp("zookeeper")) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def cluster(
+    zookeeper: RunningZooKeeper, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[RunningCluster]:
+    with running_cluster(
+        tmp_path_factory.mktemp("cluster"),
+        *("--partitions", "2", "--name", "golden"),
+        *("--coordinator", f"zookeeper://{zookeeper.address}{ROOT}?sessionTimeout=2000"),
+    ) as cluster:
+        yield cluster
+
+
+def sessions(tree: dict[str, Node], partition_id: PartitionId) -> tuple[int, int, list[object]]:
+    """Generation, session and the states of the replicas, whatever these are called."""
+    node = tree[f"/store/partition/{partition_id}"]
+    metadata = PartitionMetadata.decode(node.data or b"", partition_id)
+    return metadata.generation, metadata.session_id, list(metadata.replica_states.values())
+
+
+def test_its_tree_is_that_of_the_original(cluster: RunningCluster) -> None:
+    """CM-02, CM-05: the same nodes and values, where no host or port is in them."""
+    golden = {
+        path.removeprefix("/waltz_cluster"): node
+        for path, node in golden_tree("3-server-up").items()
+    }
+    partitions = [PartitionId(0), PartitionId(1)]
+
+    def ours() -> dict[str, Node]:
+        found = nodes(cluster.coordinator, ROOT)
+        return {path: node for path, node in found.items() if not path.startswith("/storageDirec")}
+
+    def has_recovered() -> bool:
+        tree = ours()
+        return tree.keys() == golden.keys() and all(
+            sessions(tree, number) == sessions(golden, number) for number in partitions
+        )
+
+    wait_until(has_recovered, "the partitions have other sessions than those of the original")
+    tree = ours()
+    assert {path for path, node in tree.items() if node.data is None} == {
+        path for path, node in golden.items() if node.data is None
+    }
+    assert tree[""].data == golden[""].data
+    for path in ("/serverDescriptors", "/ids/server", "/store/partition"):
+        assert tree[path] == golden[path]
+
+
+def test_two_clusters_in_one_zookeeper_do_not_meet(cluster: RunningCluster, tmp_path: Path) -> None:
+    """CM-05, CM-06"""
+    elsewhere = cluster.coordinator.replace(ROOT, "/other")
+    before = nodes(cluster.coordinator, ROOT)
+    with running_cluster(tmp_path / "c", "--partitions", "1", "--coordinator", elsewhere):
+        assert append(elsewhere, "a") == ["0"]
+        assert nodes(cluster.coordinator, ROOT) == before
+    done = run_waltz(
+        *("up", "--directory", str(tmp_path / "d"), "--port", "0"),
+        *("--coordinator", elsewhere),
+    )
+    assert done.returncode == 1
+    assert "holds cluster" in done.stderr
+
+
+def test_an_outage_stops_what_is_new_and_nothing_that_runs(
+    zookeeper: RunningZooKeeper, cluster: RunningCluster
+) -> None:
+    """CM-14, CM-15, CM-27: safety rests on store sessions, so what runs may go on."""
+    with waltz.open_client(cluster.coordinator, waltz.NoCallbacks()) as client:
+        first = client.append(0, b"before")
+        zookeeper.kill()
+        for number in range(1, 6):
+            assert client.append(0, b"during") == first + number
+        done = run_waltz("append", "--cluster", cluster.coordinator, "--partition", "0", "x")
+        assert done.returncode == 1
+        assert f"no ZooKeeper answers at {zookeeper.address}" in done.stderr
+        done = run_waltz("status", "--cluster", cluster.coordinator)
+        assert done.returncode == 1
+        assert f"no ZooKeeper answers at {zookeeper.address}" in done.stderr
+        zookeeper.start()
+        assert append(cluster.coordinator, "after") == [str(first + 6)]
+        assert client.append(0, b"after") == first + 7
+    assert set(restarts(cluster).values()) == {0}
+
+
+def test_what_was_appended_in_an_outage_that_took_a_replica_is_there_once(
+    zookeeper: RunningZooKeeper, cluster: RunningCluster
+) -> None:
+    """CM-27, ST-05: a new store session needs its number from the coordinator, and waits for it."""
+    texts = [f"during {number}" for number in range(5)]
+    with (
+        waltz.open_client(cluster.coordinator, waltz.NoCallbacks()) as client,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        first = client.append(1, b"before")
+        zookeeper.kill()
+        cluster.kill("storage-1")
+        appending = [pool.submit(client.append, 1, text.encode()) for text in texts]
+        zookeeper.start()
+        found = [appended.result(60) for appended in appending]
+        assert found == [first + 1 + number for number in range(5)]
+    cluster.wait_until_restarted("storage-1")
+    with waltz.open_reader(cluster.coordinator) as reader:
+        runs = list(reader.read(1, first, reader.high_water_mark(1) + 1))
+    assert [data.decode() for run in runs for data in run.data] == ["before", *texts]
+    assert restarts(cluster)["server-1"] == 0
+
+
+def test_a_storage_node_finds_the_cluster_by_the_keys_of_the_original(
+    zookeeper: RunningZooKeeper, tmp_path: Path
+) -> None:
+    """CF-46, SN-03"""
+    coordinator = f"zookeeper://{zookeeper.address}/chroot/yaml"
+    with running_cluster(tmp_path / "c", "--partitions", "1", "--coordinator", coordinator) as made:
+        place = made.state["storages"][0]
+    host, port = place["address"].rsplit(":", 1)
+    config = tmp_path / "node.yml"
+    config.write_text(
+        f"""\
+zookeeper.connectString: {zookeeper.address}/chroot
+zookeeper.sessionTimeout: 30000
+cluster.root: /yaml
+storage.directory: {tmp_path / "c" / "storage-1"}
+storage.bindAddress: {host}
+storage.port: {port}
+storage.admin.port: {place["admin"].rsplit(":", 1)[1]}
+storage.diskFreeMin: 64MiB
+"""
+    )
+    node = subprocess.Popen(
+        [sys.executable, "-m", "waltz.cli.main", "storage", str(config)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert node.stdout is not None
+    assert node.stdout.readline() == "ready\n"
+    node.terminate()
+    _, said = node.communicate(timeout=60)
+    assert node.returncode == 0
+    assert "not_a_storage_node_of_the_cluster" not in said
+    wait_until(lambda: node.poll() is not None, "the storage node lives on")
