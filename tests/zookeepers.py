@@ -1,4 +1,5 @@
-"""Real ZooKeepers for tests: a server process, looked after by a loop in a thread of its own."""
+"""Real ZooKeepers for tests: a server process, looked after by a loop in a thread of its own; and
+what may stand between it and a process."""
 
 from __future__ import annotations
 
@@ -11,7 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from waltz.cli.layout import choose_ports
+from waltz.host import Connection, Listener
 from waltz.spark.java import find_java, packaged_java
+from waltz.system.network import RealNetwork
 from waltz.system.zookeeper_process import ZooKeeperProcess, packaged_jars
 from waltz.types import Address
 
@@ -62,3 +65,56 @@ def running_zookeeper(directory: Path) -> Iterator[RunningZooKeeper]:
         yield zookeeper
     finally:
         zookeeper.close()
+
+
+class Proxy:
+    """Stands before a server; bytes pass each way while the gate of that way is open."""
+
+    def __init__(self, target: Address) -> None:
+        self.requests = asyncio.Event()
+        self.answers = asyncio.Event()
+        self.requests.set()
+        self.answers.set()
+        self.clients: set[Connection] = set()
+        self._target = target
+        self._network = RealNetwork()
+        self._listener: Listener | None = None
+
+    @property
+    def address(self) -> Address:
+        assert self._listener is not None
+        return self._listener.address
+
+    async def start(self) -> None:
+        await self.listen(Address("127.0.0.1", 0))
+
+    async def listen(self, address: Address) -> None:
+        self._listener = await self._network.listen(address, self._accept)
+
+    async def stop(self) -> None:
+        """Nobody can connect any more, and connections end."""
+        assert self._listener is not None
+        await self._listener.close()
+        self.cut()
+
+    def cut(self) -> None:
+        for connection in self.clients:
+            connection.close()
+
+    async def _accept(self, near: Connection) -> None:
+        far = await self._network.connect(self._target)
+        self.clients.add(near)
+        ways = [
+            asyncio.create_task(self._pass(near, far, self.requests)),
+            asyncio.create_task(self._pass(far, near, self.answers)),
+        ]
+        await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+        for way in ways:
+            way.cancel()
+        far.close()
+        self.clients.discard(near)
+
+    async def _pass(self, source: Connection, target: Connection, gate: asyncio.Event) -> None:
+        while data := await source.read():
+            await gate.wait()
+            target.write(data)

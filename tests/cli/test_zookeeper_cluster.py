@@ -15,11 +15,13 @@ import pytest
 import waltz
 from tests.cluster.golden import golden_tree
 from tests.clusters import RunningCluster, run_waltz, running_cluster, wait_until
-from tests.zookeepers import RunningZooKeeper, running_zookeeper
+from tests.zookeepers import Proxy, RunningZooKeeper, running_zookeeper
 from waltz.cluster.partition_metadata import PartitionMetadata
+from waltz.cluster.shell import ClusterView
 from waltz.host import Node
+from waltz.server.shell import Server, ServerConfig
 from waltz.system.host import real_host
-from waltz.types import PartitionId, parse_coordinator
+from waltz.types import Address, PartitionId, ZooKeeperAddress, parse_coordinator
 
 pytestmark = pytest.mark.processes
 
@@ -222,6 +224,74 @@ def test_what_was_appended_in_an_outage_that_took_a_replica_is_there_once(
         runs = list(reader.read(1, first, reader.high_water_mark(1) + 1))
     assert [data.decode() for run in runs for data in run.data] == ["before", *texts]
     assert restarts(cluster)["server-1"] == 0
+
+
+def test_a_server_cut_off_can_decide_nothing_once_another_has_its_partition(
+    zookeeper: RunningZooKeeper, tmp_path: Path
+) -> None:
+    """CM-12, CM-15, CM-27, ST-05: it hears of nothing, believes that it serves, and is fenced by
+    the storage nodes. It comes back by itself, with its ID."""
+    root = "/cut"
+
+    async def story(coordinator: str) -> None:
+        proxy = Proxy(zookeeper.address)
+        await proxy.start()
+        behind = ZooKeeperAddress((proxy.address,), root, 2000)
+        host, direct = real_host(behind), real_host(parse_coordinator(coordinator))
+        server = Server(host, ServerConfig(address=Address("127.0.0.1", 0), root=root))
+        view = ClusterView(direct, root=root)
+        await view.start()
+        await server.start()
+        own = server.address
+
+        async def until_it_serves(count: int) -> list[PartitionId]:
+            while True:
+                served = view.current.partitions
+                found = [number for number, (address, _) in served.items() if address == own]
+                if len(found) == count and len(served) == 2:
+                    return found
+                await asyncio.sleep(0.02)
+
+        (partition,) = await until_it_serves(1)
+        async with (
+            waltz.open_async_client(str(behind), waltz.NoCallbacks()) as deceived,
+            waltz.open_async_client(coordinator, waltz.NoCallbacks()) as informed,
+        ):
+            assert await deceived.append(partition, b"before") == 0
+            proxy.requests.clear()
+            proxy.answers.clear()
+            await until_it_serves(0)
+            assert await informed.append(partition, b"during") == 1
+            assert partition in server._partitions  # nobody has told it
+            late = asyncio.create_task(deceived.append(partition, b"late"))
+            assert await informed.append(partition, b"more") in (2, 3)
+            proxy.cut()
+            proxy.requests.set()
+            proxy.answers.set()
+            assert await late > 1
+            await until_it_serves(1)
+        await server.stop()
+        await view.stop()
+        for each in (host, direct):
+            await each.coordinator.close()
+        await proxy.stop()
+
+    with running_cluster(
+        tmp_path / "c",
+        *("--partitions", "2"),
+        *("--coordinator", f"zookeeper://{zookeeper.address}{root}?sessionTimeout=2000"),
+    ) as cluster:
+        asyncio.run(story(cluster.coordinator))
+        with waltz.open_reader(cluster.coordinator) as reader:
+            marks = [reader.high_water_mark(number) for number in (0, 1)]
+            found = [
+                data
+                for number, mark in enumerate(marks)
+                for run in reader.read(number, 0, mark + 1)
+                for data in run.data
+            ]
+    assert found[:2] == [b"before", b"during"]
+    assert sorted(found[2:]) == [b"late", b"more"]
 
 
 def test_a_storage_node_finds_the_cluster_by_the_keys_of_the_original(

@@ -15,7 +15,7 @@ import pytest
 from kazoo import exceptions as kazoo_errors
 
 from tests.system.coordinators import answered
-from tests.zookeepers import RunningZooKeeper
+from tests.zookeepers import Proxy, RunningZooKeeper
 from waltz.errors import (
     CoordinationError,
     CoordinatorLostError,
@@ -23,66 +23,10 @@ from waltz.errors import (
     NoNodeError,
     VersionConflictError,
 )
-from waltz.host import Connection, Listener
 from waltz.limits import ZOOKEEPER_REQUEST_BYTES_MAX, ZOOKEEPER_REQUEST_BYTES_OVERHEAD
-from waltz.system.network import RealNetwork
 from waltz.system.zookeeper import ZooKeeperCoordinator
-from waltz.types import Address
 
 _names = count()
-
-
-class Proxy:
-    """Stands before a server; bytes pass each way while the gate of that way is open."""
-
-    def __init__(self, target: Address) -> None:
-        self.requests = asyncio.Event()
-        self.answers = asyncio.Event()
-        self.requests.set()
-        self.answers.set()
-        self.clients: set[Connection] = set()
-        self._target = target
-        self._network = RealNetwork()
-        self._listener: Listener | None = None
-
-    @property
-    def address(self) -> Address:
-        assert self._listener is not None
-        return self._listener.address
-
-    async def start(self) -> None:
-        await self.listen(Address("127.0.0.1", 0))
-
-    async def listen(self, address: Address) -> None:
-        self._listener = await self._network.listen(address, self._accept)
-
-    async def stop(self) -> None:
-        """Nobody can connect any more, and connections end."""
-        assert self._listener is not None
-        await self._listener.close()
-        self.cut()
-
-    def cut(self) -> None:
-        for connection in self.clients:
-            connection.close()
-
-    async def _accept(self, near: Connection) -> None:
-        far = await self._network.connect(self._target)
-        self.clients.add(near)
-        ways = [
-            asyncio.create_task(self._pass(near, far, self.requests)),
-            asyncio.create_task(self._pass(far, near, self.answers)),
-        ]
-        await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
-        for way in ways:
-            way.cancel()
-        far.close()
-        self.clients.discard(near)
-
-    async def _pass(self, source: Connection, target: Connection, gate: asyncio.Event) -> None:
-        while data := await source.read():
-            await gate.wait()
-            target.write(data)
 
 
 class Scene:
