@@ -294,7 +294,6 @@ class ZooKeeperCoordinator:
             self._disconnected(
                 _AnswerLostError(f"connection to ZooKeeper at {self._connect_string} lost")
             )
-        self._wake(None)
         if keeper_state in (KeeperState.CLOSED, KeeperState.AUTH_FAILED):
             # Kazoo has given up, over bytes that it does not understand: begin anew.
             self._end(client)
