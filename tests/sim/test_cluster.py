@@ -6,9 +6,15 @@ import asyncio
 from uuid import UUID
 
 from waltz.client.shell import AsyncWaltzClient
+from waltz.cluster.placement.shell import change_placement
+from waltz.cluster.storage_placement import (
+    StoragePlacement,
+    add_storage_node,
+    assign_replicas,
+)
 from waltz.host import Host
 from waltz.sim.application import Application
-from waltz.sim.cluster import SimulatedCluster
+from waltz.sim.cluster import ADMIN_PORT, PORT, SimulatedCluster
 from waltz.sim.faults import Stop
 from waltz.sim.history import History
 from waltz.sim.loop import SimulatedLoop
@@ -17,7 +23,7 @@ from waltz.sim.scenario import ClusterShape
 from waltz.sim.sites import Sites
 from waltz.sim.strikes import Strikes
 from waltz.sim.trace import Trace
-from waltz.types import PartitionId
+from waltz.types import Address, PartitionId, ReplicaId
 
 SHAPE = ClusterShape(
     partition_count=1,
@@ -91,5 +97,44 @@ def test_everything_can_be_stopped_and_started_again() -> None:
         assert loop.failures() == []
         assert strikes.stubborn == []
         assert strikes.counts == {"Stop": 3 * len(names)}
+    finally:
+        loop.shut_down()
+
+
+def test_storage_nodes_and_servers_can_come_later() -> None:
+    """ST-39, ST-40: a replica more, filled by the server that is there or the one that comes."""
+    loop = SimulatedLoop(1)
+    cluster = SimulatedCluster(Sites(loop, 1, Trace()), SHAPE, UUID(int=1))
+    user = Application("client", History(), Trace(), loop.time)
+
+    def with_one_more(placement: StoragePlacement) -> StoragePlacement:
+        address = Address("storage-3", PORT)
+        added = add_storage_node(placement, address, group=4, admin_port=ADMIN_PORT)
+        return assign_replicas(added, ReplicaId(str(address)), [PartitionId(0)])
+
+    async def add(host: Host) -> None:
+        await change_placement(host.coordinator, with_one_more)
+        await host.coordinator.close()
+
+    async def main(host: Host) -> None:
+        async with AsyncWaltzClient(host, user) as client:
+            assert await client.append(0, b"before") == 0
+            cluster.add_storage("storage-3")
+            await cluster.sites.run("tool", add)
+            cluster.add_server("server-1")
+            assert await client.append(0, b"after") == 1
+
+    async def scene() -> None:
+        await cluster.start()
+        await cluster.sites.run("client", main)
+        await asyncio.sleep(10.0)
+
+    try:
+        loop.run_until_complete(scene())
+        assert loop.failures() == []
+        log = user.history.feed("client", PartitionId(0))
+        replicas = cluster.replicas(durable=True)
+        assert [*replicas] == ["storage-0", "storage-1", "storage-2", "storage-3"]
+        assert agreement(replicas, {PartitionId(0): log}) == []
     finally:
         loop.shut_down()

@@ -251,6 +251,7 @@ def test_an_outage_ends_calls_and_waits_but_no_session() -> None:
         for call in (waiting, door.read("/a")):
             with pytest.raises(CoordinatorLostError):
                 await call
+        assert service.effects["calls of the coordinator lost"] == 1
         await asyncio.sleep(3 * COORDINATOR_SESSION_SECONDS)
         service.thaw(process)
         service.end_outage()
@@ -266,6 +267,7 @@ def test_a_slow_coordinator_answers_late() -> None:
         before = service.loop.time()
         await door.create("/a", b"")
         service.speed_up(100.0)
+        assert service.effects["calls of the coordinator slowed down"] == 2
         await door.read("/a")
         return service.loop.time() - before
 

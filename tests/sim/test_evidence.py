@@ -20,6 +20,7 @@ CLEAN = Outcome(
     digest="",
     transactions=40,
     faults=Counter(Crash=3, Pause=1),
+    effects=Counter({"bytes held": 100}),
     virtual_seconds=1_000.0,
     writable_seconds=2.5,
     converged_seconds=0.5,
@@ -49,6 +50,7 @@ def test_counts_add_up() -> None:
     assert evidence.failed == {"pauses/bank": 1}
     assert evidence.transactions == {"append": 80, "bank": 40}
     assert evidence.faults == {"Crash": 6, "Pause": 4}
+    assert evidence.effects == {"bytes held": 300}
     assert evidence.virtual_seconds == 3_000.0
     assert (evidence.writable_seconds_max, evidence.converged_seconds_max) == (2.5, 4.0)
     assert evidence.findings == [
@@ -78,6 +80,19 @@ def test_what_is_no_evidence_is_refused(text: str, tmp_path: Path) -> None:
     path.write_text(text)
     with pytest.raises(ConfigurationError, match="no evidence"):
         Evidence.load(path)
+
+
+def test_what_several_processes_counted_adds_up(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    parts = [Evidence(), Evidence()]
+    for number, outcome in enumerate((CLEAN, BROKEN, CLEAN)):
+        parts[number % 2].add(outcome)
+    paths = [tmp_path / "one.json", tmp_path / "other.json"]
+    for path, part in zip(paths, parts, strict=True):
+        part.save(path)
+    assert main([str(path) for path in paths]) == 0
+    assert capsys.readouterr().out == gathered().page()
 
 
 def test_the_page_says_what_was_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

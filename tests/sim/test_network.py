@@ -233,6 +233,7 @@ def test_a_way_can_be_blocked_while_the_way_back_is_open() -> None:
         connection.close()
         await asyncio.sleep(50.0)
         assert got == []
+        assert world.network.effects["bytes held"] > 0
         world.network.unblock(BOTH_WAYS[:1])
         await asyncio.sleep(50.0)
         assert got == [b"to me"]
@@ -249,6 +250,7 @@ def test_connecting_goes_on_until_the_way_is_free_or_time_is_up() -> None:
             with pytest.raises(ConnectionFailedError, match="no answer"):
                 await world.door(world.client).connect(HERE)
             assert world.loop.time() - before >= CONNECT_SECONDS_MAX
+            assert world.network.effects["attempts to connect held"] > 3
             connecting = asyncio.ensure_future(world.door(world.client).connect(HERE))
             await asyncio.sleep(2.0)
             world.network.unblock([way])
@@ -275,6 +277,7 @@ def test_a_slow_way_takes_longer_until_it_is_sped_up() -> None:
         world.network.speed_up(BOTH_WAYS[:1], 100.0)
         world.network.speed_up(BOTH_WAYS[:1], 1.0)
         assert world.network.seconds_on(*BOTH_WAYS[0]) <= 2.0
+        assert world.network.effects["bytes slowed down"] == 1
         seconds.append(arrivals[0] - before)
 
     seconds: list[float] = []
@@ -289,6 +292,7 @@ def test_connections_between_two_processes_can_be_lost_at_once() -> None:
         broken = [await world.door(world.client).connect(HERE) for _ in range(2)]
         spared = await world.door(other).connect(HERE)
         assert world.network.break_between("server", "client") == 2
+        assert world.network.effects["connections lost"] == 2
         for connection in broken:
             assert await connection.read() == b""
         with pytest.raises(TimeoutError):

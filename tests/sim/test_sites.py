@@ -157,6 +157,7 @@ def test_disks_fail_and_are_slow_as_their_machine_says() -> None:
         sites.site("node").disk_faults.append(refuse)
         sites.site("node").hindrances += [1.0, 100.0]
         await asyncio.sleep(200.0)
+        assert sites.effects["disk work slowed down"] == 1
         assert not sites.broken.done()
 
     seconds: list[float] = []

@@ -415,14 +415,13 @@ class PartitionView:
         found = partition.next_transaction_id
         if found > len(self._records):
             raise ViolationError(f"{found} records, where {len(self._records)} were")
+        if found < len(self._records) and not self._by_the_original:
+            raise ViolationError(f"{found} records are left of {len(self._records)}")
+        if damaged:
+            self._repair()
         if found < len(self._records):
-            if not self._by_the_original:
-                raise ViolationError(f"{found} records are left of {len(self._records)}")
             return Outcome.TORN
-        if not damaged:
-            return Outcome.INTACT
-        self._repair()
-        return Outcome.DAMAGED
+        return Outcome.DAMAGED if damaged else Outcome.INTACT
 
     def look(self) -> Outcome:
         """Read all once, and mend nothing."""
@@ -507,7 +506,7 @@ class PartitionView:
             answer = self._ask(RepairRequest(session, 1, number, batch))
             if not isinstance(answer, SuccessResponse):
                 raise ViolationError(f"records {first} to {following - 1} stay lost: {answer}")
-        self._read_all(must_serve=range(len(self._records)))
+        self._read_all(must_serve=range(self._partition.next_transaction_id))
         self._vote(set())
 
 

@@ -104,7 +104,8 @@ STORAGE_FRAMES = [
 
 @pytest.mark.parametrize(("name", "frame"), STORAGE_FRAMES)
 def test_every_golden_frame_holds_both_ways(name: str, frame: bytes) -> None:
-    """Version 1 has the messages of version 0 as they are."""
+    """SN-02: session, sequence number and partition first in each. Version 1 has the messages of
+    version 0 as they are."""
     assert STORAGE_CODEC.encode(EXPECTED[name], 0) == frame
     assert STORAGE_CODEC.encode(EXPECTED[name], 1)[3:] == frame[3:]
     for version in STORAGE_CODEC.versions:

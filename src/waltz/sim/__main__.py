@@ -35,6 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     evidence = Evidence.load(options.evidence) if options.evidence else Evidence()
     faults: Counter[str] = Counter()
+    effects = 0
     runs = failures = transactions = 0
     virtual_seconds = 0.0
     for scenario in _scenarios(options):
@@ -42,6 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         runs += 1
         transactions += outcome.transactions
         faults += outcome.faults
+        effects += outcome.effects.total()
         virtual_seconds += outcome.virtual_seconds
         evidence.add(outcome)
         if options.evidence and runs % RUNS_PER_SAVE == 0:
@@ -60,7 +62,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         evidence.save(options.evidence)
     _say(
         f"{runs} seeds, {failures} failed: {transactions} transactions,"
-        f" {faults.total()} faults, {virtual_seconds:.0f} virtual seconds"
+        f" {faults.total()} faults with {effects} effects, {virtual_seconds:.0f} virtual seconds"
     )
     return 1 if failures else 0
 

@@ -121,7 +121,7 @@ class Client:
             first = self.application.get_client_high_water_mark(partition_id) + 1
             with suppress(UnavailableError):  # nothing has come for a while
                 async for columns in reader.follow(partition_id, first):
-                    for fed in _fed(columns):
+                    for fed in fed_in(columns):
                         self.application.take(partition_id, fed)
 
 
@@ -132,7 +132,8 @@ async def submit(client: AsyncWaltzClient, intent: Intent) -> None:
     await intent.ended.wait()
 
 
-def _fed(columns: TransactionColumns) -> list[Fed]:
+def fed_in(columns: TransactionColumns) -> list[Fed]:
+    """Return the transactions of a run, one by one."""
     fed = []
     for position, data in enumerate(columns.data):
         identity = columns.request_ids[16 * position : 16 * position + 16]

@@ -39,10 +39,26 @@ class SimulatedCluster:
         """Create the cluster's metadata and let storage nodes and servers start."""
         await self.sites.run("creator", self._create_metadata)
         for name in self.storages:
-            disk = SimulatedDisk([STORAGE_DIRECTORY], syncs_late=self.shape.syncs_late)
-            self.sites.add(name, partial(self._run_storage, name), disk)
+            self._start_storage(name)
         for name in self.servers:
-            self.sites.add(name, partial(self._run_server, name), SimulatedDisk())
+            self._start_server(name)
+
+    def add_storage(self, name: str) -> None:
+        """Start one more storage node, with an empty disk. The cluster does not know it yet."""
+        self.storages.append(name)
+        self._start_storage(name)
+
+    def add_server(self, name: str) -> None:
+        """Start one more server, which joins by itself."""
+        self.servers.append(name)
+        self._start_server(name)
+
+    def _start_storage(self, name: str) -> None:
+        disk = SimulatedDisk([STORAGE_DIRECTORY], syncs_late=self.shape.syncs_late)
+        self.sites.add(name, partial(self._run_storage, name), disk)
+
+    def _start_server(self, name: str) -> None:
+        self.sites.add(name, partial(self._run_server, name), SimulatedDisk())
 
     def replicas(self, *, durable: bool) -> Replicas:
         """What lies on the disks of the storage nodes now; or only what would still be there after

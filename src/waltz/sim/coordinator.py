@@ -9,6 +9,7 @@ nothing of what the nodes mean.
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from random import Random
 from typing import Any, Final, TypeVar
@@ -38,6 +39,8 @@ class SimulatedCoordinatorService:
         self._outages_count = 0
         self._delays_seconds_max = [DELAY_SECONDS_MAX]
         self._losses: list[float] = []
+        self.effects: Counter[str] = Counter()
+        """What has befallen calls, by kind."""
 
     def door(self, process: Process) -> SimulatedCoordinator:
         """The coordinator as `process`, one incarnation, sees it."""
@@ -125,6 +128,8 @@ class SimulatedCoordinatorService:
         return f"{name}#{self._sessions_count}"
 
     def delay_seconds(self) -> float:
+        if len(self._delays_seconds_max) > 1:
+            self.effects["calls of the coordinator slowed down"] += 1
         return self.random.uniform(0.0, max(self._delays_seconds_max))
 
     def loses_call(self) -> bool:
@@ -360,6 +365,7 @@ class SimulatedCoordinator:
             request.settle(error, result)
 
     def _lose(self, request: _Request) -> None:
+        self._service.effects["calls of the coordinator lost"] += 1
         request.settle(self._lost(), None)
 
     def _later(self, seconds: float, function: Callable[..., None], *arguments: object) -> None:

@@ -382,6 +382,12 @@ class SimulatedDisk:
         clone._durable = dict(clone._seen)
         return clone
 
+    @property
+    def unsynced_count(self) -> int:
+        """How many changes of files and names a power cut now may take or tear."""
+        contents = sum(len(entry.changes) for entry in self._seen.values() if entry is not None)
+        return contents + sum(map(len, self._changes.values()))
+
     def release_locks(self) -> None:
         """What the end of a process does to a disk that goes on."""
         for entry in self._seen.values():

@@ -1,7 +1,7 @@
 """What has been simulated so far, counted, and the page that is printed from it.
 
 Owns the counts: runs, transactions, faults that struck, virtual time, and what was found. They are
-added up over runs and never typed. `python -m waltz.sim.evidence FILE` prints the page.
+added up over runs and never typed. `python -m waltz.sim.evidence FILE...` prints the page.
 """
 
 from __future__ import annotations
@@ -22,6 +22,9 @@ YEAR_SECONDS: Final = 365.25 * 24 * 3600.0
 FINDINGS_MAX: Final = 1_000
 """Failing runs that are kept with what they showed; all are counted."""
 
+COUNTS: Final = ("seeds", "failed", "transactions", "faults", "effects")
+"""What is counted by name."""
+
 
 @dataclass(slots=True)
 class Evidence:
@@ -34,6 +37,8 @@ class Evidence:
     """By workload."""
     faults: Counter[str] = field(default_factory=Counter)
     """Those that struck, by kind."""
+    effects: Counter[str] = field(default_factory=Counter)
+    """What they did, by kind."""
     virtual_seconds: float = 0.0
     writable_seconds_max: float = 0.0
     converged_seconds_max: float = 0.0
@@ -45,6 +50,7 @@ class Evidence:
         self.seeds[scene] += 1
         self.transactions[scenario.workload] += outcome.transactions
         self.faults += outcome.faults
+        self.effects += outcome.effects
         self.virtual_seconds += outcome.virtual_seconds
         self.writable_seconds_max = max(self.writable_seconds_max, outcome.writable_seconds)
         self.converged_seconds_max = max(self.converged_seconds_max, outcome.converged_seconds)
@@ -62,6 +68,15 @@ class Evidence:
                 }
             )
 
+    def add_all(self, other: Evidence) -> None:
+        """Add what another process has counted."""
+        for counts in COUNTS:
+            getattr(self, counts).update(getattr(other, counts))
+        self.virtual_seconds += other.virtual_seconds
+        self.writable_seconds_max = max(self.writable_seconds_max, other.writable_seconds_max)
+        self.converged_seconds_max = max(self.converged_seconds_max, other.converged_seconds_max)
+        self.findings = (self.findings + other.findings)[:FINDINGS_MAX]
+
     @classmethod
     def load(cls, path: Path) -> Evidence:
         """Read what was saved; nothing yet, if there is no such file. Raises ConfigurationError."""
@@ -69,8 +84,7 @@ class Evidence:
             return cls()
         try:
             data = json.loads(path.read_text())
-            counters = ("seeds", "failed", "transactions", "faults")
-            return cls(**(data | {name: Counter(data[name]) for name in counters}))
+            return cls(**(data | {name: Counter(data[name]) for name in COUNTS}))
         except (ValueError, KeyError, TypeError) as error:
             raise ConfigurationError(f"{path} holds no evidence: {error!r}") from error
 
@@ -90,7 +104,8 @@ class Evidence:
             f"- {self.seeds.total():,} runs of a whole cluster",
             f"- {self.failed.total():,} of them with a violation",
             f"- {self.transactions.total():,} transactions",
-            f"- {self.faults.total():,} faults that struck",
+            f"- {self.faults.total():,} faults that struck, which with the network's weather met",
+            f"  {self.effects.total():,} pieces of bytes, calls and disk operations",
             f"- {self.virtual_seconds:,.0f} simulated seconds ({years:.3f} years)",
             f"- writable again within {self.writable_seconds_max:.1f} s of the last fault",
             f"- all replicas equal within {self.converged_seconds_max:.1f} s of that",
@@ -108,6 +123,10 @@ class Evidence:
             "## Faults by kind",
             "",
             *_table(("Kind", "Struck"), self.faults),
+            "",
+            "## What they met",
+            "",
+            *_table(("Kind", "Times"), self.effects),
         ]
         if self.findings:
             lines += ["", "## Runs with a violation", "", *self._finding_lines()]
@@ -142,10 +161,13 @@ def _table(heads: tuple[str, str], counts: Counter[str]) -> list[str]:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print the page."""
     paths = sys.argv[1:] if arguments is None else arguments
-    if len(paths) != 1:
-        sys.stderr.write("python -m waltz.sim.evidence FILE\n")
+    if not paths:
+        sys.stderr.write("python -m waltz.sim.evidence FILE...\n")
         return 2
-    sys.stdout.write(Evidence.load(Path(paths[0])).page())
+    evidence = Evidence()
+    for path in paths:
+        evidence.add_all(Evidence.load(Path(path)))
+    sys.stdout.write(evidence.page())
     return 0
 
 

@@ -63,7 +63,7 @@ def draw_weather(random: Random) -> NetworkWeather:
         delay_seconds_min=slowest / 10,
         delay_seconds_max=slowest,
         split_probability=random.choice((0.0, 0.02, 0.2)),
-        slow_probability=random.choice((0.0, 0.001, 0.01)),
+        slow_probability=random.choice((0.0, 0.01, 0.1)),
         slow_seconds_max=random.choice((0.1, 1.0)),
     )
 
@@ -85,6 +85,8 @@ class SimulatedNetwork:
         self._slow: dict[Way, list[float]] = {}
         """Of each slow way, the seconds that bytes take at most, once for each `slow_down`."""
         self._next_port = FREE_PORT_FIRST
+        self.effects: Counter[str] = Counter()
+        """What has befallen pieces of bytes and connections, by kind."""
 
     def door(self, process: Process) -> ProcessNetwork:
         """The network as `process` sees it; it may listen under its own name only."""
@@ -137,12 +139,14 @@ class SimulatedNetwork:
     def seconds_on(self, sender: str, receiver: str) -> float:
         """How long what is sent now takes."""
         if self._slow and (found := self._slow.get((sender, receiver))):
+            self.effects["bytes slowed down"] += 1
             return self.delay_seconds() + self.random.uniform(0.0, max(found))
         return self.delay_seconds()
 
     def delay_seconds(self) -> float:
         weather, random = self.weather, self.random
         if weather.slow_probability and random.random() < weather.slow_probability:
+            self.effects["bytes late"] += 1
             return random.uniform(0.0, weather.slow_seconds_max)
         return weather.delay_seconds_min + random.random() * weather.delay_seconds_max
 
@@ -151,6 +155,7 @@ class SimulatedNetwork:
         await asyncio.sleep(self.seconds_on(here, there))
         waited, pause = 0.0, CONNECT_RETRY_SECONDS
         while self.is_blocked(here, there) or self.is_blocked(there, here):
+            self.effects["attempts to connect held"] += 1
             if waited >= CONNECT_SECONDS_MAX:
                 raise ConnectionFailedError(f"no answer from {address}")
             pause = min(pause, CONNECT_SECONDS_MAX - waited)
@@ -252,6 +257,7 @@ class _Link:
         )
 
     def cut(self) -> None:
+        self.network.effects["connections lost"] += 1
         for pipe in self.pipes:
             pipe.break_off()
 
@@ -319,7 +325,9 @@ class _Pipe:
         self.finishing = True
         self._unsent.clear()
         self.unsent_bytes = 0
-        for _ in range(self._network.random.randint(0, len(self._under_way))):
+        lost_count = self._network.random.randint(0, len(self._under_way))
+        self._network.effects["bytes lost"] += lost_count
+        for _ in range(lost_count):
             _, data = self._under_way.pop()
             self._under_way_bytes -= len(data)
         self._finish_at(self._arrival())
@@ -409,6 +417,8 @@ class _Pipe:
 
     def _launch(self, data: bytes, when: float) -> None:
         """Let `data`, or with no data the end, arrive after all that went before it."""
+        if self._network.is_blocked(self._sender.name, self._receiver.name):
+            self._network.effects["bytes held"] += 1
         self._last_arrival = max(when, self._last_arrival)
         self._under_way.append((self._last_arrival, data))
         self._network.loop.call_at(self._last_arrival, self.arrive, context=WORLD)

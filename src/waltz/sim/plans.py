@@ -226,9 +226,9 @@ def coordinator_trouble(random: Random, stage: Stage) -> Sequence[Fault]:
 
 
 def moving_partitions(random: Random, stage: Stage) -> Sequence[Fault]:
-    """Servers lose their sessions over and over, so that partitions move back and forth, while all are
-    late to hear of it: whoever is asked may be an owner of before, and what a client is to be told
-    is on its way for long."""
+    """Servers lose their sessions over and over, so that partitions move back and forth, while all
+    are late to hear of it: whoever is asked may be an owner of before, and what a client is to be
+    told is on its way for long."""
     fed = tuple((server, client) for client in stage.clients for server in stage.servers)
     first = random.uniform(0.0, 0.3)
     return [

@@ -66,6 +66,8 @@ class Outcome:
     """Contexts submitted."""
     faults: Counter[str]
     """By kind, how many have struck."""
+    effects: Counter[str]
+    """By kind, how many pieces of bytes, calls and disk operations they and the weather met."""
     virtual_seconds: float
     writable_seconds: float
     """How long it took after the last fault until every partition had taken an append."""
@@ -180,6 +182,7 @@ class _Run:
             digest=self.trace.digest(),
             transactions=len(self.history.submissions),
             faults=self.strikes.counts,
+            effects=self.sites.effects,
             virtual_seconds=seconds,
             writable_seconds=self.writable_seconds,
             converged_seconds=self.converged_seconds,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import traceback
+from collections import Counter
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from functools import partial
@@ -105,6 +106,7 @@ class Sites:
         self.network = SimulatedNetwork(loop, Random(f"{seed}/network"), weather, trace)
         self.coordinator = SimulatedCoordinatorService(loop, Random(f"{seed}/coordinator"))
         self._sites: dict[str, Site] = {}
+        self._effects: Counter[str] = Counter()
         self._guests: dict[str, Process] = {}
         """The processes that live until they are done."""
         self.broken: asyncio.Future[None] = loop.create_future()
@@ -134,6 +136,11 @@ class Sites:
         clock = SimulatedClock(self.loop, random, process)
         host = self._host(process, SimulatedDisk(), clock, random, lambda: 0.0)
         return await self.loop.spawn(process, main(host))
+
+    @property
+    def effects(self) -> Counter[str]:
+        """What faults and the network's weather have done to bytes, calls and work, by kind."""
+        return self._effects + self.network.effects + self.coordinator.effects
 
     def disk(self, name: str) -> SimulatedDisk:
         """The disk of a machine as it is now."""
@@ -170,7 +177,7 @@ class Sites:
         self.trace.note(self.loop.time(), "start", site.name)
         random = Random(self.random.getrandbits(64))
         site.clock = SimulatedClock(self.loop, random, process)
-        hindrance = partial(_hindrance_seconds, site, random)
+        hindrance = partial(self._hindrance_seconds, site, random)
         host = self._host(process, site.disk, site.clock, random, hindrance)
         running = self.loop.spawn(process, site.main(host))
         running.add_done_callback(partial(self._has_ended, site, process), context=WORLD)
@@ -181,6 +188,7 @@ class Sites:
 
     def lose_power(self, site: Site) -> None:
         """The disk of a dead process loses what was not synced."""
+        self._effects["writes not synced at a power cut"] += site.disk.unsynced_count
         site.disk = self.disk_after_power_cut(site)
 
     def disk_after_power_cut(self, site: Site) -> SimulatedDisk:
@@ -235,6 +243,12 @@ class Sites:
             inspect=partial(self._inspect, process),
         )
 
+    def _hindrance_seconds(self, site: Site, random: Random) -> float:
+        if not site.hindrances:
+            return 0.0
+        self._effects["disk work slowed down"] += 1
+        return random.uniform(0.0, max(site.hindrances))
+
     def _inspect(self, process: Process, machine: Inspectable) -> None:
         try:
             machine.check_invariants()
@@ -252,7 +266,3 @@ class Sites:
 def _is_by_disk(error: BaseException | None) -> bool:
     """Whether a node has refused to start because an operation of its disk failed."""
     return isinstance(error, ConfigurationError) and isinstance(error.__cause__, OSError)
-
-
-def _hindrance_seconds(site: Site, random: Random) -> float:
-    return random.uniform(0.0, max(site.hindrances)) if site.hindrances else 0.0

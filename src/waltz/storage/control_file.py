@@ -15,7 +15,6 @@ from waltz.errors import (
     ConfigurationError,
     CorruptionError,
     ForeignDirectoryError,
-    SegmentFailedError,
 )
 from waltz.host import Disk, File
 from waltz.storage.control_struct import (
@@ -38,7 +37,6 @@ from waltz.storage.control_struct import (
 )
 from waltz.storage.node_file import (
     NO_COPY,
-    NO_SPACE,
     NODE_FILE_NAME,
     NodeFile,
     NodeHeader,
@@ -47,6 +45,7 @@ from waltz.storage.node_file import (
     node_file_bytes,
     open_node_file,
 )
+from waltz.storage.synced_file import SyncedFile
 from waltz.types import NO_SESSION, PartitionId, SessionId
 
 
@@ -68,13 +67,12 @@ class ControlFile:
         notes: Sequence[str],
         was_created: bool,
     ) -> None:
-        self._file = file
+        self._file = SyncedFile(file, CONTROL_FILE_NAME)
         self._node_file = node_file
         self._release = release
         self._entries = entries
         """Without those that are as in a fresh directory."""
         self._ours = {number for number, entry in entries.items() if self._is_copied(number, entry)}
-        self._failed = False
         self.was_created = was_created
         """Whether this opening made the file: the directory was fresh."""
         self.notes = tuple(notes)
@@ -157,7 +155,7 @@ class ControlFile:
             self._write_struct(partition_id, entry, FRESH)
         else:
             data = PARTITION_ID.pack(partition_id) + FRESH_STRUCTS
-            self._write(partition_offset(partition_id), data)
+            self._file.write(partition_offset(partition_id), data)
             self._entries[partition_id] = FRESH_ENTRY
         self._remember(partition_id, max(fences), index_is_ours=False)
 
@@ -189,7 +187,7 @@ class ControlFile:
     def _write_struct(self, partition_id: PartitionId, entry: Entry, info: PartitionInfo) -> Entry:
         """Write `info` into the twin that `entry` does not use."""
         following = Entry(info, entry.sequence_number + 1, 1 - entry.twin)
-        self._write(struct_offset(partition_id, following.twin), encode_entry(following))
+        self._file.write(struct_offset(partition_id, following.twin), encode_entry(following))
         self._entries[partition_id] = following
         return following
 
@@ -205,20 +203,6 @@ class ControlFile:
             struct_copy=encode_entry(entry),
             index_is_ours=index_is_ours,
         )
-
-    def _write(self, offset: int, data: bytes) -> None:
-        if self._failed:
-            raise SegmentFailedError(f"{CONTROL_FILE_NAME} takes no update after a failed one")
-        try:
-            self._file.write_at(offset, data)
-        except OSError as error:
-            self._failed = error.errno not in NO_SPACE
-            raise SegmentFailedError(f"{CONTROL_FILE_NAME} at byte {offset}: {error}") from error
-        try:
-            self._file.sync()
-        except OSError as error:
-            self._failed = True
-            raise SegmentFailedError(f"{CONTROL_FILE_NAME} at byte {offset}: {error}") from error
 
 
 def open_control_file(

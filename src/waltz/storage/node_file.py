@@ -30,7 +30,6 @@ An update writes the first area and syncs, then the second and syncs.
 
 from __future__ import annotations
 
-import errno
 import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -44,9 +43,9 @@ from waltz.errors import (
     ConfigurationError,
     CorruptionError,
     ForeignDirectoryError,
-    SegmentFailedError,
 )
 from waltz.host import Disk, File
+from waltz.storage.synced_file import SyncedFile
 from waltz.types import NO_SESSION, PartitionId, SessionId
 
 NODE_FILE_NAME: Final = "waltz-storage.node"
@@ -71,9 +70,6 @@ NEVER_WRITTEN: Final = bytes(SLOT_BYTES)
 LOST: Final = b"\xff"
 """Stands where a file was cut off: no slot is made of it."""
 NO_COPY: Final = bytes(STRUCT_COPY_BYTES)
-
-NO_SPACE: Final = (errno.ENOSPC, errno.EDQUOT)
-"""A write that fails so has lost nothing: it may be tried again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,10 +278,9 @@ class NodeFile:
     def __init__(self, file: File, content: NodeFileContent) -> None:
         self.header = content.header
         self.notes = content.notes
-        self._file = file
+        self._file = SyncedFile(file, NODE_FILE_NAME)
         self._slots = dict(content.slots)
         self._starts = area_offsets(content.header.partition_count)
-        self._failed = False
 
     @property
     def partition_ids(self) -> frozenset[PartitionId]:
@@ -313,25 +308,11 @@ class NodeFile:
         slot = Slot(fence, struct_copy, index_is_ours, number + 1)
         data = encode_slot(partition_id, slot)
         for start in self._starts:
-            self._write(start + NODE_HEADER_BYTES + SLOT_BYTES * partition_id, data)
+            self._file.write(start + NODE_HEADER_BYTES + SLOT_BYTES * partition_id, data)
         self._slots[partition_id] = slot
 
     def close(self) -> None:
         self._file.close()
-
-    def _write(self, offset: int, data: bytes) -> None:
-        if self._failed:
-            raise SegmentFailedError(f"{NODE_FILE_NAME} takes no update after a failed one")
-        try:
-            self._file.write_at(offset, data)
-        except OSError as error:
-            self._failed = error.errno not in NO_SPACE
-            raise SegmentFailedError(f"{NODE_FILE_NAME} at byte {offset}: {error}") from error
-        try:
-            self._file.sync()
-        except OSError as error:
-            self._failed = True
-            raise SegmentFailedError(f"{NODE_FILE_NAME} at byte {offset}: {error}") from error
 
 
 def create_node_file(disk: Disk, directory: str, header: NodeHeader) -> None:

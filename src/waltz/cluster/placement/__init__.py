@@ -1,0 +1,1 @@
+"""The placement of storage nodes, as the coordinator keeps it."""

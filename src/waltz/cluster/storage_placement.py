@@ -1,0 +1,169 @@
+"""Which storage nodes a cluster has and what they hold, and how that may change.
+
+Owns the rule of each change, as a function from one placement to the next that raises
+ConfigurationError where the change is refused. Must not know how a placement is kept:
+`placement/shell.py`. Source: Waltz Storage, "Replica Assignments", "Group Descriptor".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+
+from waltz.errors import ConfigurationError
+from waltz.types import Address, PartitionId, ReplicaId
+
+
+@dataclass(frozen=True, slots=True)
+class StoragePlacement:
+    """A storage node belongs to the cluster if `partitions` names it, if only with none."""
+
+    partition_count: int
+    partitions: Mapping[ReplicaId, tuple[PartitionId, ...]]
+    """What each node holds, sorted."""
+    groups: Mapping[ReplicaId, int]
+    admin_ports: Mapping[ReplicaId, int]
+
+    def holding(self, partition_id: PartitionId) -> tuple[ReplicaId, ...]:
+        """The nodes with a copy of the partition."""
+        return tuple(node for node, held in self.partitions.items() if partition_id in held)
+
+
+def add_storage_node(
+    placement: StoragePlacement, address: Address, *, group: int, admin_port: int
+) -> StoragePlacement:
+    """Add a node without partitions (CM-19). Refused: there is one of that address."""
+    node = ReplicaId(str(address))
+    if node in placement.partitions:
+        raise ConfigurationError(f"storage node {node} is one of the cluster already")
+    # An addition cut short has left the other two behind; they are nobody's.
+    return replace(
+        placement,
+        partitions={**placement.partitions, node: ()},
+        groups={**placement.groups, node: group},
+        admin_ports={**placement.admin_ports, node: admin_port},
+    )
+
+
+def remove_storage_node(placement: StoragePlacement, node: ReplicaId) -> StoragePlacement:
+    """Take a node out (CM-20), or what a removal cut short has left of it. Refused: it holds
+    partitions; there is none."""
+    if not any(
+        node in known for known in (placement.partitions, placement.groups, placement.admin_ports)
+    ):
+        raise _unknown(placement, node)
+    if held := placement.partitions.get(node):
+        raise ConfigurationError(
+            f"storage node {node} holds partitions {_listed(held)}; unassign them first"
+        )
+    return replace(
+        placement,
+        partitions={key: held for key, held in placement.partitions.items() if key != node},
+        groups={key: group for key, group in placement.groups.items() if key != node},
+        admin_ports={key: port for key, port in placement.admin_ports.items() if key != node},
+    )
+
+
+def assign_replicas(
+    placement: StoragePlacement, node: ReplicaId, partition_ids: Collection[PartitionId]
+) -> StoragePlacement:
+    """Let a node hold more partitions (CM-21). Refused: it holds one of them, or there is none of
+    that ID, or no such node."""
+    held = _held(placement, node)
+    if beyond := [each for each in partition_ids if not 0 <= each < placement.partition_count]:
+        raise ConfigurationError(
+            f"there is no partition {_listed(beyond)}; expected 0 to"
+            f" {placement.partition_count - 1}"
+        )
+    if twice := [each for each in partition_ids if each in held]:
+        raise ConfigurationError(f"storage node {node} holds partitions {_listed(twice)} already")
+    return _with(placement, {node: {*held, *partition_ids}})
+
+
+def unassign_replicas(
+    placement: StoragePlacement,
+    node: ReplicaId,
+    partition_ids: Collection[PartitionId],
+    *,
+    shrinks_group: bool = False,
+) -> StoragePlacement:
+    """Let a node hold fewer partitions (CM-22).
+
+    Refused: it does not hold one of them; or no other node of its group does, unless the group is
+    to have fewer partitions (`shrinks_group`), and never where nobody would hold the partition.
+    """
+    held = _held(placement, node)
+    if absent := [each for each in partition_ids if each not in held]:
+        raise ConfigurationError(f"storage node {node} does not hold partitions {_listed(absent)}")
+    group = placement.groups.get(node)
+    for partition_id in partition_ids:
+        others = [other for other in placement.holding(partition_id) if other != node]
+        if not others:
+            raise ConfigurationError(
+                f"storage node {node} has the only copy of partition {partition_id}"
+            )
+        if not shrinks_group and all(placement.groups.get(other) != group for other in others):
+            raise ConfigurationError(
+                f"storage node {node} has the last copy of partition {partition_id} in group"
+                f" {group}; assign it to another node of the group first"
+            )
+    return _with(placement, {node: {*held} - {*partition_ids}})
+
+
+def auto_assign(placement: StoragePlacement, group: int) -> StoragePlacement:
+    """Deal all partitions out over the nodes of a group (CM-23). Refused: it has no nodes, or some
+    of them hold partitions."""
+    nodes = [node for node in placement.partitions if placement.groups.get(node) == group]
+    if not nodes:
+        raise ConfigurationError(f"group {group} has no storage nodes")
+    if holding := [node for node in nodes if placement.partitions[node]]:
+        raise ConfigurationError(
+            f"group {group} has partitions assigned already, to {', '.join(holding)}"
+        )
+    return _with(
+        placement,
+        {
+            node: {*map(PartitionId, range(position, placement.partition_count, len(nodes)))}
+            for position, node in enumerate(nodes)
+        },
+    )
+
+
+def exchange_replicas(
+    placement: StoragePlacement, leaving: ReplicaId, joining: ReplicaId
+) -> StoragePlacement:
+    """Let `joining` hold what `leaving` holds, in one change: each partition keeps its number of
+    copies. Refused: both hold the same partition; they are of different groups."""
+    held, others = _held(placement, leaving), _held(placement, joining)
+    if both := sorted({*held} & {*others}):
+        raise ConfigurationError(
+            f"storage nodes {leaving} and {joining} both hold partitions {_listed(both)}"
+        )
+    if placement.groups.get(leaving) != placement.groups.get(joining):
+        raise ConfigurationError(
+            f"storage node {leaving} is of group {placement.groups.get(leaving)}, {joining} of"
+            f" group {placement.groups.get(joining)}; expected one group"
+        )
+    return _with(placement, {leaving: (), joining: {*held, *others}})
+
+
+def _with(
+    placement: StoragePlacement, changed: Mapping[ReplicaId, Collection[PartitionId]]
+) -> StoragePlacement:
+    ordered = {node: tuple(sorted(held)) for node, held in changed.items()}
+    return replace(placement, partitions={**placement.partitions, **ordered})
+
+
+def _held(placement: StoragePlacement, node: ReplicaId) -> tuple[PartitionId, ...]:
+    if node not in placement.partitions:
+        raise _unknown(placement, node)
+    return placement.partitions[node]
+
+
+def _unknown(placement: StoragePlacement, node: ReplicaId) -> ConfigurationError:
+    known = ", ".join(placement.partitions) or "none"
+    return ConfigurationError(f"there is no storage node {node}; the cluster has {known}")
+
+
+def _listed(partition_ids: Collection[PartitionId]) -> str:
+    return ", ".join(map(str, partition_ids))
