@@ -14,7 +14,13 @@ import pytest
 
 import waltz
 from tests.cluster.golden import golden_tree
-from tests.clusters import RunningCluster, run_waltz, running_cluster, wait_until
+from tests.clusters import (
+    RunningCluster,
+    run_waltz,
+    running_cluster,
+    start_cluster,
+    wait_until,
+)
 from tests.zookeepers import Proxy, RunningZooKeeper, running_zookeeper
 from waltz.cluster.partition_metadata import PartitionMetadata
 from waltz.cluster.shell import ClusterView
@@ -91,6 +97,18 @@ def test_a_cluster_runs_its_own_zookeeper_and_starts_it_again(tmp_path: Path) ->
     done = run_waltz("up", "--directory", str(tmp_path / "c"), "--coordinator", "zookeeper://a:1/b")
     assert done.returncode == 1
     assert f"created with --coordinator {coordinator}" in done.stderr
+
+
+def test_a_zookeeper_of_its_own_ends_with_the_cluster_that_was_killed(tmp_path: Path) -> None:
+    cluster = start_cluster(tmp_path / "c", "--partitions", "1", "--zookeeper")
+    processes = cluster.state["processes"]
+    assert "zookeeper" in [process["name"] for process in processes]
+    cluster.process.kill()
+    cluster.process.communicate()
+    wait_until(
+        lambda: not any(Path(f"/proc/{process['pid']}").exists() for process in processes),
+        "a process lives on",
+    )
 
 
 def test_a_cluster_of_the_embedded_coordinator_keeps_it(tmp_path: Path) -> None:

@@ -23,6 +23,12 @@ from tests.system.coordinators import (
     play_zookeeper,
 )
 from tests.zookeepers import RunningZooKeeper
+from waltz.cluster.placement.shell import change_placement
+from waltz.cluster.replica_assignments import (
+    ConnectionMetadata,
+    GroupDescriptor,
+    ReplicaAssignments,
+)
 from waltz.cluster.server_assignment import PartitionAssignment
 from waltz.cluster.shell import (
     ClusterView,
@@ -32,6 +38,7 @@ from waltz.cluster.shell import (
     allocate_client_id,
     create_cluster,
 )
+from waltz.cluster.storage_placement import add_storage_node, assign_replicas
 from waltz.errors import (
     CoordinationError,
     CoordinatorLostError,
@@ -41,7 +48,7 @@ from waltz.errors import (
     VersionConflictError,
 )
 from waltz.host import Coordinator, Host, Node
-from waltz.types import Address, Generation, PartitionId
+from waltz.types import Address, Generation, PartitionId, ReplicaId
 
 _chroots = count()
 
@@ -358,6 +365,52 @@ def test_the_first_server_writes_what_the_original_writes(play: Play) -> None:
             path = f"{root}/{path}"
             assert await door.read(path) == golden[path]
         await server.stop()
+
+    play(story)
+
+
+def test_changes_of_storage_nodes_made_at_once_come_one_after_the_other(play: Play) -> None:
+    """CM-16 to CM-19, CM-21, CM-24: to the values that the original has after them."""
+
+    async def story(stage: Stage) -> None:
+        doors = [stage.host().coordinator for _ in range(3)]
+        root = "/waltz_cluster"
+        await create_cluster(
+            doors[0], name="golden", partition_count=2, cluster_key=KEY, storages=[], root=root
+        )
+
+        async def enter(number: int) -> None:
+            door, port = doors[number - 1], 47300 + 10 * number
+            replica_id = ReplicaId(f"vm:{port}")
+            for change in (
+                functools.partial(
+                    add_storage_node,
+                    address=Address("vm", port),
+                    group=number,
+                    admin_port=port + 1,
+                ),
+                functools.partial(
+                    assign_replicas,
+                    node=replica_id,
+                    partition_ids=[PartitionId(0), PartitionId(1)],
+                ),
+            ):
+                await change_placement(door, change, root=root)
+
+        await asyncio.gather(*map(enter, (1, 2, 3)))
+        golden = golden_tree("2-storages-assigned")
+        for name, kind in (
+            ("group", GroupDescriptor),
+            ("assignment", ReplicaAssignments),
+            ("connection", ConnectionMetadata),
+        ):
+            path = f"{root}/store/{name}"
+            found = await doors[0].read(path)
+            assert kind.decode(found.data or b"") == kind.decode(golden[path].data or b"")
+        assert (await doors[0].read(f"{root}/store")).data == golden[f"{root}/store"].data
+        assert await doors[0].children(f"{root}/store") == [
+            "assignment", "connection", "group", "partition",
+        ]  # fmt: skip
 
     play(story)
 
