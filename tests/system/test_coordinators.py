@@ -53,7 +53,9 @@ from waltz.types import Address, Generation, PartitionId, ReplicaId
 _chroots = count()
 
 
-@pytest.fixture(params=["embedded", "simulated", "zookeeper"])
+@pytest.fixture(
+    params=["embedded", "simulated", pytest.param("zookeeper", marks=pytest.mark.processes)]
+)
 def play(request: pytest.FixtureRequest, tmp_path: Path) -> Play:
     """Plays a story on one of the coordinators, with an empty tree."""
     if request.param == "embedded":

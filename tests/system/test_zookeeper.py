@@ -26,6 +26,8 @@ from waltz.errors import (
 from waltz.limits import ZOOKEEPER_REQUEST_BYTES_MAX, ZOOKEEPER_REQUEST_BYTES_OVERHEAD
 from waltz.system.zookeeper import ZooKeeperCoordinator
 
+pytestmark = pytest.mark.processes
+
 _names = count()
 
 

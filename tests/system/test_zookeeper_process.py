@@ -23,6 +23,8 @@ from waltz.system.zookeeper import ZooKeeperCoordinator
 from waltz.system.zookeeper_process import ZooKeeperProcess, configuration, packaged_jars
 from waltz.types import Address
 
+pytestmark = pytest.mark.processes
+
 
 def new_process(directory: Path, address: Address | None = None) -> ZooKeeperProcess:
     return ZooKeeperProcess(
