@@ -187,6 +187,36 @@ METADATA_RETRY_SECONDS_MAX: Final = 1.0
 STORAGE_REQUEST_SECONDS_MAX: Final = 10.0
 """A storage node that has not answered by then is lost to the session (hazard R6)."""
 
+READ_SECONDS_MAX: Final = 10.0
+"""How long a read of committed records looks for a replica that answers."""
+
+READ_HEDGE_FACTOR: Final = 4.0
+READ_HEDGE_SECONDS_MIN: Final = 0.02
+READ_HEDGE_SECONDS_MAX: Final = 1.0
+"""A replica that has not answered after so many times its smoothed latency, within these bounds, is
+not waited for alone: another one is asked as well."""
+
+READ_LOOK_SECONDS: Final = 0.1
+"""Between two looks for a replica to read from while there is none."""
+
+READ_AVOID_SECONDS: Final = 2.0
+READ_LACKS_MAX: Final = 1_000
+"""For how long a replica is not asked again for a record that it could not read, and how many such
+records are remembered per partition."""
+
+OBSTACLE_SECONDS: Final = 10.0
+"""How often a server says why one of its partitions takes no appends."""
+
+MEMBER_CHANGE_SECONDS_MAX: Final = 10.0
+"""How long a session with other replicas may take to open, before the last ones go on instead."""
+
+MEMBER_CHANGE_PAUSE_SECONDS: Final = 60.0
+"""Between a change of replicas that did not succeed and the next attempt."""
+
+MEMBER_FILL_SECONDS_MAX: Final = 2.0
+"""New replicas that were filled up in about so short a time have little to copy when they take
+over, for appends wait meanwhile; otherwise they are filled up once more."""
+
 CHECKPOINT_TRANSACTIONS: Final = 250_000
 """storage.checkpointInterval: transactions after which a new store session starts."""
 

@@ -24,6 +24,21 @@ def test_small_worlds_are_explored_to_their_end_without_violation() -> None:
             Scope(starts_with=2, servers=1, sessions=2, appends=1, cuts=0, spares=1, exchanges=1),
             heal_every=20,
         ),
+        Case(
+            "the only replica exchanged, and back",
+            Scope(
+                starts_with=1,
+                replicas=1,
+                spares=1,
+                servers=1,
+                sessions=5,
+                transaction_ids=2,
+                appends=1,
+                cuts=0,
+                exchanges=2,
+            ),
+            heal_every=20,
+        ),
         Case("lost writes", Scope(starts_with=2, appends=1, cuts=0, lost_writes=1), heal_every=20),
     )
     states = 0

@@ -13,7 +13,8 @@ import pytest
 from tests.store.world import FakeReplica, RefusedError
 from waltz.cluster.partition_metadata import PartitionMetadata, ReplicaState
 from waltz.record import NewRecord, RecordBatch, join_batches, pack_records
-from waltz.store.recovery import (
+from waltz.store.recovery import Recovery, Standing, judge, last_session, recovered_metadata
+from waltz.store.recovery_events import (
     AdmitReplicas,
     AskReplica,
     CopyFailed,
@@ -21,17 +22,12 @@ from waltz.store.recovery import (
     EndRecovery,
     HighWaterMarkResolved,
     RecordsCopied,
-    Recovery,
     RecoveryEffect,
     RecoveryEvent,
     RefuseReplica,
     ReplicaAnswered,
     ReplicaLeft,
     ReplicaReached,
-    Standing,
-    judge,
-    last_session,
-    recovered_metadata,
 )
 from waltz.store.requests import (
     AppendRecords,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.store.world import Server, World
+from tests.store.world import Calm, World
 from waltz.cluster.partition_metadata import NEW_PARTITION, PartitionMetadata
 from waltz.limits import (
     BATCH_BYTES_MAX,
@@ -14,7 +14,7 @@ from waltz.limits import (
     RETRY_SECONDS_MAX,
 )
 from waltz.record import NewRecord
-from waltz.store.events import AppendsFailed, Committed, StoreClosed, StoreEvent, StoreOpened
+from waltz.store.events import AppendsFailed, Committed, StoreClosed, StoreOpened
 from waltz.store.requests import (
     MetadataRead,
     MetadataReadFailed,
@@ -35,55 +35,6 @@ from waltz.store.session_keeper import (
 from waltz.types import Generation, ReplicaId, SessionId, TransactionId
 
 A = ReplicaId("a:1")
-
-
-class Calm(World):
-    """A world where all that can happen happens at once, but time passes only when told to."""
-
-    def __init__(self, replica_count: int = 3) -> None:
-        super().__init__(0, replica_count)
-        self.server = self.add_server()
-        self.settle()
-
-    def settle(self, *, idle: tuple[str, ...] = ()) -> None:
-        """Let everything happen, but nothing at the replicas named `idle`."""
-        while actions := [
-            action
-            for action in self.possible()
-            if action[0] != self.wake and not any(name in str(action[1:]) for name in idle)
-        ]:
-            self.happen(actions[0])
-
-    def pass_time(self, seconds: float) -> None:
-        self.now += seconds
-        self.server.step()
-        self.settle()
-
-    def down(self, name: str) -> None:
-        self.crash(self.replicas[ReplicaId(f"{name}:1")])
-
-    def up(self, name: str) -> None:
-        self.replicas[ReplicaId(f"{name}:1")].is_up = True
-
-    def submit(self, count: int = 1) -> None:
-        for _ in range(count):
-            self.server.submit(self.new_record())
-
-    def told(self, server: Server | None = None) -> list[StoreEvent]:
-        name = (server or self.server).name
-        return [
-            effect
-            for entry in self.trace
-            if isinstance(entry, tuple) and entry[0] == name
-            for effect in entry[1:]
-            if isinstance(effect, StoreOpened | StoreClosed | Committed | AppendsFailed)
-        ]
-
-    def sessions(self) -> list[int]:
-        return [event.session_id for event in self.told() if isinstance(event, StoreOpened)]
-
-    def newest(self) -> StoreEvent:
-        return self.told()[-1]
 
 
 def test_everything_that_waits_for_a_slot_becomes_one_batch() -> None:

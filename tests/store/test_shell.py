@@ -271,16 +271,21 @@ def test_without_a_majority_nothing_is_committed_until_it_returns(tmp_path: Path
     asyncio.run(main())
 
 
-def test_a_changed_assignment_starts_a_session_with_the_new_replicas(tmp_path: Path) -> None:
-    """ST-39, ST-40."""
+@pytest.mark.parametrize("numbers", [(0, 2, 3), (1, 3, 4), (3, 4, 5), (0, 1, 2, 3, 4)])
+def test_a_changed_assignment_starts_a_session_with_the_new_replicas(
+    tmp_path: Path, numbers: tuple[int, ...]
+) -> None:
+    """ST-39, ST-40; hazard R4."""
 
     async def main() -> None:
         async with world(tmp_path) as (host, nodes):
             store = Store(host)
             await store.append("a", "b")
             path = ClusterPaths().replica_assignments
-            await nodes.start(3)
-            kept = [nodes.replica_id(number) for number in (0, 2, 3)]
+            for number in numbers:
+                if number > 2:
+                    await nodes.start(number)
+            kept = [nodes.replica_id(number) for number in numbers]
             node = await host.coordinator.read(path)
             assignment = ReplicaAssignments(dict.fromkeys(kept, (PARTITION,)))
             await host.coordinator.write(path, assignment.encode(), version=node.version)
@@ -294,7 +299,9 @@ def test_a_changed_assignment_starts_a_session_with_the_new_replicas(tmp_path: P
                 )
 
             await eventually(is_full)
-            await nodes.stop(0)
+            for number in {0, 1, 2} - {*numbers}:
+                await nodes.stop(number)
+            await nodes.stop(numbers[-1])
             await store.append("c")
             assert texts(await store.partition.read(TransactionId(0), 5)) == ["a", "b", "c"]
             await store.close()

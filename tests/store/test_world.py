@@ -31,6 +31,17 @@ def test_changes_of_the_assignment_survive_faults(fault_rate: float) -> None:
         world.heal()
 
 
+@pytest.mark.parametrize("fault_rate", [0.02, 0.05, 0.15])
+def test_exchanging_any_number_of_replicas_at_once_survives_faults(fault_rate: float) -> None:
+    """Hazard R4, ST-40."""
+    for seed in range(SEEDS_PER_CASE):
+        world = World(seed, replica_count=6)
+        world.assigned = world.assigned[:3]
+        world.changes_many = True
+        world.run(250, fault_rate=fault_rate)
+        world.heal()
+
+
 @pytest.mark.parametrize("replica_count", [1, 2, 4, 5])
 def test_other_sizes_survive_faults(replica_count: int) -> None:
     for seed in range(SEEDS_PER_CASE // 2):

@@ -14,8 +14,10 @@ from random import Random
 from waltz.cluster.partition_metadata import NEW_PARTITION, PartitionMetadata
 from waltz.limits import CHECKPOINT_TRANSACTIONS
 from waltz.record import NewRecord, RecordBatch, empty_batch, join_batches
-from waltz.store.events import AppendsFailed, Committed, StoreClosed, StoreOpened
-from waltz.store.recovery import HighWaterMarkResolved
+from waltz.store.events import AppendsFailed, Committed, StoreClosed, StoreEvent, StoreOpened
+from waltz.store.recovery_events import (
+    HighWaterMarkResolved,
+)
 from waltz.store.requests import (
     AppendRecords,
     AskMaxTransactionId,
@@ -240,6 +242,7 @@ class World:
         self.submitters: dict[bytes, Generation] = {}
         """The generation under which each append was submitted."""
         self.blank_budget = 0
+        self.changes_many = False
 
     # What servers say
 
@@ -387,6 +390,11 @@ class World:
             kept[self.random.randrange(len(kept))] = self.random.choice(spare)
             self.assigned = tuple(sorted(kept))
 
+    def change_assignment(self) -> None:
+        """Assign any replicas, however few of those that are."""
+        count = self.random.randint(1, min(5, len(self.replicas)))
+        self.assigned = tuple(sorted(self.random.sample([*self.replicas], count)))
+
     def show_assignment(self, server: Server) -> None:
         server.assignment_seen = self.assigned
         server.step(ReplicasAssigned(self.assigned))
@@ -462,7 +470,10 @@ class World:
             self.close(server)
             self.add_server()
         elif dice < 0.93:
-            self.exchange_replica()
+            if self.changes_many:
+                self.change_assignment()
+            else:
+                self.exchange_replica()
         elif dice < 0.95 and self.blank_budget:
             self.blank_budget -= 1
             self.crash(replica)
@@ -513,7 +524,9 @@ class World:
             if self.is_quiet(owner):
                 break
             if actions := self.possible():
-                self.happen(self.random.choice(actions))
+                # Time passes when nothing else is left to do: bounds on time are generous.
+                prompt = [action for action in actions if action[0] != self.wake]
+                self.happen(self.random.choice(prompt or actions))
             else:
                 # A replica may wait for the log to grow beyond its low-water mark.
                 assert len(self.log) < 100, "nothing can happen any more"
@@ -535,3 +548,54 @@ class World:
                 for replica_id in self.assigned
             )
         )
+
+
+class Calm(World):
+    """A world where all that can happen happens at once, but time passes only when told to."""
+
+    def __init__(self, replica_count: int = 3) -> None:
+        super().__init__(0, replica_count)
+        self.server = self.add_server()
+        self.settle()
+
+    def settle(self, *, idle: tuple[str, ...] = (), coordinates: bool = True) -> None:
+        """Let everything happen, but nothing at the replicas named `idle`."""
+        while actions := [
+            action
+            for action in self.possible()
+            if action[0] != self.wake
+            and not any(name in str(action[1:]) for name in idle)
+            and (coordinates or action[0] != self.coordinate)
+        ]:
+            self.happen(actions[0])
+
+    def pass_time(self, seconds: float) -> None:
+        self.now += seconds
+        self.server.step()
+        self.settle()
+
+    def down(self, name: str) -> None:
+        self.crash(self.replicas[ReplicaId(f"{name}:1")])
+
+    def up(self, name: str) -> None:
+        self.replicas[ReplicaId(f"{name}:1")].is_up = True
+
+    def submit(self, count: int = 1) -> None:
+        for _ in range(count):
+            self.server.submit(self.new_record())
+
+    def told(self, server: Server | None = None) -> list[StoreEvent]:
+        name = (server or self.server).name
+        return [
+            effect
+            for entry in self.trace
+            if isinstance(entry, tuple) and entry[0] == name
+            for effect in entry[1:]
+            if isinstance(effect, StoreOpened | StoreClosed | Committed | AppendsFailed)
+        ]
+
+    def sessions(self) -> list[int]:
+        return [event.session_id for event in self.told() if isinstance(event, StoreOpened)]
+
+    def newest(self) -> StoreEvent:
+        return self.told()[-1]

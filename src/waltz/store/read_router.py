@@ -1,9 +1,9 @@
 """Which replica answers a read: the one with the least expected work before it.
 
-Owns one weight and one expected latency per replica of a session. Choosing a replica adds its
-expected latency to its weight, so that reads spread in inverse proportion to latency: equal ones
-share evenly, a slow one is mostly avoided and still probed. Source: the original's latency-weighted
-router.
+Owns one weight and one expected latency per replica of a partition, and who lacked which record a
+moment ago. Choosing a replica adds its expected latency to its weight, so that reads spread in
+inverse proportion to latency: equal ones share evenly, a slow one is mostly avoided and still
+probed. Source: the original's latency-weighted router. `routed_read.py` asks.
 """
 
 from __future__ import annotations
@@ -11,7 +11,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from waltz.types import ReplicaId
+from waltz.limits import (
+    READ_AVOID_SECONDS,
+    READ_HEDGE_FACTOR,
+    READ_HEDGE_SECONDS_MAX,
+    READ_HEDGE_SECONDS_MIN,
+    READ_LACKS_MAX,
+)
+from waltz.types import ReplicaId, TransactionId
 
 FIRST_LATENCY_SECONDS: Final = 0.010
 LATENCY_SECONDS_MIN: Final = 0.001
@@ -24,13 +31,19 @@ class ReadRouter:
     def __init__(self) -> None:
         self._expected: dict[ReplicaId, float] = {}
         self._weights: dict[ReplicaId, float] = {}
+        self._lacks: dict[tuple[ReplicaId, TransactionId], float] = {}
+        """Until when a replica is not asked for what starts at a record, oldest first."""
 
-    def choose(self, able: Sequence[ReplicaId]) -> ReplicaId | None:
-        """Return one of the replicas `able` to answer and charge it; None if there are none.
+    def choose(
+        self, able: Sequence[ReplicaId], first: TransactionId, now: float
+    ) -> ReplicaId | None:
+        """Return one of the replicas `able` to answer what starts at `first` and charge it; None if
+        there are none but such as have just failed to.
 
         Those left out although they were next pay the maximum: they lag or have gone, and must not
         be flooded the moment they are able again. A new one starts level with the least loaded.
         """
+        able = [each for each in able if now >= self._lacks.get((each, first), now)]
         if not able:
             return None
         for replica_id in able:
@@ -45,10 +58,28 @@ class ReadRouter:
         self._weights[chosen] += self._expected[chosen]
         return chosen
 
+    def patience(self, replica_id: ReplicaId) -> float:
+        """Return for how many seconds to wait for a chosen one before another is asked as well."""
+        usual = READ_HEDGE_FACTOR * self._expected[replica_id]
+        return min(max(usual, READ_HEDGE_SECONDS_MIN), READ_HEDGE_SECONDS_MAX)
+
     def answered(self, replica_id: ReplicaId, seconds: float) -> None:
-        """Take one measured answer into the expectation."""
+        """Take one measured answer, or a wait without one, into the expectation."""
         measured = min(max(seconds, LATENCY_SECONDS_MIN), LATENCY_SECONDS_MAX)
         self._expected[replica_id] = (self._expected[replica_id] + measured) / 2
 
-    def failed(self, replica_id: ReplicaId) -> None:
-        self.answered(replica_id, LATENCY_SECONDS_MAX)
+    def failed(self, replica_id: ReplicaId, first: TransactionId, now: float) -> None:
+        """It did not give what starts at `first`. That is forgotten after a while, for damage is
+        repaired; and meanwhile it may answer everything else."""
+        self._lacks.pop((replica_id, first), None)
+        self._lacks[replica_id, first] = now + READ_AVOID_SECONDS
+        for key, until in list(self._lacks.items()):
+            if now < until and len(self._lacks) <= READ_LACKS_MAX:
+                break
+            del self._lacks[key]
+
+    def check_invariants(self) -> None:
+        assert self._expected.keys() == self._weights.keys()
+        assert len(self._lacks) <= READ_LACKS_MAX
+        for seconds in self._expected.values():
+            assert LATENCY_SECONDS_MIN <= seconds <= LATENCY_SECONDS_MAX

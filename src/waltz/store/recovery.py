@@ -16,11 +16,27 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import TypeAlias, assert_never
+from typing import assert_never
 
 from waltz.cluster.partition_metadata import PartitionMetadata, ReplicaState
 from waltz.limits import METADATA_RETRY_SECONDS_MAX, METADATA_RETRY_SECONDS_MIN
 from waltz.store.quorum import majority, resolve_high_water_mark
+from waltz.store.recovery_events import (
+    AdmitReplicas,
+    AskReplica,
+    CopyFailed,
+    CopyRecords,
+    EndRecovery,
+    HighWaterMarkResolved,
+    RecordsCopied,
+    RecoveryEffect,
+    RecoveryEvent,
+    RecoveryRequest,
+    RefuseReplica,
+    ReplicaAnswered,
+    ReplicaLeft,
+    ReplicaReached,
+)
 from waltz.store.requests import (
     AskMaxTransactionId,
     AskSessionInfo,
@@ -113,111 +129,6 @@ def recovered_metadata(
     return replace(metadata, replica_states=states)
 
 
-# Events
-
-
-@dataclass(frozen=True, slots=True)
-class ReplicaReached:
-    replica_id: ReplicaId
-
-
-@dataclass(frozen=True, slots=True)
-class ReplicaAnswered:
-    replica_id: ReplicaId
-    request: RecoveryRequest
-    answer: ReplicaAnswer
-
-
-@dataclass(frozen=True, slots=True)
-class RecordsCopied:
-    """Everything up to `through` is now synced on the replica."""
-
-    replica_id: ReplicaId
-    through: TransactionId
-
-
-@dataclass(frozen=True, slots=True)
-class CopyFailed:
-    """Nothing was copied to the replica, because of its source."""
-
-    replica_id: ReplicaId
-    source: ReplicaId
-
-
-@dataclass(frozen=True, slots=True)
-class ReplicaLeft:
-    """The replica cannot be asked any more. It may be reached again, if that is safe."""
-
-    replica_id: ReplicaId
-
-
-RecoveryRequest: TypeAlias = (
-    AskSessionInfo | AskMaxTransactionId | TruncateReplica | SetLowWaterMark
-)
-RecoveryEvent: TypeAlias = (
-    ReplicaReached | ReplicaAnswered | RecordsCopied | CopyFailed | ReplicaLeft | MetadataEvent
-)
-
-
-# Effects
-
-
-@dataclass(frozen=True, slots=True)
-class AskReplica:
-    replica_id: ReplicaId
-    request: RecoveryRequest
-
-
-@dataclass(frozen=True, slots=True)
-class CopyRecords:
-    """Read one bounded batch from `source` and append it to the replica, once."""
-
-    replica_id: ReplicaId
-    source: ReplicaId
-    first: TransactionId
-    through: TransactionId
-
-
-@dataclass(frozen=True, slots=True)
-class HighWaterMarkResolved:
-    high_water_mark: TransactionId
-
-
-@dataclass(frozen=True, slots=True)
-class AdmitReplicas:
-    """The metadata says that these take part: they may be sent appends. The first time, a majority
-    of the assigned replicas, or more: the session is open."""
-
-    replica_ids: tuple[ReplicaId, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class RefuseReplica:
-    """Leave the replica alone and take it for absent."""
-
-    replica_id: ReplicaId
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class EndRecovery:
-    """Another session has taken over."""
-
-    reason: str
-
-
-RecoveryEffect: TypeAlias = (
-    AskReplica
-    | CopyRecords
-    | HighWaterMarkResolved
-    | AdmitReplicas
-    | RefuseReplica
-    | EndRecovery
-    | ReadMetadata
-    | WriteMetadata
-)
-
-
 @dataclass(slots=True)
 class _Replica:
     """`holding` None: not known yet, the replica is absent as far as counting goes."""
@@ -252,10 +163,15 @@ class Recovery:
     metadata  as written to open this session: its session ID, with the states of the last one.
     version   of the metadata node.
     assigned  the replicas of this session, in a fixed order.
+    guests    others to recover with (`membership.py`): the metadata will not name them.
     """
 
     def __init__(
-        self, metadata: PartitionMetadata, version: int, assigned: Sequence[ReplicaId]
+        self,
+        metadata: PartitionMetadata,
+        version: int,
+        assigned: Sequence[ReplicaId],
+        guests: Sequence[ReplicaId] = (),
     ) -> None:
         assert assigned
         self.high_water_mark: TransactionId | None = None
@@ -267,7 +183,7 @@ class Recovery:
         self._assigned = tuple(assigned)
         self._replicas = {
             replica_id: _Replica(replica_id, metadata.replica_states.get(replica_id))
-            for replica_id in self._assigned
+            for replica_id in (*assigned, *guests)
         }
         self._admitted: tuple[ReplicaId, ...] = ()
         self._proposed: tuple[ReplicaId, ...] = ()
@@ -303,6 +219,19 @@ class Recovery:
             ),
             default=None,
         )
+
+    def finding(self, replica_id: ReplicaId) -> str:
+        """What is known of a replica, for people."""
+        replica = self._replicas[replica_id]
+        if replica.standing is None:
+            return "has not said yet what it holds"
+        if replica.vote is not None:
+            return f"votes, with transactions up to {replica.vote}"
+        return f"does not vote ({replica.standing.value})"
+
+    def is_filled(self, replica_id: ReplicaId) -> bool:
+        """Whether it holds everything up to this session's mark, and will keep it."""
+        return self._replicas[replica_id].recovered
 
     @property
     def admitted(self) -> tuple[ReplicaId, ...]:
@@ -535,7 +464,7 @@ class Recovery:
         )
         if self._metadata_busy or takes_part == self._admitted:
             return
-        if not self._admitted and len(recovered) < majority(len(self._assigned)):
+        if not self._admitted and len(takes_part) < majority(len(self._assigned)):
             return
         assert self.high_water_mark is not None
         metadata = recovered_metadata(
@@ -552,6 +481,10 @@ class Recovery:
         joined = tuple(
             replica_id for replica_id in self._proposed if replica_id not in self._admitted
         )
+        if not self._admitted:
+            for replica in self._replicas.values():
+                if replica.state is not None and replica.replica_id not in self._assigned:
+                    replica.forget()  # taken away, and no longer connected
         self._admitted = self._proposed
         self._effects.append(AdmitReplicas(joined))
 

@@ -35,6 +35,7 @@ class Phase(Enum):
     RECOVERING = "in recovery, or waiting to be admitted"
     LIVE = "admitted: gets every append, now or by catching up"
     EXCLUDED = "lost after something was changed on it; not before the next session again"
+    RELEASED = "no longer assigned, and no longer needed"
 
 
 class ReplicaSession:
@@ -45,6 +46,8 @@ class ReplicaSession:
         """None until admitted. Stays when the replica is lost: what it synced stays synced."""
         self.copy_size = CopySize()
         self.read_failures: dict[ReplicaId, int] = {}
+        self.trouble = ""
+        """Why the last attempt ended."""
         self._sent_through = NOTHING
         self._in_flight_count = 0
         self._source: ReplicaId | None = None
@@ -57,6 +60,10 @@ class ReplicaSession:
     @property
     def replica_id(self) -> ReplicaId:
         return self.link.replica_id
+
+    @property
+    def is_out(self) -> bool:
+        return self.phase is Phase.EXCLUDED or self.phase is Phase.RELEASED
 
     @property
     def source(self) -> ReplicaId | None:
@@ -101,9 +108,7 @@ class ReplicaSession:
 
     def lose(self, reason: str) -> list[DropReplica | ConnectReplica]:
         """Give the present attempt up; start another one if that is safe."""
-        effects: list[DropReplica | ConnectReplica] = [DropReplica(self.link, reason)]
-        self._request_count = self._in_flight_count = 0
-        self._source = None
+        effects: list[DropReplica | ConnectReplica] = [self._give_up(reason)]
         if self._changed:
             self.phase = Phase.EXCLUDED
             return effects
@@ -114,6 +119,16 @@ class ReplicaSession:
         )
         effects.append(self.connect())
         return effects
+
+    def release(self, reason: str) -> DropReplica:
+        self.phase = Phase.RELEASED
+        return self._give_up(reason)
+
+    def _give_up(self, reason: str) -> DropReplica:
+        self.trouble = reason
+        self._request_count = self._in_flight_count = 0
+        self._source = None
+        return DropReplica(self.link, reason)
 
     # Reading from another replica
 

@@ -13,7 +13,8 @@ others may have written since its locks were checked, and IDs no longer tell who
 
 New sessions are rate-limited: the first follows at once, further ones after delays that double.
 A replica that was lost leads to a new session, so that the metadata says what it missed; one that
-never connected leads to none.
+never connected leads to none. So does a change of the assignment; `membership.py` says who takes
+part then.
 """
 
 from __future__ import annotations
@@ -30,6 +31,9 @@ from waltz.limits import (
     BATCH_BYTES_MAX,
     BATCH_RECORDS_MAX,
     CHECKPOINT_TRANSACTIONS,
+    MEMBER_CHANGE_PAUSE_SECONDS,
+    MEMBER_CHANGE_SECONDS_MAX,
+    MEMBER_FILL_SECONDS_MAX,
     METADATA_RETRY_SECONDS_MAX,
     METADATA_RETRY_SECONDS_MIN,
     RETRY_SECONDS_MAX,
@@ -37,6 +41,8 @@ from waltz.limits import (
 )
 from waltz.record import RECORD_OVERHEAD_BYTES, NewRecord, RecordBatch, pack_records
 from waltz.store.events import AppendsFailed, Committed, StoreClosed, StoreEvent, StoreOpened
+from waltz.store.membership import Membership, choose_members
+from waltz.store.quorum import majority
 from waltz.store.requests import (
     MetadataEvent,
     MetadataRead,
@@ -108,10 +114,15 @@ class SessionKeeper:
         self._queue: deque[NewRecord] = deque()
         self._unsettled: deque[RecordBatch] = deque()
         self._coordination = _Coordination.NOTHING
-        self._proposed: tuple[PartitionMetadata, tuple[ReplicaId, ...]] | None = None
+        self._proposed: tuple[PartitionMetadata, Membership] | None = None
+        self._membership = Membership((), (), (), is_change=False)
+        self._filled: tuple[ReplicaId, ...] | None = None
+        self._change_at = 0.0
+        self._change_wake_at: float | None = None
         self._fenced = False
         self._renewal: str | None = None
         self._renew_at = 0.0
+        self._lost_at: float | None = None
         self._is_draining = False
         self._started_at = 0.0
         self._next_start_at = 0.0
@@ -122,10 +133,26 @@ class SessionKeeper:
 
     @property
     def deadline(self) -> float | None:
-        if self._session is None or self._renewal is None or self._is_draining:
+        session = self._session
+        if session is None or self._is_draining:
             return None
-        can_end = self._session.is_open or self._session.is_waiting
-        return self._renew_at if can_end else None
+        deadlines = []
+        if self._renewal is not None and (session.is_open or session.is_waiting):
+            deadlines.append(self._renew_at)
+        if self._change_wake_at is not None:
+            deadlines.append(self._change_wake_at)
+        if self._is_taking_over and not session.is_open:
+            deadlines.append(self._started_at + MEMBER_CHANGE_SECONDS_MAX)
+        return min(deadlines, default=None)
+
+    @property
+    def obstacle(self) -> str | None:
+        """Why no appends are taken, for people; None while they are, or never will be again."""
+        if self.closed or self._fenced or self._announced:
+            return None
+        if self._session is None:
+            return "a new session waits for the coordinator, or for a replica to be assigned"
+        return self._session.obstacle
 
     @property
     def high_water_mark(self) -> TransactionId | None:
@@ -154,6 +181,7 @@ class SessionKeeper:
                 self._take(event, now)
         if not self.closed:
             self._run_session(now)
+            self._consider_change(now)
             self._consider_renewal(now)
             self._start_if_idle(now)
         effects, self._effects = self._effects, []
@@ -181,7 +209,7 @@ class SessionKeeper:
                 assert_never(event)
 
     def _check_assignment(self, now: float, *, at_once: bool = True) -> None:
-        is_other = self._session is not None and self._assigned != self._session.assigned
+        is_other = self._session is not None and self._assigned != self._membership.assigned
         if self._assigned is not None and is_other:
             self._renew("the replica assignment changed", now, at_once=at_once)
 
@@ -198,10 +226,10 @@ class SessionKeeper:
             case MetadataWritten(version):
                 assert asked is _Coordination.BUMP
                 assert self._proposed is not None
-                metadata, assigned = self._proposed
-                self._proposed = None
+                (metadata, members), self._proposed = self._proposed, None
                 self._started_at = now
-                self._session = StoreSession(metadata, version, assigned)
+                self._membership = members
+                self._session = StoreSession(metadata, version, members.members, members.guests)
                 # The assignment may have changed since it was read for this session; or what was
                 # seen of it is the older one, and will be followed by the newer.
                 self._check_assignment(now, at_once=False)
@@ -238,7 +266,8 @@ class SessionKeeper:
             self._unsettled.clear()
             self._effects.append(LoseOwnership(str(error)))
             return
-        self._proposed = (bumped, assigned)
+        members = choose_members(metadata.replica_states, assigned, self._filled)
+        self._proposed = (bumped, members)
         self._coordination = _Coordination.BUMP
         self._effects.append(WriteMetadata(bumped, version))
 
@@ -290,6 +319,58 @@ class SessionKeeper:
         count = session.next_transaction_id - 1 - session.low_water_mark
         return count >= self._checkpoint_transactions
 
+    # A change of replicas
+
+    @property
+    def _is_taking_over(self) -> bool:
+        """Whether the change is done once this session is open."""
+        return self._membership.is_change and self._membership.is_complete
+
+    def _consider_change(self, now: float) -> None:
+        """Go on with a change of replicas, or give it up for a while.
+
+        New ones are filled beside those that serve until a round took little time, then take over.
+        The first round waits for all that can be reached, the others a moment for the slow ones.
+        When that does not succeed soon, those of before go on: they lack nothing.
+        """
+        session, members = self._session, self._membership
+        self._change_wake_at = None
+        if session is None or not members.is_change:
+            return
+        if self._is_taking_over:
+            if session.is_open:
+                self._filled = None
+                self._membership = members.settled()
+            elif now >= self._started_at + MEMBER_CHANGE_SECONDS_MAX:
+                self._close_session("no session with the new replicas has opened", now)
+            return
+        if not session.is_open:
+            return
+        filled, is_filling = session.filled(members.assigned)
+        if len(filled) < majority(len(members.assigned)):
+            return
+        wait_until = self._change_at
+        if is_filling:
+            if self._filled is None:
+                return
+            wait_until = max(wait_until, self._started_at + MEMBER_FILL_SECONDS_MAX)
+        if now < wait_until:
+            self._change_wake_at = wait_until
+            return
+        self._change_at = 0.0
+        is_short = now <= self._started_at + 2 * MEMBER_FILL_SECONDS_MAX
+        self._filled = filled if is_short else ()
+        self._renew("new replicas hold the log", now)
+
+    def _note_change(self, now: float) -> None:
+        """A session ends: should it have changed the replicas and did not, those of before go on,
+        unless others are wanted by now."""
+        members = self._membership
+        if self._assigned is not None and self._assigned != members.assigned:
+            self._filled, self._change_at = None, 0.0
+        elif self._is_taking_over and not self._announced:
+            self._filled, self._change_at = (), now + MEMBER_CHANGE_PAUSE_SECONDS
+
     # What the last session left open
 
     def _settle(self, session: StoreSession) -> None:
@@ -315,7 +396,7 @@ class SessionKeeper:
         if at_once:
             self._renewal, self._renew_at, self._is_draining = reason, now, True
         elif self._renewal is None:
-            self._renewal = reason
+            self._renewal, self._lost_at = reason, now
             self._renew_at = max(now, self._started_at + self._longer_delay(now))
 
     def _longer_delay(self, now: float) -> float:
@@ -343,14 +424,17 @@ class SessionKeeper:
         if session is None:
             return
         self._effects += session.end(reason)
+        self._note_change(now)
         assert not (session.in_flight and self._unsettled)
         self._unsettled.extend(session.in_flight)
         self._renewal = None
         self._is_draining = False
+        lost_at, self._lost_at = self._lost_at, None
         if is_planned:
             self._next_start_at = now
         else:
-            self._delay_seconds = self._longer_delay(now)
+            # A session that was short of a replica has not lasted, however late it is exchanged.
+            self._delay_seconds = self._longer_delay(now if lost_at is None else lost_at)
             self._next_start_at = self._started_at + self._delay_seconds
         if self._announced:
             self._announced = False

@@ -23,6 +23,7 @@ from waltz.errors import (
     NoNodeError,
     PartitionNotReadyError,
     ProtocolError,
+    RemoteStorageError,
     UnavailableError,
     WaltzError,
 )
@@ -31,6 +32,7 @@ from waltz.limits import (
     CHECKPOINT_TRANSACTIONS,
     COORDINATOR_RETRY_SECONDS_MAX,
     COORDINATOR_RETRY_SECONDS_MIN,
+    OBSTACLE_SECONDS,
     RECORD_LIST_RECORDS_MAX,
     SERVER_MAILBOX_EVENTS_MAX,
     STORAGE_REQUEST_SECONDS_MAX,
@@ -40,7 +42,9 @@ from waltz.shell import Mailbox, run
 from waltz.store.events import AppendsFailed, Committed, StoreClosed, StoreEvent, StoreOpened
 from waltz.store.messages import answer_to, message_for
 from waltz.store.read_router import ReadRouter
-from waltz.store.recovery import HighWaterMarkResolved
+from waltz.store.recovery_events import (
+    HighWaterMarkResolved,
+)
 from waltz.store.requests import (
     ConnectReplica,
     DropReplica,
@@ -58,6 +62,13 @@ from waltz.store.requests import (
     RequestFailed,
     SendRequest,
     WriteMetadata,
+)
+from waltz.store.routed_read import (
+    HoldersSeen,
+    ReadEvent,
+    ReadFailed,
+    RecordsArrived,
+    RoutedRead,
 )
 from waltz.store.session_keeper import (
     AppendsSubmitted,
@@ -126,6 +137,7 @@ class StorePartition:
         """Keep a store session open while `generation` owns the partition; return after `close`."""
         try:
             self._start(self._follow_assignment())
+            self._start(self._tell_obstacles())
             await run(self._keeper, self._mailbox, self._host, self._perform)
         finally:
             self._opened.set()
@@ -140,37 +152,29 @@ class StorePartition:
     async def read(self, first: TransactionId, count_max: int) -> RecordBatch:
         """Return committed records from `first` on: at least one unless `first` is beyond the last.
 
-        A replica that fails is passed over for another one. Raises UnavailableError: no session is
-        open, or no replica that holds the record has answered.
+        Raises UnavailableError: no session is open, or no replica that holds the record has
+        answered in `READ_SECONDS_MAX`; the text says what each said.
         """
-        failed: list[ReplicaLink] = []
-        reasons: list[str] = []
+        mark = await self._committed()
+        if first > mark or count_max <= 0:
+            return empty_batch(first)
+        count = min(count_max, mark - first + 1, RECORD_LIST_RECORDS_MAX)
+        clock = self._host.clock
+        read = RoutedRead(self._router, first, clock.now())
+        answers: Mailbox[ReadEvent] = Mailbox(clock, len(self._exchanges) + 1)
+        events: Sequence[ReadEvent] = ()
         while True:
-            mark = await self._committed()
-            if first > mark or count_max <= 0:
-                return empty_batch(first)
-            able = {
-                link.replica_id: link
-                for link in self._keeper.holders(first)
-                if link not in failed and link in self._exchanges
-            }
-            replica_id = self._router.choose([*able])
-            if replica_id is None:
+            able = [link for link in self._keeper.holders(first) if link in self._exchanges]
+            for effect in read.step([HoldersSeen(tuple(able)), *events], clock.now()):
+                self._ask(effect.link, ReadRecords(first, count, None), answers)
+            if read.batch is not None:
+                return read.batch
+            if read.failure is not None or self._keeper.closed:
                 raise UnavailableError(
-                    f"no replica can read transaction {first} of partition {self.partition_id};"
-                    f" tried {len(failed)}: {'; '.join(reasons)}"
+                    f"cannot read transaction {first} of partition {self.partition_id}:"
+                    f" {read.failure or 'it was closed'}"
                 )
-            count = min(count_max, mark - first + 1, RECORD_LIST_RECORDS_MAX)
-            started_at = self._host.clock.now()
-            try:
-                batch = await self._read_from(able[replica_id], ReadRecords(first, count, None))
-            except WaltzError as error:
-                self._router.failed(replica_id)
-                failed.append(able[replica_id])
-                reasons.append(f"{replica_id}: {error}")
-                continue
-            self._router.answered(replica_id, self._host.clock.now() - started_at)
-            return batch
+            events = await answers.drain(until=read.deadline)
 
     async def _committed(self) -> TransactionId:
         """Return the last committed transaction, once a session is open."""
@@ -187,21 +191,23 @@ class StorePartition:
             ) from None
         return mark
 
-    async def _read_from(self, link: ReplicaLink, request: ReadRecords) -> RecordBatch:
-        answered: asyncio.Future[StorageMessage] = asyncio.get_running_loop().create_future()
-
+    def _ask(self, link: ReplicaLink, request: ReadRecords, answers: Mailbox[ReadEvent]) -> None:
         def done(result: StorageMessage | WaltzError) -> None:
-            if answered.done():
-                return
-            if isinstance(result, WaltzError):
-                answered.set_exception(result)
-            else:
-                answered.set_result(result)
+            try:
+                if isinstance(result, WaltzError):
+                    raise result
+                batch = answer_to(request, result)
+                assert isinstance(batch, RecordBatch)
+                answers.put(RecordsArrived(link, batch.slice(request.first, request.count_max)))
+            except WaltzError as error:
+                has_answered = isinstance(error, RemoteStorageError)
+                answers.put(ReadFailed(link, str(error), has_answered))
 
-        self._exchanges[link].request(partial(message_for, request, link, self.partition_id), done)
-        batch = answer_to(request, await answered)
-        assert isinstance(batch, RecordBatch)
-        return batch.slice(request.first, request.count_max)
+        try:
+            build = partial(message_for, request, link, self.partition_id)
+            self._exchanges[link].request(build, done)
+        except ConnectionLostError as error:
+            answers.put(ReadFailed(link, str(error), False))
 
     # Effects
 
@@ -230,6 +236,25 @@ class StorePartition:
                 log.debug("mark_resolved partition=%d mark=%d", self.partition_id, mark)
             case _:
                 assert_never(effect)
+
+    @property
+    def obstacle(self) -> str | None:
+        """Why the partition takes no appends, replica by replica; None while it takes them."""
+        return self._keeper.obstacle
+
+    async def _tell_obstacles(self) -> None:
+        """Say what stands in the way, as long as it does (hazard R3)."""
+        was_in_the_way = False
+        while True:
+            await asyncio.sleep(OBSTACLE_SECONDS)
+            obstacle = self.obstacle
+            if obstacle is not None and was_in_the_way:
+                log.warning(
+                    "store_waits partition=%d reason=%s; see docs/operating/waiting-partitions.md",
+                    self.partition_id,
+                    obstacle,
+                )
+            was_in_the_way = obstacle is not None
 
     def _report(self, event: StoreEvent) -> None:
         match event:

@@ -17,12 +17,13 @@ from typing import TypeAlias, assert_never
 
 from waltz.cluster.partition_metadata import PartitionMetadata
 from waltz.errors import CorruptionError, RemoteProtocolError
-from waltz.limits import BATCHES_IN_FLIGHT_MAX, RECENT_BATCH_BYTES_MAX
+from waltz.limits import BATCHES_IN_FLIGHT_MAX, CATCH_UP_RECORDS_MAX, RECENT_BATCH_BYTES_MAX
 from waltz.record import RecordBatch
 from waltz.store.catch_up import RecentBatches, checked_copy, choose_source
 from waltz.store.events import Committed
 from waltz.store.quorum import commit_mark, majority
-from waltz.store.recovery import (
+from waltz.store.recovery import Recovery
+from waltz.store.recovery_events import (
     AdmitReplicas,
     AskReplica,
     CopyFailed,
@@ -30,7 +31,6 @@ from waltz.store.recovery import (
     EndRecovery,
     HighWaterMarkResolved,
     RecordsCopied,
-    Recovery,
     RecoveryEffect,
     RecoveryEvent,
     RefuseReplica,
@@ -79,11 +79,15 @@ SessionEffect: TypeAlias = (
 class StoreSession:
     """A machine. Its first step, with no events, connects the replicas.
 
-    metadata, version, assigned: as for `Recovery`.
+    metadata, version, assigned, guests: as for `Recovery`.
     """
 
     def __init__(
-        self, metadata: PartitionMetadata, version: int, assigned: Sequence[ReplicaId]
+        self,
+        metadata: PartitionMetadata,
+        version: int,
+        assigned: Sequence[ReplicaId],
+        guests: Sequence[ReplicaId] = (),
     ) -> None:
         self.session_id: SessionId = metadata.session_id
         self.assigned = tuple(assigned)
@@ -96,10 +100,12 @@ class StoreSession:
         """Why the session cannot go on."""
         self.in_flight: deque[RecordBatch] = deque()
         """Packed and not committed, in order."""
-        self._recovery = Recovery(metadata, version, assigned)
+        self._recovery = Recovery(metadata, version, assigned, guests)
         self._replicas = {
-            replica_id: ReplicaSession(self.session_id, replica_id) for replica_id in self.assigned
+            replica_id: ReplicaSession(self.session_id, replica_id)
+            for replica_id in (*assigned, *guests)
         }
+        self._removed = tuple(each for each in guests if each in metadata.replica_states)
         self._recent = RecentBatches(RECENT_BATCH_BYTES_MAX)
         self._to_recovery: list[RecoveryEvent] = []
         self._effects: list[SessionEffect] = []
@@ -124,6 +130,27 @@ class StoreSession:
             for replica in self._replicas.values()
             if replica.phase is Phase.EXCLUDED
         )
+
+    @property
+    def obstacle(self) -> str:
+        """What the session waits for before it opens, replica by replica, for people."""
+        states = []
+        for replica in self._replicas.values():
+            if replica.phase is Phase.CONNECTING:
+                state = f"is not connected ({replica.trouble or 'never was in this session'})"
+            elif replica.phase is Phase.EXCLUDED:
+                state = f"was lost ({replica.trouble})"
+            else:
+                state = self._recovery.finding(replica.replica_id)
+            states.append(f"{replica.replica_id} {state}")
+        mark = self._recovery.high_water_mark
+        if self._recovery.awaits_coordinator:
+            wanted = "the coordinator to store who takes part"
+        elif mark is None:
+            wanted = "votes of a majority of the last session's replicas"
+        else:
+            wanted = f"a majority of {', '.join(self.assigned)} to hold everything up to {mark}"
+        return f"session {self.session_id} waits for {wanted}: {'; '.join(states)}"
 
     @property
     def is_waiting(self) -> bool:
@@ -152,6 +179,22 @@ class StoreSession:
             and self.high_water_mark is not None
             and awaited <= self.high_water_mark
         )
+
+    def filled(self, wanted: Sequence[ReplicaId]) -> tuple[tuple[ReplicaId, ...], bool]:
+        """Return those of `wanted` that hold the log, or lag a little, and whether another one is
+        on its way there."""
+        found = []
+        is_filling = self._recovery.awaits_coordinator
+        for replica_id in wanted:
+            replica = self._replicas[replica_id]
+            if replica.phase is Phase.LIVE:
+                is_filled = replica.lacks + CATCH_UP_RECORDS_MAX > self.next_transaction_id
+            else:
+                is_filled = self._recovery.is_filled(replica_id)
+            if is_filled:
+                found.append(replica_id)
+            is_filling |= replica.is_busy and not is_filled
+        return tuple(found), is_filling
 
     def holders(self, first: TransactionId) -> tuple[ReplicaLink, ...]:
         """The live replicas that hold the committed record `first`."""
@@ -192,7 +235,7 @@ class StoreSession:
         return [
             DropReplica(replica.link, self.ended)
             for replica in self._replicas.values()
-            if replica.phase is not Phase.EXCLUDED
+            if not replica.is_out
         ]
 
     def step(self, events: Sequence[SessionEvent], now: float) -> Sequence[SessionEffect]:
@@ -232,7 +275,7 @@ class StoreSession:
 
     def _current(self, link: ReplicaLink) -> ReplicaSession | None:
         replica = self._replicas.get(link.replica_id)
-        if replica is None or replica.link != link or replica.phase is Phase.EXCLUDED:
+        if replica is None or replica.link != link or replica.is_out:
             return None
         return replica
 
@@ -292,10 +335,13 @@ class StoreSession:
         if reader.phase is Phase.RECOVERING:
             self._to_recovery.append(CopyFailed(reader.replica_id, source))
 
-    def _lose(self, replica: ReplicaSession, reason: str) -> None:
+    def _stop_reading_from(self, source: ReplicaSession) -> None:
         for reader in self._replicas.values():
-            if reader.source == replica.replica_id:
+            if reader.source == source.replica_id:
                 self._stop_reading(reader)
+
+    def _lose(self, replica: ReplicaSession, reason: str) -> None:
+        self._stop_reading_from(replica)
         if replica.phase is Phase.RECOVERING or replica.phase is Phase.LIVE:
             self._to_recovery.append(ReplicaLeft(replica.replica_id))
         self._effects += replica.lose(reason)
@@ -337,6 +383,16 @@ class StoreSession:
                 self._replicas[replica_id].admit(mark)
         if self.low_water_mark is None:
             self.low_water_mark = self.high_water_mark = mark
+            self._release_removed()
+
+    def _release_removed(self) -> None:
+        """The metadata no longer name those that were taken away: nothing depends on them."""
+        for replica_id in self._removed:
+            replica = self._replicas[replica_id]
+            self._stop_reading_from(replica)
+            if not replica.is_out:
+                self._effects.append(replica.release("no longer assigned"))
+            replica.phase = Phase.RELEASED
 
     # Appends
 
@@ -385,10 +441,11 @@ class StoreSession:
     def _check_majority(self) -> None:
         if self.ended is not None:
             return
+        members = [self._replicas[replica_id] for replica_id in self.assigned]
         if self.low_water_mark is None:
-            left = sum(replica.phase is not Phase.EXCLUDED for replica in self._replicas.values())
+            left = sum(replica.phase is not Phase.EXCLUDED for replica in members)
         else:
-            left = sum(replica.phase is Phase.LIVE for replica in self._replicas.values())
+            left = sum(replica.phase is Phase.LIVE for replica in members)
         quorum = majority(len(self.assigned))
         if left < quorum:
             self.ended = (

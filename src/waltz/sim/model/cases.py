@@ -72,4 +72,18 @@ CHECKS: Final = (
         Scope(sessions=2, transaction_ids=1, appends=1, cuts=1),
         heal_every=10,
     ),
+    Case(
+        "all replicas exchanged",
+        Scope(
+            starts_with=2,
+            replicas=2,
+            spares=2,
+            servers=1,
+            transaction_ids=1,
+            appends=1,
+            cuts=0,
+            exchanges=2,
+        ),
+        heal_every=20,
+    ),
 )

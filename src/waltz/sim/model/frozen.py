@@ -54,6 +54,7 @@ def _once(counts: Mapping[Any, int]) -> Frozen:
 FORGOTTEN: Final[Mapping[str, _Rule]] = {
     # Delays and the history of delays: here everything may happen at any time.
     "SessionKeeper._started_at": lambda *_: NOW,
+    "SessionKeeper._lost_at": lambda *_: None,
     "SessionKeeper._next_start_at": lambda *_: NOW,
     "SessionKeeper._delay_seconds": lambda *_: 0.0,
     "SessionKeeper._metadata_retry_seconds": lambda *_: METADATA_RETRY_SECONDS_MIN,
@@ -62,7 +63,10 @@ FORGOTTEN: Final[Mapping[str, _Rule]] = {
     "ReplicaSession._read_retry_seconds": lambda seconds, _: RETRY_SECONDS_MIN if seconds else 0.0,
     # Its time has come, or has not.
     "SessionKeeper._renew_at": lambda _, keeper: NOW if vars(keeper)["_is_draining"] else SOON,
+    "SessionKeeper._change_at": lambda at, _: SOON if at > NOW else NOW,
+    "SessionKeeper._change_wake_at": lambda at, _: at and SOON,
     # Words for people.
+    "ReplicaSession.trouble": lambda *_: "",
     "SessionKeeper._renewal": lambda reason, _: reason and "renewal",
     # More than there are records in the world.
     "CopySize._records": lambda count, _: min(count, FIRST_COPY_RECORDS),

@@ -7,7 +7,7 @@ worth what it finds here. `LIMITS` are faults that the design does not claim to 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Final
 
@@ -22,7 +22,7 @@ from waltz.store.recovery import Recovery, Standing
 from waltz.store.replica_session import ReplicaSession
 from waltz.store.requests import MetadataRead
 from waltz.store.session_keeper import SessionKeeper
-from waltz.types import Generation, ReplicaId, SessionId, TransactionId
+from waltz.types import Generation, SessionId, TransactionId
 
 # What replaces the product's decisions
 
@@ -71,9 +71,9 @@ def _admitting(*, only_late: bool) -> tuple[Patch, ...]:
 
 def _asking_those_assigned(initialize: Callable[..., None]) -> Callable[..., None]:
     def initialized(
-        self: Any, metadata: PartitionMetadata, version: int, assigned: Sequence[ReplicaId]
+        self: Any, metadata: PartitionMetadata, version: int, assigned: Any, guests: Any
     ) -> None:
-        initialize(self, metadata, version, assigned)
+        initialize(self, metadata, version, assigned, guests)
         self._first_states = {
             replica_id: state
             for replica_id, state in metadata.replica_states.items()

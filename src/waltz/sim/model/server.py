@@ -17,7 +17,9 @@ from waltz.sim.model.frozen import LATER, NOW, Frozen, freeze, thaw
 from waltz.sim.model.ledger import ViolationError
 from waltz.sim.model.replica import Token, changes, tokens_of
 from waltz.store.events import AppendsFailed, Committed, StoreClosed, StoreOpened
-from waltz.store.recovery import HighWaterMarkResolved
+from waltz.store.recovery_events import (
+    HighWaterMarkResolved,
+)
 from waltz.store.requests import (
     ConnectReplica,
     DropReplica,
@@ -392,7 +394,8 @@ class _Office:
                 assert not self.is_open
                 self.is_open = True
                 holders = tuple(INDEXES[each.replica_id] for each in self.keeper.holders(mark))
-                self.notes.append(Opened(session_id, mark, holders))
+                if self.keeper.high_water_mark is not None:  # else it has ended in the same step
+                    self.notes.append(Opened(session_id, mark, holders))
             case StoreClosed():
                 assert self.is_open
                 self.is_open = False
