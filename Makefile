@@ -7,11 +7,12 @@ LIMIT ?=
 SEED ?=
 SEEDS ?= 200
 CASE ?=
+HUNTS ?= tests/simulation/hunts.json
 STATES ?= 200000
 INPUTS ?= 2000000
 STAMP := $(VENV)/.installed
 
-.PHONY: install demo test check types lint sim model-check crash-states corruption fuzz bench docs docs-check clean
+.PHONY: install demo test check types lint sim bugs model-check crash-states corruption fuzz bench docs docs-check clean
 
 install: $(STAMP)
 
@@ -42,6 +43,9 @@ check: $(STAMP) lint types
 sim: $(STAMP)
 	$(BIN)/python -m waltz.sim --seeds $(SEEDS) $(if $(SEED),--seed $(SEED))
 
+bugs: $(STAMP)
+	$(BIN)/python -m waltz.sim --bugs $(HUNTS)
+
 model-check: $(STAMP)
 	$(BIN)/python -m waltz.sim.model_check $(if $(CASE),--case "$(CASE)")
 
@@ -64,10 +68,11 @@ docs: $(STAMP)
 	$(BIN)/python -m waltz.wire.document > docs/formats/wire.md
 	$(BIN)/python -m waltz.storage.document > docs/formats/disk.md
 	$(BIN)/python -m waltz.cluster.document > docs/formats/metadata.md
-	$(BIN)/python -m waltz.configuration.document > docs/operating/storage-configuration.md
+	$(BIN)/python -m waltz.configuration.document storage > docs/operating/storage-configuration.md
+	$(BIN)/python -m waltz.configuration.document server > docs/operating/server-configuration.md
 
 docs-check: docs
-	git diff --exit-code --stat docs/formats docs/operating/storage-configuration.md
+	git diff --exit-code --stat docs/formats docs/operating/*-configuration.md
 
 clean:
 	rm -rf $(VENV) demo-output build dist .mypy_cache .pytest_cache .ruff_cache

@@ -10,13 +10,27 @@ from pathlib import Path
 import pytest
 
 from waltz.cli.main import waltz
+from waltz.cli.server_node import server
 from waltz.cli.storage_node import storage
+from waltz.configuration.server import SERVER_KEYS
 from waltz.configuration.storage import STORAGE_KEYS
+from waltz.limits import (
+    CONNECTION_BACKLOG_BYTES_MAX,
+    CONNECTION_UNSENT_BYTES_MAX,
+    PARTITION_SHARE_BYTES,
+    PENDING_APPEND_BYTES_MAX,
+    PENDING_APPENDS_MAX,
+    PROBE_AFTER_SECONDS,
+    RELEASE_SECONDS_MAX,
+    WRITE_BUFFER_BYTES_HIGH,
+)
+from waltz.server.metrics import SERVER_METRICS, SERVER_PARTITION_METRICS
 from waltz.storage.metrics import DRAIN_SECONDS, NODE_METRICS, PARTITION_METRICS
 
 ROOT = Path(__file__).parent.parent
 OPERATING = ROOT / "docs" / "operating"
 GUIDE = (OPERATING / "storage-node.md").read_text()
+SERVER_GUIDE = (OPERATING / "server.md").read_text()
 UNIT = (OPERATING / "waltz-storage.service").read_text()
 SOURCE = "\n".join(path.read_text() for path in sorted((ROOT / "src" / "waltz").rglob("*.py")))
 WORDS_OF_SOURCE = re.sub(r"\s+", " ", re.sub(r'"\s*\n\s*f?"', "", SOURCE))
@@ -100,3 +114,61 @@ def test_systemd_understands_the_unit(tmp_path: Path) -> None:
         ["systemd-analyze", "verify", str(unit)], capture_output=True, text=True, check=False
     )
     assert (done.returncode, done.stderr) == (0, "")
+
+
+# The page of servers
+
+
+def test_the_page_of_servers_names_what_there_is() -> None:
+    known = {"waltz_server_" + metric.name for metric in SERVER_METRICS}
+    for metric in SERVER_PARTITION_METRICS:
+        known.add(f"waltz_server_{metric.name}" + ("_total" if metric.is_counter else ""))
+    assert set(re.findall(r"waltz_server_\w+", SERVER_GUIDE)) <= known
+    keys = {key.name for key in SERVER_KEYS}
+    assert set(re.findall(r"`(server\.\w+(?:\.\w+)*)`", SERVER_GUIDE)) <= keys
+    assert set(re.findall(r"`waltz ([a-z]+)", SERVER_GUIDE)) <= set(waltz.commands)
+    for event in re.findall(r"`((?!waltz)[a-z]+(?:_[a-z]+)+)`", SERVER_GUIDE):
+        assert f'"{event} ' in SOURCE, event
+    for target in re.findall(r"\]\(([^)#]+)\)", SERVER_GUIDE):
+        assert (OPERATING / target).exists(), target
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "no server has it",
+        "its server does not answer",
+        "its server has not opened it",
+        "it has no store session; its server reaches",
+        "it has failed and is opened again soon",
+        "takes no appends",
+    ],
+)
+def test_messages_that_the_page_of_servers_quotes_are_said(words: str) -> None:
+    assert words in WORDS_OF_SOURCE
+    assert words in SERVER_GUIDE
+
+
+def test_the_bounds_of_the_page_of_servers_are_those_in_force() -> None:
+    mebibyte = 1024 * 1024
+    for line in (
+        f"| {CONNECTION_BACKLOG_BYTES_MAX // mebibyte} MiB |",
+        f"| {PENDING_APPEND_BYTES_MAX // mebibyte} MiB, or {PENDING_APPENDS_MAX:,} |",
+        f"more than {PARTITION_SHARE_BYTES // 1024} KiB",
+        f"| {WRITE_BUFFER_BYTES_HIGH // mebibyte} MiB |",
+        f"| {(CONNECTION_UNSENT_BYTES_MAX - WRITE_BUFFER_BYTES_HIGH) // mebibyte} MiB |",
+        f"up to {RELEASE_SECONDS_MAX:g} s",
+        f"after {PROBE_AFTER_SECONDS} s",
+    ):
+        assert line in SERVER_GUIDE, line
+
+
+def test_the_unit_of_servers_starts_what_there_is() -> None:
+    unit = (OPERATING / "waltz-server.service").read_text()
+    commands = re.findall(r"^ExecStart(?:Pre)?=/opt/waltz/bin/waltz (.+)$", unit, re.MULTILINE)
+    options = {option for parameter in server.params for option in parameter.opts}
+    assert len(commands) == 2
+    for line in commands:
+        command, *arguments = line.split()
+        assert command == "server"
+        assert all(word in options for word in arguments if word.startswith("--"))

@@ -15,7 +15,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "src" / "waltz"
 
-WORDS = {"types", "errors", "limits", "machine", "host", "record"}
+WORDS = {"types", "errors", "limits", "machine", "host", "record", "figures"}
 EVERYTHING = WORDS | {
     "shell", "wire", "cluster", "storage", "store", "server", "client", "system", "sim", "spark",
     "console", "cli", "configuration",
@@ -27,6 +27,7 @@ LAYERS: dict[str, set[str]] = {
     "machine": set(),
     "host": {"types"},
     "record": {"types", "errors", "limits"},
+    "figures": set(),
     "shell": WORDS,
     "wire": {"types", "errors", "limits", "record"},
     "cluster": WORDS | {"wire"},

@@ -38,6 +38,12 @@ WRITE_BUFFER_BYTES_LOW: Final = 256 * 1024
 KEEP_ALIVE_SECONDS: Final = 600.0
 """Write idleness after which the connecting side sends an empty frame, as the original does."""
 
+PROBE_AFTER_SECONDS: Final = 20
+PROBE_INTERVAL_SECONDS: Final = 10
+PROBES_MAX: Final = 4
+"""A silent peer is probed after the first, again after each second; a machine that answers none is
+gone within a minute. Until then its client's newer connection may have to wait (hazard H5)."""
+
 CONNECT_SECONDS_MAX: Final = 10.0
 HANDSHAKE_SECONDS_MAX: Final = 5.0
 
@@ -217,12 +223,37 @@ MEMBER_FILL_SECONDS_MAX: Final = 2.0
 """New replicas that were filled up in about so short a time have little to copy when they take
 over, for appends wait meanwhile; otherwise they are filled up once more."""
 
+REPAIR_LOOK_SECONDS: Final = 5.0
+"""Between two questions to a replica what it has damaged, while a store session is open."""
+
+REPAIR_LOOK_SECONDS_MIN: Final = 1.0
+"""The same when reads fail there: they may fail for other reasons, and for good."""
+
+REPAIR_BYTES_MAX: Final = 1024 * 1024
+REPAIR_PAUSE_SECONDS: Final = 0.05
+"""Put back in one replica at a time, unless a single record is larger, and the pause before the
+next: about 20 MiB/s, and an append waits for one such batch at most."""
+
 CHECKPOINT_TRANSACTIONS: Final = 250_000
 """storage.checkpointInterval: transactions after which a new store session starts."""
 
 PENDING_APPENDS_MAX: Final = 10_000
 PENDING_APPEND_BYTES_MAX: Final = 64 * 1024 * 1024
-"""Appends of one partition that wait in a server, undecided, before it stops reading requests."""
+"""Requests that one partition of a server has not worked off before it is full: connections with
+more than their share of them are read no further."""
+
+PARTITION_SHARE_BYTES: Final = 64 * 1024
+"""What each connection may have under way in a partition even if that is full."""
+
+CONNECTION_BACKLOG_BYTES_MAX: Final = 16 * 1024 * 1024
+"""Requests of one connection that a server has not worked off before it reads no further; what one
+more read brings comes on top. As much as a partition's batches in flight hold."""
+
+REQUEST_BYTES: Final = 512
+"""What a request takes in a server besides its data and locks."""
+
+LOCK_BYTES: Final = 40
+"""What a lock of a waiting request takes."""
 
 # Server
 
@@ -250,10 +281,20 @@ READS_IN_FLIGHT_MAX: Final = 4
 CONNECTIVITY_SECONDS_MAX: Final = 5.0
 """How long a check of the storage nodes waits for one that is not connected."""
 
+SERVER_QUESTIONS_MAX: Final = 16
+"""Questions of one connection to the server as a whole, not answered yet."""
+
 RELEASE_SECONDS_MAX: Final = 5.0
 """How long a server that stops waits for its undecided appends."""
 
 SERVER_MAILBOX_EVENTS_MAX: Final = 10_000
+
+CONNECTION_UNSENT_BYTES_MAX: Final = (
+    WRITE_BUFFER_BYTES_HIGH + WRITE_BUFFER_BYTES_HIGH + DATA_BYTES_MAX + 1024 * 1024
+)
+"""The most that a server holds for a client that takes nothing: when the high mark is passed nobody
+adds any more, and what passes it is one step of one partition: bodies up to the mark and one that
+goes beyond, a run of the feed, and short answers."""
 
 # Client
 

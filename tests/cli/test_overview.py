@@ -7,6 +7,10 @@ import json
 import pytest
 
 from tests.clusters import RunningCluster, run_waltz, wait_until
+from waltz.cli.overview import problem_of
+from waltz.cli.server_questions import ServerReport
+from waltz.errors import UnavailableError
+from waltz.types import PartitionId
 
 pytestmark = pytest.mark.processes
 
@@ -23,13 +27,30 @@ def test_a_healthy_cluster_is_shown_whole(cluster: RunningCluster) -> None:
     overview = json.loads(run_waltz("status", "--cluster", cluster.coordinator, "--json").stdout)
     assert overview["cluster_key"] == cluster.state["cluster_key"]
     assert [storage["reachable"] for storage in overview["storages"]] == [True] * 3
+    assert [partition["writable"] for partition in overview["partitions"]] == [True, True]
     assert [partition["partition_id"] for partition in overview["partitions"]] == [0, 1]
     assert {partition["server"] for partition in overview["partitions"]} == {
         cluster.state["servers"][0]["address"]
     }
 
 
+def test_a_partition_that_cannot_be_written_says_why() -> None:
+    """SV-26, TL-58."""
+    zero, one, two = map(PartitionId, range(3))
+    found = ServerReport({zero: True, one: False}, {"a:1": True, "b:1": False, "c:1": False})
+    assert problem_of(zero, found) is None
+    assert problem_of(one, found) == (
+        "it has no store session; its server reaches 1 of 3 storage nodes, not b:1, c:1"
+    )
+    assert problem_of(two, found) == "its server has not opened it"
+    assert problem_of(zero, None) == "no server has it"
+    lost = UnavailableError("connection refused")
+    assert problem_of(zero, lost) == "its server does not answer: connection refused"
+
+
 def test_people_get_a_table(cluster: RunningCluster) -> None:
     done = run_waltz("status", "--cluster", cluster.coordinator)
     assert cluster.state["cluster_key"] in done.stdout
     assert "3 of 3" in done.stdout
+    assert "writable" in done.stdout
+    assert "takes no appends" not in done.stdout

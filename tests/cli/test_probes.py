@@ -20,8 +20,8 @@ from tests.storage.support import (
     open_control,
     record_data,
 )
-from waltz.cli.probes import routes
-from waltz.cli.storage_node import StorageProcess
+from waltz.cli.probes import storage_routes
+from waltz.cli.storage_node import observed
 from waltz.storage.metrics import Stage
 from waltz.storage.shell import StorageConfig, StorageNode
 from waltz.storage.space import FreeMinimum
@@ -70,7 +70,7 @@ def run_process(directory: Path, test: Callable[[Ask], Awaitable[None]], **chang
             admin_address=LOOPBACK,
             **changes,
         )
-        process = StorageProcess(StorageNode(real_host(None), config), LOOPBACK)
+        process = observed(StorageNode(real_host(None), config), LOOPBACK)
         await process.start()
         try:
             port = process.http_address.port
@@ -163,7 +163,7 @@ def test_a_node_short_of_space_names_the_remedy(tmp_path: Path) -> None:
 
 def test_a_node_that_has_not_started_lives_and_is_not_well() -> None:
     """MT-50."""
-    paths = routes(lambda: node_of(healthy(), stage=Stage.STARTING), version="7")
+    paths = storage_routes(lambda: node_of(healthy(), stage=Stage.STARTING), version="7")
     assert paths["/health"]().status == 503
     assert paths["/live"]().status == 200
     assert json.loads(paths["/buildinfo"]().body)["version"] == "7"

@@ -20,9 +20,10 @@ from tests.clusters import RunningCluster, run_waltz
 from tests.storage.states import healthy, node_of
 from tests.storage.talkers import NOBODY, P0, Talker, load, next_of
 from waltz.cli.layout import choose_ports
-from waltz.cli.storage_node import read_settings, unfinished
+from waltz.cli.settings import read_settings
+from waltz.cli.storage_node import unfinished
 from waltz.configuration.settings import Given
-from waltz.configuration.storage import PORT, data_address
+from waltz.configuration.storage import PORT, STORAGE_KEYS, data_address, storage_settings
 from waltz.errors import ConfigurationError
 from waltz.types import NO_SESSION, Address
 from waltz.wire.storage_protocol import OpenRequest
@@ -51,8 +52,10 @@ def write_file(path: Path, **changes: object) -> str:
 
 def test_options_override_the_file(tmp_path: Path) -> None:
     path = write_file(tmp_path / "node.yml")
-    assert read_settings(path, {})[PORT] == 7201
-    settings = read_settings(path, {"storage.port": Given(7301, "--address")})
+    assert read_settings(path, {}, STORAGE_KEYS, storage_settings)[PORT] == 7201
+    settings = read_settings(
+        path, {"storage.port": Given(7301, "--address")}, STORAGE_KEYS, storage_settings
+    )
     assert str(data_address(settings)) == "127.0.0.1:7301"
 
 
@@ -77,7 +80,7 @@ def test_a_file_that_cannot_be_read_is_named(
     if content is not None:
         path.write_bytes(content)
     with pytest.raises(ConfigurationError, match=reason) as raised:
-        read_settings(str(path), {})
+        read_settings(str(path), {}, STORAGE_KEYS, storage_settings)
     assert str(path) in str(raised.value)
     done = run_waltz("storage", str(path))
     assert done.returncode == 1

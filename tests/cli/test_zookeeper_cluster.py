@@ -6,9 +6,10 @@ import asyncio
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 
@@ -16,14 +17,17 @@ import waltz
 from tests.cluster.golden import golden_tree
 from tests.clusters import (
     RunningCluster,
+    partition_at,
     run_waltz,
     running_cluster,
+    running_server,
     start_cluster,
     wait_until,
 )
 from tests.zookeepers import Proxy, RunningZooKeeper, running_zookeeper
+from waltz.cli.layout import choose_ports
 from waltz.cluster.partition_metadata import PartitionMetadata
-from waltz.cluster.shell import ClusterView
+from waltz.cluster.shell import ClusterView, ServerMembership, StorageEntry, create_cluster
 from waltz.host import Node
 from waltz.server.shell import Server, ServerConfig
 from waltz.system.host import real_host
@@ -193,9 +197,19 @@ def check_tree(coordinator: str, root: str) -> None:
         assert tree[path] == golden[path]
 
 
+def has_settled(coordinator: str) -> bool:
+    """Whether every replica takes part in its partition's session: nothing is written any more."""
+    status = json.loads(run_waltz("status", "--cluster", coordinator, "--json").stdout)
+    return all(
+        partition["replicas_current"] == len(status["storages"])
+        for partition in status["partitions"]
+    )
+
+
 def test_two_clusters_in_one_zookeeper_do_not_meet(cluster: RunningCluster, tmp_path: Path) -> None:
     """CM-05, CM-06"""
     elsewhere = cluster.coordinator.replace(ROOT, "/other")
+    wait_until(lambda: has_settled(cluster.coordinator), "its replicas do not catch up")
     before = nodes(cluster.coordinator, ROOT)
     with running_cluster(tmp_path / "c", "--partitions", "1", "--coordinator", elsewhere):
         assert append(elsewhere, "a") == ["0"]
@@ -356,3 +370,56 @@ storage.diskFreeMin: 64MiB
     assert node.returncode == 0
     assert "not_a_storage_node_of_the_cluster" not in said
     wait_until(lambda: node.poll() is not None, "the storage node lives on")
+
+
+def test_a_server_finds_the_cluster_by_the_keys_of_the_original(
+    zookeeper: RunningZooKeeper, cluster: RunningCluster, tmp_path: Path
+) -> None:
+    """CF-20, CM-01, CM-05, SV-25"""
+    (port,) = choose_ports("127.0.0.1", 0, 1)
+    chroot, root = ROOT.rsplit("/", 1)
+    config = tmp_path / "server.yml"
+    config.write_text(
+        f"zookeeper: {{connectString: '{zookeeper.address}{chroot}', sessionTimeout: 2000}}\n"
+        f"cluster.root: /{root}\n"
+        f"server: {{port: {port}, bindAddress: 127.0.0.1, preferredPartitions: [1]}}\n"
+    )
+    first = str(cluster.state["servers"][0]["address"])
+
+    def is_at(address: str) -> Callable[[], bool]:
+        return lambda: partition_at(cluster.coordinator, 1) == (address, True)
+
+    with running_server(config) as node:
+        wait_until(is_at(f"127.0.0.1:{port}"), "the partition is not where it is preferred")
+        done = run_waltz("append", "--cluster", cluster.coordinator, "--partition", "1", "here")
+        assert done.returncode == 0, done.stderr
+    assert node.returncode == 0
+    wait_until(is_at(first), "the partition is not handed back")
+
+
+def test_what_a_server_prefers_is_kept_there_and_outlives_it(zookeeper: RunningZooKeeper) -> None:
+    """SV-25, CM-10: a change is a second node of its own until the first is gone."""
+    root, address = "/prefers", Address("server", 7000)
+    place = ZooKeeperAddress((zookeeper.address,), root, 2000)
+
+    async def story() -> None:
+        host = real_host(place)
+        await create_cluster(
+            host.coordinator,
+            name="c",
+            partition_count=2,
+            cluster_key=UUID(int=1),
+            storages=[StorageEntry(Address("storage", 1), Address("storage", 2))],
+            root=root,
+        )
+        for preferred in (), (1,):
+            server = ServerMembership(host, address, lambda _: None, root=root)
+            await server.start()
+            assert server.preferred_partitions == preferred
+            assert await server.prefer(add=[PartitionId(1)])
+            assert len(await host.coordinator.children(f"{root}/serverDescriptors")) == 1
+            await server.stop()
+        assert await host.coordinator.children(f"{root}/serverPreferences") == [str(address)]
+        await host.coordinator.close()
+
+    asyncio.run(story())

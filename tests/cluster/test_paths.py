@@ -7,7 +7,7 @@ import pytest
 from tests.cluster.golden import golden_tree
 from waltz.cluster.paths import ClusterPaths
 from waltz.errors import LocalProtocolError
-from waltz.types import PartitionId, ReplicaId
+from waltz.types import Address, PartitionId, ReplicaId
 
 
 def test_the_paths_are_those_of_the_original() -> None:
@@ -46,3 +46,11 @@ def test_a_root_may_lie_deeper() -> None:
 def test_a_root_that_is_no_path_is_refused() -> None:
     with pytest.raises(LocalProtocolError):
         ClusterPaths("waltz")
+
+
+def test_preferences_are_kept_where_the_original_never_looks() -> None:
+    """CX-14"""
+    paths = ClusterPaths("/waltz_cluster")
+    path = paths.server_preference(Address("host", 7000))
+    assert path == "/waltz_cluster/serverPreferences/host:7000"
+    assert paths.server_preferences not in golden_tree("4-after-clients")

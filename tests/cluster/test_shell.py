@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 from typing import Any
 from uuid import UUID
@@ -59,11 +61,12 @@ async def create(
     cluster_key: UUID = KEY,
     root: str = "/waltz",
     storages: list[StorageEntry] = STORAGES,
+    partition_count: int = 2,
 ) -> None:
     await create_cluster(
         coordinator,
         name=name,
-        partition_count=2,
+        partition_count=partition_count,
         cluster_key=cluster_key,
         storages=storages,
         root=root,
@@ -396,7 +399,7 @@ def test_servers_started_together_agree(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_server_returns_with_its_id_after_its_session_was_lost(seed: int) -> None:
-    """CM-15; while it is cut off it keeps what it serves, fencing is the store's."""
+    """CM-15, SV-29; while it is cut off it keeps what it serves, fencing is the store's."""
 
     async def story(world: World) -> None:
         await world.ask(create)
@@ -470,7 +473,106 @@ def test_preferred_partitions_are_given() -> None:
     simulate(story)
 
 
+@pytest.mark.parametrize("seed", SEEDS)
+def test_preferences_changed_at_once_are_all_in_force_and_move_nothing_else(seed: int) -> None:
+    """SV-25, H9, H10: where the original spins for ever, or answers for another request."""
+
+    async def story(world: World) -> None:
+        await world.ask(partial(create, partition_count=6))
+        servers = Servers(world)
+        servers.start("one")
+        await settled(2)
+        servers.start("two")
+        await settled(2)
+        before = {name: dict(told) for name, told in servers.told.items()}
+        moving, other, *_ = before["one"]
+        two = servers.memberships["two"]
+        answers: list[bool] = []
+
+        async def change(add: tuple[PartitionId, ...], remove: tuple[PartitionId, ...]) -> None:
+            answers.append(await two.prefer(add=add, remove=remove))
+
+        changes = [
+            asyncio.create_task(change((moving,), ())),
+            asyncio.create_task(change((other,), ())),
+            asyncio.create_task(change((PartitionId(6),), ())),
+            asyncio.create_task(change((), ())),
+        ]
+        await asyncio.gather(*changes)
+        await change((), (other,))
+        assert sorted(answers) == [False, True, True, True, True]
+        await settled(5)
+        assert two.preferred_partitions == (moving,)
+        assert servers.told["two"][moving] == 2
+        for partition_id, generation in before["two"].items():
+            if partition_id in servers.told["two"]:
+                assert servers.told["two"][partition_id] == generation, "it never went away"
+        assert len(world.tree.children("/waltz/serverDescriptors")) == 2
+        assert len(servers.owners()) == 6
+
+    simulate(story, seed)
+
+
+def test_preference_outlives_its_server() -> None:
+    """SV-25, CX-14: the original forgets it."""
+
+    async def story(world: World) -> None:
+        await world.ask(create)
+        servers = Servers(world)
+        servers.start("one")
+        await settled(2)
+        process = servers.start("two")
+        await settled(2)
+        assert await servers.memberships["two"].prefer(add=[PartitionId(0), PartitionId(1)])
+        await settled(5)
+        assert servers.told["two"].keys() == {0, 1}
+        world.kill(process)
+        await settled()
+        assert servers.told["one"].keys() == {0, 1}
+        servers.start("two")
+        await settled(5)
+        assert servers.memberships["two"].preferred_partitions == (0, 1)
+        assert servers.owners() == {0: "two", 1: "two"}
+
+    simulate(story)
+
+
+def test_a_preference_that_was_cut_short_comes_into_force_when_asked_again() -> None:
+    async def story(world: World) -> None:
+        await world.ask(create)
+        answers: list[object] = []
+        memberships: list[ServerMembership] = []
+
+        async def main(host: Host) -> None:
+            for failing in range(6):
+                losing = FailsOnce(host.coordinator, 1000, takes_effect=True)
+                membership = ServerMembership(
+                    replace(host, coordinator=losing),
+                    Address("one", 7000 + failing),
+                    answers.append,
+                )
+                await membership.start()
+                await settled(2)
+                losing._calls_left = failing
+                with contextlib.suppress(CoordinatorLostError):
+                    await membership.prefer(add=[PartitionId(1)])
+                assert await membership.prefer(add=[PartitionId(1)])
+                memberships.append(membership)
+                await settled(2)
+                await membership.stop()
+
+        process = world.start(main, "one")
+        await settled(100)
+        assert not process.dead
+        assert len(memberships) == 6
+        assert world.tree.children("/waltz/serverDescriptors") == []
+
+    simulate(story)
+
+
 def test_contradicting_parameters_stop_a_server() -> None:
+    """SV-01: both numbers are named."""
+
     async def story(world: World) -> None:
         await world.ask(create)
         world.tree.write("/waltz/store", StoreParams(KEY, 3).encode(), version=-1)
@@ -594,8 +696,9 @@ def test_a_lost_answer_to_a_registration_does_not_register_twice() -> None:
         told: list[dict[PartitionId, Generation]] = []
 
         async def main(host: Host) -> None:
-            # Calls of a start: 2 parameters, 2 for the ID; then parent, children, create.
-            losing = FailsOnce(host.coordinator, 6, takes_effect=True)
+            # Calls of a start: 2 parameters, 2 for the ID, 1 for the preference; then parent,
+            # children, children again, create.
+            losing = FailsOnce(host.coordinator, 8, takes_effect=True)
             unlucky = ServerMembership(
                 replace(host, coordinator=losing), Address("one", 7000), told.append
             )

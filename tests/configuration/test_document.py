@@ -4,21 +4,27 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from waltz.configuration.document import EXAMPLE, storage_page
+from waltz.configuration.document import EXAMPLE, SERVER_EXAMPLE, server_page, storage_page
+from waltz.configuration.server import SERVER_KEYS, server_settings
 from waltz.configuration.settings import read_yaml
 from waltz.configuration.storage import STORAGE_KEYS, storage_settings
 
-PAGE = Path(__file__).parents[2] / "docs" / "operating" / "storage-configuration.md"
+OPERATING = Path(__file__).parents[2] / "docs" / "operating"
 
 
 def test_the_printed_page_is_current() -> None:
-    assert PAGE.read_text() == storage_page(), "run `make docs`"
+    for name, page in (("storage", storage_page()), ("server", server_page())):
+        printed = (OPERATING / f"{name}-configuration.md").read_text()
+        assert printed == page, "run `make docs`"
 
 
 def test_every_key_is_on_the_page() -> None:
     page = storage_page()
     assert all(f"`{key.name}`" in page for key in STORAGE_KEYS)
+    page = server_page()
+    assert all(f"`{key.name}`" in page for key in SERVER_KEYS)
 
 
 def test_the_example_is_a_configuration() -> None:
     assert storage_settings(read_yaml(EXAMPLE, "example")).warnings == ()
+    assert server_settings(read_yaml(SERVER_EXAMPLE, "example")).warnings == ()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from waltz.configuration.settings import Given, Settings, read_yaml
+from waltz.configuration.settings import Settings, read_yaml
 from waltz.configuration.storage import (
     DIRECTORY,
     SEGMENT_CACHE,
@@ -13,13 +13,12 @@ from waltz.configuration.storage import (
     STORAGE_KEYS,
     admin_address,
     advertised_address,
-    coordinator_address,
     data_address,
     http_address,
     storage_settings,
 )
 from waltz.errors import ConfigurationError
-from waltz.types import Address, ZooKeeperAddress
+from waltz.types import Address
 
 LEAST = """\
 storage.directory: /var/lib/waltz
@@ -88,46 +87,6 @@ def test_one_port_twice_names_both_keys(key: str) -> None:
     assert key in said
     assert "are the same port" in said
     assert "720" not in said
-
-
-WITHOUT = "".join(line for line in LEAST.splitlines(True) if not line.startswith("coordinator"))
-
-
-def test_the_keys_of_the_original_say_where_its_zookeeper_is() -> None:
-    """CF-46, CM-01, CM-05: the chroot is the beginning of the root."""
-    settings = settings_of(
-        WITHOUT + "zookeeper: {connectString: 'a:2182,b/c', sessionTimeout: 6000}\n"
-        "cluster.root: /waltz_cluster\n"
-    )
-    servers = (Address("a", 2182), Address("b", 2181))
-    expected = ZooKeeperAddress(servers, "/c/waltz_cluster", 6000)
-    assert coordinator_address(settings) == expected
-    assert settings.warnings == ()
-    shown = list(settings.lines())
-    assert "zookeeper.connectString: a:2182,b:2181/c  # node.yml" in shown
-
-
-def test_a_connect_string_is_enough() -> None:
-    settings = settings_of(WITHOUT + "zookeeper.connectString: a:1")
-    assert coordinator_address(settings) == ZooKeeperAddress((Address("a", 1),), "/waltz", 30_000)
-
-
-def test_one_key_may_name_either_kind_of_coordinator() -> None:
-    assert coordinator_address(settings_of(LEAST)) == Address("127.0.0.1", 7100)
-    settings = settings_of(WITHOUT + "coordinator.address: zookeeper://a:1,b:2/r")
-    servers = (Address("a", 1), Address("b", 2))
-    assert coordinator_address(settings) == ZooKeeperAddress(servers, "/r")
-
-
-def test_two_coordinators_are_one_too_many() -> None:
-    said = fault(LEAST + "zookeeper.connectString: a:1")
-    assert "coordinator.address (node.yml) and zookeeper.connectString (node.yml)" in said
-
-
-def test_the_option_overrides_the_zookeeper_of_the_file() -> None:
-    given = read_yaml(WITHOUT + "zookeeper.connectString: a:1", "node.yml")
-    given["coordinator.address"] = Given(Address("b", 2), "--coordinator")
-    assert coordinator_address(storage_settings(given)) == Address("b", 2)
 
 
 @pytest.mark.parametrize(

@@ -132,7 +132,6 @@ class Stage:
             storage_count=storages,
             server_count=servers,
             segment_bytes_threshold=1_000_000_000,
-            syncs_late=False,
         )
         self.cluster = SimulatedCluster(
             self.sites, shape, UUID(int=Random(source).getrandbits(128), version=4)

@@ -16,6 +16,7 @@ from tests.server.builders import (
     tid,
 )
 from waltz.errors import RemoteProtocolError
+from waltz.server.backlog import request_bytes
 from waltz.server.connection import (
     MessagesReceived,
     Mounts,
@@ -42,8 +43,16 @@ def test_messages_are_sorted_by_partition_and_keep_their_order() -> None:
     messages = [append(1), other, question, append(2)]
     assert Sorter(1).sort(messages, VERSION) == Sorted(
         (
-            (PARTITION, MessagesReceived(peer(sequence=None), (append(1), append(2)))),
-            (PartitionId(0), MessagesReceived(peer(sequence=None), (other,))),
+            (
+                PARTITION,
+                MessagesReceived(peer(sequence=None), (append(1), append(2))),
+                2 * request_bytes(append(1)),
+            ),
+            (
+                PartitionId(0),
+                MessagesReceived(peer(sequence=None), (other,)),
+                request_bytes(other),
+            ),
         ),
         (question,),
     )
@@ -55,7 +64,7 @@ def test_connection_is_known_by_its_first_message_and_its_first_mount() -> None:
     assert sorter.sort([], VERSION) == Sorted((), ())
     sorter.sort([flush(client=7)], VERSION)
     sorter.sort([mount(client=8, connection_sequence=5)], VERSION)
-    ((_, event),), _ = sorter.sort([mount(client=9, connection_sequence=6)], VERSION)
+    ((_, event, _),), _ = sorter.sort([mount(client=9, connection_sequence=6)], VERSION)
     assert event.peer == peer(client=7, sequence=5)
 
 

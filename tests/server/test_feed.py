@@ -105,6 +105,7 @@ def test_feed_request_after_more_was_stored_grants_all_of_it() -> None:
 
 
 def test_next_request_goes_on_where_the_client_says() -> None:
+    """CS-15."""
     bench = Bench(200)
     bench.request(-1)
     bench.serve()

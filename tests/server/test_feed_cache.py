@@ -63,6 +63,7 @@ def test_part_of_a_batch_is_fed_as_a_slice_of_the_frames_encoded_once() -> None:
 
 
 def test_oldest_batches_of_all_partitions_leave_first() -> None:
+    """SV-20, SV-21."""
     size = CachedBatch(batch(0, 1)).byte_count
     cache = FeedCache(16 * size)
     for number in range(16):

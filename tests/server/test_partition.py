@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from itertools import chain
 
@@ -30,17 +31,19 @@ from waltz.limits import (
     PENDING_APPEND_BYTES_MAX,
     PENDING_APPENDS_MAX,
     RELEASE_SECONDS_MAX,
+    REQUEST_BYTES,
     RETRY_SECONDS_MIN,
 )
 from waltz.record import NewRecord, pack_records, request_id_bytes, request_id_from
+from waltz.server.backlog import ResumeReading, StopReading, WorkedOff, request_bytes
 from waltz.server.feed_cache import FeedCache
 from waltz.server.fetches import ReadRecords
 from waltz.server.outbox import Send
-from waltz.server.partition import (
+from waltz.server.partition import ServerPartition
+from waltz.server.partition_events import (
     AppendRecords,
     CloseConnection,
     ConnectionDrained,
-    ConnectionFilled,
     ConnectionLost,
     PartitionEvent,
     PartitionRevoked,
@@ -48,9 +51,6 @@ from waltz.server.partition import (
     RecordsRead,
     ReleaseRequested,
     RequestsDropped,
-    ResumeReading,
-    ServerPartition,
-    StopReading,
 )
 from waltz.store.events import AppendsFailed, Committed, StoreClosed, StoreOpened
 from waltz.types import Generation, SessionId
@@ -82,7 +82,9 @@ class Bench:
 
     def __init__(self, mark: int | None = -1, generation: int = 1) -> None:
         self.cache = FeedCache()
-        self.machine = ServerPartition(PARTITION, Generation(generation), self.cache)
+        self.full: set[int] = set()
+        self.machine = ServerPartition(PARTITION, Generation(generation), self.cache, self.full)
+        self.worked_off: Counter[int] = Counter()
         self.store: list[NewRecord] = []
         self.mark = -1 if mark is None else mark
         self.now = 0.0
@@ -104,6 +106,8 @@ class Bench:
                     self.store += records
                 case ReadRecords():
                     self.reads.append(effect)
+                case WorkedOff(connection_id, byte_count):
+                    self.worked_off[connection_id] += byte_count
                 case _:
                     self.others.append(effect)
         self.machine.check_invariants()
@@ -296,6 +300,16 @@ def test_first_locking_append_of_a_client_behind_is_refused_after_a_restart() ->
     assert bench.say(append(3, 9, write=[1])) == []
 
 
+def test_partitions_share_no_locks() -> None:
+    """SV-08: the same lock in two partitions is two locks."""
+    one, other = mounted(0), mounted(0)
+    one.say(append(2, 0, write=[123]))
+    one.commit()
+    assert one.say(append(3, 0, write=[123])) == [LockFailure(request_id(7, 3), tid(1))]
+    assert other.say(append(3, 0, write=[123])) == []
+    assert other.stored() == [3]
+
+
 def test_append_waits_for_the_conflict_in_flight_and_nobody_else_does() -> None:
     """SV-09."""
     bench = mounted()
@@ -430,9 +444,10 @@ def test_commit_moves_cache_locks_and_feed_together() -> None:
 def test_full_connection_is_fed_when_it_has_drained() -> None:
     """SV-19."""
     bench = mounted()
-    bench.step(ConnectionFilled(1))
+    bench.full.add(1)
     bench.say(append(2))
     assert bench.commit() == {}
+    bench.full.clear()
     assert bench.step(ConnectionDrained(1)) == {1: feed_of([2], 0)}
 
 
@@ -523,30 +538,93 @@ def test_empty_answer_to_a_read_is_a_failure() -> None:
 
 
 def test_reading_stops_while_too_many_appends_are_undecided() -> None:
-    """CS-28, H6."""
+    """CS-28."""
     bench = mounted()
     bench.say(*[append(n) for n in range(PENDING_APPENDS_MAX)])
-    assert bench.others == [StopReading()]
-    bench.commit(PENDING_APPENDS_MAX // 2 - 1)
-    assert bench.others == [StopReading()]
+    assert bench.others == [StopReading(1)]
+    bench.commit(PENDING_APPENDS_MAX // 2)
+    assert bench.others == [StopReading(1)]
     bench.commit(1)
-    assert bench.others == [StopReading(), ResumeReading()]
+    assert bench.others == [StopReading(1), ResumeReading(1)]
 
 
 def test_reading_stops_while_undecided_appends_are_too_large() -> None:
+    """CS-28, UA-40: in bytes."""
     bench = mounted()
     large = bytes(PENDING_APPEND_BYTES_MAX // 4)
     bench.say(*[append(n, data=large) for n in range(4)])
-    assert bench.others == [StopReading()]
-    bench.fail(2)
-    assert bench.others == [StopReading(), ResumeReading()]
+    assert bench.others == [StopReading(1)]
+    bench.fail(3)
+    assert bench.others == [StopReading(1), ResumeReading(1)]
+
+
+def test_those_who_have_little_under_way_are_read_while_the_partition_is_full() -> None:
+    """H6: whoever fills a partition does not close it to the others."""
+    bench = mounted()
+    bench.say(mount(client=8), connection=2, client=8)
+    bench.say(*[append(n) for n in range(PENDING_APPENDS_MAX)])
+    bench.say(append(1, client=8), connection=2, client=8)
+    assert bench.others == [StopReading(1)]
+
+
+def test_requests_for_data_do_not_fill_the_partition() -> None:
+    """They may wait for ever for a client that reads nothing."""
+    bench = Bench(9)
+    bench.full.add(1)
+    assert bench.say(*[data_request(0) for _ in range(PENDING_APPENDS_MAX)]) == []
+    assert bench.others == []
+    bench.step(ConnectionLost(1))
+    assert bench.worked_off == {1: PENDING_APPENDS_MAX * REQUEST_BYTES}
 
 
 def test_refused_and_stale_appends_take_no_room() -> None:
     bench = mounted(5)
     bench.say(append(1, 4, write=[1]), append(2, 5, generation=9))
-    assert bench.machine._pending_count == 0
-    assert bench.machine._pending_bytes == 0
+    assert bench.machine.pending_count == 0
+    assert bench.machine.pending_bytes == 0
+
+
+@given(st.lists(st.sampled_from(["commit", "fail", "open", "close", "lose", "drain"]), max_size=8))
+def test_all_that_was_read_is_worked_off_in_the_end(happenings: list[str]) -> None:
+    """Else a connection would be read no further one day, with nothing under way."""
+    bench = Bench(9)
+    messages: list[ClientMessage] = [
+        mount(9),
+        append(2, 9, write=[1], data=bytes(100)),
+        append(3, 9, write=[1]),
+        append(4, 9, generation=5),
+        append(5, 3, read=[7]),
+        flush(3),
+        data_request(3),
+        data_request(30),
+        mark_request(),
+        feed_request(9),
+    ]
+    read = 0
+    for happening in ["open", *happenings]:
+        bench.full.add(1)
+        bench.say(*messages)
+        read += sum(map(request_bytes, messages))
+        match happening:
+            case "commit" if bench.store:
+                bench.commit(1)
+            case "fail" if bench.store:
+                bench.fail(1)
+            case "open":
+                bench.step(opened(bench.mark))
+            case "close":
+                bench.step(StoreClosed("a replica was lost"))
+            case "lose":
+                bench.step(ConnectionLost(1))
+            case _:
+                bench.full.clear()
+                bench.step(ConnectionDrained(1))
+    bench.full.clear()
+    bench.step(opened(bench.mark))
+    while bench.store:
+        bench.commit()
+    bench.step(ConnectionLost(1))
+    assert bench.worked_off == {1: read}
 
 
 # Ending
@@ -570,13 +648,6 @@ def test_partition_that_comes_back_cuts_off_its_clients() -> None:
     (closing,) = bench.others
     assert isinstance(closing, CloseConnection)
     assert closing.connection_id == 1
-
-
-def test_revoked_partition_lets_others_be_read_again() -> None:
-    bench = mounted()
-    bench.say(*[append(n) for n in range(PENDING_APPENDS_MAX)])
-    bench.step(PartitionRevoked(comes_back=False))
-    assert bench.others == [StopReading(), ResumeReading()]
 
 
 def test_released_partition_closes_when_all_is_decided() -> None:

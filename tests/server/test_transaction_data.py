@@ -4,6 +4,7 @@ from zlib import crc32
 
 from tests.server.builders import PARTITION, batch, data_request, request_id, tid
 from waltz.limits import WRITE_BUFFER_BYTES_HIGH
+from waltz.server.backlog import Backlog
 from waltz.server.feed_cache import FeedCache
 from waltz.server.fetches import Fetches, ReadRecords
 from waltz.server.outbox import Outbox, Send
@@ -15,7 +16,8 @@ class Bench:
     def __init__(self) -> None:
         self.cache = FeedCache()
         self.fetches = Fetches(PARTITION, self.cache)
-        self.requests = DataRequests(PARTITION, self.cache, self.fetches)
+        self.backlog = Backlog()
+        self.requests = DataRequests(PARTITION, self.cache, self.fetches, self.backlog)
         self.outbox = Outbox()
         self.blocked: set[int] = set()
 

@@ -29,7 +29,6 @@ SHAPE = ClusterShape(
     storage_count=3,
     server_count=1,
     segment_bytes_threshold=20_000,
-    syncs_late=False,
 )
 WRITER = ClientPlan(work="append", transactions=30, concurrency=4, think_seconds_max=0.1)
 P = PartitionId(0)
@@ -125,7 +124,7 @@ def test_a_client_that_dies_goes_on_with_what_its_application_remembers(forgets:
         work="count", transactions=30, concurrency=10, think_seconds_max=0.01, forgets=forgets
     )
     field = Field(plan)
-    field.play(crash(0.3), crash(0.6))
+    field.play(crash(0.3), crash(0.7))
     assert len(field.history.submissions) == 30
     assert Verdict.LOST in field.verdicts()
     names = ["client-0", "client-0~2", "client-0~3"] if forgets else ["client-0"]

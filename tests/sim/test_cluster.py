@@ -30,7 +30,6 @@ SHAPE = ClusterShape(
     storage_count=3,
     server_count=1,
     segment_bytes_threshold=200,
-    syncs_late=False,
 )
 
 

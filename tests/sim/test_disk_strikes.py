@@ -97,7 +97,5 @@ def test_room_is_left_and_given_back() -> None:
 
 def test_a_blank_disk_has_the_topmost_directories_alone() -> None:
     disk = SimulatedDisk.holding({"/s": None, "/s/0": None, "/s/0/a": b"x"})
-    disk.syncs_late = True
     blank = blank_disk(disk)
     assert blank.contents() == {"/": None, "/s": None}
-    assert blank.syncs_late

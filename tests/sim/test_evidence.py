@@ -10,6 +10,7 @@ import pytest
 
 from waltz.errors import ConfigurationError
 from waltz.sim.evidence import Evidence, main
+from waltz.sim.hunting import Hunted, Hunts
 from waltz.sim.scenario import draw_scenario
 from waltz.sim.simulation import Outcome
 from waltz.sim.trace import Trace
@@ -112,4 +113,16 @@ def test_the_page_says_what_was_counted(tmp_path: Path, capsys: pytest.CaptureFi
         "| 8 | bank | pauses | I7 money: a\\|b |",
     ):
         assert f"{line}\n" in page
-    assert main([]) == 2
+    with pytest.raises(SystemExit):
+        main([])
+
+
+def test_the_page_has_the_hunts_for_seeded_bugs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "hunts.json"
+    Hunts({"x": Hunted("I1 durability", "append under none", [3, 1, 2])}).save(path)
+    assert main([str(tmp_path / "none.json"), "--hunts", str(path)]) == 0
+    page = capsys.readouterr().out
+    assert "1 of 1 mistakes in the list were found when planted." in page
+    assert "| x | I1 durability | 3 | 3 | 2 |  |\n" in page

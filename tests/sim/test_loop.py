@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
+from contextlib import suppress
 from functools import partial
 from random import Random
 from typing import Any
@@ -369,3 +370,31 @@ def test_random_door_gives_random_uuids_of_version_4() -> None:
     assert random.uuid().version == 4
     assert random.uuid() != random.uuid()
     assert 2.0 <= random.uniform(2.0, 3.0) <= 3.0
+
+
+def test_what_asyncio_keeps_in_sets_is_gone_through_in_the_same_order_every_time() -> None:
+    """A group cancels its tasks in the order of a set of them."""
+
+    async def work(rubbish: int) -> list[int]:
+        ended: list[int] = []
+
+        async def wait(number: int) -> None:
+            try:
+                await asyncio.sleep(100.0)
+            finally:
+                ended.append(number)
+
+        held: list[object] = []
+        with suppress(TimeoutError):
+            async with asyncio.timeout(1.0), asyncio.TaskGroup() as group:
+                for number in range(50):
+                    held += [bytearray(number * size) for size in range(rubbish % 7)]
+                    group.create_task(wait(number))
+        return ended
+
+    orders = set()
+    for rubbish in range(14):
+        loop = SimulatedLoop(1)
+        orders.add(tuple(loop.run_until_complete(work(rubbish))))
+        loop.shut_down()
+    assert len(orders) == 1

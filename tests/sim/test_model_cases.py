@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from waltz.sim.model.cases import CHECKS, Case, Patch
+from waltz.sim.model.cases import CHECKS, Case
 from waltz.sim.model.scope import Scope
+from waltz.sim.patches import Patch
 from waltz.store.recovery import Recovery
 
 STATES_MIN = 20_000

@@ -92,6 +92,8 @@ def on_the_wire(session: int, request: ReplicaRequest) -> StorageMessage:
             return AppendRecordsRequest(*head, batch, offline=False)
         case ReadRecords(first, count_max):
             return RecordListRequest(*head, first, count_max)
+        case _:
+            raise AssertionError(f"no request to the model's replica: {request}")
 
 
 def from_the_wire(answer: StorageMessage) -> tuple[bool, ReplicaAnswer]:

@@ -14,14 +14,13 @@ from waltz.sim.workloads import WORKLOADS
 
 def test_equal_seeds_draw_equal_shapes() -> None:
     for seed in range(20):
-        shape = draw_shape(Random(seed), syncs_late=False, server_count_min=1)
-        assert shape == draw_shape(Random(seed), syncs_late=False, server_count_min=1)
-        assert draw_shape(Random(seed), syncs_late=False, server_count_min=2).server_count >= 2
+        shape = draw_shape(Random(seed), server_count_min=1)
+        assert shape == draw_shape(Random(seed), server_count_min=1)
+        assert draw_shape(Random(seed), server_count_min=2).server_count >= 2
         assert shape.storage_count in (3, 5), "a majority is left when one is lost"
         assert len(shape.storages) == shape.storage_count
         assert len(shape.servers) == shape.server_count
         assert len(shape.partition_ids) == shape.partition_count
-    assert draw_shape(Random(1), syncs_late=True, server_count_min=1).syncs_late
 
 
 @pytest.mark.parametrize("plan", PLANS)

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from uuid import UUID
+
 import pytest
 
 from waltz.errors import RemoteProtocolError
@@ -7,9 +9,13 @@ from waltz.record import empty_batch
 from waltz.store.messages import answer_to, message_for
 from waltz.store.requests import (
     AppendRecords,
+    AskCondition,
     AskMaxTransactionId,
     AskSessionInfo,
+    Condition,
     ReadRecords,
+    ReadToRepair,
+    RepairRecords,
     ReplicaAnswer,
     ReplicaLink,
     ReplicaRequest,
@@ -19,12 +25,16 @@ from waltz.store.requests import (
 from waltz.types import PartitionId, ReplicaId, SessionId, TransactionId
 from waltz.wire.storage_protocol import (
     AppendRecordsRequest,
+    DamagedRange,
     LastSessionInfoRequest,
     LastSessionInfoResponse,
     MaxTransactionIdRequest,
     MaxTransactionIdResponse,
     RecordListRequest,
     RecordListResponse,
+    RepairRequest,
+    ReplicaStateRequest,
+    ReplicaStateResponse,
     SessionInfo,
     SetLowWaterMarkRequest,
     StorageMessage,
@@ -37,6 +47,8 @@ HEAD = (SessionId(9), 41, PartitionId(3))
 FIVE = TransactionId(5)
 NO_RECORDS = empty_batch(FIVE)
 INFO = SessionInfo(SessionId(8), FIVE, FIVE)
+
+DAMAGED = (DamagedRange(TransactionId(2), FIVE),)
 
 PAIRS: list[tuple[ReplicaRequest, StorageMessage, StorageMessage, ReplicaAnswer]] = [
     (
@@ -74,6 +86,24 @@ PAIRS: list[tuple[ReplicaRequest, StorageMessage, StorageMessage, ReplicaAnswer]
         RecordListRequest(*HEAD, first_transaction_id=FIVE, count_max=20),
         RecordListResponse(*HEAD, records=NO_RECORDS),
         NO_RECORDS,
+    ),
+    (
+        ReadToRepair(FIVE, 20, LINK),
+        RecordListRequest(*HEAD, first_transaction_id=FIVE, count_max=20),
+        RecordListResponse(*HEAD, records=NO_RECORDS),
+        NO_RECORDS,
+    ),
+    (
+        AskCondition(7),
+        ReplicaStateRequest(*HEAD),
+        ReplicaStateResponse(*HEAD, INFO, FIVE, UUID(int=1), True, False, DAMAGED),
+        Condition(INFO, FIVE, DAMAGED),
+    ),
+    (
+        RepairRecords(NO_RECORDS),
+        RepairRequest(*HEAD, records=NO_RECORDS),
+        SuccessResponse(*HEAD),
+        None,
     ),
 ]
 

@@ -1,6 +1,7 @@
 """The store on real connections: three storage nodes on loopback, a coordinator, real files.
 
-Rows ST-01, ST-02, ST-06, ST-09, ST-11, ST-14, ST-17, ST-39, ST-43.
+Rows ST-01, ST-02, ST-06, ST-09, ST-11, ST-14, ST-17, ST-39, ST-43,
+SD-17.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from waltz.cluster.paths import ClusterPaths
 from waltz.cluster.replica_assignments import ReplicaAssignments
 from waltz.cluster.shell import StorageEntry, create_cluster, read_partition_metadata
 from waltz.cluster.store_params import StoreParams
-from waltz.errors import PartitionNotReadyError
+from waltz.errors import PartitionNotReadyError, UnavailableError
 from waltz.host import Host
 from waltz.record import NewRecord, RecordBatch
 from waltz.storage.shell import StorageConfig, StorageNode
@@ -320,5 +321,78 @@ def test_no_session_is_opened_without_a_cluster(tmp_path: Path) -> None:
         assert store.events == []
         await host.coordinator.close()
         await coordinator.stop()
+
+    asyncio.run(main())
+
+
+async def rot(directory: Path) -> tuple[Path, int]:
+    """Flip a bit of record 7 once it is there; return its file and where in it."""
+    [segment] = (directory / str(PARTITION)).glob("*.seg")
+
+    async def is_there() -> bool:
+        return b"record 19" in segment.read_bytes()
+
+    await eventually(is_there)
+    place = segment.read_bytes().index(b"record 7")
+    with segment.open("r+b") as file:
+        file.seek(place)
+        file.write(b"R")
+    return segment, place
+
+
+def test_a_record_that_rots_while_the_session_is_open_is_repaired(tmp_path: Path) -> None:
+    """SD-17: a read that meets it is answered by another replica, and has it repaired."""
+
+    async def main() -> None:
+        async with world(tmp_path) as (host, _):
+            store = Store(host)
+            said = [f"record {number}" for number in range(20)]
+            await store.append(*said)
+            await store.append("one more")
+            segment, place = await rot(tmp_path / "1")
+
+            async def is_whole() -> bool:
+                found = await store.partition.read(TransactionId(7), 13)
+                assert texts(found) == said[7:]
+                return segment.read_bytes()[place : place + 1] == b"r"
+
+            await eventually(is_whole)
+
+            async def is_told() -> bool:
+                return store.partition.damage == ()
+
+            await eventually(is_told)
+            assert store.sessions == [0]
+            await store.close()
+
+    asyncio.run(main())
+
+
+def test_what_every_replica_has_damaged_is_told_and_left_alone(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def main() -> None:
+        async with world(tmp_path) as (host, nodes):
+            store = Store(host)
+            await store.append(*(f"record {number}" for number in range(20)))
+            segments = [await rot(tmp_path / str(number)) for number in range(3)]
+            rotten = [segment.read_bytes() for segment, _ in segments]
+
+            async def is_told() -> bool:
+                with pytest.raises(UnavailableError, match="cannot read transaction 7"):
+                    await store.partition.read(TransactionId(7), 1)
+                return len([damage for damage in store.partition.damage if damage.unsupplied]) == 3
+
+            await eventually(is_told)
+            damage = store.partition.damage
+            assert {each.link.replica_id for each in damage} == {*map(nodes.replica_id, range(3))}
+            assert {each.unsupplied for each in damage} == {((7, 8),)}
+            await store.append("appends go on")
+            said = [line for line in caplog.messages if line.startswith("damage_not_repairable")]
+            assert len(said) == 3
+            assert all("left=7-7" in line for line in said)
+            await store.close()
+            for (segment, _), content in zip(segments, rotten, strict=True):
+                assert segment.read_bytes().startswith(content.rstrip(b"\0"))
 
     asyncio.run(main())

@@ -85,6 +85,7 @@ def test_a_node_of_this_release_is_asked_what_it_alone_knows(seed: int) -> None:
     async def test(world: World) -> None:
         nodes = connections(world._host(Process("server")))
         exchange = await nodes.to(ReplicaId(str(DATA))).connected()
+        assert exchange.is_repairable
         state = await ask(exchange, state_request)
         assert isinstance(state, ReplicaStateResponse)
         assert (state.session_info, state.transaction_id) == (FRESH, t(-1))
@@ -105,6 +106,7 @@ def test_a_node_of_the_original_is_asked_what_it_knows_and_nothing_else(seed: in
         await world._network.door(Process("old")).listen(OLD, serve_as_the_original)
         nodes = connections(world._host(Process("server")))
         exchange = await nodes.to(ReplicaId(str(OLD))).connected()
+        assert not exchange.is_repairable
         for _ in range(2):
             with pytest.raises(LocalProtocolError, match="ReplicaStateRequest is not supported"):
                 await ask(exchange, state_request)

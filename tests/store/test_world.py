@@ -23,6 +23,20 @@ def test_three_replicas_survive_faults_and_a_blank_disk(fault_rate: float) -> No
 
 
 @pytest.mark.parametrize("fault_rate", [0.02, 0.05, 0.15])
+@pytest.mark.parametrize("replica_count", [3, 5])
+def test_damage_is_repaired_between_all_other_faults(fault_rate: float, replica_count: int) -> None:
+    """SD-17. Of each record one copy may be damaged, on whichever replica, before or after commit;
+    nobody votes while it is damaged, and in the end all hold all."""
+    for seed in range(SEEDS_PER_CASE):
+        world = World(seed, replica_count)
+        world.damage_budget = 1 + seed % 10
+        for number, replica in enumerate(world.replicas.values()):
+            replica.is_repairable = number != seed % 7
+        world.run(250, fault_rate=fault_rate)
+        world.heal()
+
+
+@pytest.mark.parametrize("fault_rate", [0.02, 0.05, 0.15])
 def test_changes_of_the_assignment_survive_faults(fault_rate: float) -> None:
     for seed in range(SEEDS_PER_CASE):
         world = World(seed, replica_count=4)
@@ -58,3 +72,60 @@ def test_without_faults_there_is_one_session_and_everything_commits() -> None:
         assert not world.failed
         assert len(world.marks) == 1
         assert len(world.log) == world.request_count
+
+
+def settled(seed: int) -> World:
+    """Three replicas that hold the same; the server has gone."""
+    world = World(seed)
+    for replica in world.replicas.values():
+        replica.is_repairable = True
+    world.run(150, fault_rate=0.0)
+    world.close(world.heal())
+    assert len(world.log) > 10
+    return world
+
+
+def opens(world: World, *, steps_max: int = 2_000) -> bool:
+    server = world.add_server()
+    for _ in range(steps_max):
+        if server.is_open:
+            return True
+        world.happen(world.random.choice(world.possible()))
+    return False
+
+
+def test_a_partition_opens_with_one_replica_lost_and_one_damaged() -> None:
+    """SD-17: the sound one mends the damaged one, which then votes."""
+    for seed in range(20):
+        world = settled(seed)
+        lost, damaged, _ = world.replicas.values()
+        world.crash(lost)
+        damaged.damaged = {0, 1, 7, damaged.last}
+        assert opens(world)
+        assert not damaged.damaged
+        lost.is_up = True
+        world.heal()
+
+
+def test_a_partition_opens_with_all_replicas_damaged_in_different_places() -> None:
+    for seed in range(20):
+        world = settled(seed)
+        for number, replica in enumerate(world.replicas.values()):
+            replica.damaged = {number, 5 + number, replica.last - number}
+        assert opens(world)
+        world.heal()
+
+
+def test_what_nobody_can_supply_keeps_those_that_lack_it_from_voting() -> None:
+    """I11: it is not cut, though the third replica alone could not decide without it."""
+    for seed in range(10):
+        world = settled(seed)
+        lost, one, other = world.replicas.values()
+        world.crash(lost)
+        one.damaged, other.damaged = {3, 4}, {4}
+        last = one.last
+        assert not opens(world)
+        assert (one.damaged, other.damaged) == ({4}, {4})
+        assert one.last == other.last == last
+        lost.is_up = True
+        world.heal()

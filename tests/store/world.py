@@ -20,8 +20,10 @@ from waltz.store.recovery_events import (
 )
 from waltz.store.requests import (
     AppendRecords,
+    AskCondition,
     AskMaxTransactionId,
     AskSessionInfo,
+    Condition,
     ConnectReplica,
     DropReplica,
     MetadataRead,
@@ -30,6 +32,8 @@ from waltz.store.requests import (
     MetadataWritten,
     ReadMetadata,
     ReadRecords,
+    ReadToRepair,
+    RepairRecords,
     ReplicaAnswer,
     ReplicaConnected,
     ReplicaLink,
@@ -52,7 +56,7 @@ from waltz.store.session_keeper import (
     SessionKeeper,
 )
 from waltz.types import NO_SESSION, NOTHING, Generation, ReplicaId, SessionId, TransactionId
-from waltz.wire.storage_protocol import SessionInfo
+from waltz.wire.storage_protocol import DamagedRange, SessionInfo
 
 
 class RefusedError(Exception):
@@ -73,6 +77,10 @@ class FakeReplica:
     current: SessionId = NO_SESSION
     is_up: bool = True
     reads_fail: bool = False
+    is_repairable: bool = False
+    """Whether it speaks storage protocol 1."""
+    damaged: set[int] = field(default_factory=set)
+    """Records that it holds and cannot read any more."""
 
     @property
     def last(self) -> TransactionId:
@@ -87,14 +95,20 @@ class FakeReplica:
             raise RefusedError(f"session id has changed to {self.current}, not {session_id}")
         match request:
             case AskSessionInfo():
+                self.check_undamaged()
                 return SessionInfo(self.session_id, self.low_water_mark, self.local_low_water_mark)
             case AskMaxTransactionId():
+                self.check_undamaged()
                 return self.last
             case TruncateReplica(transaction_id):
+                if self.damaged and min(self.damaged) <= transaction_id:
+                    raise RefusedError("damage before the cut")
+                self.damaged.clear()
                 del self.log[transaction_id + 1 :]
                 self.synced = min(self.synced, len(self.log))
                 return self.last
             case SetLowWaterMark(mark):
+                self.check_undamaged()
                 if self.last > mark or mark < self.low_water_mark:
                     raise RefusedError(f"mark {mark}, last {self.last}, {self.low_water_mark}")
                 if self.last < self.local_low_water_mark or self.session_id > session_id:
@@ -109,11 +123,49 @@ class FakeReplica:
                 first = batch.first_transaction_id
                 self.log += [batch.slice(TransactionId(first + i), 1) for i in range(len(batch))]
                 return None
-            case ReadRecords(first, count_max):
-                if self.reads_fail:
-                    raise RefusedError("unreadable")
-                found = self.log[first : first + count_max]
-                return join_batches(found) if found else empty_batch(TransactionId(0))
+            case ReadRecords(first, count_max) | ReadToRepair(first, count_max):
+                return self.read(first, count_max)
+            case AskCondition():
+                assert self.is_repairable
+                info = SessionInfo(self.session_id, self.low_water_mark, self.local_low_water_mark)
+                return Condition(info, self.last, self.damaged_ranges())
+            case RepairRecords(batch):
+                assert self.is_repairable
+                self.repair(batch)
+                return None
+
+    def read(self, first: TransactionId, count_max: int) -> RecordBatch:
+        if self.reads_fail or first in self.damaged:
+            raise RefusedError("unreadable")
+        following = min((each for each in self.damaged if each > first), default=len(self.log))
+        found = self.log[first : min(first + count_max, following)]
+        return join_batches(found) if found else empty_batch(TransactionId(0))
+
+    def check_undamaged(self) -> None:
+        if self.damaged:
+            raise RefusedError("no vote")
+
+    def damaged_ranges(self) -> tuple[DamagedRange, ...]:
+        firsts = [each for each in sorted(self.damaged) if each - 1 not in self.damaged]
+        ends = [each + 1 for each in sorted(self.damaged) if each + 1 not in self.damaged]
+        return tuple(
+            DamagedRange(TransactionId(first), TransactionId(end))
+            for first, end in zip(firsts, ends, strict=True)
+        )
+
+    def repair(self, batch: RecordBatch) -> None:
+        """Records can be put back only where a range begins, and only what was there."""
+        places = range(batch.first_transaction_id, batch.next_transaction_id)
+        for index, place in enumerate(places):
+            if place >= len(self.log):
+                raise RefusedError("there was nothing")
+            good = self.log[place] == batch.slice(TransactionId(place), 1)
+            if place not in self.damaged and not good:
+                raise RefusedError("not damaged, and another one")
+            assert good, f"{self.replica_id}: record {place} is replaced by another one"
+            if place in self.damaged and index == 0:
+                assert place - 1 not in self.damaged, "only from where a range begins"
+        self.damaged.difference_update(places)
 
     def sync(self) -> None:
         self.synced = len(self.log)
@@ -121,6 +173,7 @@ class FakeReplica:
     def crash(self, kept: int) -> None:
         """Lose all but `kept` of the unsynced records, and what was only in memory."""
         del self.log[self.synced + kept :]
+        self.damaged &= {*range(len(self.log))}
         self.synced = len(self.log)
         self.current = self.session_id
         self.is_up = False
@@ -128,6 +181,7 @@ class FakeReplica:
     def blank(self) -> None:
         """Exchange the disk for an empty one."""
         self.log.clear()
+        self.damaged.clear()
         self.synced = 0
         self.session_id = self.current = SessionId(-1)
         self.low_water_mark = self.local_low_water_mark = NOTHING
@@ -142,8 +196,17 @@ class Wire:
     requests: list[ReplicaRequest] = field(default_factory=list)
     unsynced: list[tuple[ReplicaRequest, ReplicaAnswer]] = field(default_factory=list)
     answers: list[KeeperEvent] = field(default_factory=list)
+    timed_out: list[ReplicaRequest] = field(default_factory=list)
+    """Nobody waits for their answers any more."""
     is_cut: bool = False
     """The server has given it up; requests already sent may still arrive."""
+
+    def has_timed_out(self, request: ReplicaRequest) -> bool:
+        return any(request is each for each in self.timed_out)
+
+    def answer(self, request: ReplicaRequest, answer: RequestAnswered | RequestFailed) -> None:
+        if not self.has_timed_out(request):
+            self.answers.append(answer)
 
 
 class Server:
@@ -243,6 +306,9 @@ class World:
         """The generation under which each append was submitted."""
         self.blank_budget = 0
         self.changes_many = False
+        self.damage_budget = 0
+        """How many times something durable is damaged: each record on one replica alone."""
+        self.harmed: dict[int, FakeReplica] = {}
 
     # What servers say
 
@@ -307,7 +373,7 @@ class World:
             wire = Wire(replica, link)
             self.wires.append(wire)
             server.wires[link] = wire
-            server.step(ReplicaConnected(link))
+            server.step(ReplicaConnected(link, replica.is_repairable))
 
     def deliver_request(self, wire: Wire) -> None:
         request = wire.requests.pop(0)
@@ -317,20 +383,21 @@ class World:
         try:
             answer = wire.replica.process(wire.link.session_id, request)
         except RefusedError as error:
-            wire.answers.append(RequestFailed(wire.link, request, str(error)))
+            wire.answer(request, RequestFailed(wire.link, request, str(error)))
             return
         if isinstance(request, AppendRecords):
             wire.unsynced.append((request, answer))
         else:
             self.sync(wire.replica)
-            wire.answers.append(RequestAnswered(wire.link, request, answer))
+            wire.answer(request, RequestAnswered(wire.link, request, answer))
 
     def sync(self, replica: FakeReplica) -> None:
         """Sync the replica and let go of all answers that waited for it."""
         replica.sync()
         for wire in self.wires:
             if wire.replica is replica:
-                wire.answers += [RequestAnswered(wire.link, *done) for done in wire.unsynced]
+                for request, answer in wire.unsynced:
+                    wire.answer(request, RequestAnswered(wire.link, request, answer))
                 wire.unsynced.clear()
 
     def deliver_answer(self, server: Server, wire: Wire) -> None:
@@ -345,8 +412,10 @@ class World:
 
     def time_out(self, server: Server, wire: Wire) -> None:
         """A request is not answered in time; it may be carried out all the same."""
-        if wire.requests:
-            server.step(RequestFailed(wire.link, wire.requests[-1], "timed out"))
+        waiting = [each for each in wire.requests if not wire.has_timed_out(each)]
+        if waiting:
+            wire.timed_out.append(waiting[-1])
+            server.step(RequestFailed(wire.link, waiting[-1], "timed out"))
 
     def crash(self, replica: FakeReplica) -> None:
         replica.crash(self.random.randint(0, len(replica.log) - replica.synced))
@@ -480,6 +549,15 @@ class World:
             replica.blank()
         elif dice < 0.97 and len(self.servers) > 1:
             self.close(server)
+        elif dice < 0.99 and self.damage_budget and replica.synced and replica.is_repairable:
+            self.damage_budget -= 1
+            self.damage(replica)
+
+    def damage(self, replica: FakeReplica) -> None:
+        first = self.random.randrange(replica.synced)
+        for place in range(first, min(first + self.random.randint(1, 4), replica.synced)):
+            if self.harmed.setdefault(place, replica) is replica:
+                replica.damaged.add(place)
 
     def close(self, server: Server) -> None:
         server.step(CloseRequested())
@@ -525,7 +603,8 @@ class World:
                 break
             if actions := self.possible():
                 # Time passes when nothing else is left to do: bounds on time are generous.
-                prompt = [action for action in actions if action[0] != self.wake]
+                later = (self.wake, self.send_later)
+                prompt = [action for action in actions if action[0] not in later]
                 self.happen(self.random.choice(prompt or actions))
             else:
                 # A replica may wait for the log to grow beyond its low-water mark.
@@ -541,6 +620,7 @@ class World:
             mark is not None
             and not owner.submitted
             and owner.keeper.deadline is None
+            and not any(replica.damaged for replica in self.replicas.values())
             and all(
                 [*self.replicas[replica_id].log[: mark + 1]]
                 == [self.log[transaction_id] for transaction_id in range(mark + 1)]

@@ -11,7 +11,12 @@ import pytest
 
 from waltz.errors import ConfigurationError, ConnectionFailedError
 from waltz.host import Connection
-from waltz.limits import READ_BYTES_MAX, WRITE_BUFFER_BYTES_HIGH, WRITE_BUFFER_BYTES_LOW
+from waltz.limits import (
+    PROBE_AFTER_SECONDS,
+    READ_BYTES_MAX,
+    WRITE_BUFFER_BYTES_HIGH,
+    WRITE_BUFFER_BYTES_LOW,
+)
 from waltz.system.network import RealNetwork, TcpConnection, TcpListener
 from waltz.types import Address
 
@@ -69,6 +74,8 @@ def test_sockets_do_not_wait_for_more_and_notice_the_dead() -> None:
             found = cast(socket.socket, connection._transport.get_extra_info("socket"))
             assert found.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
             assert found.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+            idle = found.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE)
+            assert idle == PROBE_AFTER_SECONDS, "H5: the system's own is two hours"
         assert ours.peer == str(listener.address)
         assert theirs.peer.startswith("127.0.0.1:")
         await listener.close()

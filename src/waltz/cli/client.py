@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
@@ -69,6 +70,7 @@ def show_overview(overview: ClusterOverview) -> None:
     partitions = Table(box=None, pad_edge=False)
     for heading in ("partition", "generation", "session", "mark", "replicas"):
         partitions.add_column(heading, justify="right", no_wrap=True)
+    partitions.add_column("writable", no_wrap=True)
     partitions.add_column("server", no_wrap=True)
     for partition in overview.partitions:
         mark = partition.high_water_mark
@@ -78,9 +80,16 @@ def show_overview(overview: ClusterOverview) -> None:
             str(partition.session_id),
             "[red]unknown[/]" if mark is None else str(mark),
             f"{partition.replicas_current} of {len(overview.storages)}",
+            "yes" if partition.is_writable else "[red]no[/]",
             partition.server or "[red]none[/]",
         )
     console.print(partitions)
+    for partition in overview.partitions:
+        if partition.problem is not None:
+            console.print(
+                f"[red]partition {partition.partition_id} takes no appends:[/]"
+                f" {escape(partition.problem)}"
+            )
 
 
 def parse_lock(text: str) -> waltz.PartitionLocalLock:

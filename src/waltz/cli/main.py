@@ -12,7 +12,8 @@ import click
 
 from waltz.cli.client import append, status, tail
 from waltz.cli.disk import disk
-from waltz.cli.nodes import installed_version, server
+from waltz.cli.nodes import installed_version
+from waltz.cli.server_node import server
 from waltz.cli.storage_node import storage
 from waltz.cli.up import up
 from waltz.errors import WaltzError

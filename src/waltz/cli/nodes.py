@@ -1,4 +1,4 @@
-"""`waltz server`, and what a process of any kind does: run until it is told to stop."""
+"""What a process of any kind does: run until it is told to stop, and tell of itself over HTTP."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
 import click
 
-from waltz.cluster.paths import root_at
 from waltz.errors import ConfigurationError
 from waltz.limits import SHUTDOWN_SECONDS_MAX
-from waltz.server.shell import Server, ServerConfig
-from waltz.system.host import real_host
 from waltz.types import Address, CoordinatorAddress, parse_coordinator
+
+if TYPE_CHECKING:
+    from waltz.system.http import Answer, HttpServer
 
 log = logging.getLogger(__name__)
 
@@ -32,6 +32,55 @@ class Node(Protocol):
     async def start(self) -> None: ...
     async def run(self) -> None: ...
     async def stop(self) -> None: ...
+
+
+Routes: TypeAlias = "Mapping[str, Callable[[], Answer]]"
+
+
+class ObservedNode:
+    """A node and, where a port is given, what it says of itself over HTTP."""
+
+    def __init__(
+        self, node: Node, http_address: Address | None, routes: Callable[[], Routes]
+    ) -> None:
+        """`routes` is called only if there is a port: most tests, and `waltz up`, never need the
+        libraries behind it."""
+        self._node = node
+        self._http_address = http_address
+        self._routes = routes
+        self._http: HttpServer | None = None
+
+    @property
+    def http_address(self) -> Address:
+        """Where HTTP is served, with the real port; only where it is."""
+        assert self._http is not None
+        return self._http.address
+
+    async def start(self) -> None:
+        """HTTP comes first: a node that takes long to start is seen to live."""
+        if self._http_address is not None:
+            from waltz.system.http import HttpServer
+
+            self._http = HttpServer(self._routes())
+            await self._http.start(self._http_address)
+            log.info("http_started address=%s", self._http.address)
+        try:
+            await self._node.start()
+        except BaseException:
+            await self._stop_http()
+            raise
+
+    async def run(self) -> None:
+        await self._node.run()
+
+    async def stop(self) -> None:
+        """HTTP goes last: what a stop waits for can be asked until then."""
+        await self._node.stop()
+        await self._stop_http()
+
+    async def _stop_http(self) -> None:
+        if self._http is not None:
+            await self._http.stop()
 
 
 class AddressType(click.ParamType[Address]):
@@ -171,39 +220,3 @@ async def _stop(node: Node, starting: asyncio.Task[None]) -> None:
     """A start that is under way is finished first: half a start cannot be taken back."""
     await starting
     await node.stop()
-
-
-def node_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    for option in (
-        click.option(
-            "--coordinator", type=COORDINATOR, required=True, help="Where the coordinator is."
-        ),
-        click.option("--address", type=ADDRESS, required=True, help="Where to listen."),
-        click.option("--end-with-stdin", is_flag=True, help="Stop when standard input ends."),
-    ):
-        command = option(command)
-    return command
-
-
-@click.command()
-@node_options
-@click.option("--advertised", type=ADDRESS, help="Where clients reach it, if not --address.")
-def server(
-    coordinator: CoordinatorAddress,
-    address: Address,
-    end_with_stdin: bool,
-    advertised: Address | None,
-) -> None:
-    """Run one server."""
-    set_up_logging()
-
-    async def main() -> None:
-        host = real_host(coordinator)
-        config = ServerConfig(address=address, advertised=advertised, root=root_at(coordinator))
-        node = Server(host, config)
-        try:
-            await until_told(node, end_with_stdin=end_with_stdin)
-        finally:
-            await host.coordinator.close()
-
-    run_loop(main())

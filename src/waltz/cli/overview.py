@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import waltz
+from waltz.cli.server_questions import ServerReport, ask_server
 from waltz.cluster.paths import root_at
 from waltz.cluster.shell import ClusterView, read_partition_metadata, read_replica_assignments
 from waltz.errors import NoNodeError, UnavailableError, WaltzError
@@ -27,7 +28,7 @@ class StorageOverview:
 @dataclass(frozen=True, slots=True)
 class PartitionOverview:
     """`high_water_mark` is None where no server could say; `replicas_current` counts the replicas
-    that take part in the current store session."""
+    that take part in the current store session, `problem` is why no appends are taken."""
 
     partition_id: int
     server: str | None
@@ -35,6 +36,11 @@ class PartitionOverview:
     session_id: int
     high_water_mark: int | None
     replicas_current: int
+    problem: str | None
+
+    @property
+    def is_writable(self) -> bool:
+        return self.problem is None
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,13 +52,16 @@ class ClusterOverview:
 
     @property
     def is_healthy(self) -> bool:
-        """Every partition has a server that knows its mark, every storage node is reachable."""
+        """Every partition can be written to and its mark is known, every storage node is
+        reachable."""
         return all(storage.reachable for storage in self.storages) and all(
-            partition.high_water_mark is not None for partition in self.partitions
+            partition.high_water_mark is not None and partition.is_writable
+            for partition in self.partitions
         )
 
     def to_json(self) -> dict[str, Any]:
-        return asdict(self) | {"healthy": self.is_healthy}
+        partitions = [asdict(p) | {"writable": p.is_writable} for p in self.partitions]
+        return asdict(self) | {"partitions": partitions, "healthy": self.is_healthy}
 
 
 async def read_overview(cluster: str) -> ClusterOverview:
@@ -72,6 +81,10 @@ async def look_around(host: Host, cluster: str, root: str) -> ClusterOverview:
     try:
         snapshot = view.current
         marks = await read_marks(cluster, snapshot.partition_count)
+        addresses = {address for address, _ in snapshot.partitions.values()}
+        reports = dict(
+            zip(addresses, await asyncio.gather(*[report(host, a) for a in addresses]), strict=True)
+        )
         partitions = []
         for number in range(snapshot.partition_count):
             partition_id = PartitionId(number)
@@ -85,6 +98,7 @@ async def look_around(host: Host, cluster: str, root: str) -> ClusterOverview:
                     session_id,
                     marks.get(number),
                     current,
+                    problem_of(partition_id, reports[owner[0]] if owner else None),
                 )
             )
     finally:
@@ -100,6 +114,25 @@ async def look_around(host: Host, cluster: str, root: str) -> ClusterOverview:
         ),
         tuple(partitions),
     )
+
+
+async def report(host: Host, address: Address) -> ServerReport | UnavailableError:
+    """What the server says of itself, or why it does not."""
+    try:
+        return await ask_server(host, address)
+    except UnavailableError as error:
+        return error
+
+
+def problem_of(
+    partition_id: PartitionId, found: ServerReport | UnavailableError | None
+) -> str | None:
+    """Why the partition takes no appends; `found` None: it has no server."""
+    if found is None:
+        return "no server has it"
+    if isinstance(found, UnavailableError):
+        return f"its server does not answer: {found}"
+    return found.problem(partition_id)
 
 
 async def read_session(

@@ -1,15 +1,17 @@
-"""What a storage node says over HTTP: to probes, to scrapers, and to whoever calls it with curl."""
+"""What a process says over HTTP: to probes, to scrapers, and to whoever calls it with curl."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
+from prometheus_client.metrics_core import Metric as MetricFamily
 
-from waltz.storage.exposition import StateCollector
+from waltz.cli.exposition import StateCollector, server_families, storage_families
+from waltz.server.metrics import ServerState, server_health_json
 from waltz.storage.metrics import NodeState, health_json
 from waltz.system.http import Answer
 
@@ -17,16 +19,44 @@ JSON = "application/json"
 TEXT = "text/plain; charset=utf-8"
 
 
-def routes(read: Callable[[], NodeState], *, version: str) -> dict[str, Callable[[], Answer]]:
+def storage_routes(
+    read: Callable[[], NodeState], *, version: str
+) -> dict[str, Callable[[], Answer]]:
     """Return the paths and what answers them; `read` gives the node's state of that moment."""
+    return _routes(
+        "waltz-storage",
+        version,
+        health=lambda: health_json(read()),
+        families=lambda: storage_families(read(), version=version),
+    )
+
+
+def server_routes(
+    read: Callable[[], ServerState], *, version: str
+) -> dict[str, Callable[[], Answer]]:
+    return _routes(
+        "waltz-server",
+        version,
+        health=lambda: server_health_json(read()),
+        families=lambda: server_families(read(), version=version),
+    )
+
+
+def _routes(
+    service: str,
+    version: str,
+    *,
+    health: Callable[[], dict[str, Any]],
+    families: Callable[[], Iterator[MetricFamily]],
+) -> dict[str, Callable[[], Answer]]:
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(StateCollector(read, version=version))
+    registry.register(StateCollector(families))
     ProcessCollector(registry=registry)
 
-    def health() -> Answer:
-        """Whether the node can do all it is there for."""
-        state = read()
-        return _json(health_json(state), 200 if state.is_healthy else 503)
+    def healthy() -> Answer:
+        """Whether the process can do all it is there for."""
+        found = health()
+        return _json(found, 200 if found["healthy"] else 503)
 
     def live() -> Answer:
         """That the loop turns is all that is asked; restarting a node mends no disk."""
@@ -40,10 +70,10 @@ def routes(read: Callable[[], NodeState], *, version: str) -> dict[str, Callable
         return Answer(200, TEXT, b"pong\n")
 
     def build() -> Answer:
-        return _json({"service": "waltz-storage", "version": version}, 200)
+        return _json({"service": service, "version": version}, 200)
 
     return {
-        "/health": health,
+        "/health": healthy,
         "/live": live,
         "/metrics": metrics,
         "/ping": ping,

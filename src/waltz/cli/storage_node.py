@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import logging
 import socket
-from collections.abc import Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 import click
@@ -14,24 +11,27 @@ import click
 from waltz.cli.nodes import (
     ADDRESS,
     COORDINATOR,
+    ObservedNode,
+    Routes,
     installed_version,
     run_loop,
     set_up_logging,
     until_told,
 )
+from waltz.cli.settings import given_options, print_settings, read_settings
 from waltz.cluster.paths import root_at
 from waltz.cluster.shell import (
     read_replica_assignments,
     read_store_params,
     register_storage_directory,
 )
-from waltz.configuration.settings import Given, Settings, read_yaml
+from waltz.configuration.coordinator import COORDINATOR_ADDRESS, coordinator_address
+from waltz.configuration.settings import Settings
 from waltz.configuration.storage import (
     ADMIN_BIND_ADDRESS,
     ADMIN_PORT,
     ADVERTISED_ADDRESS,
     BIND_ADDRESS,
-    COORDINATOR_ADDRESS,
     DIRECTORY,
     DISK_FREE_MIN,
     HTTP_BIND_ADDRESS,
@@ -46,75 +46,26 @@ from waltz.configuration.storage import (
     STORAGE_KEYS,
     admin_address,
     advertised_address,
-    coordinator_address,
     data_address,
     http_address,
     storage_settings,
 )
-from waltz.errors import ConfigurationError
 from waltz.storage.metrics import NodeState
 from waltz.storage.shell import StorageConfig, StorageNode
 from waltz.storage.space import FREE_MINIMUM
 from waltz.system.host import real_host
 from waltz.types import Address, CoordinatorAddress, PartitionId, ReplicaId
 
-if TYPE_CHECKING:
-    from waltz.system.http import HttpServer
-
 log = logging.getLogger(__name__)
 
-ADDRESS_OPTIONS = (
-    ("--address", BIND_ADDRESS, PORT),
-    ("--admin-address", ADMIN_BIND_ADDRESS, ADMIN_PORT),
-    ("--http-address", HTTP_BIND_ADDRESS, HTTP_PORT),
-)
-"""One option sets two keys."""
 
+def observed(node: StorageNode, http_address: Address | None) -> ObservedNode:
+    def routes() -> Routes:
+        from waltz.cli.probes import storage_routes
 
-class StorageProcess:
-    """A storage node and, where a port is configured, its HTTP."""
+        return storage_routes(node.state, version=installed_version())
 
-    def __init__(self, node: StorageNode, http_address: Address | None) -> None:
-        self._node = node
-        self._http_address = http_address
-        self._http: HttpServer | None = None
-
-    @property
-    def http_address(self) -> Address:
-        """Where HTTP is served, with the real port; only where it is."""
-        assert self._http is not None
-        return self._http.address
-
-    async def start(self) -> None:
-        """HTTP comes first: a node that takes long to open its partitions is seen to live."""
-        if self._http_address is not None:
-            # Not before there is a port: most tests, and `waltz up`, never need the libraries.
-            from waltz.cli.probes import routes
-            from waltz.system.http import HttpServer
-
-            self._http = HttpServer(routes(self._node.state, version=installed_version()))
-            await self._http.start(self._http_address)
-            log.info("http_started address=%s", self._http.address)
-        try:
-            await self._node.start()
-        except BaseException:
-            await self._stop_http()
-            raise
-
-    async def run(self) -> None:
-        await self._node.run()
-
-    async def stop(self) -> None:
-        """HTTP goes last: what a stop waits for can be asked until then."""
-        await self._node.stop()
-        await self._stop_http()
-
-    async def _stop_http(self) -> None:
-        if self._http is not None:
-            await self._http.stop()
-
-    def unfinished(self) -> Sequence[str]:
-        return unfinished(self._node.state())
+    return ObservedNode(node, http_address, routes)
 
 
 def unfinished(state: NodeState) -> list[str]:
@@ -125,50 +76,6 @@ def unfinished(state: NodeState) -> list[str]:
         for partition in state.partitions
         if partition.queue_requests or partition.call_seconds
     ]
-
-
-def read_settings(path: str | None, options: dict[str, Given]) -> Settings:
-    """Return what the file at `path` and the options over it make.
-
-    Raises ConfigurationError; click.UsageError: without a file the options are too few.
-    """
-    given: dict[str, Given] = {}
-    if path is not None:
-        try:
-            given = read_yaml(Path(path).read_text(encoding="utf-8"), path)
-        except OSError as error:
-            raise ConfigurationError(
-                f"cannot read the configuration {path}: {error.strerror}"
-            ) from error
-        except UnicodeDecodeError as error:
-            raise ConfigurationError(f"{path} is no text in UTF-8: {error.reason}") from error
-    else:
-        needed = [key for key in STORAGE_KEYS if key.required or key is COORDINATOR_ADDRESS]
-        missing = [key for key in needed if key.name not in options]
-        if missing:
-            names = dict.fromkeys(key.option for key in missing)
-            raise click.UsageError(
-                f"missing: {', '.join(names)}; or give a CONFIG_PATH with"
-                f" {', '.join(key.name for key in missing)}",
-                click.get_current_context(silent=True),
-            )
-    return storage_settings(given | options)
-
-
-def given_options(
-    addresses: dict[str, Address | None], values: dict[str, tuple[Any, object]]
-) -> dict[str, Given]:
-    """Return the options that were given as keys; `values` has the key and value of each."""
-    given = {}
-    for option, host_key, port_key in ADDRESS_OPTIONS:
-        address = addresses[option]
-        if address is not None:
-            given[host_key.name] = Given(address.host, option)
-            given[port_key.name] = Given(address.port, option)
-    for option, (key, value) in values.items():
-        if value is not None:
-            given[key.name] = Given(value, option)
-    return given
 
 
 async def run_node(settings: Settings, *, assign_all: bool, end_with_stdin: bool) -> None:
@@ -203,12 +110,12 @@ async def run_node(settings: Settings, *, assign_all: bool, end_with_stdin: bool
             scrub_interval_seconds=settings[SCRUB_INTERVAL],
             register=register,
         )
-        process = StorageProcess(StorageNode(host, config), http_address(settings))
+        node = StorageNode(host, config)
         await until_told(
-            process,
+            observed(node, http_address(settings)),
             end_with_stdin=end_with_stdin,
             shutdown_seconds=settings[SHUTDOWN_TIMEOUT],
-            unfinished=process.unfinished,
+            unfinished=lambda: unfinished(node.state()),
         )
     finally:
         await host.coordinator.close()
@@ -249,28 +156,23 @@ def storage(
     CONFIG_PATH is a YAML file; each option overrides what it says. Without a file, --directory,
     --coordinator, --address and --admin-address are needed.
     """
-    settings = read_settings(
-        config_path,
-        given_options(
-            {
-                "--address": address,
-                "--admin-address": admin_address,
-                "--http-address": http_address,
-            },
-            {
-                "--directory": (DIRECTORY, directory),
-                "--coordinator": (COORDINATOR_ADDRESS, coordinator),
-                "--advertised": (ADVERTISED_ADDRESS, advertised),
-                "--segment-size-threshold": (SEGMENT_THRESHOLD, segment_size_threshold),
-                "--disk-free-min": (DISK_FREE_MIN, disk_free_min),
-            },
-        ),
+    options = given_options(
+        [
+            ("--address", BIND_ADDRESS, PORT, address),
+            ("--admin-address", ADMIN_BIND_ADDRESS, ADMIN_PORT, admin_address),
+            ("--http-address", HTTP_BIND_ADDRESS, HTTP_PORT, http_address),
+        ],
+        {
+            "--directory": (DIRECTORY, directory),
+            "--coordinator": (COORDINATOR_ADDRESS, coordinator),
+            "--advertised": (ADVERTISED_ADDRESS, advertised),
+            "--segment-size-threshold": (SEGMENT_THRESHOLD, segment_size_threshold),
+            "--disk-free-min": (DISK_FREE_MIN, disk_free_min),
+        },
     )
+    settings = read_settings(config_path, options, STORAGE_KEYS, storage_settings)
     if check:
-        for warning in settings.warnings:
-            click.echo(f"warning: {warning}", err=True)
-        for line in settings.lines():
-            click.echo(line)
+        print_settings(settings)
         return
     set_up_logging()
     for warning in settings.warnings:

@@ -21,7 +21,7 @@ from waltz.cluster.replica_assignments import (
 from waltz.cluster.server_assignment import PartitionAssignment, ServerDescriptor
 from waltz.cluster.store_params import COUNTER_LAYOUT, ClusterParams, StoreParams
 from waltz.limits import METADATA_ENTRIES_MAX, PARTITIONS_MAX
-from waltz.types import PartitionId, ReplicaId
+from waltz.types import Address, PartitionId, ReplicaId
 
 _PATHS: Final = ClusterPaths()
 
@@ -43,6 +43,11 @@ _NODES: Final = (
     (
         _PATHS.storage_directory(ReplicaId("localhost:7000")),
         "ID of the directory in which that storage node works: a UUID as 36 characters",
+    ),
+    (_PATHS.server_preferences, "none; made when a server is first told what it prefers"),
+    (
+        _PATHS.server_preference(Address("localhost", 7000)),
+        "server descriptor of the server at that address, whose preferences outlive it",
     ),
 )
 
@@ -73,7 +78,8 @@ Integers are big-endian, two's complement. A Java text is modified UTF-8 (U+0000
 characters above U+FFFF as two surrogates of three bytes each) after its length in two bytes. A
 count is an int; there are at most {PARTITIONS_MAX} partitions and {METADATA_ENTRIES_MAX} entries of
 any other kind. Entries come in any order. A connect string is the `host:port` of a storage node's
-data port. Bytes after a value are ignored. The Java original has no `storageDirectories`.
+data port. Bytes after a value are ignored. The Java original has no `storageDirectories`
+and no `serverPreferences`.
 
 ## Nodes
 

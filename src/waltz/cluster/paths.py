@@ -1,5 +1,6 @@
 """Where a cluster keeps what: node paths under its root. Source: Waltz Storage and Waltz Server;
-the Java original has no storage directories."""
+the Java original has no storage directories and no
+server preferences."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from waltz.cluster.tree import check_path
-from waltz.types import CoordinatorAddress, PartitionId, ReplicaId, ZooKeeperAddress
+from waltz.types import Address, CoordinatorAddress, PartitionId, ReplicaId, ZooKeeperAddress
 
 DEFAULT_ROOT: Final = "/waltz"
 
@@ -86,3 +87,11 @@ class ClusterPaths:
     def storage_directory(self, replica_id: ReplicaId) -> str:
         """Its data says which directory the storage node works in."""
         return f"{self.storage_directories}/{replica_id}"
+
+    @property
+    def server_preferences(self) -> str:
+        return f"{self.root}/serverPreferences"
+
+    def server_preference(self, address: Address) -> str:
+        """Its data is the descriptor that the server at `address` last had."""
+        return f"{self.server_preferences}/{address}"

@@ -292,15 +292,19 @@ async def register_storage_directory(
 
 async def _read_membership(coordinator: Coordinator, path: str) -> tuple[Node, Membership]:
     """Read the parent, then its children: what is newer than the parent shows as a change of it."""
-    parent = await coordinator.read(path)
-    assignment = PartitionAssignment.decode(parent.data or b"")
+    while True:
+        parent = await coordinator.read(path)
+        assignment = PartitionAssignment.decode(parent.data or b"")
+        names = await coordinator.children(path)
+        with contextlib.suppress(NoNodeError):
+            # One that has gone since may have been replaced by one that is not in the list: without
+            # either, a server that only changes what it prefers would lose its partitions.
+            nodes = [await coordinator.read(f"{path}/{name}") for name in names]
+            break
     descriptors: dict[ServerId, ServerDescriptor] = {}
-    for name in await coordinator.children(path):
+    for name, node in zip(names, nodes, strict=True):
         try:
-            node = await coordinator.read(f"{path}/{name}")
             descriptor = ServerDescriptor.decode(node.data or b"")
-        except NoNodeError:
-            continue
         except RemoteProtocolError as error:
             logger.warning("bad_server_descriptor node=%s error=%s", name, error)
             continue
@@ -363,6 +367,12 @@ class ServerMembership:
         self._partition_count = 0
         self._assigned: dict[PartitionId, Generation] = {}
         self._task: asyncio.Task[None] | None = None
+        self._changing = asyncio.Lock()
+        """Held while the preferences or the server's own nodes are changed."""
+
+    @property
+    def preferred_partitions(self) -> tuple[PartitionId, ...]:
+        return self._preferred_partitions
 
     @property
     def server_id(self) -> ServerId | None:
@@ -385,10 +395,73 @@ class ServerMembership:
             )
         self._partition_count = params.partition_count
         server_id = await allocate_server_id(coordinator, root)
+        with contextlib.suppress(NoNodeError):
+            node = await coordinator.read(self._paths.server_preference(self._address))
+            kept = ServerDescriptor.decode(node.data or b"").preferred_partitions
+            self._preferred_partitions = tuple(p for p in kept if p < self._partition_count)
         self._descriptor = ServerDescriptor(server_id, self._address, self._preferred_partitions)
         self._task = asyncio.create_task(
             _follow(self._host, self._paths.server_descriptors, self._look)
         )
+
+    async def prefer(
+        self, *, add: Sequence[PartitionId] = (), remove: Sequence[PartitionId] = ()
+    ) -> bool:
+        """Change which partitions this server would like to have, now and after a restart.
+
+        False: the cluster has no such partition, and nothing was changed. Changes at the same time
+        are made one after the other, and each is answered for what it asked. The server is never
+        unregistered in between, so that no partition moves but those that are preferred.
+        Raises UnavailableError, CoordinationError: it may or may not have been noted; asked again
+        it comes into force.
+        """
+        if not all(0 <= p < self._partition_count for p in (*add, *remove)):
+            return False
+        async with self._changing:
+            wanted = dict.fromkeys((*self._preferred_partitions, *add))
+            chosen = tuple(p for p in wanted if p not in remove)
+            if chosen != self._preferred_partitions:
+                own = self._own
+                descriptor = ServerDescriptor(own.server_id, own.address, chosen)
+                await self._keep_preference(descriptor)
+                self._preferred_partitions = chosen
+                self._descriptor = descriptor
+                logger.info("preferred_partitions server_id=%d now=%s", own.server_id, chosen)
+            await self._register()
+        return True
+
+    async def _keep_preference(self, descriptor: ServerDescriptor) -> None:
+        coordinator = self._host.coordinator
+        path = self._paths.server_preference(descriptor.address)
+        await _create_if_absent(coordinator, self._paths.server_preferences, None)
+        try:
+            await coordinator.create(path, descriptor.encode())
+        except NodeExistsError:
+            node = await coordinator.read(path)
+            await coordinator.write(path, descriptor.encode(), version=node.version)
+
+    async def _register(self) -> None:
+        """Have a node that says what this server is, and then no other one of its own."""
+        coordinator, path = self._host.coordinator, self._paths.server_descriptors
+        own = self._own
+        outdated: list[str] = []
+        is_registered = False
+        for name in await coordinator.children(path):
+            with contextlib.suppress(NoNodeError, RemoteProtocolError):
+                node = await coordinator.read(f"{path}/{name}")
+                found = ServerDescriptor.decode(node.data or b"")
+                if found == own:
+                    is_registered = True
+                elif found.server_id == own.server_id:
+                    outdated.append(name)
+        if not is_registered:
+            await coordinator.create(
+                self._paths.server_node_prefix, own.encode(), ephemeral=True, sequential=True
+            )
+            logger.info("server_registered server_id=%d address=%s", own.server_id, own.address)
+        for name in outdated:
+            with contextlib.suppress(NoNodeError):
+                await coordinator.delete(f"{path}/{name}")
 
     async def stop(self) -> None:
         """Leave the cluster: whoever coordinates gives the partitions to others. Idempotent."""
@@ -399,9 +472,9 @@ class ServerMembership:
         coordinator, path = self._host.coordinator, self._paths.server_descriptors
         with contextlib.suppress(UnavailableError, CoordinationError):
             for name in await coordinator.children(path):
-                with contextlib.suppress(NoNodeError):
+                with contextlib.suppress(NoNodeError, RemoteProtocolError):
                     node = await coordinator.read(f"{path}/{name}")
-                    if node.data == self._own.encode():
+                    if ServerDescriptor.decode(node.data or b"").server_id == self._own.server_id:
                         await coordinator.delete(f"{path}/{name}")
 
     @property
@@ -413,12 +486,11 @@ class ServerMembership:
         own, coordinator = self._own, self._host.coordinator
         path = self._paths.server_descriptors
         parent, membership = await _read_membership(coordinator, path)
-        if own.server_id not in membership.descriptors:
-            # Looked for by ID and not by node: a create whose answer was lost may have worked.
-            await coordinator.create(
-                self._paths.server_node_prefix, own.encode(), ephemeral=True, sequential=True
-            )
-            logger.info("server_registered server_id=%d address=%s", own.server_id, own.address)
+        if membership.descriptors.get(own.server_id) != own:
+            # Looked for by what it says and not by node: a create whose answer was lost may have
+            # worked, and a change of preferences may have been cut short.
+            async with self._changing:
+                await self._register()
             return parent
         if membership.is_consistent:
             assigned = dict(membership.assignment.servers.get(own.server_id, {}))

@@ -1,6 +1,7 @@
 """The page of keys for operators, printed from their declarations.
 
-    python -m waltz.configuration.document > docs/operating/storage-configuration.md
+    python -m waltz.configuration.document storage > docs/operating/storage-configuration.md
+    python -m waltz.configuration.document server > docs/operating/server-configuration.md
 
 Owns the words around the tables.
 """
@@ -8,11 +9,12 @@ Owns the words around the tables.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from waltz.configuration.keys import Key
-from waltz.configuration.storage import NO_GRAPHITE, NO_TLS, STORAGE_KEYS
+from waltz.configuration.server import SERVER_KEYS
+from waltz.configuration.storage import NO_TLS, STORAGE_KEYS
 
 EXAMPLE = """\
 storage.directory: /var/lib/waltz/storage
@@ -25,32 +27,52 @@ storage:
 """
 
 
+SERVER_EXAMPLE = """\
+coordinator.address: coordinator.example:7100
+server:
+  port: 7300
+  bindAddress: 0.0.0.0
+  advertisedAddress: waltz-1.example:7300
+  jetty.port: 7301
+"""
+
+
 def storage_page() -> str:
     """Return the whole text of `docs/operating/storage-configuration.md`."""
-    served = [key for key in STORAGE_KEYS if not key.unused and not key.refused]
+    return _page("storage", "a storage node", EXAMPLE, STORAGE_KEYS)
+
+
+def server_page() -> str:
+    """Return the whole text of `docs/operating/server-configuration.md`."""
+    return _page("server", "a server", SERVER_EXAMPLE, SERVER_KEYS)
+
+
+def _page(command: str, process: str, example: str, keys: Sequence[Key[Any]]) -> str:
+    served = [key for key in keys if not key.unused and not key.refused]
     return f"""\
-# Configuration of a storage node
+# Configuration of {process}
 
-Printed by `python -m waltz.configuration.document`; a test compares this file with the code.
+Printed by `python -m waltz.configuration.document {command}`; a test compares this file with the
+code.
 
-    waltz storage [options] [CONFIG_PATH]
+    waltz {command} [options] [CONFIG_PATH]
 
 The file is YAML. Keys are dotted, nested, or both; the names that Java Waltz has mean the same
 here. An option of the command line overrides the file. `--check` judges all of it, prints what
 would be in force, and ends.
 
 ```yaml
-{EXAMPLE}```
+{example}```
 
 A wrong type or range, a missing key, a key that is there twice, and one port for two purposes keep
-the node from starting; every fault is named, and no password is printed. A key that is not known is
+it from starting; every fault is named, and no password is printed. A key that is not known is
 reported with the nearest one that is, and ignored.
 
 {_table(served)}
 
 ## Keys of the original that this release does not serve
 
-{_unserved()}
+{_unserved(keys)}
 """
 
 
@@ -65,16 +87,22 @@ def _table(keys: Iterable[Key[Any]]) -> str:
     return "\n".join(lines)
 
 
-def _unserved() -> str:
+def _unserved(keys: Sequence[Key[Any]]) -> str:
     lines = ["| Keys | What happens | Why |", "|---|---|---|"]
-    for reason, happens in (
-        (NO_TLS, "refuses to start"),
-        (NO_GRAPHITE, "a warning"),
-    ):
-        names = [f"`{key.name}`" for key in STORAGE_KEYS if reason in (key.unused, key.refused)]
+    reasons = dict.fromkeys(key.refused or key.unused for key in keys if key.refused or key.unused)
+    for reason in sorted(reasons, key=_rank):
+        happens = "a warning"
+        if any(key.refused == reason for key in keys):
+            happens = "refuses to start"
+        names = [f"`{key.name}`" for key in keys if reason in (key.unused, key.refused)]
         lines.append(f"| {', '.join(names)} | {happens} | {reason} |")
     return "\n".join(lines)
 
 
+def _rank(reason: str) -> int:
+    """What keeps a process from starting comes first."""
+    return 0 if reason == NO_TLS else 1
+
+
 if __name__ == "__main__":
-    sys.stdout.write(storage_page())
+    sys.stdout.write(server_page() if sys.argv[1:] == ["server"] else storage_page())

@@ -6,24 +6,27 @@ Source: Waltz Storage, "Configuration".
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Final
 
+from waltz.configuration.coordinator import (
+    COORDINATOR_ADDRESS,
+    ZOOKEEPER_KEYS,
+    judge_with_coordinator,
+)
 from waltz.configuration.keys import (
     Key,
     Kind,
     address,
     boolean,
-    connect_string,
-    coordinator,
     host_name,
-    node_path,
     number,
     port,
     text,
     whole_number,
 )
-from waltz.configuration.settings import Given, Settings, different, judge, raise_faults
+from waltz.configuration.settings import Given, Settings, different, raise_faults
 from waltz.errors import ConfigurationError
 from waltz.limits import (
     DISK_FREE_BYTES_LEAST,
@@ -37,10 +40,9 @@ from waltz.limits import (
     SEGMENTS_OPEN_MAX,
     SHUTDOWN_SECONDS_LIMIT,
     SHUTDOWN_SECONDS_MAX,
-    ZOOKEEPER_SESSION_MILLISECONDS,
 )
 from waltz.storage.space import FreeMinimum, size_text
-from waltz.types import Address, CoordinatorAddress
+from waltz.types import Address
 
 ANY_HOST: Final = "0.0.0.0"  # noqa: S104 -- what the original does; storage.bindAddress narrows it
 EVERYWHERE: Final = (ANY_HOST, "::")
@@ -181,33 +183,11 @@ HTTP_BIND_ADDRESS: Final = Key(
     option="--http-address",
     description="Where the HTTP port listens. It asks nobody who they are.",
 )
-COORDINATOR_ADDRESS: Final = Key(
-    name="coordinator.address",
-    kind=coordinator(),
-    default_text="**required**, or zookeeper.connectString",
-    option="--coordinator",
-    description="Where the cluster's metadata is: the embedded coordinator, which `waltz up` runs,"
-    " or a ZooKeeper. Read once at the start, for the cluster key and the number of partitions.",
-)
-ZOOKEEPER_CONNECT: Final = Key(
-    name="zookeeper.connectString",
-    kind=connect_string(),
-    default_text="**required**, or coordinator.address",
-    description="ZooKeeper's addresses; the original's way to say where the metadata is.",
-)
-ZOOKEEPER_TIMEOUT: Final = Key(
-    name="zookeeper.sessionTimeout",
-    kind=whole_number(1, 1 << 31, "milliseconds"),
-    default=ZOOKEEPER_SESSION_MILLISECONDS,
-    description="How long ZooKeeper waits for a node that has gone silent; with"
-    " zookeeper.connectString.",
-)
-CLUSTER_ROOT: Final = Key(
-    name="cluster.root",
-    kind=node_path(),
-    default="/waltz",
-    description="Where the cluster's data is in ZooKeeper, below the chroot if there is one; with"
-    " zookeeper.connectString.",
+
+COORDINATOR: Final = replace(
+    COORDINATOR_ADDRESS,
+    description=f"{COORDINATOR_ADDRESS.description} Read once at the start, for the cluster key and"
+    " the number of partitions.",
 )
 
 
@@ -229,10 +209,8 @@ def _graphite(suffix: str, kind: Any, description: str) -> Key[Any]:
 
 STORAGE_KEYS: Final[tuple[Key[Any], ...]] = (
     DIRECTORY,
-    COORDINATOR_ADDRESS,
-    ZOOKEEPER_CONNECT,
-    ZOOKEEPER_TIMEOUT,
-    CLUSTER_ROOT,
+    COORDINATOR,
+    *ZOOKEEPER_KEYS,
     PORT,
     BIND_ADDRESS,
     ADVERTISED_ADDRESS,
@@ -263,33 +241,11 @@ STORAGE_KEYS: Final[tuple[Key[Any], ...]] = (
 )
 
 
-ZOOKEEPER_KEYS: Final = (ZOOKEEPER_CONNECT, ZOOKEEPER_TIMEOUT, CLUSTER_ROOT)
-
-
 def storage_settings(given: Mapping[str, Given]) -> Settings:
     """Return the settings of a storage node. Raises ConfigurationError with every fault."""
-    option = given.get(COORDINATOR_ADDRESS.name)
-    if option is not None and option.origin == COORDINATOR_ADDRESS.option:
-        # It overrides the file, whichever of the two ways the file has.
-        given = {name: given[name] for name in given if name not in _names(ZOOKEEPER_KEYS)}
-    settings = judge(STORAGE_KEYS, given, one_of=(COORDINATOR_ADDRESS, ZOOKEEPER_CONNECT))
+    settings = judge_with_coordinator(STORAGE_KEYS, given)
     raise_faults(different(settings, (PORT, ADMIN_PORT, HTTP_PORT)))
     return settings
-
-
-def _names(keys: Iterable[Key[Any]]) -> set[str]:
-    return {key.name for key in keys}
-
-
-def coordinator_address(settings: Settings) -> CoordinatorAddress:
-    """Where the cluster's metadata is; a chroot and the root behind it are one path here."""
-    found = settings.get(ZOOKEEPER_CONNECT)
-    if found is None:
-        return settings[COORDINATOR_ADDRESS]
-    return found._replace(
-        root=found.root + settings[CLUSTER_ROOT],
-        session_milliseconds=settings[ZOOKEEPER_TIMEOUT],
-    )
 
 
 def data_address(settings: Settings) -> Address:

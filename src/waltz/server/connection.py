@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from waltz.errors import RemoteProtocolError
+from waltz.server.backlog import request_bytes
 from waltz.types import ClientId, Generation, PartitionId
 from waltz.wire.client_protocol import (
     AddPreferredPartitionRequest,
@@ -58,7 +59,8 @@ class MessagesReceived:
 class Sorted(NamedTuple):
     """Where the messages of one read go; partitions in order of the first message for them."""
 
-    for_partitions: tuple[tuple[PartitionId, MessagesReceived], ...]
+    for_partitions: tuple[tuple[PartitionId, MessagesReceived, int], ...]
+    """With what the messages take in bytes."""
     for_server: tuple[ClientMessage, ...]
 
 
@@ -119,7 +121,11 @@ class Sorter:
             return Sorted((), ())
         peer = Peer(self._connection_id, version, self._client_id, self._sequence)
         for_partitions = tuple(
-            (partition_id, MessagesReceived(peer, tuple(for_partition)))
+            (
+                partition_id,
+                MessagesReceived(peer, tuple(for_partition)),
+                sum(map(request_bytes, for_partition)),
+            )
             for partition_id, for_partition in sorted_messages.items()
         )
         return Sorted(for_partitions, tuple(for_server))

@@ -1,10 +1,10 @@
 """Where each client stands in a partition's log, and whose turn it is to be fed.
 
-A feed is pulled: a mount grants what the client misses, a feed request at least `FEED_FETCH_MIN`
-transactions, and when the grant is used up the client is told and asks again. Clients near the head
-are served in every step; those further behind take turns, a bounded number per step, so that a
-thousand of them cannot delay a commit's way to the rest. A client whose connection is full is left
-out until it has room. Knows nothing of locks, appends or sockets.
+A feed is pulled: a mount grants what the client misses, a feed request at least so many
+transactions as the server is set to, and when the grant is used up the client is told and asks
+again. Clients near the head are served in every step; those further behind take turns, a bounded
+number per step, so that a thousand of them cannot delay a commit's way to the rest. A client whose
+connection is full is left out until it has room. Knows nothing of locks, appends or sockets.
 Source: Client-Server Communication, "Feed Request"; Waltz Server, "Partition Object".
 """
 
@@ -54,7 +54,14 @@ class Feed:
 class Feeds:
     """All feeds of one partition, by connection."""
 
-    def __init__(self, partition_id: PartitionId, cache: FeedCache, fetches: Fetches) -> None:
+    def __init__(
+        self,
+        partition_id: PartitionId,
+        cache: FeedCache,
+        fetches: Fetches,
+        fetch_min: int = FEED_FETCH_MIN,
+    ) -> None:
+        self._fetch_min = fetch_min
         self._partition_id = partition_id
         self._cache = cache
         self._fetches = fetches
@@ -96,7 +103,7 @@ class Feeds:
         return feed is not None and feed.is_mounting and feed.request_id == request_id
 
     def request(self, peer: Peer, request: FeedRequest, high_water_mark: TransactionId) -> None:
-        """Owe the client all that it misses or `FEED_FETCH_MIN`, whichever is more.
+        """Owe the client all that it misses or the least that is granted, whichever is more.
 
         A request replaces the one before it, except that a mount is finished first.
         """
@@ -111,7 +118,7 @@ class Feeds:
             peer.version,
             request.request_id,
             TransactionId(request.client_high_water_mark + 1),
-            max(missed, FEED_FETCH_MIN),
+            max(missed, self._fetch_min),
             False,
         )
         self._start(feed)

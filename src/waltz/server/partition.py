@@ -12,12 +12,13 @@ Source: Waltz Server, "Partition Object"; Client-Server Communication.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple, TypeAlias, assert_never
+from collections.abc import Sequence, Set
+from dataclasses import replace
+from typing import NamedTuple, assert_never
 
-from waltz.limits import PENDING_APPEND_BYTES_MAX, PENDING_APPENDS_MAX, RELEASE_SECONDS_MAX
+from waltz.limits import FEED_FETCH_MIN, LOCK_TABLE_SLOTS, RELEASE_SECONDS_MAX, REQUEST_BYTES
 from waltz.record import NewRecord, RecordBatch, request_id_bytes
+from waltz.server.backlog import Backlog, request_bytes
 from waltz.server.connection import (
     PARTITION_NOT_READY,
     MessagesReceived,
@@ -27,9 +28,23 @@ from waltz.server.connection import (
 )
 from waltz.server.feed import Feeds
 from waltz.server.feed_cache import FeedCache
-from waltz.server.fetches import Fetches, ReadRecords
+from waltz.server.fetches import Fetches
 from waltz.server.lock_table import LockTable
-from waltz.server.outbox import Outbox, Send
+from waltz.server.metrics import PartitionCounters, PartitionState
+from waltz.server.outbox import Outbox
+from waltz.server.partition_events import (
+    AppendRecords,
+    CloseConnection,
+    ConnectionDrained,
+    ConnectionLost,
+    PartitionEffect,
+    PartitionEvent,
+    PartitionRevoked,
+    ReadFailed,
+    RecordsRead,
+    ReleaseRequested,
+    RequestsDropped,
+)
 from waltz.server.transaction_data import DataRequests
 from waltz.store.events import AppendsFailed, Committed, StoreClosed, StoreOpened
 from waltz.types import NOTHING, Generation, PartitionId, RequestId, TransactionId
@@ -48,117 +63,6 @@ from waltz.wire.client_protocol import (
     TransactionDataRequest,
 )
 
-# What it hears, besides MessagesReceived and the events of the store
-
-
-@dataclass(frozen=True, slots=True)
-class ConnectionLost:
-    connection_id: int
-
-
-@dataclass(frozen=True, slots=True)
-class ConnectionFilled:
-    """The connection has more unsent bytes than it should; `ConnectionDrained` will follow."""
-
-    connection_id: int
-
-
-@dataclass(frozen=True, slots=True)
-class ConnectionDrained:
-    connection_id: int
-
-
-@dataclass(frozen=True, slots=True)
-class RecordsRead:
-    """The answer to `ReadRecords`: records from the first one asked for, perhaps fewer."""
-
-    first_transaction_id: TransactionId
-    batch: RecordBatch
-
-
-@dataclass(frozen=True, slots=True)
-class ReadFailed:
-    first_transaction_id: TransactionId
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class PartitionRevoked:
-    """The partition is no longer this server's under this generation: close at once.
-
-    With `comes_back` it is under a higher one. Clients do not mount again for a generation alone,
-    so those that are mounted have to be cut off.
-    """
-
-    comes_back: bool
-
-
-@dataclass(frozen=True, slots=True)
-class ReleaseRequested:
-    """The server stops: take no more appends, and close when all are decided, or soon anyway."""
-
-
-PartitionEvent: TypeAlias = (
-    MessagesReceived
-    | ConnectionLost
-    | ConnectionFilled
-    | ConnectionDrained
-    | RecordsRead
-    | ReadFailed
-    | PartitionRevoked
-    | ReleaseRequested
-    | StoreOpened
-    | Committed
-    | AppendsFailed
-    | StoreClosed
-)
-
-# What it wants done, besides Send and ReadRecords
-
-
-@dataclass(frozen=True, slots=True)
-class AppendRecords:
-    """Hand `records` to the store, in this order; each gets exactly one outcome."""
-
-    records: tuple[NewRecord, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class CloseConnection:
-    """The client breaks the protocol, or has to mount again."""
-
-    connection_id: int
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class StopReading:
-    """Take nothing more from those who send to this partition, until `ResumeReading`."""
-
-
-@dataclass(frozen=True, slots=True)
-class ResumeReading: ...
-
-
-@dataclass(frozen=True, slots=True)
-class RequestsDropped:
-    """Requests got no answer, as the protocol has it; for logs and counters only."""
-
-    connection_id: int
-    reason: str
-    count: int
-
-
-PartitionEffect: TypeAlias = (
-    Send
-    | AppendRecords
-    | ReadRecords
-    | CloseConnection
-    | StopReading
-    | ResumeReading
-    | RequestsDropped
-)
-
 STALE_CONNECTION = "stale connection"
 STALE_GENERATION = "stale generation"
 
@@ -166,6 +70,7 @@ STALE_GENERATION = "stale generation"
 class _Append(NamedTuple):
     arrival: int
     connection_id: int
+    byte_count: int
     request: AppendRequest
 
 
@@ -180,7 +85,20 @@ class _Barrier(NamedTuple):
 class ServerPartition:
     """The machine of one partition on one server."""
 
-    def __init__(self, partition_id: PartitionId, generation: Generation, cache: FeedCache) -> None:
+    def __init__(
+        self,
+        partition_id: PartitionId,
+        generation: Generation,
+        cache: FeedCache,
+        full: Set[int] = frozenset(),
+        *,
+        feed_fetch_min: int = FEED_FETCH_MIN,
+        lock_table_slots: int = LOCK_TABLE_SLOTS,
+    ) -> None:
+        """`cache` and `full` are those of the whole server. `full` holds, at every moment, the
+        connections that have more unsent bytes than they should: they are handed nothing that can
+        wait, and `ConnectionDrained` follows. Told by events, each partition would hand over once
+        more before it heard."""
         self.partition_id = partition_id
         self.generation = generation
         self.closed = False
@@ -190,26 +108,51 @@ class ServerPartition:
         """The highest ID known to be committed; None until the store has opened once."""
         self._cache = cache
         self._fetches = Fetches(partition_id, cache)
-        self._feeds = Feeds(partition_id, cache, self._fetches)
-        self._data_requests = DataRequests(partition_id, cache, self._fetches)
+        self._feeds = Feeds(partition_id, cache, self._fetches, feed_fetch_min)
         self._mounts = Mounts()
-        self._locks = LockTable(NOTHING)
-        self._blocked: set[int] = set()
+        self._locks = LockTable(NOTHING, lock_table_slots)
+        self._full = full
+        self._backlog = Backlog()
+        self._data_requests = DataRequests(partition_id, cache, self._fetches, self._backlog)
         self._arrivals: list[_Append] = []
         self._arrival_count = 0
         self._waiting: list[_Append] = []
         self._waiting_until = 0
-        self._in_flight_bytes: deque[int] = deque()
-        self._pending_count = 0
-        self._pending_bytes = 0
+        self._in_flight: deque[tuple[int, int]] = deque()
+        """Connection and bytes of each append that the store has."""
         self._barriers_behind: deque[_Barrier] = deque()
         self._barriers: deque[tuple[int, _Barrier]] = deque()
         self._early_questions: list[tuple[int, HighWaterMarkRequest]] = []
-        self._reading_stopped = False
         self._release_at: float | None = None
         self._outbox = Outbox()
         self._effects: list[PartitionEffect] = []
+        self._counters = PartitionCounters()
+        self._reason = "it has had no store session yet"
         self.deadline: float | None = None
+
+    def state(self, failures: int = 0) -> PartitionState:
+        return PartitionState(
+            partition_id=self.partition_id,
+            generation=self.generation,
+            reason=None if self.is_open else self._reason,
+            high_water_mark=self.high_water_mark,
+            mounts=len(self._mounts),
+            feeds=len(self._feeds),
+            pending_requests=self._backlog.count,
+            pending_bytes=self._backlog.byte_count,
+            data_requests=len(self._data_requests),
+            failures=failures,
+            counters=replace(self._counters),
+        )
+
+    @property
+    def pending_count(self) -> int:
+        """Appends, mounts and flushes that wait for the store."""
+        return self._backlog.count
+
+    @property
+    def pending_bytes(self) -> int:
+        return self._backlog.byte_count
 
     @property
     def mounts(self) -> Mounts:
@@ -226,6 +169,7 @@ class ServerPartition:
             self._advance(now)
         effects, self._effects = self._effects, []
         effects += self._outbox.take()
+        effects += self._backlog.take_effects()
         return effects
 
     def check_invariants(self) -> None:
@@ -235,10 +179,16 @@ class ServerPartition:
             NOTHING if self.high_water_mark is None else self.high_water_mark
         )
         assert not self._arrivals
-        assert len(self._in_flight_bytes) == self._locks.issued - self._locks.decided
-        assert self._pending_count == len(self._in_flight_bytes) + len(self._waiting)
-        waiting_bytes = sum(len(append.request.data) for append in self._waiting)
-        assert self._pending_bytes == sum(self._in_flight_bytes) + waiting_bytes
+        assert len(self._in_flight) == self._locks.issued - self._locks.decided
+        self._backlog.check_invariants()
+        if not self.closed:
+            small = len(self._barriers) + len(self._barriers_behind)
+            waiting_bytes = sum(append.byte_count for append in self._waiting)
+            in_flight_bytes = sum(byte_count for _, byte_count in self._in_flight)
+            assert self._backlog.count == len(self._in_flight) + len(self._waiting) + small
+            assert self._backlog.byte_count == (
+                waiting_bytes + in_flight_bytes + REQUEST_BYTES * small
+            )
         assert [a.arrival for a in self._waiting] == sorted(a.arrival for a in self._waiting)
         assert not self._waiting or self._waiting_until > self._locks.decided
         assert all(ticket > self._locks.decided for ticket, _ in self._barriers)
@@ -253,20 +203,19 @@ class ServerPartition:
             case Committed(batch):
                 self._commit(batch)
             case AppendsFailed(count):
+                self._counters.appends_failed += count
                 self._locks.fail(count)
-                self._forget(self._in_flight_bytes.popleft() for _ in range(count))
+                self._decide(count)
             case StoreOpened(_, high_water_mark):
                 self._open(high_water_mark)
-            case StoreClosed():
+            case StoreClosed(reason):
                 self.is_open = False
+                self._reason = reason
             case RecordsRead(first_transaction_id, batch):
                 self._end_read(first_transaction_id, batch, "the store has no such record", now)
             case ReadFailed(first_transaction_id, reason):
                 self._end_read(first_transaction_id, None, reason, now)
-            case ConnectionFilled(connection_id):
-                self._blocked.add(connection_id)
             case ConnectionDrained(connection_id):
-                self._blocked.discard(connection_id)
                 self._feeds.resume(connection_id)
                 self._data_requests.resume(connection_id)
             case ConnectionLost(connection_id):
@@ -283,21 +232,30 @@ class ServerPartition:
     def _receive(self, peer: Peer, messages: Sequence[ClientMessage]) -> None:
         is_valid = self._mounts.is_valid(peer)
         connection_id, generation = peer.connection_id, self.generation
-        unheard = stale = 0
+        unheard = stale = taken = taken_bytes = 0
         for message in messages:
             if not isinstance(message, AppendRequest):
                 unheard += not self._receive_other(peer, message, is_valid)
                 is_valid = self._mounts.is_valid(peer)
             elif not is_valid or self._release_at is not None:
                 unheard += 1
+                self._drop(connection_id, message)
             elif message.request_id.generation != generation:
                 # Before any lock is checked: a stale request must not hold up or inform anybody.
                 # Source: Client-Server Communication, "Generation Number".
                 stale += 1
+                self._drop(connection_id, message)
             else:
                 self._arrival_count += 1
-                self._arrivals.append(_Append(self._arrival_count, connection_id, message))
-                self._pending_bytes += len(message.data)
+                byte_count = request_bytes(message)
+                taken += 1
+                taken_bytes += byte_count
+                self._arrivals.append(
+                    _Append(self._arrival_count, connection_id, byte_count, message)
+                )
+        if taken:
+            self._backlog.add(connection_id, taken_bytes, taken)
+        self._counters.requests_dropped += unheard + stale
         if unheard:
             self._effects.append(RequestsDropped(connection_id, STALE_CONNECTION, unheard))
         if stale:
@@ -305,32 +263,46 @@ class ServerPartition:
 
     def _receive_other(self, peer: Peer, message: ClientMessage, is_valid: bool) -> bool:
         """Take a message that is no append; return False if it does not count."""
-        mark = self.high_water_mark
+        mark, connection_id = self.high_water_mark, peer.connection_id
+        match message:
+            case MountRequest() if self._mount(peer, message):
+                self._wait_for_decisions(peer, message)
+            case FlushRequest():
+                self._wait_for_decisions(peer, message)
+            case TransactionDataRequest() if mark is not None:
+                self._data_requests.ask(connection_id, message)
+            case HighWaterMarkRequest() if mark is None:
+                self._early_questions.append((connection_id, message))
+            case _:
+                self._drop(connection_id, message)
+                return self._answer_at_once(peer, message, is_valid)
+        return True
+
+    def _answer_at_once(self, peer: Peer, message: ClientMessage, is_valid: bool) -> bool:
+        mark, connection_id = self.high_water_mark, peer.connection_id
         match message:
             case MountRequest():
-                self._mount(peer, message)
+                pass  # told why not
             case FeedRequest():
                 if not is_valid:
                     return False
                 self._feed(peer, message)
-            case FlushRequest():
-                self._barriers_behind.append(_Barrier(self._arrival_count, peer, message))
             case TransactionDataRequest():
-                if mark is None:
-                    self._answer_absent(peer.connection_id, message)
-                else:
-                    self._data_requests.ask(peer.connection_id, message)
+                self._answer_absent(connection_id, message)
             case HighWaterMarkRequest():
-                if mark is None:
-                    self._early_questions.append((peer.connection_id, message))
-                else:
-                    self._answer_mark(peer.connection_id, message, mark)
+                assert mark is not None
+                self._answer_mark(connection_id, message, mark)
             case _:
                 raise AssertionError(f"{type(message).__name__} is not for a partition")
         return True
 
-    def _mount(self, peer: Peer, request: MountRequest) -> None:
-        """Register the connection; the feed starts when all earlier appends are decided.
+    def _wait_for_decisions(self, peer: Peer, request: MountRequest | FlushRequest) -> None:
+        self._backlog.add(peer.connection_id, REQUEST_BYTES)
+        self._barriers_behind.append(_Barrier(self._arrival_count, peer, request))
+
+    def _mount(self, peer: Peer, request: MountRequest) -> bool:
+        """Register the connection; the feed starts when all earlier appends are decided. False: it
+        has its answer already.
 
         A connection that a newer one outranks is told NOT_READY, where the original says nothing:
         a client whose newer connection is dead without anybody knowing asks again until it is.
@@ -350,7 +322,8 @@ class ServerPartition:
             self._reject(peer, "mount", request.client_high_water_mark)
         else:
             self._feeds.expect_mount(peer, request.request_id)
-            self._barriers_behind.append(_Barrier(self._arrival_count, peer, request))
+            return True
+        return False
 
     def _feed(self, peer: Peer, request: FeedRequest) -> None:
         mark = self.high_water_mark
@@ -362,8 +335,9 @@ class ServerPartition:
     def _commit(self, batch: RecordBatch) -> None:
         """Locks, cache and feeds move together."""
         count = len(batch)
+        self._counters.commits += count
         self._locks.commit(batch.first_transaction_id, count)
-        self._forget(self._in_flight_bytes.popleft() for _ in range(count))
+        self._decide(count)
         self._cache.add(self.partition_id, batch)
         assert self.high_water_mark is not None, "a commit before the first store session"
         if batch.last_transaction_id > self.high_water_mark:
@@ -380,6 +354,7 @@ class ServerPartition:
             self._feeds.wake_at_head()
         questions, self._early_questions = self._early_questions, []
         for connection_id, request in questions:
+            self._backlog.drop(connection_id, REQUEST_BYTES)
             self._answer_mark(connection_id, request, self.high_water_mark)
         self._wake_fetching()
 
@@ -401,11 +376,13 @@ class ServerPartition:
         self._wake_fetching()
 
     def _lose(self, connection_id: int) -> None:
-        self._blocked.discard(connection_id)
         self._mounts.remove(connection_id)
         self._feeds.remove(connection_id)
         self._data_requests.remove(connection_id)
-        self._early_questions = [q for q in self._early_questions if q[0] != connection_id]
+        others = [q for q in self._early_questions if q[0] != connection_id]
+        if dropped := len(self._early_questions) - len(others):
+            self._backlog.drop(connection_id, dropped * REQUEST_BYTES)
+            self._early_questions = others
 
     def _close(self) -> None:
         self.closed = True
@@ -413,8 +390,6 @@ class ServerPartition:
             self._answer_absent(barrier.peer.connection_id, barrier.request)
         self._data_requests.fail_all(PARTITION_NOT_READY, self._outbox)
         self._cache.drop(self.partition_id)
-        if self._reading_stopped:
-            self._effects.append(ResumeReading())
 
     def _cut_off_mounted(self) -> None:
         for connection_id in self._mounts.connection_ids():
@@ -435,11 +410,11 @@ class ServerPartition:
             self._fetches.retry_at = None
             self._wake_fetching()
         if self.high_water_mark is not None:
-            self._feeds.serve(self.high_water_mark, self._blocked, self._outbox, now)
-            self._data_requests.serve(self.high_water_mark, self._blocked, self._outbox, now)
+            self._feeds.serve(self.high_water_mark, self._full, self._outbox, now)
+            self._data_requests.serve(self.high_water_mark, self._full, self._outbox, now)
         self._effects += self._fetches.take_started()
-        self._balance_reading()
-        if self._release_at is not None and (not self._pending_count or now >= self._release_at):
+        is_at_rest = not self._in_flight and not self._waiting
+        if self._release_at is not None and (is_at_rest or now >= self._release_at):
             self._close()
             return
         has_work = self._feeds.has_work or self._data_requests.has_work
@@ -449,7 +424,6 @@ class ServerPartition:
     def _admit(self) -> None:
         """Check the locks of what has arrived and of what need not wait any longer."""
         candidates, self._arrivals = self._arrivals, []
-        self._pending_count += len(candidates)
         if self._waiting and self._locks.decided >= self._waiting_until:
             self._locks.forget_reservations()
             candidates = self._waiting + candidates
@@ -462,10 +436,11 @@ class ServerPartition:
             until = min(self._waiting_until, first_until) if self._waiting else first_until
             self._waiting_until = until
             self._waiting += [candidates[index] for index in sorted(admission.waiting)]
+        self._counters.lock_failures += len(admission.refused)
         for index, transaction_id in admission.refused.items():
-            _, connection_id, request = candidates[index]
+            _, connection_id, byte_count, request = candidates[index]
             self._outbox.add(connection_id, LockFailure(request.request_id, transaction_id))
-            self._forget((len(request.data),))
+            self._backlog.settle(connection_id, byte_count)
         if admission.waiting or admission.refused:
             candidates = [
                 append
@@ -473,10 +448,12 @@ class ServerPartition:
                 if index not in admission.waiting and index not in admission.refused
             ]
         if candidates:
+            self._in_flight += [(a.connection_id, a.byte_count) for a in candidates]
             self._hand_over([append.request for append in candidates])
 
     def _hand_over(self, requests: Sequence[AppendRequest]) -> None:
-        self._in_flight_bytes += [len(request.data) for request in requests]
+        self._counters.appends += len(requests)
+        self._counters.appended_bytes += sum([len(request.data) for request in requests])
         self._effects.append(
             AppendRecords(
                 tuple(
@@ -504,6 +481,7 @@ class ServerPartition:
             self._barriers.append((self._locks.issued, behind.popleft()))
         while self._barriers and self._barriers[0][0] <= self._locks.decided:
             _, (_, peer, request) = self._barriers.popleft()
+            self._backlog.settle(peer.connection_id, REQUEST_BYTES)
             if isinstance(request, FlushRequest):
                 response = FlushResponse(request.request_id, self.high_water_mark)
                 self._outbox.add(peer.connection_id, response)
@@ -527,30 +505,23 @@ class ServerPartition:
         self._feeds.wake_fetching()
         self._data_requests.wake_fetching()
 
-    def _balance_reading(self) -> None:
-        """Bound what waits here: nothing more is read for this partition while it is full."""
-        count = (
-            self._pending_count
-            + len(self._barriers)
-            + len(self._barriers_behind)
-            + len(self._early_questions)
-            + len(self._data_requests)
-        )
-        if not self._reading_stopped:
-            if count >= PENDING_APPENDS_MAX or self._pending_bytes >= PENDING_APPEND_BYTES_MAX:
-                self._reading_stopped = True
-                self._effects.append(StopReading())
-        elif count <= PENDING_APPENDS_MAX // 2 and (
-            self._pending_bytes <= PENDING_APPEND_BYTES_MAX // 2
-        ):
-            self._reading_stopped = False
-            self._effects.append(ResumeReading())
+    def _decide(self, count: int) -> None:
+        """So many of the oldest appends that the store has are decided."""
+        popleft, settle = self._in_flight.popleft, self._backlog.settle
+        current, byte_count, number = -1, 0, 0
+        for _ in range(count):
+            connection_id, size = popleft()
+            if connection_id != current:
+                if number:
+                    settle(current, byte_count, number)
+                current, byte_count, number = connection_id, 0, 0
+            byte_count += size
+            number += 1
+        if number:
+            settle(current, byte_count, number)
 
-    def _forget(self, sizes: Iterable[int]) -> None:
-        """Appends of these sizes are decided."""
-        for size in sizes:
-            self._pending_count -= 1
-            self._pending_bytes -= size
+    def _drop(self, connection_id: int, message: ClientMessage) -> None:
+        self._backlog.drop(connection_id, request_bytes(message))
 
     # Answers
 

@@ -1,8 +1,8 @@
 """One server process: its connections, its partitions, its place in the cluster.
 
 Turns reads into events and effects into writes. All messages of one read reach their partitions at
-once; each partition is stepped once for all that waits for it. What a connection or a partition
-cannot take is not read from the network: that is the whole of back pressure. Decides nothing.
+once; each partition is stepped once for all that waits for it. Whoever has too much under way is
+not read from the network: that is the whole of back pressure. Decides nothing.
 Source: Waltz Server, "Waltz Server".
 """
 
@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias, assert_never
+from functools import partial
+from typing import Final, assert_never
 
 from waltz.cluster.paths import DEFAULT_ROOT
 from waltz.cluster.shell import ServerMembership, read_replica_assignments, read_store_params
@@ -22,41 +23,37 @@ from waltz.errors import (
     ProtocolError,
     RemoteProtocolError,
     UnavailableError,
-    WaltzError,
 )
 from waltz.host import Connection, Host, Listener
 from waltz.limits import (
+    CHECKPOINT_TRANSACTIONS,
     CONNECTIVITY_SECONDS_MAX,
     FEED_CACHE_BYTES,
+    FEED_FETCH_MIN,
     HANDSHAKE_SECONDS_MAX,
-    SERVER_MAILBOX_EVENTS_MAX,
+    LOCK_TABLE_SLOTS,
+    RETRY_SECONDS_MAX,
+    RETRY_SECONDS_MIN,
+    SERVER_QUESTIONS_MAX,
     WRITE_BUFFER_BYTES_HIGH,
 )
+from waltz.server.backlog import BacklogEffect, Intake, ResumeReading, StopReading, WorkedOff
 from waltz.server.connection import Mounts, Sorter, answer_without_partition
 from waltz.server.feed_cache import FeedCache
-from waltz.server.fetches import ReadRecords
-from waltz.server.outbox import Part, Send
-from waltz.server.partition import (
-    AppendRecords,
-    CloseConnection,
+from waltz.server.metrics import PartitionState, ServerState, Stage
+from waltz.server.outbox import Part
+from waltz.server.partition import ServerPartition
+from waltz.server.partition_events import (
     ConnectionDrained,
-    ConnectionFilled,
     ConnectionLost,
-    PartitionEffect,
     PartitionEvent,
     PartitionRevoked,
-    ReadFailed,
-    RecordsRead,
     ReleaseRequested,
-    RequestsDropped,
-    ResumeReading,
-    ServerPartition,
-    StopReading,
 )
-from waltz.shell import Mailbox, run
+from waltz.server.partitions.shell import RunningPartition
 from waltz.store.events import StoreEvent
 from waltz.store.shell import StorageConnections, StorePartition
-from waltz.types import Address, Generation, PartitionId, ReplicaId, TransactionId
+from waltz.types import Address, Generation, PartitionId, ReplicaId
 from waltz.wire.client_protocol import (
     CLIENT_CODEC,
     SERVER_GREETING,
@@ -75,8 +72,6 @@ from waltz.wire.client_protocol import (
 from waltz.wire.handshake import Link
 from waltz.wire.message import Message
 
-OpenStore: TypeAlias = Callable[[Callable[[StoreEvent], None]], StorePartition]
-
 logger = logging.getLogger(__name__)
 
 
@@ -88,7 +83,23 @@ class ServerConfig:
     advertised: Address | None = None
     preferred_partitions: tuple[PartitionId, ...] = ()
     feed_cache_bytes: int = FEED_CACHE_BYTES
+    feed_fetch_min: int = FEED_FETCH_MIN
+    lock_table_slots: int = LOCK_TABLE_SLOTS
+    checkpoint_transactions: int = CHECKPOINT_TRANSACTIONS
     root: str = DEFAULT_ROOT
+    ends_with_partition: bool = False
+    """Whether a partition that fails ends the server, so that tests see every bug."""
+
+
+@dataclass(slots=True)
+class PartitionFailure:
+    """How often a partition has failed in this process, and how the last time."""
+
+    count: int = 0
+    reason: str = ""
+
+
+NO_FAILURE: Final = PartitionFailure()
 
 
 class _Client:
@@ -99,81 +110,26 @@ class _Client:
         self.connection = connection
         self.link = Link(CLIENT_CODEC, SERVER_GREETING)
         self.sorter = Sorter(connection_id)
+        self.intake = Intake()
+        self.questions = 0
+        """To the server as a whole, not answered yet."""
+        self.may_read = asyncio.Event()
+        self.may_read.set()
         self.draining: asyncio.Task[None] | None = None
         """Runs while the connection has more to send than it should."""
+
+    def note_intake(self) -> None:
+        """The intake has changed."""
+        if self.intake.may_read:
+            self.may_read.set()
+        else:
+            self.may_read.clear()
 
     def send(self, parts: Sequence[Part]) -> None:
         """Write `parts` at once. Raises LocalProtocolError: nothing was written."""
         encode = self.link.encode
         frames = [part if isinstance(part, bytes) else encode(part) for part in parts]
         self.connection.write(frames[0] if len(frames) == 1 else b"".join(frames))
-
-
-class _Partition:
-    """Runs the machine of one partition beside its store."""
-
-    def __init__(self, server: Server, machine: ServerPartition, store: OpenStore) -> None:
-        self.machine = machine
-        self._server = server
-        self._mailbox: Mailbox[PartitionEvent] = Mailbox(
-            server.host.clock, SERVER_MAILBOX_EVENTS_MAX
-        )
-        self._store = store(self._mailbox.put)
-        self._reads: dict[TransactionId, asyncio.Task[None]] = {}
-        self._taking = asyncio.Event()
-        self._taking.set()
-
-    async def run(self) -> None:
-        """Return once the machine has closed."""
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self._store.run())
-            self._group = group
-            await run(self.machine, self._mailbox, self._server.host, self._perform)
-            self._store.close()
-            for read in self._reads.values():
-                read.cancel()
-
-    def put(self, event: PartitionEvent) -> None:
-        self._mailbox.put(event)
-
-    async def room(self) -> None:
-        """Return once the partition takes more messages, or never will again."""
-        await self._taking.wait()
-        if not self.machine.closed:
-            await self._mailbox.room()
-
-    def _perform(self, effect: PartitionEffect) -> None:
-        match effect:
-            case Send(connection_id, parts):
-                self._server.send(connection_id, parts)
-            case AppendRecords(records):
-                self._store.append(records)
-            case ReadRecords(first, count_max):
-                self._reads[first] = self._group.create_task(self._read(first, count_max))
-            case CloseConnection(connection_id, reason):
-                self._server.cut_off(connection_id, reason)
-            case StopReading():
-                self._taking.clear()
-            case ResumeReading():
-                self._taking.set()
-            case RequestsDropped(connection_id, reason, count):
-                logger.debug(
-                    "requests_dropped partition=%d connection=%d count=%d reason=%s",
-                    self.machine.partition_id,
-                    connection_id,
-                    count,
-                    reason,
-                )
-            case _:
-                assert_never(effect)
-
-    async def _read(self, first: TransactionId, count_max: int) -> None:
-        try:
-            self.put(RecordsRead(first, await self._store.read(first, count_max)))
-        except WaltzError as error:
-            self.put(ReadFailed(first, str(error)))
-        finally:
-            del self._reads[first]
 
 
 class Server:
@@ -185,10 +141,19 @@ class Server:
         self._cache = FeedCache(config.feed_cache_bytes)
         self._clients: dict[int, _Client] = {}
         self._client_count = 0
-        self._partitions: dict[PartitionId, _Partition] = {}
+        self._full: set[int] = set()
+        """Connections with more unsent bytes than they should have."""
+        self._backlog_bytes_peak = 0
+        self._unsent_bytes_peak = 0
+        self._partitions: dict[PartitionId, RunningPartition] = {}
+        self._openings = 0
         self._left_behind: dict[PartitionId, Mounts] = {}
         """Who was mounted on partitions that have gone to other servers."""
         self._tasks: dict[asyncio.Task[None], None] = {}
+        """One for each partition."""
+        self._errands: dict[asyncio.Task[None], None] = {}
+        self._assigned: dict[PartitionId, Generation] = {}
+        self._failures: dict[PartitionId, PartitionFailure] = {}
         self._listener: Listener | None = None
         self._membership: ServerMembership | None = None
         self._ended: asyncio.Future[None] | None = None
@@ -226,6 +191,45 @@ class Server:
             "server_started server_id=%s address=%s", self._membership.server_id, self.address
         )
 
+    def state(self) -> ServerState:
+        """What the server is like at this moment."""
+        membership = self._membership
+        clients = self._clients.values()
+        is_serving = membership is not None and membership.server_id is not None
+        return ServerState(
+            stage=Stage.STOPPING
+            if self._is_stopping
+            else Stage.SERVING
+            if is_serving
+            else Stage.STARTING,
+            server_id=None if membership is None else membership.server_id,
+            advertised=str(self._config.advertised or self._config.address),
+            preferred_partitions=() if membership is None else membership.preferred_partitions,
+            connections=len(clients),
+            full_connections=len(self._full),
+            backlog_bytes=sum(client.intake.byte_count for client in clients),
+            backlog_bytes_peak=self._backlog_bytes_peak,
+            unsent_bytes=sum(client.connection.unsent_bytes for client in clients),
+            unsent_bytes_peak=self._unsent_bytes_peak,
+            cache_bytes=self._cache.byte_count,
+            partitions=tuple(
+                self._partition_state(partition_id, generation)
+                for partition_id, generation in sorted(self._assigned.items())
+            ),
+        )
+
+    def _partition_state(self, partition_id: PartitionId, generation: Generation) -> PartitionState:
+        failure = self._failures.get(partition_id, NO_FAILURE)
+        partition = self._partitions.get(partition_id)
+        if partition is not None:
+            return partition.machine.state(failure.count)
+        return PartitionState(
+            partition_id=partition_id,
+            generation=generation,
+            reason=f"it has failed and is opened again soon: {failure.reason}",
+            failures=failure.count,
+        )
+
     async def run(self) -> None:
         """Return once the server was stopped. Raises what ended it otherwise."""
         assert self._ended is not None, "started"
@@ -239,6 +243,8 @@ class Server:
         if self._is_stopping or self._listener is None or self._membership is None:
             return
         self._is_stopping = True
+        for errand in self._errands:
+            errand.cancel()
         await self._listener.close()
         for partition in self._partitions.values():
             partition.put(ReleaseRequested())
@@ -262,8 +268,10 @@ class Server:
             client.send(parts)
         except LocalProtocolError as error:
             self.cut_off(connection_id, str(error))
-        if client.draining is None and client.connection.unsent_bytes > WRITE_BUFFER_BYTES_HIGH:
-            self._tell_all(ConnectionFilled(connection_id))
+        unsent_bytes = client.connection.unsent_bytes
+        self._unsent_bytes_peak = max(self._unsent_bytes_peak, unsent_bytes)
+        if client.draining is None and unsent_bytes > WRITE_BUFFER_BYTES_HIGH:
+            self._full.add(connection_id)
             client.draining = asyncio.get_running_loop().create_task(self._drain(client))
 
     def cut_off(self, connection_id: int, reason: str) -> None:
@@ -272,9 +280,26 @@ class Server:
             logger.warning("client_cut_off peer=%s reason=%s", client.connection.peer, reason)
             client.connection.close()
 
+    def note_backlog(self, opening: int, effect: BacklogEffect) -> None:
+        """What a partition has worked off, or whom it cannot take more from."""
+        client = self._clients.get(effect.connection_id)
+        if client is None:
+            return
+        match effect:
+            case WorkedOff(_, byte_count):
+                client.intake.settle(opening, byte_count)
+            case StopReading():
+                client.intake.stop(opening)
+            case ResumeReading():
+                client.intake.resume(opening)
+            case _:
+                assert_never(effect)
+        client.note_intake()
+
     async def _drain(self, client: _Client) -> None:
         await client.connection.drain()
         client.draining = None
+        self._full.discard(client.connection_id)
         if client.connection_id in self._clients:
             self._tell_all(ConnectionDrained(client.connection_id))
 
@@ -297,6 +322,7 @@ class Server:
             logger.warning("client_faulted peer=%s error=%s", connection.peer, error)
         finally:
             del self._clients[client.connection_id]
+            self._full.discard(client.connection_id)
             self._tell_all(ConnectionLost(client.connection_id))
             if client.draining is not None:
                 client.draining.cancel()
@@ -322,22 +348,32 @@ class Server:
             return
         assert client.link.version is not None
         for_partitions, for_server = client.sorter.sort(messages, client.link.version)
-        told: list[_Partition] = []
-        for partition_id, event in for_partitions:
+        for partition_id, event, byte_count in for_partitions:
             partition = self._partitions.get(partition_id)
             if partition is not None:
                 partition.put(event)
-                told.append(partition)
+                client.intake.take(partition.opening, byte_count)
                 continue
             answers = [answer_without_partition(message) for message in event.messages]
             if parts := [answer for answer in answers if answer is not None]:
                 self.send(client.connection_id, parts)
         for message in for_server:
-            self.send(client.connection_id, [await self._answer(message)])
-        for partition in told:
-            await partition.room()
+            # Beside the connection, whose partitions need not wait for storage nodes and others.
+            while client.questions >= SERVER_QUESTIONS_MAX:
+                await asyncio.wait(self._errands, return_when=asyncio.FIRST_COMPLETED)
+            client.questions += 1
+            self._start(self._answer_later(client, message))
+        client.note_intake()
+        self._backlog_bytes_peak = max(self._backlog_bytes_peak, client.intake.byte_count)
+        await client.may_read.wait()
         if client.draining is not None:
             await client.connection.drain()
+
+    async def _answer_later(self, client: _Client, message: ClientMessage) -> None:
+        try:
+            self.send(client.connection_id, [await self._answer(message)])
+        finally:
+            client.questions -= 1
 
     async def _answer(self, message: ClientMessage) -> ClientMessage:
         """Answer what is asked of the server as a whole."""
@@ -346,18 +382,30 @@ class Server:
             case CheckStorageConnectivityRequest():
                 return CheckStorageConnectivityResponse(request_id, await self._connectivity())
             case ServerPartitionsAssignmentRequest():
-                return ServerPartitionsAssignmentResponse(request_id, tuple(self._partitions))
+                return ServerPartitionsAssignmentResponse(request_id, tuple(sorted(self._assigned)))
             case ServerPartitionsHealthRequest():
-                health = [(p, found.machine.is_open) for p, found in self._partitions.items()]
+                health = [(p.partition_id, p.is_open) for p in self.state().partitions]
                 return ServerPartitionsHealthResponse(request_id, tuple(health))
             case AddPreferredPartitionRequest(_, partition_ids):
-                logger.warning("preferred_partitions_unchanged add=%s", partition_ids)
-                return AddPreferredPartitionResponse(request_id, False)
+                result = await self._prefer(add=partition_ids)
+                return AddPreferredPartitionResponse(request_id, result)
             case RemovePreferredPartitionRequest(_, partition_ids):
-                logger.warning("preferred_partitions_unchanged remove=%s", partition_ids)
-                return RemovePreferredPartitionResponse(request_id, False)
+                result = await self._prefer(remove=partition_ids)
+                return RemovePreferredPartitionResponse(request_id, result)
             case _:
                 raise AssertionError(f"{type(message).__name__} is for a partition")
+
+    async def _prefer(
+        self, *, add: Sequence[PartitionId] = (), remove: Sequence[PartitionId] = ()
+    ) -> bool:
+        assert self._membership is not None
+        try:
+            return await self._membership.prefer(add=add, remove=remove)
+        except (UnavailableError, CoordinationError, ProtocolError) as error:
+            logger.warning(
+                "preferred_partitions_unchanged add=%s remove=%s error=%s", add, remove, error
+            )
+            return False
 
     async def _connectivity(self) -> tuple[tuple[str, bool], ...]:
         """Whether this server has, or gets in time, a connection to each storage node."""
@@ -391,6 +439,7 @@ class Server:
         """
         if self._is_stopping:
             return
+        self._assigned = assigned
         for partition_id, partition in list(self._partitions.items()):
             generation = assigned.get(partition_id)
             if generation != partition.machine.generation:
@@ -416,28 +465,85 @@ class Server:
                 self._storages,
                 on_event=on_event,
                 root=self._config.root,
+                checkpoint_transactions=self._config.checkpoint_transactions,
             )
 
         left_behind = self._left_behind.pop(partition_id, None)
         for connection_id in left_behind.connection_ids() if left_behind is not None else ():
             self.cut_off(connection_id, f"partition {partition_id} has been away")
-        machine = ServerPartition(partition_id, generation, self._cache)
-        partition = _Partition(self, machine, open_store)
-        for client in self._clients.values():
-            if client.draining is not None:
-                partition.put(ConnectionFilled(client.connection_id))
+        machine = ServerPartition(
+            partition_id,
+            generation,
+            self._cache,
+            self._full,
+            feed_fetch_min=self._config.feed_fetch_min,
+            lock_table_slots=self._config.lock_table_slots,
+        )
+        self._openings += 1
+        partition = RunningPartition(self, self._openings, machine, open_store)
         self._partitions[partition_id] = partition
         task = asyncio.get_running_loop().create_task(partition.run())
         self._tasks[task] = None
-        task.add_done_callback(self._on_partition_end)
+        task.add_done_callback(partial(self._on_partition_end, partition))
         logger.info("partition_opened partition=%d generation=%d", partition_id, generation)
 
-    def _on_partition_end(self, task: asyncio.Task[None]) -> None:
-        """A partition that fails is a bug: the server ends, and others take its partitions."""
+    def _on_partition_end(self, partition: RunningPartition, task: asyncio.Task[None]) -> None:
+        """Nothing that came for the partition is under way any more."""
         del self._tasks[task]
+        waiting = []
+        for client in self._clients.values():
+            if client.intake.waits_for(partition.opening):
+                waiting.append(client.connection_id)
+            client.intake.forget(partition.opening)
+            client.note_intake()
         if not task.cancelled() and (error := task.exception()) is not None:
-            logger.error("partition_failed error=%r", error, exc_info=error)
+            self._fail(partition, error, waiting)
+
+    def _fail(
+        self, partition: RunningPartition, error: BaseException, waiting: Sequence[int]
+    ) -> None:
+        """A partition that fails is a bug, and ends alone: it is opened again after a pause.
+
+        Whoever was mounted on it or waits for an answer is cut off, or would wait for ever. What it
+        had sent and not seen decided is decided by the recovery of its next store session.
+        """
+        machine = partition.machine
+        partition_id = machine.partition_id
+        failure = self._failures.setdefault(partition_id, PartitionFailure())
+        failure.count += 1
+        failure.reason = repr(error)
+        logger.error(
+            "partition_failed partition=%d generation=%d failures=%d error=%r",
+            partition_id,
+            machine.generation,
+            failure.count,
+            error,
+            exc_info=error,
+        )
+        for connection_id in {*machine.mounts.connection_ids(), *waiting}:
+            self.cut_off(connection_id, f"partition {partition_id} has failed")
+        if self._partitions.get(partition_id) is not partition:
+            return
+        del self._partitions[partition_id]
+        self._cache.drop(partition_id)
+        if self._config.ends_with_partition:
             self._end(error)
+        elif not self._is_stopping:
+            self._start(self._open_again(partition_id, failure.count))
+
+    async def _open_again(self, partition_id: PartitionId, failures: int) -> None:
+        """Open a failed partition after a pause that grows with each failure, if it is still this
+        server's."""
+        pause = min(RETRY_SECONDS_MIN * 2 ** min(failures, 16), RETRY_SECONDS_MAX)
+        await asyncio.sleep(self.host.random.uniform(pause / 2, pause))
+        generation = self._assigned.get(partition_id)
+        if generation is not None and partition_id not in self._partitions:
+            self._open(partition_id, generation)
+
+    def _start(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._errands[task] = None
+        task.add_done_callback(self._errands.pop)
 
     def _end(self, error: BaseException | None) -> None:
         if self._ended is None or self._ended.done():

@@ -11,8 +11,9 @@ from collections import deque
 from collections.abc import Container, Set
 from typing import NamedTuple
 
-from waltz.limits import WRITE_BUFFER_BYTES_HIGH
+from waltz.limits import REQUEST_BYTES, WRITE_BUFFER_BYTES_HIGH
 from waltz.record import RECORD_HEADER, RECORD_HEADER_BYTES
+from waltz.server.backlog import Backlog
 from waltz.server.feed_cache import CachedBatch, FeedCache
 from waltz.server.fetches import Fetches
 from waltz.server.outbox import Outbox
@@ -28,8 +29,11 @@ class _Asked(NamedTuple):
 class DataRequests:
     """The unanswered data requests of one partition."""
 
-    def __init__(self, partition_id: PartitionId, cache: FeedCache, fetches: Fetches) -> None:
+    def __init__(
+        self, partition_id: PartitionId, cache: FeedCache, fetches: Fetches, backlog: Backlog
+    ) -> None:
         self._partition_id = partition_id
+        self._backlog = backlog
         self._cache = cache
         self._fetches = fetches
         self._ready: deque[_Asked] = deque()
@@ -53,9 +57,12 @@ class DataRequests:
 
     def remove(self, connection_id: int) -> None:
         """The connection is gone; nobody waits for its answers."""
+        count = len(self)
         self._blocked.pop(connection_id, None)
         self._ready = deque(a for a in self._ready if a.connection_id != connection_id)
         self._fetching = deque(a for a in self._fetching if a.connection_id != connection_id)
+        if dropped := count - len(self):
+            self._backlog.drop(connection_id, dropped * REQUEST_BYTES)
 
     def wake_fetching(self) -> None:
         """A read has ended or may be started again."""
@@ -67,7 +74,7 @@ class DataRequests:
         waiting, self._fetching = self._fetching, deque()
         for asked in waiting:
             if asked.request.transaction_id in transaction_ids:
-                outbox.add(asked.connection_id, failure(asked.request, reason))
+                self._answer(asked.connection_id, failure(asked.request, reason), outbox)
             else:
                 self._fetching.append(asked)
 
@@ -75,7 +82,7 @@ class DataRequests:
         """Answer everyone: the partition is leaving this server."""
         for queue in (self._ready, self._fetching, *self._blocked.values()):
             for asked in queue:
-                outbox.add(asked.connection_id, failure(asked.request, reason))
+                self._answer(asked.connection_id, failure(asked.request, reason), outbox)
         self._ready.clear()
         self._fetching.clear()
         self._blocked.clear()
@@ -102,7 +109,8 @@ class DataRequests:
                 continue
             transaction_id = request.transaction_id
             if high_water_mark is None or not 0 <= transaction_id <= high_water_mark:
-                outbox.add(connection_id, failure(request, self._not_found(transaction_id)))
+                absent = failure(request, self._not_found(transaction_id))
+                self._answer(connection_id, absent, outbox)
                 continue
             entry = self._cache.find(self._partition_id, transaction_id)
             if entry is None:
@@ -111,8 +119,14 @@ class DataRequests:
                 continue
             response = _response(request, entry)
             handed[connection_id] = handed.get(connection_id, 0) + len(response.data or b"")
-            outbox.add(connection_id, response)
+            self._answer(connection_id, response, outbox)
         self._ready = later
+
+    def _answer(
+        self, connection_id: int, response: TransactionDataResponse, outbox: Outbox
+    ) -> None:
+        self._backlog.drop(connection_id, REQUEST_BYTES)
+        outbox.add(connection_id, response)
 
     def _not_found(self, transaction_id: TransactionId) -> str:
         return f"not found: partition={self._partition_id} transactionId={transaction_id}"

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from itertools import product
 from pathlib import Path
 from typing import Final
 
 from waltz.errors import ConfigurationError
+from waltz.sim.bugs.registry import BUGS
 from waltz.sim.evidence import Evidence
+from waltz.sim.hunting import HUNTS, SEEDS_PER_HUNT, hunt_all
 from waltz.sim.plans import PLANS
 from waltz.sim.scenario import Scenario, draw_scenario
 from waltz.sim.shrinking import shrink, signature
@@ -24,15 +28,40 @@ FAILURES_MAX: Final = 5
 RUNS_PER_SAVE: Final = 100
 """Runs after which the evidence is saved, lest it be lost."""
 
-BUGS: Final = ("syncs_late",)
-
 SEEDS_SHOWN_MAX: Final = 20
 """Of more seeds, only failing ones get a line."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Return 0 if all runs were clean, else 1."""
+    """Return 0 if all runs were clean, or all hunts found their bug; else 1."""
     options = _parser().parse_args(arguments)
+    if options.bugs:
+        return _hunt(options)
+    with _planted(options):
+        return _run(options)
+
+
+def _hunt(options: argparse.Namespace) -> int:
+    bugs = [BUGS[options.bug]] if options.bug else BUGS.values()
+    try:
+        were_found = hunt_all(
+            bugs,
+            options.bugs,
+            _say,
+            hunts=options.hunts,
+            seeds_max=SEEDS_PER_HUNT if options.seeds is None else options.seeds,
+            anywhere=options.anywhere,
+        )
+    except ConfigurationError as error:
+        sys.exit(str(error))
+    return 0 if were_found else 1
+
+
+def _planted(options: argparse.Namespace) -> AbstractContextManager[None]:
+    return BUGS[options.bug].planted() if options.bug else nullcontext()
+
+
+def _run(options: argparse.Namespace) -> int:
     evidence = Evidence.load(options.evidence) if options.evidence else Evidence()
     faults: Counter[str] = Counter()
     effects = 0
@@ -51,7 +80,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if options.trace:
             for line in outcome.trace.lines():
                 _say(line)
-        if outcome.violations or options.seeds <= SEEDS_SHOWN_MAX:
+        if outcome.violations or (options.seeds or 1) <= SEEDS_SHOWN_MAX:
             _say_outcome(outcome, options)
         if outcome.violations and options.shrink:
             _say_shrunk(outcome)
@@ -75,32 +104,31 @@ def _scenarios(options: argparse.Namespace) -> Iterator[Scenario]:
         except (ConfigurationError, OSError) as error:
             sys.exit(f"{options.plan}: {error}")
         return
-    workloads = options.workload.split(",") if options.workload else [*WORKLOADS]
-    plans = options.faults.split(",") if options.faults else [*PLANS]
+    bug = BUGS.get(options.bug)
+    usual = (bug.workloads, bug.plans) if bug else (WORKLOADS, PLANS)
+    workloads = options.workload.split(",") if options.workload else [*usual[0]]
+    plans = options.faults.split(",") if options.faults else [*usual[1]]
     for names, known in ((workloads, WORKLOADS), (plans, PLANS)):
         if unknown := [each for each in names if each not in known]:
             sys.exit(f"unknown: {', '.join(unknown)}; there are {', '.join(known)}")
     scenes = list(product(workloads, plans))
-    for seed in range(options.seed, options.seed + options.seeds):
+    for seed in range(options.seed, options.seed + (options.seeds or 1)):
         workload, plan = scenes[seed % len(scenes)]
-        yield draw_scenario(
-            seed,
-            workload,
-            plan,
-            length=options.length,
-            syncs_late=options.bug == "syncs_late",
-        )
+        yield draw_scenario(seed, workload, plan, length=options.length)
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser("python -m waltz.sim", description=__doc__)
     parser.add_argument("--seed", type=int, default=1, help="the first seed (default 1)")
-    parser.add_argument("--seeds", type=int, default=1, help="how many seeds (default 1)")
+    parser.add_argument("--seeds", type=int, help="how many seeds (default 1), or at most per hunt")
     parser.add_argument("--workload", help=f"of {', '.join(WORKLOADS)}; default: all, by seed")
     parser.add_argument("--faults", help=f"of {', '.join(PLANS)}; default: all, by seed")
     parser.add_argument("--length", type=int, default=1, help="times an ordinary run (default 1)")
     parser.add_argument("--plan", metavar="FILE", help="replay the scenario in a file instead")
-    parser.add_argument("--bug", choices=BUGS, help="plant a bug that must be found")
+    parser.add_argument("--bug", choices=BUGS, metavar="NAME", help="plant a bug by its name")
+    parser.add_argument("--bugs", type=Path, metavar="FILE", help="hunt them, all or the named one")
+    parser.add_argument("--hunts", type=int, default=HUNTS, help="hunts per bug (default 10)")
+    parser.add_argument("--anywhere", action="store_true", help="hunt in all workloads and plans")
     parser.add_argument("--shrink", action="store_true", help="print the least that still fails")
     parser.add_argument("--evidence", type=Path, metavar="FILE", help="add what was run to a file")
     parser.add_argument("--trace", action="store_true", help="print what happened, in order")
@@ -129,12 +157,13 @@ def _say_outcome(outcome: Outcome, options: argparse.Namespace) -> None:
 
 
 def _arguments(scenario: Scenario, options: argparse.Namespace) -> str:
+    bug = f" --bug {shlex.quote(options.bug)}" if options.bug else ""
     if options.plan:
-        return f"--plan {options.plan}"
+        return f"--plan {options.plan}{bug}"
     arguments = f"--seed {scenario.seed} --workload {scenario.workload} --faults {scenario.plan}"
     if scenario.length > 1:
         arguments += f" --length {scenario.length}"
-    return arguments + (f" --bug {options.bug}" if options.bug else "")
+    return arguments + bug
 
 
 def _say_shrunk(outcome: Outcome) -> None:

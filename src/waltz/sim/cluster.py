@@ -10,7 +10,10 @@ from typing import Final
 from uuid import UUID
 
 from waltz import limits
+from waltz.cluster.partition_metadata import PartitionMetadata
+from waltz.cluster.paths import DEFAULT_ROOT, ClusterPaths
 from waltz.cluster.shell import StorageEntry, create_cluster, register_storage_directory
+from waltz.errors import NoNodeError
 from waltz.host import Host
 from waltz.server.shell import Server, ServerConfig
 from waltz.sim.disk import SimulatedDisk
@@ -23,6 +26,9 @@ from waltz.types import Address, ReplicaId
 STORAGE_DIRECTORY: Final = "/storage"
 PORT: Final = 7000
 ADMIN_PORT: Final = 7001
+PATHS: Final = ClusterPaths(DEFAULT_ROOT)
+SCRUB_SECONDS: Final = 30.0
+"""Between two passes over the records: what nobody has read is to be found before a run ends."""
 
 
 class SimulatedCluster:
@@ -54,7 +60,7 @@ class SimulatedCluster:
         self._start_server(name)
 
     def _start_storage(self, name: str) -> None:
-        disk = SimulatedDisk([STORAGE_DIRECTORY], syncs_late=self.shape.syncs_late)
+        disk = SimulatedDisk([STORAGE_DIRECTORY])
         self.sites.add(name, partial(self._run_storage, name), disk)
 
     def _start_server(self, name: str) -> None:
@@ -72,6 +78,25 @@ class SimulatedCluster:
             )
             for name, disk in disks.items()
         }
+
+    def is_outdated(self, name: str, disk: SimulatedDisk) -> bool:
+        """Whether the cluster can tell that the disk of a storage node, which is not running, is
+        an old one: of each partition the metadata know of a later session there, or have written
+        its replica off."""
+        marks = replica_on(disk, STORAGE_DIRECTORY, self.shape.partition_ids).marks
+        replica_id = ReplicaId(str(Address(name, PORT)))
+        for partition_id in self.shape.partition_ids:
+            try:
+                node = self.sites.coordinator.tree.read(PATHS.partition_metadata(partition_id))
+            except NoNodeError:
+                continue
+            metadata = PartitionMetadata.decode(node.data or b"", partition_id)
+            state = metadata.replica_states.get(replica_id)
+            if state is None or state.closing_high_water_mark is not None:
+                continue
+            if partition_id in marks and marks[partition_id].session_id >= state.session_id:
+                return False
+        return True
 
     async def _create_metadata(self, host: Host) -> None:
         await create_cluster(
@@ -103,6 +128,7 @@ class SimulatedCluster:
             segment_bytes_threshold=self.shape.segment_bytes_threshold,
             assigned_partitions=frozenset(self.shape.partition_ids),
             register=register,
+            scrub_interval_seconds=SCRUB_SECONDS,
         )
         node = StorageNode(host, config)
         await node.start()
@@ -110,7 +136,14 @@ class SimulatedCluster:
         await node.stop()
 
     async def _run_server(self, name: str, host: Host) -> None:
-        config = ServerConfig(Address(name, PORT), feed_cache_bytes=limits.FEED_CACHE_BYTES)
+        config = ServerConfig(
+            Address(name, PORT),
+            feed_cache_bytes=limits.FEED_CACHE_BYTES,
+            feed_fetch_min=limits.FEED_FETCH_MIN,
+            lock_table_slots=limits.LOCK_TABLE_SLOTS,
+            checkpoint_transactions=limits.CHECKPOINT_TRANSACTIONS,
+            ends_with_partition=True,
+        )
         server = Server(host, config)
         await server.start()
         await until_stopped(server.run())

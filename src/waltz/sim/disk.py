@@ -107,14 +107,12 @@ def _apply(change: _Write | _Truncate, content: bytearray) -> None:
 class _Content:
     """What a file holds: as seen now, as durable, and the changes in between."""
 
-    __slots__ = ("changes", "durable", "locked", "promised", "reserved", "seen")
+    __slots__ = ("changes", "durable", "locked", "reserved", "seen")
 
     def __init__(self, durable: bytes = b"") -> None:
         self.seen = bytearray(durable)
         self.durable = bytearray(durable)
         self.changes: list[_Write | _Truncate] = []
-        self.promised = 0
-        """How many of the changes a disk that syncs late has already called durable."""
         self.reserved = 0
         """Up to where space is reserved, if that is beyond the end."""
         self.locked = False
@@ -139,13 +137,6 @@ class _Content:
         for change in self.changes[: int(len(self.changes) * done)]:
             _apply(change, self.durable)
         self.changes.clear()
-
-    def sync_late(self) -> None:
-        """Make durable only what the sync before this one was asked for."""
-        for change in self.changes[: self.promised]:
-            _apply(change, self.durable)
-        del self.changes[: self.promised]
-        self.promised = len(self.changes)
 
     def crash(self, random: Random) -> _Content:
         """What is found after a crash: of each unsynced change all, nothing, or some sectors."""
@@ -228,10 +219,7 @@ class SimulatedFile:
         except OSError as error:
             self._content.fail_sync(error.done if isinstance(error, PartlyDoneError) else 0.0)
             raise
-        if self._disk.syncs_late:
-            self._content.sync_late()
-        else:
-            self._content.sync()
+        self._content.sync()
 
     def close(self) -> None:
         self._closed = True
@@ -270,14 +258,11 @@ class SimulatedDisk:
         directories: Sequence[str] = (),
         *,
         fault: Fault | None = None,
-        syncs_late: bool = False,
         capacity_bytes: int | None = None,
     ) -> None:
         self.fault = fault
         self.capacity_bytes = capacity_bytes
         """Room for contents and reservations; None: no bound. May change at any time."""
-        self.syncs_late = syncs_late
-        """A seeded bug: the disk lies, what was synced last is not durable yet."""
         self.counts: Counter[Operation] = Counter()
         """How often each operation was asked for."""
         self._seen: dict[str, _Entry] = {"/": None}
@@ -373,7 +358,7 @@ class SimulatedDisk:
             for change in self._changes[directory]:
                 if random.random() < 0.5:
                     _apply_names(change, names)
-        clone = SimulatedDisk(syncs_late=self.syncs_late, capacity_bytes=self.capacity_bytes)
+        clone = SimulatedDisk(capacity_bytes=self.capacity_bytes)
         clone._seen = {
             path: None if entry is None else entry.crash(random)
             for path, entry in sorted(names.items())

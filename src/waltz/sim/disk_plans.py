@@ -1,7 +1,7 @@
 """Fault plans that strike disks: failures, bits that flip, no room, disks lost or old.
 
-Owns their draws. What is harmed for good is always on one machine's disk, so that of each record a
-majority of copies stays whole. `plans.py` has the list of all plans.
+Owns their draws. What is harmed is always on one machine's disk, so that of each record a majority
+of copies stays whole, from which it is made whole again. `plans.py` has the list of all plans.
 """
 
 from __future__ import annotations
@@ -127,7 +127,10 @@ def lost_disk(random: Random, stage: Stage) -> Sequence[Fault]:
 
 
 def old_disk(random: Random, stage: Stage) -> Sequence[Fault]:
-    """One machine comes back with its disk as it was some time ago, once or twice."""
+    """One machine comes back with its disk as it was some time ago, once or twice.
+
+    Only once the cluster can tell that it is an old one: `Strikes` says why.
+    """
     victim = random.choice(stage.storages)
     faults: list[Fault] = []
     for moment in moments(random, stage, 2):

@@ -92,4 +92,4 @@ def blank_disk(disk: SimulatedDisk) -> SimulatedDisk:
         for path, content in disk.contents().items()
         if content is None and path != "/" and path.count("/") == 1
     ]
-    return SimulatedDisk(roots, syncs_late=disk.syncs_late)
+    return SimulatedDisk(roots)

@@ -1,11 +1,13 @@
 """What has been simulated so far, counted, and the page that is printed from it.
 
 Owns the counts: runs, transactions, faults that struck, virtual time, and what was found. They are
-added up over runs and never typed. `python -m waltz.sim.evidence FILE...` prints the page.
+added up over runs and never typed. `python -m waltz.sim.evidence FILE... [--hunts FILE]` prints the
+page.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import sys
 from collections import Counter
@@ -15,6 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from waltz.errors import ConfigurationError
+from waltz.sim.hunting import Hunts
 from waltz.sim.simulation import Outcome
 
 YEAR_SECONDS: Final = 365.25 * 24 * 3600.0
@@ -159,15 +162,18 @@ def _table(heads: tuple[str, str], counts: Counter[str]) -> list[str]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Print the page."""
-    paths = sys.argv[1:] if arguments is None else arguments
-    if not paths:
-        sys.stderr.write("python -m waltz.sim.evidence FILE...\n")
-        return 2
+    """Print the page, with the hunts for seeded bugs if their file is named."""
+    parser = argparse.ArgumentParser("python -m waltz.sim.evidence", description=main.__doc__)
+    parser.add_argument("files", nargs="+", type=Path, help="what processes have counted")
+    parser.add_argument("--hunts", type=Path, help="what the hunts for seeded bugs have found")
+    options = parser.parse_args(arguments)
     evidence = Evidence()
-    for path in paths:
-        evidence.add_all(Evidence.load(Path(path)))
-    sys.stdout.write(evidence.page())
+    for path in options.files:
+        evidence.add_all(Evidence.load(path))
+    page = evidence.page()
+    if options.hunts:
+        page += "\n" + "\n".join(Hunts.load(options.hunts).lines()) + "\n"
+    sys.stdout.write(page)
     return 0
 
 

@@ -38,6 +38,8 @@ KNOBS: Final[Mapping[str, tuple[float, ...]]] = {
     # Server
     "PENDING_APPENDS_MAX": (2, 10),
     "PENDING_APPEND_BYTES_MAX": (5_000, 100_000),
+    "PARTITION_SHARE_BYTES": (1, 2_000),
+    "CONNECTION_BACKLOG_BYTES_MAX": (1_000, 50_000),
     "FEED_FETCH_MIN": (1, 5),
     "FEED_RUN_RECORDS_MAX": (1, 4),
     "FEED_RUNS_PER_STEP_MAX": (1, 2),
@@ -59,6 +61,10 @@ KNOBS: Final[Mapping[str, tuple[float, ...]]] = {
     "READER_ROWS_MAX": (1, 5),
     "READER_FETCH_ROWS_MAX": (1, 5),
     "READER_FETCHES_IN_FLIGHT_MAX": (1, 2),
+    # Repair
+    "REPAIR_BYTES_MAX": (200, 5_000),
+    "REPAIR_LOOK_SECONDS": (0.5, 30.0),
+    "DAMAGED_RANGES_MAX": (1, 2),
 }
 """What each bound may be instead."""
 

@@ -130,6 +130,29 @@ class _Timer(asyncio.TimerHandle):
         return self._context
 
 
+class _Future(asyncio.Future[Any]):
+    """Asyncio keeps futures and tasks in sets and goes through these, to cancel what is in a group
+    for one: in an order that must not depend on where in memory they happen to be."""
+
+    def __init__(self, number: int, loop: asyncio.AbstractEventLoop) -> None:
+        self._number = number
+        super().__init__(loop=loop)
+
+    def __hash__(self) -> int:
+        return self._number
+
+
+class _Task(asyncio.Task[Any]):
+    """The same for a task."""
+
+    def __init__(self, number: int, coro: Coroutine[Any, Any, Any], **options: Any) -> None:
+        self._number = number
+        super().__init__(coro, **options)
+
+    def __hash__(self) -> int:
+        return self._number
+
+
 class SimulatedLoop(asyncio.BaseEventLoop):
     """Asyncio with virtual time and a run order drawn from `seed`."""
 
@@ -150,7 +173,9 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         self._failed: list[tuple[float, Process | None, asyncio.Task[Any]]] = []
         self._reported: list[str] = []
         self.callbacks_count = 0
+        self._futures_count = 0
         self.set_exception_handler(self._report)
+        self.set_task_factory(self._make_task)
 
     def time(self) -> float:
         """Virtual seconds since the run began."""
@@ -205,6 +230,16 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         context = Context()
         context.run(PROCESS.set, process)
         return self.create_task(work, context=context)
+
+    def create_future(self) -> asyncio.Future[Any]:
+        self._futures_count += 1
+        return _Future(self._futures_count, self)
+
+    def _make_task(
+        self, loop: asyncio.AbstractEventLoop, coro: Any, **options: Any
+    ) -> asyncio.Task[Any]:
+        self._futures_count += 1
+        return _Task(self._futures_count, coro, loop=loop, **options)
 
     def create_task(self, coro: Any, **options: Any) -> asyncio.Task[Any]:
         task: asyncio.Task[Any] = super().create_task(coro, **options)

@@ -61,7 +61,7 @@ class Plan:
     """Whether a fault may strike while another one lasts; else it waits until that is over."""
     server_count_min: int = 1
     harms_disks: bool = False
-    """Whether copies of what was durable are harmed for good: of each record on a minority."""
+    """Whether copies of what was durable are harmed: of each record on a minority."""
 
 
 def no_faults(random: Random, stage: Stage) -> Sequence[Fault]:

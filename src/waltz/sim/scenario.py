@@ -30,8 +30,6 @@ class ClusterShape:
     storage_count: int
     server_count: int
     segment_bytes_threshold: int
-    syncs_late: bool
-    """A seeded bug: disks say that they have synced, and lag one sync behind."""
 
     @property
     def partition_ids(self) -> list[PartitionId]:
@@ -103,17 +101,11 @@ class Scenario:
             raise ConfigurationError(f"not a scenario: {error}") from error
 
 
-def draw_scenario(
-    seed: int, workload: str, plan: str, *, length: int = 1, syncs_late: bool = False
-) -> Scenario:
+def draw_scenario(seed: int, workload: str, plan: str, *, length: int = 1) -> Scenario:
     """Draw a run; what one part draws does not change what the others do."""
     source = f"{seed}/{workload}/{plan}/{length}"
     clients = WORKLOADS[workload](Random(f"{source}/clients"), length)
-    shape = draw_shape(
-        Random(f"{source}/shape"),
-        syncs_late=syncs_late,
-        server_count_min=PLANS[plan].server_count_min,
-    )
+    shape = draw_shape(Random(f"{source}/shape"), server_count_min=PLANS[plan].server_count_min)
     names = tuple(f"client-{number}" for number in range(len(clients)))
     stage = Stage(shape.storages, shape.servers, names, length)
     faults = PLANS[plan].draw(Random(f"{source}/faults"), stage)
@@ -121,11 +113,10 @@ def draw_scenario(
     return Scenario(seed, workload, plan, length, shape, clients, tuple(faults), knobs)
 
 
-def draw_shape(random: Random, *, syncs_late: bool, server_count_min: int) -> ClusterShape:
+def draw_shape(random: Random, *, server_count_min: int) -> ClusterShape:
     return ClusterShape(
         partition_count=random.choice((1, 2, 2, 3)),
         storage_count=random.choice((3, 3, 3, 3, 3, 5)),
         server_count=max(random.choice((1, 2, 2, 3)), server_count_min),
         segment_bytes_threshold=random.choice((2_000, 20_000, 1_000_000_000)),
-        syncs_late=syncs_late,
     )

@@ -2,18 +2,19 @@
 
 Owns the list of figures, their names and units, and what counts as unwell. Pure: a state is made
 from what the event loop can see at once, without waiting for a disk. The admin port's JSON and the
-text for Prometheus (`exposition.py`) are both made from these lists.
+text for Prometheus (`cli/exposition.py`) are both made from these lists.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final
 from uuid import UUID
 
 from waltz.errors import CorruptionError
+from waltz.figures import Metric, counter, gauge
 from waltz.limits import DISK_CALL_SECONDS_MAX
 from waltz.storage.control_struct import PartitionInfo
 from waltz.storage.damage import DamagedRange, damage_text
@@ -22,8 +23,6 @@ from waltz.storage.partition import PartitionCounters, StoragePartition
 from waltz.storage.scrubber import ScrubCounters
 from waltz.storage.space import SpaceGuard, SpaceState
 from waltz.types import NO_SESSION, NOTHING, PartitionId, SessionId, TransactionId
-
-S = TypeVar("S")
 
 
 class Stage(StrEnum):
@@ -155,57 +154,38 @@ def partition_state(
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Metric(Generic[S]):
-    """One figure, None while it is not known. `name` ends with its unit; a counter only grows while
-    the node runs."""
-
-    name: str
-    meaning: str
-    value: Callable[[S], float | None]
-    is_counter: bool = False
-
-
-def _gauge(name: str, meaning: str, value: Callable[[S], float | None]) -> Metric[S]:
-    return Metric(name, meaning, value)
-
-
-def _counter(name: str, meaning: str, value: Callable[[S], float | None]) -> Metric[S]:
-    return Metric(name, meaning, value, is_counter=True)
-
-
 NODE_METRICS: Final[Sequence[Metric[NodeState]]] = (
-    _gauge("healthy", "What /health says: 1 for 200, 0 for 503.", lambda n: n.is_healthy),
-    _gauge("partitions", "Partitions assigned to this node.", lambda n: len(n.partitions)),
-    _gauge("cluster_partitions", "Partitions of the cluster.", lambda n: n.partition_count),
-    _gauge(
+    gauge("healthy", "What /health says: 1 for 200, 0 for 503.", lambda n: n.is_healthy),
+    gauge("partitions", "Partitions assigned to this node.", lambda n: len(n.partitions)),
+    gauge("cluster_partitions", "Partitions of the cluster.", lambda n: n.partition_count),
+    gauge(
         "disk_free_bytes",
         "Free on the directory's file system, less what is being written.",
         lambda n: None if n.space is None else n.space.free_bytes,
     ),
-    _gauge(
+    gauge(
         "disk_bytes",
         "Size of the directory's file system.",
         lambda n: None if n.space is None else n.space.total_bytes,
     ),
-    _gauge(
+    gauge(
         "disk_free_minimum_bytes",
         "storage.diskFreeMin: with less free appends are refused.",
         lambda n: None if n.space is None else n.space.minimum_bytes,
     ),
-    _gauge(
+    gauge(
         "appends_refused",
         "1 while appends are refused for want of space.",
         lambda n: n.space is not None and n.space.state is SpaceState.SHORT,
     ),
-    _counter("scrubbed_bytes", "Read again to find damage.", lambda n: n.scrub.bytes_read),
-    _counter("scrubbed_records", "Records checked so.", lambda n: n.scrub.records),
-    _counter("scrub_damaged_ranges", "Damage so found.", lambda n: n.scrub.ranges_damaged),
-    _counter(
+    counter("scrubbed_bytes", "Read again to find damage.", lambda n: n.scrub.bytes_read),
+    counter("scrubbed_records", "Records checked so.", lambda n: n.scrub.records),
+    counter("scrub_damaged_ranges", "Damage so found.", lambda n: n.scrub.ranges_damaged),
+    counter(
         "scrub_healed_indexes", "Wrong index entries mended.", lambda n: n.scrub.indexes_healed
     ),
-    _counter("scrub_passes", "Passes over all partitions, finished.", lambda n: n.scrub.passes),
-    _gauge(
+    counter("scrub_passes", "Passes over all partitions, finished.", lambda n: n.scrub.passes),
+    gauge(
         "scrub_last_pass_seconds",
         "How long the last one took; 0 before it.",
         lambda n: n.scrub.last_pass_seconds or 0.0,
@@ -213,60 +193,60 @@ NODE_METRICS: Final[Sequence[Metric[NodeState]]] = (
 )
 
 PARTITION_METRICS: Final[Sequence[Metric[PartitionState]]] = (
-    _gauge("usable", "1 if servers are served in full.", lambda p: p.is_usable),
-    _gauge("readable", "0 if an administrator closed it to reads.", lambda p: p.is_readable),
-    _gauge("writable", "0 if an administrator closed it to writes.", lambda p: p.is_writable),
-    _gauge("writer_open", "0 after a failed write or sync.", lambda p: p.is_writer_open),
-    _gauge("refusing", "1 if damage makes it refuse all service.", lambda p: p.damage is not None),
-    _gauge(
+    gauge("usable", "1 if servers are served in full.", lambda p: p.is_usable),
+    gauge("readable", "0 if an administrator closed it to reads.", lambda p: p.is_readable),
+    gauge("writable", "0 if an administrator closed it to writes.", lambda p: p.is_writable),
+    gauge("writer_open", "0 after a failed write or sync.", lambda p: p.is_writer_open),
+    gauge("refusing", "1 if damage makes it refuse all service.", lambda p: p.damage is not None),
+    gauge(
         "damaged_records",
         "Records that cannot be trusted and await repair.",
         lambda p: sum(found.next_transaction_id - found.first for found in p.damaged_ranges),
     ),
-    _gauge("damaged_ranges", "Ranges that these make up.", lambda p: len(p.damaged_ranges)),
-    _gauge("session_id", "Highest store session begun here; -1 if none.", lambda p: p.session_id),
-    _gauge(
+    gauge("damaged_ranges", "Ranges that these make up.", lambda p: len(p.damaged_ranges)),
+    gauge("session_id", "Highest store session begun here; -1 if none.", lambda p: p.session_id),
+    gauge(
         "session_fence",
         "Every session below it is refused for ever; -1 if none.",
         lambda p: p.session_fence,
     ),
-    _gauge(
+    gauge(
         "durable_transaction_id",
         "Last record that is written and synced; -1 if none.",
         lambda p: p.next_transaction_id - 1,
     ),
-    _gauge(
+    gauge(
         "low_water_mark",
         "The cluster's high-water mark when the session began.",
         lambda p: p.low_water_mark,
     ),
-    _gauge(
+    gauge(
         "local_low_water_mark",
         "What this replica held when the session began.",
         lambda p: p.local_low_water_mark,
     ),
-    _gauge("segments", "Segments on disk.", lambda p: p.segments),
-    _gauge(
+    gauge("segments", "Segments on disk.", lambda p: p.segments),
+    gauge(
         "scrub_position",
         "Record that the scrubber reads next; -1 outside of a pass.",
         lambda p: p.scrub_position,
     ),
-    _gauge("queue_requests", "Requests that wait for their turn.", lambda p: p.queue_requests),
-    _gauge(
+    gauge("queue_requests", "Requests that wait for their turn.", lambda p: p.queue_requests),
+    gauge(
         "queue_bytes",
         "Records of appends that are not answered yet.",
         lambda p: p.queue_bytes,
     ),
-    _gauge(
+    gauge(
         "disk_call_seconds",
         "For how long the disk call under way has not returned; 0 if there is none.",
         lambda p: p.call_seconds,
     ),
-    _counter("requests", "Requests of servers, answered.", lambda p: p.counters.requests),
-    _counter("refusals", "Of those, answered with a failure.", lambda p: p.counters.refusals),
-    _counter("appended_records", "Records written.", lambda p: p.counters.records_appended),
-    _counter("appended_bytes", "Bytes of records written.", lambda p: p.counters.bytes_appended),
-    _counter("synced_drains", "Groups of requests synced.", lambda p: p.counters.drains_synced),
+    counter("requests", "Requests of servers, answered.", lambda p: p.counters.requests),
+    counter("refusals", "Of those, answered with a failure.", lambda p: p.counters.refusals),
+    counter("appended_records", "Records written.", lambda p: p.counters.records_appended),
+    counter("appended_bytes", "Bytes of records written.", lambda p: p.counters.bytes_appended),
+    counter("synced_drains", "Groups of requests synced.", lambda p: p.counters.drains_synced),
 )
 
 DRAIN_SECONDS: Final = "drain_seconds"

@@ -83,21 +83,27 @@ class CopySize:
     The storage protocol bounds an answer by count alone.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, bytes_max: int | None = None) -> None:
+        """`bytes_max`: what an answer should stay near; None: `CATCH_UP_BYTES_MAX`."""
         self._records = FIRST_COPY_RECORDS
+        self._bytes_max = bytes_max
 
     def count(self, first: TransactionId, through: TransactionId) -> int:
         return min(self._records, through - first + 1)
 
     def copied(self, batch: RecordBatch) -> None:
-        fitting = CATCH_UP_BYTES_MAX * len(batch) // max(1, len(batch.block))
+        bytes_max = CATCH_UP_BYTES_MAX if self._bytes_max is None else self._bytes_max
+        fitting = bytes_max * len(batch) // max(1, len(batch.block))
         self._records = max(1, min(fitting, 8 * self._records, CATCH_UP_RECORDS_MAX))
 
 
-def checked_copy(batch: RecordBatch, first: TransactionId, count_max: int) -> RecordBatch:
-    """Return what of `batch`, read from a replica that holds `first`, to append in one go.
+def checked_copy(
+    batch: RecordBatch, first: TransactionId, count_max: int, bytes_max: int | None = None
+) -> RecordBatch:
+    """Return what of `batch`, read from a replica that holds `first`, to write in one go.
 
-    At least one record, at most `CATCH_UP_BYTES_MAX` unless a single record is larger.
+    At least one record, at most `bytes_max`, or `CATCH_UP_BYTES_MAX`, unless a single record is
+    larger.
     Raises RemoteProtocolError: no records, or others than were asked for. CorruptionError: data
     that is no longer what the client sent; it must not spread.
     """
@@ -111,5 +117,6 @@ def checked_copy(batch: RecordBatch, first: TransactionId, count_max: int) -> Re
             raise CorruptionError(
                 f"data of transaction {first + index} does not match its checksum"
             )
-    fitting = int(np.searchsorted(batch.offsets, CATCH_UP_BYTES_MAX, side="right")) - 1
+    limit = CATCH_UP_BYTES_MAX if bytes_max is None else bytes_max
+    fitting = int(np.searchsorted(batch.offsets, limit, side="right")) - 1
     return batch if fitting >= len(batch) else batch.slice(first, max(1, fitting))

@@ -7,9 +7,13 @@ from typing import assert_never
 from waltz.errors import RemoteProtocolError
 from waltz.store.requests import (
     AppendRecords,
+    AskCondition,
     AskMaxTransactionId,
     AskSessionInfo,
+    Condition,
     ReadRecords,
+    ReadToRepair,
+    RepairRecords,
     ReplicaAnswer,
     ReplicaLink,
     ReplicaRequest,
@@ -25,6 +29,9 @@ from waltz.wire.storage_protocol import (
     MaxTransactionIdResponse,
     RecordListRequest,
     RecordListResponse,
+    RepairRequest,
+    ReplicaStateRequest,
+    ReplicaStateResponse,
     SetLowWaterMarkRequest,
     StorageMessage,
     SuccessResponse,
@@ -40,7 +47,7 @@ def message_for(
     match request:
         case AppendRecords(batch):
             return AppendRecordsRequest(*head, records=batch, offline=False)
-        case ReadRecords(first, count_max):
+        case ReadRecords(first, count_max) | ReadToRepair(first, count_max):
             return RecordListRequest(*head, first_transaction_id=first, count_max=count_max)
         case AskSessionInfo():
             return LastSessionInfoRequest(*head, offline=False)
@@ -50,6 +57,10 @@ def message_for(
             return TruncateRequest(*head, transaction_id=transaction_id, offline=False)
         case SetLowWaterMark(mark):
             return SetLowWaterMarkRequest(*head, low_water_mark=mark, offline=False)
+        case AskCondition():
+            return ReplicaStateRequest(*head)
+        case RepairRecords(batch):
+            return RepairRequest(*head, records=batch)
         case _:
             assert_never(request)
 
@@ -57,12 +68,14 @@ def message_for(
 def answer_to(request: ReplicaRequest, message: StorageMessage) -> ReplicaAnswer:
     """Return what `message` answers. Raises RemoteProtocolError: it answers something else."""
     match request, message:
-        case AppendRecords() | SetLowWaterMark(), SuccessResponse():
+        case AppendRecords() | SetLowWaterMark() | RepairRecords(), SuccessResponse():
             return None
-        case ReadRecords(), RecordListResponse(records=batch):
+        case ReadRecords() | ReadToRepair(), RecordListResponse(records=batch):
             return batch
         case AskSessionInfo(), LastSessionInfoResponse(session_info=session_info):
             return session_info
+        case AskCondition(), ReplicaStateResponse():
+            return Condition(message.session_info, message.transaction_id, message.damaged)
         case AskMaxTransactionId() | TruncateReplica(), MaxTransactionIdResponse(
             transaction_id=transaction_id
         ):

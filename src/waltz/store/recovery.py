@@ -234,6 +234,16 @@ class Recovery:
         return self._replicas[replica_id].recovered
 
     @property
+    def votes(self) -> Mapping[ReplicaId, TransactionId]:
+        """What those hold that have voted, up to the mark once that is known."""
+        mark = self.high_water_mark
+        return {
+            replica.replica_id: _held(replica) if mark is None else min(_held(replica), mark)
+            for replica in self._replicas.values()
+            if replica.vote is not None
+        }
+
+    @property
     def admitted(self) -> tuple[ReplicaId, ...]:
         """The replicas that the metadata names as taking part, whether still there or not."""
         return self._admitted

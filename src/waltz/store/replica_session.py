@@ -33,6 +33,7 @@ from waltz.types import NOTHING, ReplicaId, SessionId, TransactionId
 class Phase(Enum):
     CONNECTING = "waiting for a connection"
     RECOVERING = "in recovery, or waiting to be admitted"
+    ABSTAINING = "does not vote, for it may be damaged; repaired before it recovers"
     LIVE = "admitted: gets every append, now or by catching up"
     EXCLUDED = "lost after something was changed on it; not before the next session again"
     RELEASED = "no longer assigned, and no longer needed"
@@ -44,6 +45,7 @@ class ReplicaSession:
         self.phase = Phase.CONNECTING
         self.acknowledged_through: TransactionId | None = None
         """None until admitted. Stays when the replica is lost: what it synced stays synced."""
+        self.is_repairable = False
         self.copy_size = CopySize()
         self.read_failures: dict[ReplicaId, int] = {}
         self.trouble = ""
@@ -91,9 +93,24 @@ class ReplicaSession:
     def connect(self) -> ConnectReplica:
         return ConnectReplica(self.link, self._retry_seconds)
 
-    def connected(self) -> None:
+    def connected(self, *, is_repairable: bool = False) -> None:
         assert self.phase is Phase.CONNECTING
         self.phase = Phase.RECOVERING
+        self.is_repairable = is_repairable
+
+    def abstain(self) -> None:
+        """Its word was asked for, and refused."""
+        assert self.phase is Phase.RECOVERING
+        self.phase = Phase.ABSTAINING
+        self._request_count = 0
+
+    def vote_again(self) -> None:
+        assert self.phase is Phase.ABSTAINING
+        self.phase = Phase.RECOVERING
+
+    def touch(self) -> None:
+        """Something is changed there, by what does not pass through here."""
+        self._changed = True
 
     def send(self, request: ReplicaRequest, delay_seconds: float = 0.0) -> SendRequest:
         if not isinstance(request, ReadRecords):

@@ -12,7 +12,7 @@ from typing import NamedTuple, TypeAlias
 from waltz.cluster.partition_metadata import PartitionMetadata
 from waltz.record import RecordBatch
 from waltz.types import ReplicaId, SessionId, TransactionId
-from waltz.wire.storage_protocol import SessionInfo
+from waltz.wire.storage_protocol import DamagedRange, SessionInfo
 
 
 class ReplicaLink(NamedTuple):
@@ -69,6 +69,42 @@ class ReadRecords:
     reader: ReplicaLink | None
 
 
+class Condition(NamedTuple):
+    """What a replica says of itself, damaged or not."""
+
+    session_info: SessionInfo
+    last: TransactionId
+    """The last record stored, committed or not."""
+    damaged: tuple[DamagedRange, ...]
+    """Ascending; only the beginning if it is too long."""
+
+
+@dataclass(frozen=True, slots=True)
+class AskCondition:
+    """Learn what the replica has damaged; answered by a `Condition`. `number` tells the questions
+    to one replica apart. As `RepairRecords` only for replicas that are `repairable`."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReadToRepair:
+    """As `ReadRecords`, for the replica of the link `patient`, where these are damaged."""
+
+    first: TransactionId
+    count_max: int
+    patient: ReplicaLink
+
+
+@dataclass(frozen=True, slots=True)
+class RepairRecords:
+    """Put `batch` where a damaged range begins; answered by None once that is durable."""
+
+    batch: RecordBatch
+
+
+RepairRequest: TypeAlias = AskCondition | ReadToRepair | RepairRecords
+
 ReplicaRequest: TypeAlias = (
     AskSessionInfo
     | AskMaxTransactionId
@@ -76,9 +112,10 @@ ReplicaRequest: TypeAlias = (
     | SetLowWaterMark
     | AppendRecords
     | ReadRecords
+    | RepairRequest
 )
 
-ReplicaAnswer: TypeAlias = SessionInfo | TransactionId | RecordBatch | None
+ReplicaAnswer: TypeAlias = SessionInfo | TransactionId | RecordBatch | Condition | None
 
 
 # Effects
@@ -128,6 +165,15 @@ class WriteMetadata:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaConnected:
+    link: ReplicaLink
+    repairable: bool = False
+    """Whether it says what it has damaged and takes repairs: storage protocol 1."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaSuspected:
+    """It could not give a record that it should hold."""
+
     link: ReplicaLink
 
 

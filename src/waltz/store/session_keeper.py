@@ -43,6 +43,7 @@ from waltz.record import RECORD_OVERHEAD_BYTES, NewRecord, RecordBatch, pack_rec
 from waltz.store.events import AppendsFailed, Committed, StoreClosed, StoreEvent, StoreOpened
 from waltz.store.membership import Membership, choose_members
 from waltz.store.quorum import majority
+from waltz.store.repairer import ReplicaDamage
 from waltz.store.requests import (
     MetadataEvent,
     MetadataRead,
@@ -53,6 +54,7 @@ from waltz.store.requests import (
     ReplicaConnected,
     ReplicaLink,
     ReplicaLost,
+    ReplicaSuspected,
     RequestAnswered,
     RequestFailed,
     WriteMetadata,
@@ -163,6 +165,11 @@ class SessionKeeper:
         """The replicas that can be asked for the committed record `first`."""
         return () if self._session is None else self._session.holders(first)
 
+    @property
+    def damage(self) -> tuple[ReplicaDamage, ...]:
+        """What is known now of damaged replicas; their servers repair what another replica has."""
+        return () if self._session is None else self._session.damage
+
     def check_invariants(self) -> None:
         if self._session is not None:
             self._session.check_invariants()
@@ -203,7 +210,13 @@ class SessionKeeper:
                 self.closed = True
             case MetadataRead() | MetadataReadFailed() | MetadataWritten() | MetadataWriteFailed():
                 self._take_metadata(event, now)
-            case ReplicaConnected() | ReplicaLost() | RequestAnswered() | RequestFailed():
+            case (
+                ReplicaConnected()
+                | ReplicaLost()
+                | ReplicaSuspected()
+                | RequestAnswered()
+                | RequestFailed()
+            ):
                 self._inbox.append(event)
             case _:
                 assert_never(event)

@@ -45,6 +45,7 @@ from waltz.store.read_router import ReadRouter
 from waltz.store.recovery_events import (
     HighWaterMarkResolved,
 )
+from waltz.store.repairer import ReplicaDamage, damage_text
 from waltz.store.requests import (
     ConnectReplica,
     DropReplica,
@@ -58,6 +59,7 @@ from waltz.store.requests import (
     ReplicaLink,
     ReplicaLost,
     ReplicaRequest,
+    ReplicaSuspected,
     RequestAnswered,
     RequestFailed,
     SendRequest,
@@ -149,6 +151,11 @@ class StorePartition:
         if self._fault is not None:
             raise self._fault
 
+    @property
+    def damage(self) -> tuple[ReplicaDamage, ...]:
+        """The replicas that are known to be damaged now, and what of it nobody can supply."""
+        return self._keeper.damage
+
     async def read(self, first: TransactionId, count_max: int) -> RecordBatch:
         """Return committed records from `first` on: at least one unless `first` is beyond the last.
 
@@ -202,6 +209,8 @@ class StorePartition:
             except WaltzError as error:
                 has_answered = isinstance(error, RemoteStorageError)
                 answers.put(ReadFailed(link, str(error), has_answered))
+                if has_answered:
+                    self._mailbox.put(ReplicaSuspected(link))
 
         try:
             build = partial(message_for, request, link, self.partition_id)
@@ -230,6 +239,8 @@ class StorePartition:
                 self._start(self._write_metadata(metadata, version))
             case StoreOpened() | StoreClosed() | Committed() | AppendsFailed():
                 self._report(effect)
+            case ReplicaDamage():
+                self._tell_damage(effect)
             case LoseOwnership(reason):
                 log.info("ownership_lost partition=%d reason=%s", self.partition_id, reason)
             case HighWaterMarkResolved(mark):
@@ -273,6 +284,17 @@ class StorePartition:
                 pass
         self._on_event(event)
 
+    def _tell_damage(self, found: ReplicaDamage) -> None:
+        name, repaired = self._named(found.link), found.repaired_count
+        if found.unsupplied:
+            # Nothing but another replica's records could take their place: only people can help.
+            left = damage_text(found.unsupplied)
+            log.warning("damage_not_repairable %s repaired=%d left=%s", name, repaired, left)
+        elif found.damaged:
+            log.warning("damage_found %s damaged=%s", name, damage_text(found.damaged))
+        else:
+            log.info("damage_repaired %s repaired=%d", name, repaired)
+
     def _named(self, link: ReplicaLink) -> str:
         return (
             f"partition={self.partition_id} session={link.session_id} replica={link.replica_id}"
@@ -302,7 +324,7 @@ class StorePartition:
         await self._pause(delay_seconds)
         exchange = await self._connections.to(link.replica_id).connected()
         self._exchanges[link] = exchange
-        self._mailbox.put(ReplicaConnected(link))
+        self._mailbox.put(ReplicaConnected(link, exchange.is_repairable))
         reason = await exchange.over()
         self._mailbox.put(ReplicaLost(link, reason))
 

@@ -38,9 +38,22 @@ from waltz.store.recovery_events import (
     ReplicaLeft,
     ReplicaReached,
 )
+from waltz.store.repair_scope import scopes
+from waltz.store.repairer import (
+    CutReplica,
+    GiveUpReplica,
+    RepairEffect,
+    Repairer,
+    ReplicaDamage,
+    ReplicaMended,
+)
 from waltz.store.replica_session import Phase, ReplicaSession
 from waltz.store.requests import (
     AppendRecords,
+    AskCondition,
+    AskMaxTransactionId,
+    AskSessionInfo,
+    Condition,
     ConnectReplica,
     DropReplica,
     MetadataEvent,
@@ -50,20 +63,30 @@ from waltz.store.requests import (
     MetadataWritten,
     ReadMetadata,
     ReadRecords,
+    ReadToRepair,
+    RepairRecords,
+    RepairRequest,
     ReplicaAnswer,
     ReplicaConnected,
     ReplicaLink,
     ReplicaLost,
     ReplicaRequest,
+    ReplicaSuspected,
     RequestAnswered,
     RequestFailed,
     SendRequest,
+    TruncateReplica,
     WriteMetadata,
 )
 from waltz.types import ReplicaId, SessionId, TransactionId
 
 SessionEvent: TypeAlias = (
-    ReplicaConnected | ReplicaLost | RequestAnswered | RequestFailed | MetadataEvent
+    ReplicaConnected
+    | ReplicaLost
+    | ReplicaSuspected
+    | RequestAnswered
+    | RequestFailed
+    | MetadataEvent
 )
 SessionEffect: TypeAlias = (
     ConnectReplica
@@ -73,6 +96,7 @@ SessionEffect: TypeAlias = (
     | WriteMetadata
     | HighWaterMarkResolved
     | Committed
+    | ReplicaDamage
 )
 
 
@@ -106,6 +130,8 @@ class StoreSession:
             for replica_id in (*assigned, *guests)
         }
         self._removed = tuple(each for each in guests if each in metadata.replica_states)
+        self._last_states = metadata.replica_states
+        self._repairer = Repairer()
         self._recent = RecentBatches(RECENT_BATCH_BYTES_MAX)
         self._to_recovery: list[RecoveryEvent] = []
         self._effects: list[SessionEffect] = []
@@ -155,7 +181,9 @@ class StoreSession:
     @property
     def is_waiting(self) -> bool:
         """Whether nothing is under way: only a replica not connected yet could change anything."""
-        return not self._recovery.awaits_coordinator and not any(
+        if self._recovery.awaits_coordinator or self._repairer.is_repairing:
+            return False
+        return not any(
             replica.is_busy or replica.phase is Phase.LIVE for replica in self._replicas.values()
         )
 
@@ -206,8 +234,14 @@ class StoreSession:
             and replica.acknowledged_through >= first
         )
 
+    @property
+    def damage(self) -> tuple[ReplicaDamage, ...]:
+        """What is known of the damage of the replicas that can be asked."""
+        return self._repairer.known
+
     def check_invariants(self) -> None:
         self._recovery.check_invariants()
+        self._repairer.check_invariants()
         self._recent.check_invariants()
         for replica in self._replicas.values():
             replica.check_invariants()
@@ -241,26 +275,35 @@ class StoreSession:
     def step(self, events: Sequence[SessionEvent], now: float) -> Sequence[SessionEffect]:
         for event in events:
             # One at a time: recovery must not answer what a replica said before it was lost.
-            self._take(event)
+            self._take(event, now)
             self._recover(now)
         if self.is_open:
             self._commit()
             self._feed()
+        self._repair(now)
         self._check_majority()
         effects, self._effects = self._effects, []
         return effects
 
     # Events
 
-    def _take(self, event: SessionEvent) -> None:
+    def _take(self, event: SessionEvent, now: float) -> None:
         match event:
-            case ReplicaConnected(link):
+            case ReplicaConnected(link, repairable):
                 if replica := self._current(link):
-                    replica.connected()
+                    replica.connected(is_repairable=repairable)
                     self._to_recovery.append(ReplicaReached(replica.replica_id))
             case ReplicaLost(link, reason):
                 if replica := self._current(link):
                     self._lose(replica, reason)
+            case ReplicaSuspected(link):
+                if self._current(link):
+                    self._repairer.suspect(link.replica_id, now)
+            case RequestAnswered(
+                link, AskCondition() | ReadToRepair() | RepairRecords()
+            ) | RequestFailed(link, AskCondition() | ReadToRepair() | RepairRecords()):
+                if self._current(link):
+                    self._take_repair(event, now)
             case RequestAnswered(link, request, answer):
                 if replica := self._current(link):
                     replica.answered(request)
@@ -293,7 +336,10 @@ class StoreSession:
                     self._to_recovery.append(
                         RecordsCopied(replica.replica_id, batch.last_transaction_id)
                     )
+            case TruncateReplica() if replica.phase is Phase.ABSTAINING:
+                self._repairer.cut(replica.link)
             case _:
+                assert not isinstance(request, RepairRequest)
                 self._to_recovery.append(ReplicaAnswered(replica.replica_id, request, answer))
 
     def _take_read(self, source: ReplicaSession, request: ReadRecords, batch: RecordBatch) -> None:
@@ -315,6 +361,10 @@ class StoreSession:
         """A failed read says nothing about the replica; what else fails has an unknown outcome."""
         if isinstance(request, ReadRecords):
             self._fail_read(replica, request)
+        elif isinstance(request, AskSessionInfo | AskMaxTransactionId) and replica.is_repairable:
+            self._to_recovery.append(ReplicaLeft(replica.replica_id))
+            replica.abstain()
+            self._repairer.take_in(replica.link, reason)
         else:
             self._lose(replica, f"{type(request).__name__} failed: {reason}")
 
@@ -341,6 +391,7 @@ class StoreSession:
                 self._stop_reading(reader)
 
     def _lose(self, replica: ReplicaSession, reason: str) -> None:
+        self._repairer.forget(replica.replica_id)
         self._stop_reading_from(replica)
         if replica.phase is Phase.RECOVERING or replica.phase is Phase.LIVE:
             self._to_recovery.append(ReplicaLeft(replica.replica_id))
@@ -381,6 +432,8 @@ class StoreSession:
         for replica_id in replica_ids:
             if self._replicas[replica_id].phase is Phase.RECOVERING:
                 self._replicas[replica_id].admit(mark)
+                if self._replicas[replica_id].is_repairable:
+                    self._repairer.watch(self._replicas[replica_id].link)
         if self.low_water_mark is None:
             self.low_water_mark = self.high_water_mark = mark
             self._release_removed()
@@ -389,6 +442,7 @@ class StoreSession:
         """The metadata no longer name those that were taken away: nothing depends on them."""
         for replica_id in self._removed:
             replica = self._replicas[replica_id]
+            self._repairer.forget(replica_id)
             self._stop_reading_from(replica)
             if not replica.is_out:
                 self._effects.append(replica.release("no longer assigned"))
@@ -437,6 +491,60 @@ class StoreSession:
             assert source.acknowledged_through is not None
             through = min(self.high_water_mark, source.acknowledged_through)
             self._effects.append(replica.read_from(source, replica.lacks, through))
+
+    # Repair
+
+    def _take_repair(self, event: RequestAnswered | RequestFailed, now: float) -> None:
+        repairer, link = self._repairer, event.link
+        match event:
+            case RequestAnswered(_, AskCondition() as request, Condition() as condition):
+                repairer.answered_condition(link, request, condition)
+            case RequestAnswered(_, ReadToRepair() as request, RecordBatch() as batch):
+                if (repair := repairer.read(request, batch)) is not None:
+                    if self._recovery.high_water_mark is None:
+                        # Should what is put back not become the log's, only a new session ends it.
+                        self._replicas[repair.link.replica_id].touch()
+                    self._effects.append(repair)
+            case RequestAnswered(_, RepairRecords() as request):
+                repairer.repaired(link, request)
+            case RequestFailed(_, AskCondition() as request, reason):
+                repairer.failed_condition(link, request, reason)
+            case RequestFailed(_, ReadToRepair() as request):
+                repairer.failed_read(request)
+                repairer.suspect(link.replica_id, now)
+            case RequestFailed(_, RepairRecords() as request):
+                repairer.failed_repair(link, request)
+            case _:
+                raise AssertionError(f"no answer to a repair: {event}")
+
+    def _repair(self, now: float) -> None:
+        if self.closed or self._repairer.is_idle:
+            return
+        found = scopes(
+            self._replicas.values(),
+            self._last_states,
+            self._recovery,
+            self._repairer,
+            self.high_water_mark,
+        )
+        for effect in self._repairer.step(found, now, is_open=self.is_open):
+            self._perform_repair(effect)
+        self._recover(now)
+
+    def _perform_repair(self, effect: RepairEffect) -> None:
+        match effect:
+            case ReplicaMended(replica_id):
+                self._repairer.forget(replica_id)
+                self._replicas[replica_id].vote_again()
+                self._to_recovery.append(ReplicaReached(replica_id))
+            case GiveUpReplica(replica_id, reason):
+                self._lose(self._replicas[replica_id], reason)
+            case CutReplica(replica_id, through):
+                self._effects.append(self._replicas[replica_id].send(TruncateReplica(through)))
+            case SendRequest() | ReplicaDamage():
+                self._effects.append(effect)
+            case _:
+                assert_never(effect)
 
     def _check_majority(self) -> None:
         if self.ended is not None:

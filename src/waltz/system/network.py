@@ -17,6 +17,9 @@ from waltz.host import Connection
 from waltz.limits import (
     CLOSE_SECONDS_MAX,
     CONNECT_SECONDS_MAX,
+    PROBE_AFTER_SECONDS,
+    PROBE_INTERVAL_SECONDS,
+    PROBES_MAX,
     READ_BYTES_MAX,
     WRITE_BUFFER_BYTES_HIGH,
     WRITE_BUFFER_BYTES_LOW,
@@ -54,7 +57,7 @@ class TcpConnection(asyncio.Protocol):
         self._peer = str(Address(name[0], name[1])) if name else "unknown"
         connected_socket = transport.get_extra_info("socket")
         connected_socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        connected_socket.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        _probe_when_silent(connected_socket)
         if self._accepted is not None:
             self._accepted(self)
 
@@ -232,6 +235,18 @@ async def _serve(
         await accept(connection)
     finally:
         connection.close()
+
+
+def _probe_when_silent(connected_socket: socket.socket) -> None:
+    """Have the system notice a machine that is gone, which takes hours by its own defaults."""
+    connected_socket.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in (
+        ("TCP_KEEPIDLE", PROBE_AFTER_SECONDS),
+        ("TCP_KEEPINTVL", PROBE_INTERVAL_SECONDS),
+        ("TCP_KEEPCNT", PROBES_MAX),
+    ):
+        if hasattr(socket, name):  # not every system lets one choose
+            connected_socket.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 
 
 def _reason(error: Exception) -> str:

@@ -6,27 +6,19 @@ few of each kind at a time; each is explored to the end.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from waltz.sim.model.explore import Exploration, explore
 from waltz.sim.model.replica import CORRECT, ReplicaRules
 from waltz.sim.model.scope import INVARIANTS, Scope
 from waltz.sim.model.world import World
+from waltz.sim.patches import Patch, patched
 
 HARM: Final = ("I1", "I3", "I4", "I5")
 """What users would see. Other invariants are broken earlier, often by the change itself."""
-
-
-@dataclass(frozen=True, slots=True)
-class Patch:
-    """`owner`'s attribute `name` becomes what `change` makes of it."""
-
-    owner: Any
-    name: str
-    change: Callable[[Any], Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,16 +34,8 @@ class Case:
     def world(self) -> World:
         return World(self.scope, self.rules, self.invariants)
 
-    @contextmanager
-    def applied(self) -> Iterator[None]:
-        originals = [getattr(patch.owner, patch.name) for patch in self.patches]
-        try:
-            for patch, original in zip(self.patches, originals, strict=True):
-                setattr(patch.owner, patch.name, patch.change(original))
-            yield
-        finally:
-            for patch, original in zip(self.patches, originals, strict=True):
-                setattr(patch.owner, patch.name, original)
+    def applied(self) -> AbstractContextManager[None]:
+        return patched(self.patches)
 
     def explore(
         self,
@@ -71,6 +55,49 @@ CHECKS: Final = (
         "from nothing",
         Scope(sessions=2, transaction_ids=1, appends=1, cuts=1),
         heal_every=10,
+    ),
+    Case(
+        "a connection is cut",
+        Scope(starts_with=3, sessions=3, transaction_ids=3, appends=2, cuts=1),
+        heal_every=100,
+    ),
+    Case(
+        "a replica crashes",
+        Scope(starts_with=3, sessions=2, transaction_ids=2, appends=2, batch=2, cuts=0, crashes=1),
+        heal_every=100,
+    ),
+    Case(
+        "three appends in three sessions",
+        Scope(starts_with=3, sessions=3, transaction_ids=3, appends=3, cuts=0),
+        heal_every=100,
+    ),
+    Case(
+        "a disk is blank",
+        Scope(starts_with=3, sessions=3, transaction_ids=2, appends=1, cuts=0, blanks=1),
+        heal_every=100,
+    ),
+    Case(
+        "a disk is rolled back",
+        Scope(starts_with=3, sessions=2, transaction_ids=2, appends=1, cuts=0, rollbacks=1),
+        heal_every=100,
+    ),
+    Case(
+        "an answer of the coordinator is lost",
+        Scope(starts_with=3, sessions=3, transaction_ids=2, appends=1, cuts=0, lost_writes=1),
+        heal_every=100,
+    ),
+    Case(
+        "a slow replica takes another one's place",
+        Scope(
+            starts_with=2,
+            servers=1,
+            sessions=2,
+            appends=1,
+            cuts=0,
+            spares=1,
+            exchanges=1,
+            is_reduced=False,
+        ),
     ),
     Case(
         "all replicas exchanged",

@@ -13,9 +13,10 @@ from typing import Any, Final
 
 from waltz.cluster import partition_metadata
 from waltz.cluster.partition_metadata import PartitionMetadata
-from waltz.sim.model.cases import HARM, Case, Patch
+from waltz.sim.model.cases import HARM, Case
 from waltz.sim.model.replica import ReplicaRules
 from waltz.sim.model.scope import Scope
+from waltz.sim.patches import Patch
 from waltz.store import recovery, session_keeper, store_session
 from waltz.store.events import AppendsFailed
 from waltz.store.recovery import Recovery, Standing

@@ -30,7 +30,8 @@ class Scope:
     rolls_back_within_session: bool = False
     exchanges: int = 0
     is_reduced: bool = True
-    """Whether what follows at once from something else happens at once with it."""
+    """Whether what follows at once from something else happens at once with it. That leaves nothing
+    out, but with exchanges a new replica that has not answered anything yet."""
     lost_writes: int = 0
     """Answers of the coordinator that are lost after it has done what it was asked."""
 

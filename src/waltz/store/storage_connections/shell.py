@@ -79,6 +79,11 @@ class StorageExchange:
         self._keep_alive: asyncio.TimerHandle | None = None
         self._watch_idleness()
 
+    @property
+    def is_repairable(self) -> bool:
+        """Whether the other side has agreed to say what it has damaged and to take repairs."""
+        return self._link.version is not None and self._link.version >= 1
+
     def request(self, build: BuildMessage, done: Done) -> None:
         """Send a request. Raises ConnectionLostError: there is no connection, nothing was sent."""
         if self.ended is not None:

@@ -2,23 +2,39 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.metrics_core import Metric as MetricFamily
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.storage.states import healthy, node_of
 from tests.storage.support import KEY
+from waltz.cli.exposition import StateCollector, server_families, storage_families
+from waltz.figures import Metric
+from waltz.server.metrics import (
+    SERVER_METRICS,
+    SERVER_PARTITION_METRICS,
+    ServerState,
+    Stage,
+)
+from waltz.server.metrics import PartitionCounters as ServerPartitionCounters
+from waltz.server.metrics import PartitionState as ServerPartitionState
 from waltz.storage.durations import BOUNDS, Durations
-from waltz.storage.exposition import StateCollector, families
-from waltz.storage.metrics import NODE_METRICS, PARTITION_METRICS, Metric, NodeState
+from waltz.storage.metrics import NODE_METRICS, PARTITION_METRICS, NodeState
 from waltz.storage.partition import PartitionCounters
+from waltz.types import Generation, PartitionId, ServerId, TransactionId
 
 
 def scraped(node: NodeState) -> dict[tuple[str, str], float]:
+    return samples_of(storage_families(node, version="7"))
+
+
+def samples_of(families: Iterator[MetricFamily]) -> dict[tuple[str, str], float]:
     """What a scraper sees: sample and partition to value."""
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(StateCollector(lambda: node, version="7"))
+    registry.register(StateCollector(lambda: families))
     found = {}
     for family in text_string_to_metric_families(generate_latest(registry).decode()):
         for sample in family.samples:
@@ -29,8 +45,8 @@ def scraped(node: NodeState) -> dict[tuple[str, str], float]:
     return found
 
 
-def name_of(metric: Metric[Any]) -> str:
-    return f"waltz_storage_{metric.name}" + ("_total" if metric.is_counter else "")
+def name_of(metric: Metric[Any], prefix: str = "waltz_storage_") -> str:
+    return f"{prefix}{metric.name}" + ("_total" if metric.is_counter else "")
 
 
 def test_a_scraper_sees_every_figure_of_every_partition() -> None:
@@ -63,7 +79,7 @@ def test_durations_are_a_histogram() -> None:
 
 
 def test_the_node_is_named() -> None:
-    info = next(families(node_of(), version="7"))
+    info = next(storage_families(node_of(), version="7"))
     assert info.samples[0].labels == {
         "cluster_key": str(KEY),
         "directory": "/storage",
@@ -73,3 +89,34 @@ def test_the_node_is_named() -> None:
 
 def test_a_node_without_partitions_can_be_scraped() -> None:
     assert scraped(node_of())["waltz_storage_partitions", ""] == 0
+
+
+def test_a_scraper_sees_every_figure_of_a_server() -> None:
+    well = ServerPartitionState(
+        partition_id=PartitionId(0),
+        generation=Generation(2),
+        reason=None,
+        high_water_mark=TransactionId(9),
+        counters=ServerPartitionCounters(appends=7),
+    )
+    unwell = ServerPartitionState(
+        partition_id=PartitionId(3), generation=Generation(1), reason="no quorum"
+    )
+    state = ServerState(
+        stage=Stage.SERVING,
+        server_id=ServerId(4),
+        advertised="host:7000",
+        connections=5,
+        partitions=(well, unwell),
+    )
+    samples = samples_of(server_families(state, version="7"))
+    assert samples["waltz_server_connections", ""] == 5
+    assert samples["waltz_server_appends_total", "0"] == 7
+    assert ("waltz_server_high_water_mark", "3") not in samples
+    for metric in SERVER_PARTITION_METRICS:
+        for partition in state.partitions:
+            place = str(partition.partition_id)
+            name = name_of(metric, "waltz_server_")
+            assert samples.get((name, place)) == metric.value(partition)
+    for figure in SERVER_METRICS:
+        assert samples[name_of(figure, "waltz_server_"), ""] == figure.value(state)

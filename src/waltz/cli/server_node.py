@@ -1,0 +1,148 @@
+"""`waltz server`: one server, from its configuration to its end."""
+
+from __future__ import annotations
+
+import logging
+import socket
+
+import click
+
+from waltz.cli.nodes import (
+    ADDRESS,
+    COORDINATOR,
+    ObservedNode,
+    Routes,
+    installed_version,
+    run_loop,
+    set_up_logging,
+    until_told,
+)
+from waltz.cli.settings import given_options, print_settings, read_settings
+from waltz.cluster.paths import root_at
+from waltz.configuration.coordinator import COORDINATOR_ADDRESS, coordinator_address
+from waltz.configuration.server import (
+    ADVERTISED_ADDRESS,
+    BIND_ADDRESS,
+    CHECKPOINT_INTERVAL,
+    FEED_CACHE_SIZE,
+    HTTP_BIND_ADDRESS,
+    HTTP_PORT,
+    LOCK_TABLE_SIZE,
+    MIN_FETCH_SIZE,
+    PORT,
+    PREFERRED_PARTITIONS,
+    SERVER_KEYS,
+    SHUTDOWN_TIMEOUT,
+    advertised_address,
+    client_address,
+    http_address,
+    server_settings,
+)
+from waltz.configuration.settings import Settings
+from waltz.server.metrics import ServerState
+from waltz.server.shell import Server, ServerConfig
+from waltz.system.host import real_host
+from waltz.types import Address, CoordinatorAddress
+
+log = logging.getLogger(__name__)
+
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+
+
+def server_config(settings: Settings, machine_name: str) -> ServerConfig:
+    return ServerConfig(
+        address=client_address(settings),
+        advertised=advertised_address(settings, machine_name),
+        preferred_partitions=settings.get(PREFERRED_PARTITIONS) or (),
+        feed_cache_bytes=settings[FEED_CACHE_SIZE],
+        feed_fetch_min=settings[MIN_FETCH_SIZE],
+        lock_table_slots=settings[LOCK_TABLE_SIZE],
+        checkpoint_transactions=settings[CHECKPOINT_INTERVAL],
+        root=root_at(coordinator_address(settings)),
+    )
+
+
+def observed(server: Server, http: Address | None) -> ObservedNode:
+    def routes() -> Routes:
+        from waltz.cli.probes import server_routes
+
+        return server_routes(server.state, version=installed_version())
+
+    return ObservedNode(server, http, routes)
+
+
+def unfinished(state: ServerState) -> list[str]:
+    """What a stop still waits for, a line per partition."""
+    return [
+        f"partition={partition.partition_id} pending_requests={partition.pending_requests}"
+        f" pending_bytes={partition.pending_bytes}"
+        for partition in state.partitions
+        if partition.pending_requests
+    ]
+
+
+async def run_server(settings: Settings, *, end_with_stdin: bool) -> None:
+    host = real_host(coordinator_address(settings))
+    config = server_config(settings, socket.getfqdn())
+    assert config.advertised is not None
+    log.info("server_addresses bound=%s advertised=%s", config.address, config.advertised)
+    if config.advertised.host in LOOPBACK and config.address.host not in LOOPBACK:
+        log.warning(
+            "advertised_is_loopback advertised=%s: clients on other machines cannot connect",
+            config.advertised,
+        )
+    server = Server(host, config)
+    try:
+        await until_told(
+            observed(server, http_address(settings)),
+            end_with_stdin=end_with_stdin,
+            shutdown_seconds=settings[SHUTDOWN_TIMEOUT],
+            unfinished=lambda: unfinished(server.state()),
+        )
+    finally:
+        await host.coordinator.close()
+
+
+@click.command(
+    options_metavar="[OPTIONS]",
+    epilog="Keys of the file: docs/operating/server-configuration.md. SIGTERM stops the server.",
+)
+@click.argument("config_path", required=False)
+@click.option("--coordinator", type=COORDINATOR, help="host:port or zookeeper://host:port/root.")
+@click.option("--address", type=ADDRESS, help="Where clients connect.")
+@click.option("--http-address", type=ADDRESS, help="/health, /live, /metrics; default: no HTTP.")
+@click.option("--advertised", type=ADDRESS, help="Where clients reach it, if not --address.")
+@click.option("--end-with-stdin", is_flag=True, help="Stop when standard input ends.")
+@click.option("--check", is_flag=True, help="Judge the configuration, print it, and end.")
+def server(
+    config_path: str | None,
+    coordinator: CoordinatorAddress | None,
+    address: Address | None,
+    http_address: Address | None,
+    advertised: Address | None,
+    end_with_stdin: bool,
+    check: bool,
+) -> None:
+    """Run one server.
+
+    CONFIG_PATH is a YAML file; each option overrides what it says. Without a file, --coordinator
+    and --address are needed.
+    """
+    options = given_options(
+        [
+            ("--address", BIND_ADDRESS, PORT, address),
+            ("--http-address", HTTP_BIND_ADDRESS, HTTP_PORT, http_address),
+        ],
+        {
+            "--coordinator": (COORDINATOR_ADDRESS, coordinator),
+            "--advertised": (ADVERTISED_ADDRESS, advertised),
+        },
+    )
+    settings = read_settings(config_path, options, SERVER_KEYS, server_settings)
+    if check:
+        print_settings(settings)
+        return
+    set_up_logging()
+    for warning in settings.warnings:
+        log.warning("configuration %s", warning)
+    run_loop(run_server(settings, end_with_stdin=end_with_stdin))

@@ -1,0 +1,218 @@
+"""The configuration of a server: its keys, and what they mean together.
+
+The names that Java Waltz has are valid here and mean the same; the others are ours. What every
+process has in common is as in a storage node's. Source: Waltz Server, "Configuration".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+from waltz.configuration.coordinator import (
+    COORDINATOR_ADDRESS,
+    ZOOKEEPER_KEYS,
+    judge_with_coordinator,
+)
+from waltz.configuration.keys import Key, Kind, address, host_name, number, port, text, whole_number
+from waltz.configuration.settings import Given, Settings, different, raise_faults
+from waltz.configuration.storage import (
+    ANY_HOST,
+    EVERYWHERE,
+    STORAGE_KEYS,
+)
+from waltz.limits import (
+    CHECKPOINT_TRANSACTIONS,
+    FEED_CACHE_BYTES,
+    FEED_FETCH_MIN,
+    FEED_RUN_RECORDS_MAX,
+    LOCK_TABLE_SLOTS,
+    SHUTDOWN_SECONDS_LIMIT,
+    SHUTDOWN_SECONDS_MAX,
+)
+from waltz.types import Address, PartitionId
+
+ONE_CACHE: Final = (
+    "headers and bodies are kept together, in one cache of server.feedCacheSize bytes"
+)
+NO_THRESHOLD: Final = (
+    f"a feed counts as near the head while it is owed at most {FEED_RUN_RECORDS_MAX} transactions"
+)
+OWN_BATCHES: Final = "batches to the replicas are bounded in bytes, and made as large as they fit"
+OWN_PAUSES: Final = "pauses grow from 0.1 s to 20 s, as the original's do unless told otherwise"
+NO_REGION: Final = "the original does nothing with it either"
+
+BIND_ADDRESS: Final = Key(
+    name="server.bindAddress",
+    kind=host_name(),
+    default=ANY_HOST,
+    option="--address",
+    description="Where clients' port listens. All interfaces unless told otherwise.",
+)
+PORT: Final = Key(
+    name="server.port",
+    kind=port(),
+    required=True,
+    option="--address",
+    description="Clients connect here.",
+)
+ADVERTISED_ADDRESS: Final = Key(
+    name="server.advertisedAddress",
+    kind=address(),
+    default_text="server.port at server.bindAddress, or at the machine's name where that is all"
+    " interfaces",
+    option="--advertised",
+    description="The address that clients are told. Differs where ports are mapped, as in"
+    " containers.",
+)
+
+
+def _partition_ids() -> Kind[tuple[PartitionId, ...]]:
+    def convert(value: object) -> tuple[PartitionId, ...]:
+        found = value if isinstance(value, list) else [value]
+        if isinstance(value, str):
+            found = [part.strip() for part in value.split(",")]
+        numbers = []
+        for each in found:
+            if isinstance(each, bool) or not isinstance(each, int | str) or int(each) < 0:
+                raise ValueError
+            numbers.append(PartitionId(int(each)))
+        return tuple(numbers)
+
+    def show(value: tuple[PartitionId, ...]) -> str:
+        return f"[{', '.join(map(str, value))}]"
+
+    return Kind("partition numbers, as a list", convert, show)
+
+
+PREFERRED_PARTITIONS: Final = Key(
+    name="server.preferredPartitions",
+    kind=_partition_ids(),
+    default_text="none",
+    description="Partitions this server would like to have. What it is told while it runs is kept"
+    " in the coordinator and comes before this.",
+)
+LOCK_TABLE_SIZE: Final = Key(
+    name="server.optimisticLockTableSize",
+    kind=whole_number(1, 1 << 26, "slots"),
+    default=LOCK_TABLE_SLOTS,
+    description="Slots of each partition's lock table, 8 bytes each. More of them let fewer appends"
+    " fail by mistake.",
+)
+FEED_CACHE_SIZE: Final = Key(
+    name="server.feedCacheSize",
+    kind=whole_number(1, 1 << 40, "bytes"),
+    default=FEED_CACHE_BYTES,
+    description="Recent transactions that are kept in memory, headers and bodies of all partitions"
+    " together.",
+)
+MIN_FETCH_SIZE: Final = Key(
+    name="server.minFetchSize",
+    kind=whole_number(1, 1_000_000, "transactions"),
+    default=FEED_FETCH_MIN,
+    description="What a feed request grants a client at least before it has to ask again.",
+)
+CHECKPOINT_INTERVAL: Final = Key(
+    name="storage.checkpointInterval",
+    kind=whole_number(1, 1 << 40, "transactions"),
+    default=CHECKPOINT_TRANSACTIONS,
+    description="Transactions after which a partition begins a new store session.",
+)
+SHUTDOWN_TIMEOUT: Final = Key(
+    name="server.shutdownTimeout",
+    kind=number(0.1, SHUTDOWN_SECONDS_LIMIT, "seconds"),
+    default=SHUTDOWN_SECONDS_MAX,
+    description="How long a stop may take. After that the process names what is stuck and ends"
+    " with status 1; other servers take its partitions over all the same.",
+)
+HTTP_PORT: Final = Key(
+    name="server.jetty.port",
+    kind=port(),
+    default_text="none: no HTTP",
+    option="--http-address",
+    description="HTTP port: /health, /live and /metrics.",
+)
+HTTP_BIND_ADDRESS: Final = Key(
+    name="server.jetty.bindAddress",
+    kind=host_name(),
+    default_text="that of server.bindAddress",
+    option="--http-address",
+    description="Where the HTTP port listens. It asks nobody who they are.",
+)
+COORDINATOR: Final = replace(
+    COORDINATOR_ADDRESS,
+    description=f"{COORDINATOR_ADDRESS.description} The server is a member of the cluster as long"
+    " as it is in touch with it.",
+)
+
+
+def _unused(name: str, kind: Kind[Any], reason: str, description: str) -> Key[Any]:
+    return Key(name=name, kind=kind, unused=reason, description=description)
+
+
+def _as_of_storage(family: str) -> list[Key[Any]]:
+    """The keys `storage.<family>.*` under the name that they have for a server."""
+    keys = [key for key in STORAGE_KEYS if key.name.startswith(f"storage.{family}.")]
+    return [
+        replace(
+            key,
+            name=key.name.replace("storage.", "server.", 1),
+            description=key.description.replace("The node's", "The server's"),
+            unused=key.unused.replace("storage.", "server."),
+        )
+        for key in keys
+    ]
+
+
+SERVER_KEYS: Final[tuple[Key[Any], ...]] = (
+    COORDINATOR,
+    *ZOOKEEPER_KEYS,
+    PORT,
+    BIND_ADDRESS,
+    ADVERTISED_ADDRESS,
+    HTTP_PORT,
+    HTTP_BIND_ADDRESS,
+    PREFERRED_PARTITIONS,
+    LOCK_TABLE_SIZE,
+    FEED_CACHE_SIZE,
+    MIN_FETCH_SIZE,
+    CHECKPOINT_INTERVAL,
+    SHUTDOWN_TIMEOUT,
+    _unused("server.realtimeThreshold", whole_number(1, 1 << 31), NO_THRESHOLD, "Lag in IDs."),
+    _unused("server.transactionDataCacheSize", whole_number(0, 1 << 40), ONE_CACHE, "Bytes."),
+    _unused("server.transactionDataCacheAllocation", text(), ONE_CACHE, "heap or direct."),
+    _unused("storage.maxBatchSize", whole_number(1, 1 << 31), OWN_BATCHES, "Records."),
+    _unused("storage.initialRetryInterval", whole_number(1, 1 << 31), OWN_PAUSES, "ms."),
+    _unused("storage.maxRetryInterval", whole_number(1, 1 << 31), OWN_PAUSES, "ms."),
+    _unused("server.region", text(), NO_REGION, "Where it runs."),
+    *_as_of_storage("ssl"),
+    *_as_of_storage("graphite"),
+)
+
+
+def server_settings(given: Mapping[str, Given]) -> Settings:
+    """Return the settings of a server. Raises ConfigurationError with every fault."""
+    settings = judge_with_coordinator(SERVER_KEYS, given)
+    raise_faults(different(settings, (PORT, HTTP_PORT)))
+    return settings
+
+
+def client_address(settings: Settings) -> Address:
+    return Address(settings[BIND_ADDRESS], settings[PORT])
+
+
+def advertised_address(settings: Settings, machine_name: str) -> Address:
+    """`machine_name` is what other machines know this one by, as far as it knows itself."""
+    bound = client_address(settings)
+    if (given := settings.get(ADVERTISED_ADDRESS)) is not None:
+        return given
+    return Address(machine_name, bound.port) if bound.host in EVERYWHERE else bound
+
+
+def http_address(settings: Settings) -> Address | None:
+    """None: no HTTP."""
+    chosen = settings.get(HTTP_PORT)
+    if chosen is None:
+        return None
+    return Address(settings.get(HTTP_BIND_ADDRESS) or settings[BIND_ADDRESS], chosen)

@@ -1,0 +1,178 @@
+"""What clients have asked for and not got yet, in bytes, and who is therefore not read any further.
+
+`Backlog` counts for one partition over all connections, `Intake` for one connection over all
+partitions. Both count a request from when it was read until it is decided or answered, with what it
+takes in memory. Each connection may always have a share under way in each partition: whoever sends
+little is never held up by those who have filled a partition. Knows no sockets.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from waltz.limits import (
+    CONNECTION_BACKLOG_BYTES_MAX,
+    LOCK_BYTES,
+    PARTITION_SHARE_BYTES,
+    PENDING_APPEND_BYTES_MAX,
+    PENDING_APPENDS_MAX,
+    REQUEST_BYTES,
+)
+from waltz.wire.client_protocol import AppendRequest, ClientMessage
+
+
+def request_bytes(message: ClientMessage) -> int:
+    """Return what `message` takes while it waits."""
+    if type(message) is not AppendRequest:
+        return REQUEST_BYTES
+    locks = len(message.write_locks) + len(message.read_locks) + len(message.append_locks)
+    return REQUEST_BYTES + len(message.data) + LOCK_BYTES * locks
+
+
+@dataclass(frozen=True, slots=True)
+class WorkedOff:
+    """So much of what the connection has asked for is decided, answered or dropped."""
+
+    connection_id: int
+    byte_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class StopReading:
+    """Take nothing more from the connection until `ResumeReading`."""
+
+    connection_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class ResumeReading:
+    connection_id: int
+
+
+BacklogEffect: TypeAlias = WorkedOff | StopReading | ResumeReading
+
+
+class Backlog:
+    """What one partition has to have decided. While it is full, connections with more than a share
+    of it are stopped.
+
+    Requests for data are not added: they may wait for a client that takes no answers, and must not
+    fill the partition for others. The bound of their connection is theirs.
+    """
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.byte_count = 0
+        self._bytes: dict[int, int] = {}
+        self._is_full = False
+        self._over_share: set[int] = set()
+        self._stopped: set[int] = set()
+        self._worked_off: dict[int, int] = {}
+
+    def add(self, connection_id: int, byte_count: int, count: int = 1) -> None:
+        """The connection has made `count` requests, of that size together."""
+        self.count += count
+        self.byte_count += byte_count
+        own = self._bytes.get(connection_id, 0) + byte_count
+        self._bytes[connection_id] = own
+        if own > PARTITION_SHARE_BYTES:
+            self._over_share.add(connection_id)
+
+    def drop(self, connection_id: int, byte_count: int) -> None:
+        """Requests of that size need nothing any more that were never added."""
+        self._worked_off[connection_id] = self._worked_off.get(connection_id, 0) + byte_count
+
+    def settle(self, connection_id: int, byte_count: int, count: int = 1) -> None:
+        """`count` requests of the connection, of that size together, need nothing any more."""
+        self.count -= count
+        self.byte_count -= byte_count
+        own = self._bytes[connection_id] - byte_count
+        if own:
+            self._bytes[connection_id] = own
+        else:
+            del self._bytes[connection_id]
+        if own <= PARTITION_SHARE_BYTES:
+            self._over_share.discard(connection_id)
+        self.drop(connection_id, byte_count)
+
+    def take_effects(self) -> list[BacklogEffect]:
+        """Return what has changed for those who read the connections, once."""
+        effects: list[BacklogEffect] = []
+        if self._worked_off:
+            effects += [WorkedOff(*settled) for settled in self._worked_off.items()]
+            self._worked_off = {}
+        factor = 2 if self._is_full else 1  # full until half of it is free
+        self._is_full = (
+            self.count * factor >= PENDING_APPENDS_MAX
+            or self.byte_count * factor >= PENDING_APPEND_BYTES_MAX
+        )
+        if self._is_full or self._stopped:
+            wanted = self._over_share if self._is_full else set()
+            effects += [StopReading(each) for each in sorted(wanted - self._stopped)]
+            effects += [ResumeReading(each) for each in sorted(self._stopped - wanted)]
+            self._stopped = set(wanted)
+        return effects
+
+    def check_invariants(self) -> None:
+        assert self.byte_count == sum(self._bytes.values())
+        assert all(own > 0 for own in self._bytes.values())
+        assert self._over_share == {
+            connection_id
+            for connection_id, own in self._bytes.items()
+            if own > PARTITION_SHARE_BYTES
+        }
+        assert self._stopped == (self._over_share if self._is_full else set())
+
+
+class Intake:
+    """One connection: it is read while it has less than its bound under way, and no partition has
+    stopped it.
+
+    Partitions are told apart by their opening: one that is opened again starts from nothing.
+    """
+
+    def __init__(self) -> None:
+        self.byte_count = 0
+        self._bytes: dict[int, int] = {}
+        self._stopped_by: set[int] = set()
+        self._is_full = False
+
+    @property
+    def may_read(self) -> bool:
+        return not self._is_full and not self._stopped_by
+
+    def waits_for(self, opening: int) -> bool:
+        """Whether the partition has not worked off all that came for it."""
+        return opening in self._bytes
+
+    def take(self, opening: int, byte_count: int) -> None:
+        """Requests of that size have been handed to the partition."""
+        self._bytes[opening] = self._bytes.get(opening, 0) + byte_count
+        self._count(byte_count)
+
+    def settle(self, opening: int, byte_count: int) -> None:
+        """The partition has worked them off."""
+        left = self._bytes[opening] - byte_count
+        assert left >= 0
+        if left:
+            self._bytes[opening] = left
+        else:
+            del self._bytes[opening]
+        self._count(-byte_count)
+
+    def stop(self, opening: int) -> None:
+        self._stopped_by.add(opening)
+
+    def resume(self, opening: int) -> None:
+        self._stopped_by.discard(opening)
+
+    def forget(self, opening: int) -> None:
+        """The partition has closed: nothing that came for it is under way any more."""
+        self._stopped_by.discard(opening)
+        self._count(-self._bytes.pop(opening, 0))
+
+    def _count(self, byte_count: int) -> None:
+        self.byte_count += byte_count
+        factor = 2 if self._is_full else 1  # full until half of it is free
+        self._is_full = self.byte_count * factor >= CONNECTION_BACKLOG_BYTES_MAX

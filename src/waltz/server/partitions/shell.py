@@ -1,0 +1,112 @@
+"""One partition of a server at work: its machine beside its store.
+
+Carries out what the machine wants; decides nothing. What it does to connections goes through its
+server.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from typing import Protocol, TypeAlias, assert_never
+
+from waltz.errors import WaltzError
+from waltz.host import Host
+from waltz.limits import SERVER_MAILBOX_EVENTS_MAX
+from waltz.server.backlog import BacklogEffect, ResumeReading, StopReading, WorkedOff
+from waltz.server.fetches import ReadRecords
+from waltz.server.outbox import Part, Send
+from waltz.server.partition import ServerPartition
+from waltz.server.partition_events import (
+    AppendRecords,
+    CloseConnection,
+    PartitionEffect,
+    PartitionEvent,
+    ReadFailed,
+    RecordsRead,
+    RequestsDropped,
+)
+from waltz.shell import Mailbox, run
+from waltz.store.events import StoreEvent
+from waltz.store.shell import StorePartition
+from waltz.types import TransactionId
+
+OpenStore: TypeAlias = Callable[[Callable[[StoreEvent], None]], StorePartition]
+
+logger = logging.getLogger(__name__)
+
+
+class PartitionServer(Protocol):
+    """What a partition needs of its server."""
+
+    @property
+    def host(self) -> Host: ...
+
+    def send(self, connection_id: int, parts: Sequence[Part]) -> None:
+        """Write `parts` if the connection is still there."""
+        ...
+
+    def cut_off(self, connection_id: int, reason: str) -> None: ...
+
+    def note_backlog(self, opening: int, effect: BacklogEffect) -> None: ...
+
+
+class RunningPartition:
+    """Runs the machine of one partition beside its store."""
+
+    def __init__(
+        self, server: PartitionServer, opening: int, machine: ServerPartition, store: OpenStore
+    ) -> None:
+        self.opening = opening
+        self.machine = machine
+        self._server = server
+        self._mailbox: Mailbox[PartitionEvent] = Mailbox(
+            server.host.clock, SERVER_MAILBOX_EVENTS_MAX
+        )
+        self._store = store(self._mailbox.put)
+        self._reads: dict[TransactionId, asyncio.Task[None]] = {}
+
+    async def run(self) -> None:
+        """Return once the machine has closed."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._store.run())
+            self._group = group
+            await run(self.machine, self._mailbox, self._server.host, self._perform)
+            self._store.close()
+            for read in self._reads.values():
+                read.cancel()
+
+    def put(self, event: PartitionEvent) -> None:
+        self._mailbox.put(event)
+
+    def _perform(self, effect: PartitionEffect) -> None:
+        match effect:
+            case Send(connection_id, parts):
+                self._server.send(connection_id, parts)
+            case AppendRecords(records):
+                self._store.append(records)
+            case ReadRecords(first, count_max):
+                self._reads[first] = self._group.create_task(self._read(first, count_max))
+            case CloseConnection(connection_id, reason):
+                self._server.cut_off(connection_id, reason)
+            case WorkedOff() | StopReading() | ResumeReading():
+                self._server.note_backlog(self.opening, effect)
+            case RequestsDropped(connection_id, reason, count):
+                logger.debug(
+                    "requests_dropped partition=%d connection=%d count=%d reason=%s",
+                    self.machine.partition_id,
+                    connection_id,
+                    count,
+                    reason,
+                )
+            case _:
+                assert_never(effect)
+
+    async def _read(self, first: TransactionId, count_max: int) -> None:
+        try:
+            self.put(RecordsRead(first, await self._store.read(first, count_max)))
+        except WaltzError as error:
+            self.put(ReadFailed(first, str(error)))
+        finally:
+            del self._reads[first]

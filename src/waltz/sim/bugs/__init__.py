@@ -1,0 +1,1 @@
+"""Seeded bugs: mistakes that the simulator must find."""

@@ -1,0 +1,175 @@
+"""Seeded bugs of the storage node: what is called durable and is not, what is fenced and is not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, Final
+
+from waltz.errors import FencedError
+from waltz.sim.bugs.bug import Bug, Scene
+from waltz.sim.patches import Patch
+from waltz.storage import recovery, segments
+from waltz.storage.control_file import ControlFile
+from waltz.storage.partition import StoragePartition
+from waltz.storage.segment import Segment
+from waltz.storage.segments import SegmentChain
+from waltz.types import TransactionId
+
+
+def _syncing_before(write: Callable[..., None]) -> Callable[..., None]:
+    def written(self: Any, batch: Any, **more: Any) -> None:
+        self.data_file.sync()
+        write(self, batch, **more)
+
+    return written
+
+
+def _with_data_file(exchange: Callable[[Any], Any]) -> Callable[..., Callable[..., None]]:
+    """The segment does as it does, with another file."""
+
+    def change(sync: Callable[..., None]) -> Callable[..., None]:
+        def synced(self: Any) -> None:
+            file = self.data_file
+            self.data_file = exchange(file)
+            try:
+                sync(self)
+            finally:
+                self.data_file = file
+
+        return synced
+
+    return change
+
+
+class _Exchanged:
+    """A file or a disk, but for some of what it does."""
+
+    def __init__(self, original: Any) -> None:
+        self._original = original
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._original, name)
+
+
+class _UnsyncedFile(_Exchanged):
+    def sync(self) -> None: ...
+
+
+class _UnsyncedNames(_Exchanged):
+    def sync_directory(self, path: str) -> None: ...
+
+
+class _StubbornFile(_Exchanged):
+    def sync(self) -> None:
+        try:
+            self._original.sync()
+        except OSError:
+            self._original.sync()
+
+
+def _cutting(further: int) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    def change(cut: Callable[..., None]) -> Callable[..., None]:
+        def truncated(self: Any, last_transaction_id: TransactionId) -> None:
+            last = max(-1, last_transaction_id - further)
+            cut(self, TransactionId(min(last, self.next_transaction_id - 1)))
+
+        return truncated
+
+    return change
+
+
+def _admitting_older_sessions(admit: Callable[..., None]) -> Callable[..., None]:
+    def admitted(self: Any, request: Any) -> None:
+        try:
+            admit(self, request)
+        except FencedError:
+            self.check_healthy()
+
+    return admitted
+
+
+def _without_syncs_of_names(create: Callable[..., Any]) -> Callable[..., Any]:
+    def created(home: Any, *arguments: Any) -> Any:
+        return create(replace(home, disk=_UnsyncedNames(home.disk)), *arguments)
+
+    return created
+
+
+def _writing_unsynced(_: Callable[..., None]) -> Callable[..., None]:
+    return lambda self, offset, data: self._file.write_at(offset, data)
+
+
+def _knowing_of_nothing_durable(_: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda home, data, trust, lost_count: data.first_transaction_id
+
+
+STORAGE_BUGS: Final = (
+    Bug(
+        name="an append is answered before it is synced",
+        breaks="I1 durability",
+        patches=(
+            Patch(Segment, "write", _syncing_before),
+            Patch(Segment, "sync", _with_data_file(_UnsyncedFile)),
+        ),
+        workloads=("append",),
+        plans=("power_cut",),
+        caught=Scene(0, "append", "power_cut"),
+    ),
+    Bug(
+        name="a failed sync is tried again and believed",
+        breaks="I1 durability",
+        patches=(Patch(Segment, "sync", _with_data_file(_StubbornFile)),),
+        workloads=("append", "bank"),
+        plans=("failing_disk",),
+        caught=Scene(26, "append", "failing_disk"),
+    ),
+    Bug(
+        name="requests of an older session are taken",
+        breaks="I3 one line of commits",
+        patches=(Patch(StoragePartition, "admit", _admitting_older_sessions),),
+        workloads=("append", "bank"),
+        plans=("stale_server",),
+        caught=Scene(0, "append", "stale_server"),
+    ),
+    Bug(
+        name="a truncation removes one record more",
+        breaks="I12 convergence",
+        patches=(Patch(SegmentChain, "truncate", _cutting(1)),),
+        workloads=("bank",),
+        plans=("swizzle",),
+        caught=Scene(8, "bank", "swizzle"),
+    ),
+    Bug(
+        name="a truncation leaves one record too many",
+        breaks="I2 agreement",
+        patches=(Patch(SegmentChain, "truncate", _cutting(-1)),),
+        workloads=("append", "bank"),
+        plans=("power_cut", "swizzle"),
+        caught=Scene(21, "append", "swizzle"),
+    ),
+    Bug(
+        name="a new segment's name is not synced",
+        breaks="I1 durability",
+        patches=(Patch(segments, "create_segment", _without_syncs_of_names),),
+        workloads=("append",),
+        plans=("power_cut",),
+        caught=Scene(0, "append", "power_cut"),
+    ),
+    Bug(
+        name="the control file is not synced",
+        breaks="I12 convergence",
+        patches=(Patch(ControlFile, "_write", _writing_unsynced),),
+        workloads=("append",),
+        plans=("power_cut",),
+        caught=Scene(2, "append", "power_cut"),
+    ),
+    Bug(
+        name="damage at the end of the log is cut as a torn tail",
+        breaks="I1 durability",
+        patches=(Patch(recovery, "_durable_next", _knowing_of_nothing_durable),),
+        workloads=("append", "bank"),
+        plans=("bit_flips",),
+        caught=Scene(5015, "bank", "bit_flips"),
+    ),
+)

@@ -1,0 +1,193 @@
+"""Seeded bugs of the store: who votes, who counts, and what becomes of what was left open."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from waltz.record import NewRecord
+from waltz.sim.bugs.bug import Bug, Scene
+from waltz.sim.model.mutations import MUTATIONS
+from waltz.sim.patches import Patch
+from waltz.store import quorum, recovery, store_session
+from waltz.store.recovery import Recovery
+from waltz.store.replica_session import Phase, ReplicaSession
+from waltz.store.session_keeper import SessionKeeper
+from waltz.store.store_session import StoreSession
+
+
+def _as_in_the_model(name: str) -> tuple[Patch, ...]:
+    (case,) = (case for case in MUTATIONS if case.name == name)
+    return case.patches
+
+
+def _off_by_one(_: Callable[[int], int]) -> Callable[[int], int]:
+    return lambda replica_count: replica_count // 2
+
+
+def _acknowledging_all_sent(_: Callable[..., None]) -> Callable[..., None]:
+    def appended(self: Any, batch: Any) -> None:
+        self._in_flight_count -= 1
+        self.acknowledged_through = self._sent_through
+
+    return appended
+
+
+def _counting_what_is_sent(append: Callable[..., Any]) -> Callable[..., Any]:
+    def appended(self: Any, batch: Any) -> Any:
+        request = append(self, batch)
+        self.acknowledged_through = self._sent_through
+        return request
+
+    return appended
+
+
+def _writing_again(close: Callable[..., None]) -> Callable[..., None]:
+    """What was sent and not acknowledged is put back into the queue."""
+
+    def closed(self: Any, reason: str, now: float, **more: Any) -> None:
+        close(self, reason, now, **more)
+        for batch in reversed(self._unsettled):
+            identities = batch.request_ids().tobytes()
+            headers, checksums = batch.headers().tolist(), batch.data_checksums().tolist()
+            for index in reversed(range(len(batch))):
+                self._queue.appendleft(
+                    NewRecord(
+                        identities[16 * index : 16 * index + 16],
+                        headers[index],
+                        batch.data(index),
+                        checksums[index],
+                    )
+                )
+        self._unsettled.clear()
+
+    return closed
+
+
+def _recovered_once_marked(advance: Callable[..., None]) -> Callable[..., None]:
+    def advanced(self: Any, replica: Any) -> None:
+        mark = self.high_water_mark
+        is_free = not replica.busy and not replica.recovered and replica.holding is not None
+        if self._admitted and mark is not None and is_free:
+            replica.holding = max(replica.holding, mark)
+        advance(self, replica)
+
+    return advanced
+
+
+def _of_any_attempt(_: Callable[..., Any]) -> Callable[..., Any]:
+    def current(self: Any, link: Any) -> Any:
+        replica = self._replicas.get(link.replica_id)
+        return None if replica is None or replica.phase is Phase.EXCLUDED else replica
+
+    return current
+
+
+STORE_BUGS: Final = (
+    Bug(
+        name="one replica of three is enough to commit",
+        breaks="I1 durability",
+        patches=_as_in_the_model("one replica of three is enough to commit"),
+        workloads=("append", "bank"),
+        plans=("swizzle",),
+        caught=Scene(3, "bank", "swizzle"),
+    ),
+    Bug(
+        name="replicas that do not answer are taken for empty",
+        breaks="I1 durability",
+        patches=_as_in_the_model("replicas that do not answer are taken for empty"),
+        workloads=("append", "bank"),
+        plans=("swizzle",),
+        caught=Scene(5, "bank", "swizzle"),
+    ),
+    Bug(
+        name="replicas that lost their disk are taken for empty",
+        breaks="I1 durability",
+        patches=_as_in_the_model("replicas that lost their disk are taken for empty"),
+        workloads=("append", "bank"),
+        plans=("lost_disk",),
+        caught=Scene(5012, "append", "lost_disk"),
+    ),
+    Bug(
+        name="a disk exchanged for an empty one votes",
+        breaks="I1 durability",
+        patches=_as_in_the_model("a disk exchanged for an empty one votes"),
+        workloads=("append", "bank"),
+        plans=("lost_disk",),
+        caught=Scene(9, "bank", "lost_disk"),
+    ),
+    Bug(
+        name="a lost replica comes back into the same session",
+        breaks="I1 durability",
+        patches=_as_in_the_model("a lost replica comes back into the same session"),
+        workloads=("append", "bank"),
+        plans=("flapping",),
+        caught=Scene(4, "append", "flapping"),
+    ),
+    Bug(
+        name="undecided appends are told to have failed when their session ends",
+        breaks="I5 verdicts",
+        patches=_as_in_the_model(
+            "undecided appends are told to have failed when their session ends"
+        ),
+        workloads=("append", "bank"),
+        plans=("swizzle",),
+        caught=Scene(3, "bank", "swizzle"),
+    ),
+    Bug(
+        name="a server opens sessions after a later owner has",
+        breaks="I3 one line of commits",
+        patches=_as_in_the_model("a server opens sessions after a later owner has"),
+        workloads=("append", "bank"),
+        plans=("stale_server",),
+        caught=Scene(3, "bank", "stale_server"),
+    ),
+    Bug(
+        name="a majority is one replica too few",
+        breaks="I1 durability",
+        patches=tuple(Patch(m, "majority", _off_by_one) for m in (quorum, recovery, store_session)),
+        workloads=("append", "bank"),
+        plans=("swizzle",),
+        caught=Scene(3, "bank", "swizzle"),
+    ),
+    Bug(
+        name="an answer acknowledges all that was sent",
+        breaks="I1 durability",
+        patches=(Patch(ReplicaSession, "appended", _acknowledging_all_sent),),
+        workloads=("append", "bank"),
+        plans=("slow_disk", "power_cut"),
+        caught=Scene(29, "append", "power_cut"),
+    ),
+    Bug(
+        name="an append counts once it is sent",
+        breaks="I1 durability",
+        patches=(Patch(ReplicaSession, "append", _counting_what_is_sent),),
+        workloads=("append", "bank"),
+        plans=("power_cut",),
+        caught=Scene(2, "append", "power_cut"),
+    ),
+    Bug(
+        name="what a session left open is written again",
+        breaks="I6 at most once",
+        patches=(Patch(SessionKeeper, "_close_session", _writing_again),),
+        workloads=("append", "bank"),
+        plans=("swizzle",),
+        caught=Scene(3, "bank", "swizzle"),
+    ),
+    Bug(
+        name="a replica that joins late counts before it has caught up",
+        breaks="I1 durability",
+        patches=(Patch(Recovery, "_advance", _recovered_once_marked),),
+        workloads=("append", "bank"),
+        plans=("swizzle",),
+        caught=Scene(9, "bank", "swizzle"),
+    ),
+    Bug(
+        name="answers of an attempt given up count",
+        breaks="I1 durability",
+        patches=(Patch(StoreSession, "_current", _of_any_attempt),),
+        workloads=("append", "bank"),
+        plans=("flapping",),
+        caught=Scene(9, "bank", "flapping"),
+    ),
+)

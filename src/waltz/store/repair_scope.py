@@ -1,0 +1,78 @@
+"""Which records of which replica are the log's, so that they can be read there or put back there.
+
+Owns nothing: it joins what recovery, the session and the last answers about damage know. While the
+mark is not known, what two replicas hold as the last session left them is the same where both hold
+it, so that they can help each other to vote; once it is known, it alone says what is the log's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from waltz.cluster.partition_metadata import ReplicaState
+from waltz.store.recovery import Recovery, Standing, judge
+from waltz.store.repairer import Repairer, Scope
+from waltz.store.replica_session import Phase, ReplicaSession
+from waltz.store.requests import Condition, ReplicaLink
+from waltz.types import NOTHING, ReplicaId, TransactionId
+
+
+def scopes(
+    replicas: Iterable[ReplicaSession],
+    states: Mapping[ReplicaId, ReplicaState],
+    recovery: Recovery,
+    repairer: Repairer,
+    committed: TransactionId | None,
+) -> dict[ReplicaId, Scope]:
+    """Return the scope of each replica that can be asked now.
+
+    states     of the last session, from the metadata.
+    committed  the session's high-water mark; None while it is not open.
+    """
+    votes = recovery.votes
+    found = {}
+    for replica in replicas:
+        match replica.phase:
+            case Phase.LIVE:
+                found[replica.replica_id] = _of_live(replica, committed)
+            case Phase.RECOVERING:
+                held = votes.get(replica.replica_id, NOTHING)
+                found[replica.replica_id] = Scope(replica.link, held, NOTHING, is_cut=False)
+            case Phase.ABSTAINING:
+                condition = repairer.condition(replica.replica_id)
+                found[replica.replica_id] = scope_of_abstaining(
+                    replica.link, condition, states, recovery.high_water_mark
+                )
+            case Phase.CONNECTING | Phase.EXCLUDED:
+                pass
+    return found
+
+
+def _of_live(replica: ReplicaSession, committed: TransactionId | None) -> Scope:
+    assert committed is not None
+    assert replica.acknowledged_through is not None
+    held = min(committed, replica.acknowledged_through)
+    return Scope(replica.link, held, committed, is_cut=False)
+
+
+def scope_of_abstaining(
+    link: ReplicaLink,
+    condition: Condition | None,
+    states: Mapping[ReplicaId, ReplicaState],
+    mark: TransactionId | None,
+) -> Scope:
+    """Judge a replica that cannot vote for damage as it would be judged if it could.
+
+    Of one that is as the last session left it, all is kept until the mark is known. Of another one
+    only what recovery would not cut away, and nothing is read there.
+    """
+    if condition is None or not states:
+        return Scope(link, NOTHING, NOTHING, is_cut=False)
+    standing, cut_to = judge(link.replica_id, states, condition.session_info)
+    if standing is not Standing.CANDIDATE:
+        assert cut_to is not None
+        return Scope(link, NOTHING, cut_to if mark is None else min(cut_to, mark), is_cut=True)
+    kept = condition.last if mark is None else mark
+    is_whole = condition.last >= condition.session_info.low_water_mark
+    held = min(kept, condition.last) if is_whole else NOTHING
+    return Scope(link, held, kept, is_cut=mark is not None)

@@ -1,0 +1,120 @@
+"""`waltz server`: its options and file, and a server as a process."""
+
+from __future__ import annotations
+
+import http.client
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.clusters import (
+    RunningCluster,
+    partition_at,
+    run_waltz,
+    running_server,
+    wait_until,
+)
+from waltz.cli.layout import choose_ports
+from waltz.cli.server_node import server_config, unfinished
+from waltz.configuration.server import server_settings
+from waltz.configuration.settings import Given
+from waltz.server.metrics import PartitionState, ServerState, Stage
+from waltz.types import Address, Generation, PartitionId
+
+
+def test_settings_become_the_servers_configuration() -> None:
+    """CF-21, CF-23 to CF-25, CF-32, CF-110."""
+    given = {
+        "coordinator.address": "c:1",
+        "server.port": 7000,
+        "server.advertisedAddress": "outside:47000",
+        "server.optimisticLockTableSize": 10,
+        "server.feedCacheSize": 20,
+        "server.minFetchSize": 30,
+        "storage.checkpointInterval": 40,
+        "server.preferredPartitions": [2],
+    }
+    settings = server_settings({name: Given(value, "test") for name, value in given.items()})
+    config = server_config(settings, "me.example")
+    assert config.address == Address("0.0.0.0", 7000)
+    assert config.advertised == Address("outside", 47000)
+    assert config.lock_table_slots == 10
+    assert config.feed_cache_bytes == 20
+    assert config.feed_fetch_min == 30
+    assert config.checkpoint_transactions == 40
+    assert config.preferred_partitions == (2,)
+
+
+def test_what_a_stop_waits_for_is_named_by_partition() -> None:
+    """CF-112."""
+    state = ServerState(
+        stage=Stage.STOPPING,
+        server_id=None,
+        advertised="host:1",
+        partitions=(
+            PartitionState(partition_id=PartitionId(0), generation=Generation(1), reason=None),
+            PartitionState(
+                partition_id=PartitionId(3),
+                generation=Generation(1),
+                reason="no quorum",
+                pending_requests=7,
+                pending_bytes=4000,
+            ),
+        ),
+    )
+    assert unfinished(state) == ["partition=3 pending_requests=7 pending_bytes=4000"]
+
+
+def test_check_judges_and_prints_what_would_be_in_force(tmp_path: Path) -> None:
+    """TL-91."""
+    path = tmp_path / "server.yml"
+    path.write_text("coordinator.address: c:1\nserver: {port: 7000, feedCashSize: 1}\n")
+    done = run_waltz("server", "--check", str(path), "--http-address", "127.0.0.1:9000")
+    assert done.returncode == 0
+    assert "did you mean server.feedCacheSize?" in done.stderr
+    assert "server.jetty.port: 9000  # --http-address" in done.stdout
+
+
+@pytest.mark.processes
+def test_a_server_runs_from_its_file_takes_what_it_prefers_and_hands_it_back(
+    cluster: RunningCluster, tmp_path: Path
+) -> None:
+    """SV-25, SV-31, CF-20 to CF-33, CF-110, CF-112, MT-43."""
+    first = str(cluster.state["servers"][0]["address"])
+    port, http_port = choose_ports("127.0.0.1", 0, 2)
+    path = tmp_path / "server.yml"
+    path.write_text(
+        f"coordinator.address: {cluster.coordinator}\n"
+        f"server: {{port: {port}, bindAddress: 127.0.0.1, jetty.port: {http_port}}}\n"
+        "server.preferredPartitions: [1]\n"
+    )
+    run_waltz("append", "--cluster", cluster.coordinator, "--partition", "1", "before")
+    with running_server(path) as node:
+
+        def has_moved() -> bool:
+            return partition_at(cluster.coordinator, 1) == (f"127.0.0.1:{port}", True)
+
+        wait_until(has_moved, "the partition does not move to where it is preferred")
+        assert ask(http_port, "/live") == (200, b"live\n")
+        wait_until(lambda: ask(http_port, "/health")[0] == 200, "the server does not become well")
+        health = json.loads(ask(http_port, "/health")[1])
+        assert health["partitions"]["1"] == {"writable": True, "problems": []}
+        done = run_waltz("append", "--cluster", cluster.coordinator, "--partition", "1", "here")
+        assert (done.returncode, done.stdout) == (0, "1\n")
+        _, text = ask(http_port, "/metrics")
+        assert b'waltz_server_commits_total{partition="1"} 1.0' in text
+        assert b"waltz_server_unsent_peak_bytes" in text
+    assert node.returncode == 0
+    wait_until(
+        lambda: partition_at(cluster.coordinator, 1)[0] == first, "the partition is not handed back"
+    )
+    done = run_waltz("append", "--cluster", cluster.coordinator, "--partition", "1", "after")
+    assert (done.returncode, done.stdout) == (0, "2\n")
+
+
+def ask(port: int, path: str) -> tuple[int, bytes]:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+    connection.request("GET", path)
+    answer = connection.getresponse()
+    return answer.status, answer.read()

@@ -1,0 +1,170 @@
+"""A client that stops reading, at a server on real sockets: others go on, memory stays bounded."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+from uuid import uuid4
+
+from tests.server.test_shell import Caller
+from waltz.cluster.shell import StorageEntry, create_cluster
+from waltz.host import Host
+from waltz.limits import (
+    CONNECTION_BACKLOG_BYTES_MAX,
+    CONNECTION_UNSENT_BYTES_MAX,
+    READ_BYTES_MAX,
+    WRITE_BUFFER_BYTES_HIGH,
+)
+from waltz.server.shell import Server, ServerConfig
+from waltz.storage.shell import StorageConfig, StorageNode
+from waltz.storage.space import FreeMinimum
+from waltz.system.embedded import EmbeddedCoordinatorServer
+from waltz.system.host import real_host
+from waltz.types import Address, PartitionId, TransactionId
+from waltz.wire.client_protocol import (
+    FeedData,
+    FeedRequest,
+    FeedSuspended,
+    TransactionDataRequest,
+    TransactionDataResponse,
+)
+
+LOOPBACK = Address("127.0.0.1", 0)
+BODY = bytes(range(256)) * 256
+COUNT = 400
+"""Bodies of 64 KiB: more than the buffers of two sockets hold."""
+
+
+@contextlib.asynccontextmanager
+async def running_server(directory: Path) -> AsyncIterator[tuple[Host, Server]]:
+    """One server, one storage node and a coordinator in this process."""
+    coordinator = EmbeddedCoordinatorServer(str(directory / "coordinator.json"))
+    await coordinator.start(LOOPBACK)
+    host = real_host(coordinator.address)
+    key = uuid4()
+    (directory / "storage").mkdir()
+    node = StorageNode(
+        real_host(None),
+        StorageConfig(
+            directory=str(directory / "storage"),
+            cluster_key=key,
+            partition_count=1,
+            data_address=LOOPBACK,
+            admin_address=LOOPBACK,
+            assigned_partitions=frozenset([PartitionId(0)]),
+            disk_free_minimum=FreeMinimum.parse("1MiB"),
+        ),
+    )
+    await node.start()
+    await create_cluster(
+        host.coordinator,
+        name="test",
+        partition_count=1,
+        cluster_key=key,
+        storages=[StorageEntry(node.data_address, node.admin_address)],
+    )
+    server = Server(host, ServerConfig(LOOPBACK))
+    await server.start()
+    try:
+        yield host, server
+    finally:
+        await server.stop()
+        await node.stop()
+        await host.coordinator.close()
+        await coordinator.stop()
+
+
+async def connected(host: Host, server: Server, client: int) -> Caller:
+    caller = Caller(await host.network.connect(server.address), client)
+    caller.connection.write(caller.link.hello())
+    while caller.link.version is None:
+        caller.heard += caller.link.receive(await caller.connection.read())
+    await caller.mount()
+    return caller
+
+
+async def hear_feed(caller: Caller, expected: int) -> None:
+    """Hear of one transaction, asking for more of the feed where it was suspended."""
+    while True:
+        message = await caller.hear_any()
+        if isinstance(message, FeedSuspended):
+            caller.say(FeedRequest(message.request_id, TransactionId(expected - 1)))
+        elif isinstance(message, FeedData):
+            assert message.transaction_id == expected
+            return
+
+
+async def hear_body(caller: Caller, fed: int) -> None:
+    while not isinstance(message := await caller.hear_any(), TransactionDataResponse):
+        assert isinstance(message, FeedSuspended)
+        caller.say(FeedRequest(message.request_id, TransactionId(fed)))
+    assert message.data == BODY
+
+
+def test_client_that_stops_reading_costs_bounded_memory_and_delays_nobody(tmp_path: Path) -> None:
+    """SV-19, CS-29, UA-41: by what the server itself exposes."""
+
+    async def main() -> None:
+        async with running_server(tmp_path) as (host, server):
+            writer, reader = await connected(host, server, 7), await connected(host, server, 8)
+            sleeper = await connected(host, server, 9)
+            for number in range(COUNT // 2):
+                writer.append(BODY)
+                await hear_feed(writer, number)
+                await hear_feed(reader, number)
+            for _ in range(4):
+                sleeper.say(
+                    *[
+                        TransactionDataRequest(sleeper.id(), TransactionId(number))
+                        for number in range(COUNT // 2)
+                    ]
+                )
+            for number in range(COUNT // 2, COUNT):
+                writer.append(BODY)
+                await hear_feed(writer, number)
+                await hear_feed(reader, number)
+                reader.say(TransactionDataRequest(reader.id(), TransactionId(number)))
+                await hear_body(reader, number)
+            state = server.state()
+            assert state.full_connections == 1
+            assert state.unsent_bytes > WRITE_BUFFER_BYTES_HIGH // 4
+            assert state.unsent_bytes_peak <= CONNECTION_UNSENT_BYTES_MAX
+            assert state.backlog_bytes_peak <= CONNECTION_BACKLOG_BYTES_MAX + READ_BYTES_MAX
+            assert state.partitions[0].pending_requests == 0, "nothing is held up by it"
+            fed, bodies = 0, 0
+            while fed < COUNT or bodies < 4 * (COUNT // 2):
+                message = await sleeper.hear_any()
+                if isinstance(message, FeedData):
+                    assert message.transaction_id == fed
+                    fed += 1
+                elif isinstance(message, FeedSuspended):
+                    sleeper.say(FeedRequest(message.request_id, TransactionId(fed - 1)))
+                else:
+                    assert isinstance(message, TransactionDataResponse)
+                    assert message.data == BODY
+                    bodies += 1
+            assert server.state().unsent_bytes_peak <= CONNECTION_UNSENT_BYTES_MAX
+
+    asyncio.run(asyncio.wait_for(main(), 60.0))
+
+
+def test_writer_that_never_reads_is_read_no_further_than_its_bound(tmp_path: Path) -> None:
+    """UA-40: what it sends is decided, what it is owed stays with the log."""
+
+    async def main() -> None:
+        async with running_server(tmp_path) as (host, server):
+            flood, other = await connected(host, server, 7), await connected(host, server, 8)
+            for _ in range(COUNT):
+                flood.append(BODY)
+            heard = 0
+            while heard < COUNT:
+                await hear_feed(other, heard)
+                heard += 1
+            state = server.state()
+            assert state.backlog_bytes_peak <= CONNECTION_BACKLOG_BYTES_MAX + READ_BYTES_MAX
+            assert state.unsent_bytes_peak <= CONNECTION_UNSENT_BYTES_MAX
+            assert (state.backlog_bytes, state.partitions[0].pending_bytes) == (0, 0)
+
+    asyncio.run(asyncio.wait_for(main(), 60.0))

@@ -1,0 +1,40 @@
+"""Every seeded bug is found by a run that is clean without it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from waltz.sim.__main__ import main
+from waltz.sim.bugs.registry import BUGS
+from waltz.sim.hunting import Hunts, signs_at
+
+HUNTS = Path(__file__).parent / "hunts.json"
+
+
+def test_all_bugs_have_been_hunted_and_found() -> None:
+    results = Hunts.load(HUNTS).results
+    assert [*results] == sorted(BUGS)
+    assert all(hunted.found for hunted in results.values())
+
+
+@pytest.mark.parametrize("name", BUGS)
+def test_the_simulator_finds(name: str) -> None:
+    bug = BUGS[name]
+    assert not signs_at(bug.caught)
+    with bug.planted():
+        assert signs_at(bug.caught)
+
+
+def test_the_command_hunts_a_bug(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    path = tmp_path / "hunts.json"
+    name = "locks of undecided appends are not seen"
+    arguments = ["--bugs", str(path), "--bug", name, "--hunts", "1"]
+    assert main(arguments) == 0
+    assert f"{name}: 1 of 1 hunts, median" in capsys.readouterr().out
+    assert main([*arguments, "--anywhere", "--seeds", "1"]) == 1
+    assert name in path.read_text()
+    path.write_text("nothing")
+    with pytest.raises(SystemExit):
+        main(arguments)

@@ -1,0 +1,99 @@
+"""Which records of which replica count, before and after the mark is known (SD-17)."""
+
+from __future__ import annotations
+
+from waltz.cluster.partition_metadata import PartitionMetadata, ReplicaState
+from waltz.store.recovery import Recovery
+from waltz.store.recovery_events import ReplicaAnswered, ReplicaReached
+from waltz.store.repair_scope import scope_of_abstaining, scopes
+from waltz.store.repairer import Repairer, Scope
+from waltz.store.replica_session import ReplicaSession
+from waltz.store.requests import AskCondition, AskMaxTransactionId, AskSessionInfo, Condition
+from waltz.types import NOTHING, Generation, ReplicaId, SessionId, TransactionId
+from waltz.wire.storage_protocol import SessionInfo
+
+A, B, C = (ReplicaId(f"{name}:1") for name in "abc")
+LAST, NOW = SessionId(3), SessionId(4)
+INFO = SessionInfo(LAST, TransactionId(5), TransactionId(5))
+
+
+def t(number: int) -> TransactionId:
+    return TransactionId(number)
+
+
+class Ward:
+    """Three replicas of the last session; C was written off at 7 before it. A abstains."""
+
+    def __init__(self, *, closed: bool = False, info: SessionInfo = INFO, last: int = 9) -> None:
+        open_state, closed_state = ReplicaState(LAST, None), ReplicaState(SessionId(2), t(7))
+        self.states = {A: closed_state if closed else open_state, B: open_state, C: open_state}
+        self.recovery = Recovery(PartitionMetadata(Generation(1), NOW, self.states), 0, (A, B, C))
+        self.replicas = {each: ReplicaSession(NOW, each) for each in (A, B, C)}
+        self.repairer = Repairer()
+        link = self.replicas[A].link
+        self.replicas[A].connected(is_repairable=True)
+        self.replicas[A].abstain()
+        self.repairer.take_in(link, "no vote")
+        self.repairer.step(self.found(), 0.0, is_open=False)
+        self.repairer.answered_condition(link, AskCondition(1), Condition(info, t(last), ()))
+
+    def vote(self, replica_id: ReplicaId, last: int) -> None:
+        self.replicas[replica_id].connected()
+        self.recovery.step([ReplicaReached(replica_id)], 0.0)
+        for request, answer in ((AskSessionInfo(), INFO), (AskMaxTransactionId(), t(last))):
+            self.recovery.step([ReplicaAnswered(replica_id, request, answer)], 0.0)
+
+    def found(self, committed: int | None = None) -> dict[ReplicaId, Scope]:
+        mark = None if committed is None else t(committed)
+        return scopes(self.replicas.values(), self.states, self.recovery, self.repairer, mark)
+
+    def scope(self) -> tuple[int, int, bool]:
+        return self.found()[A][1:]
+
+
+def test_what_cannot_be_asked_has_no_scope() -> None:
+    assert [*Ward().found()] == [A]
+
+
+def test_before_the_mark_is_known_the_replicas_of_the_last_session_help_each_other() -> None:
+    ward = Ward()
+    assert ward.scope() == (9, 9, False)
+    ward.vote(B, 8)
+    assert ward.found()[B] == Scope(ward.replicas[B].link, t(8), NOTHING, is_cut=False)
+    assert ward.scope() == (9, 9, False)
+
+
+def test_once_the_mark_is_known_it_says_what_is_kept() -> None:
+    ward = Ward()
+    ward.vote(B, 8)
+    ward.vote(C, 8)
+    assert ward.recovery.high_water_mark == 8
+    assert ward.scope() == (8, 8, True)
+    assert ward.found()[B].supplies_through == 8
+
+
+def test_one_that_lost_a_part_of_its_log_gives_nothing_away() -> None:
+    assert Ward(last=4).scope() == (NOTHING, 4, False)
+
+
+def test_one_that_was_written_off_is_cut_to_its_mark_and_gives_nothing_away() -> None:
+    info = SessionInfo(SessionId(2), t(5), t(5))
+    assert Ward(closed=True, info=info).scope() == (NOTHING, 7, True)
+
+
+def test_one_that_missed_a_session_is_cut_to_its_own_mark() -> None:
+    assert Ward(info=SessionInfo(SessionId(2), t(5), t(5))).scope() == (NOTHING, 5, True)
+
+
+def test_a_live_replica_gives_and_keeps_what_is_committed() -> None:
+    ward = Ward()
+    ward.replicas[B].connected()
+    ward.replicas[B].touch()
+    ward.replicas[B].admit(t(12))
+    assert ward.found(committed=11)[B] == Scope(ward.replicas[B].link, t(11), t(11), is_cut=False)
+
+
+def test_of_a_partition_that_was_never_seen_nothing_is_kept() -> None:
+    link = ReplicaSession(NOW, A).link
+    scope = scope_of_abstaining(link, Condition(INFO, t(9), ()), {}, NOTHING)
+    assert scope == Scope(link, NOTHING, NOTHING, is_cut=False)

@@ -1,0 +1,273 @@
+"""What is asked, read and put back, by value (SD-17)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from zlib import crc32
+
+import pytest
+
+from waltz.limits import REPAIR_BYTES_MAX, REPAIR_LOOK_SECONDS, REPAIR_PAUSE_SECONDS
+from waltz.record import NewRecord, RecordBatch, pack_records
+from waltz.store.repairer import (
+    CutReplica,
+    GiveUpReplica,
+    RepairEffect,
+    Repairer,
+    ReplicaDamage,
+    ReplicaMended,
+    Scope,
+    damage_text,
+)
+from waltz.store.requests import (
+    AskCondition,
+    Condition,
+    ReadToRepair,
+    RepairRecords,
+    ReplicaLink,
+    SendRequest,
+)
+from waltz.types import NOTHING, ReplicaId, SessionId, TransactionId
+from waltz.wire.storage_protocol import DamagedRange, SessionInfo
+
+SESSION = SessionId(4)
+A, B, C = (ReplicaLink(SESSION, ReplicaId(f"{name}:1"), 1) for name in "abc")
+INFO = SessionInfo(SESSION, NOTHING, NOTHING)
+
+
+def t(number: int) -> TransactionId:
+    return TransactionId(number)
+
+
+def batch(first: int, count: int, size: int = 0) -> RecordBatch:
+    data = bytes(size)
+    return pack_records(t(first), [NewRecord(b"\0" * 16, 0, data, crc32(data))] * count)
+
+
+def ranges(*damaged: tuple[int, int]) -> tuple[DamagedRange, ...]:
+    return tuple(DamagedRange(t(first), t(following)) for first, following in damaged)
+
+
+def live(link: ReplicaLink, through: int = 99) -> Scope:
+    return Scope(link, t(through), t(99), is_cut=False)
+
+
+def abstaining(link: ReplicaLink, kept: int = 50) -> Scope:
+    return Scope(link, NOTHING, t(kept), is_cut=True)
+
+
+class Ward:
+    """A repairer and the scopes of three replicas; A is the patient."""
+
+    def __init__(self, patient: Scope) -> None:
+        self.repairer = Repairer()
+        self.scopes = {A.replica_id: patient, B.replica_id: live(B), C.replica_id: live(C)}
+        self.now = 0.0
+        self.is_open = True
+        if patient.is_cut:
+            self.repairer.take_in(A, "no vote")
+        else:
+            self.repairer.watch(A)
+
+    def step(self, scopes: Mapping[ReplicaId, Scope] | None = None) -> list[RepairEffect]:
+        effects = self.repairer.step(scopes or self.scopes, self.now, is_open=self.is_open)
+        self.repairer.check_invariants()
+        return effects
+
+    def is_idle(self) -> bool:
+        return self.repairer.is_idle
+
+    def asked(self) -> tuple[AskCondition, float]:
+        [effect] = self.step()
+        assert isinstance(effect, SendRequest)
+        assert isinstance(effect.request, AskCondition)
+        return effect.request, effect.delay_seconds
+
+    def condition(self, *damaged: tuple[int, int]) -> list[RepairEffect]:
+        """Let A answer the question that is asked next."""
+        request, _ = self.asked()
+        self.repairer.answered_condition(A, request, Condition(INFO, t(99), ranges(*damaged)))
+        return self.step()
+
+    def read(self, effect: RepairEffect, count: int | None = None) -> RepairRecords:
+        """Let the source answer."""
+        assert isinstance(effect, SendRequest)
+        assert isinstance(effect.request, ReadToRepair)
+        count = effect.request.count_max if count is None else count
+        sent = self.repairer.read(effect.request, batch(effect.request.first, count))
+        assert sent is not None
+        assert sent.link == A
+        assert isinstance(sent.request, RepairRecords)
+        return sent.request
+
+
+def report(*damaged: tuple[int, int], left: tuple[tuple[int, int], ...] = ()) -> ReplicaDamage:
+    return ReplicaDamage(A, ranges(*damaged), ranges(*left), 0)
+
+
+def test_a_live_replica_is_asked_now_and_then() -> None:
+    ward = Ward(live(A))
+    request, delay_seconds = ward.asked()
+    assert delay_seconds == REPAIR_LOOK_SECONDS
+    assert ward.is_idle()
+    assert not ward.repairer.is_repairing
+    ward.repairer.answered_condition(A, request, Condition(INFO, t(99), ()))
+    assert not ward.is_idle()
+    assert ward.asked()[1] == REPAIR_LOOK_SECONDS
+
+
+def test_it_is_asked_at_once_when_a_read_failed_there_but_not_over_and_over() -> None:
+    ward = Ward(live(A))
+    late, _ = ward.asked()
+    ward.repairer.suspect(A.replica_id, 0.5)
+    assert ward.is_idle()
+    ward.now = 2.0
+    ward.repairer.suspect(A.replica_id, 2.0)
+    soon, delay_seconds = ward.asked()
+    assert delay_seconds == 0.0
+    ward.repairer.answered_condition(A, late, Condition(INFO, t(99), ranges((1, 2))))
+    assert ward.step() == []
+    ward.repairer.answered_condition(A, soon, Condition(INFO, t(99), ()))
+    assert ward.asked()[1] == REPAIR_LOOK_SECONDS
+
+
+def test_damage_is_read_elsewhere_and_put_back_until_there_is_none() -> None:
+    ward = Ward(abstaining(A))
+    told, reading = ward.condition((3, 5), (9, 10))
+    assert told == report((3, 5), (9, 10))
+    assert reading == SendRequest(B, ReadToRepair(t(3), 2, A))
+    repair = ward.read(reading, 1)
+    assert ward.step() == []
+    assert ward.repairer.is_repairing
+    ward.repairer.repaired(A, repair)
+    [reading] = ward.step()
+    assert reading == SendRequest(B, ReadToRepair(t(4), 1, A), REPAIR_PAUSE_SECONDS)
+    ward.repairer.repaired(A, ward.read(reading))
+    [reading] = ward.step()
+    ward.repairer.repaired(A, ward.read(reading))
+    told, mended = ward.condition()
+    assert told == ReplicaDamage(A, (), (), 3)
+    assert mended == ReplicaMended(A.replica_id)
+    assert ward.repairer.known == ()
+
+
+def test_another_one_is_read_when_one_fails_or_answers_nonsense() -> None:
+    ward = Ward(live(A))
+    _, reading = ward.condition((3, 4))
+    assert isinstance(reading, SendRequest)
+    assert isinstance(reading.request, ReadToRepair)
+    assert ward.repairer.read(reading.request, batch(4, 1)) is None
+    [again] = ward.step()
+    assert again == SendRequest(C, ReadToRepair(t(3), 1, A))
+    ward.repairer.forget(C.replica_id)
+    assert not ward.repairer.is_repairing
+    assert ward.repairer.read(reading.request, batch(3, 1)) is None
+
+
+def test_what_nobody_has_stays_and_is_told_once() -> None:
+    ward = Ward(abstaining(A, kept=8))
+    _, reading = ward.condition((3, 5), (9, 10))
+    for _ in range(2):
+        assert isinstance(reading, SendRequest)
+        assert isinstance(reading.request, ReadToRepair)
+        ward.repairer.failed_read(reading.request)
+        *_, reading = ward.step()
+    assert reading == SendRequest(A, AskCondition(2), REPAIR_LOOK_SECONDS)
+    assert ward.repairer.known == (report((3, 5), (9, 10), left=((3, 5),)),)
+    assert ward.step() == []
+    ward.repairer.answered_condition(A, AskCondition(2), Condition(INFO, t(99), ranges((3, 5))))
+    [reading] = ward.step()[:1]
+    assert isinstance(reading, SendRequest), "it is tried again, and not told again"
+
+
+def test_what_the_other_has_damaged_as_well_is_not_read_there() -> None:
+    ward = Ward(live(A))
+    ward.repairer.watch(B)
+    ward.repairer.watch(C)
+    for effect in ward.step():
+        assert isinstance(effect, SendRequest)
+        assert isinstance(effect.request, AskCondition)
+        damaged = ranges((3, 4)) if effect.link in (A, B) else ()
+        condition = Condition(INFO, t(99), damaged)
+        ward.repairer.answered_condition(effect.link, effect.request, condition)
+    sources = [
+        effect.link
+        for effect in ward.step()
+        if isinstance(effect, SendRequest) and isinstance(effect.request, ReadToRepair)
+    ]
+    assert sources == [C, C]
+
+
+def test_nothing_is_read_where_it_is_not_held_or_not_the_logs() -> None:
+    ward = Ward(live(A))
+    ward.scopes = {A.replica_id: live(A), B.replica_id: live(B, 2), C.replica_id: live(C, 3)}
+    _, reading = ward.condition((3, 9), (100, 101))
+    assert reading == SendRequest(C, ReadToRepair(t(3), 1, A))
+
+
+def test_damage_beyond_what_is_kept_is_cut_away_once_the_rest_is_good() -> None:
+    ward = Ward(abstaining(A, kept=4))
+    _, reading = ward.condition((3, 7))
+    repair = ward.read(reading)
+    assert len(repair.batch) == 2
+    ward.repairer.repaired(A, repair)
+    [cut] = [effect for effect in ward.step() if isinstance(effect, CutReplica)]
+    assert cut == CutReplica(A.replica_id, t(4))
+    assert not any(isinstance(effect, CutReplica) for effect in ward.step())
+    ward.repairer.cut(A)
+    assert ward.condition()[-1] == ReplicaMended(A.replica_id)
+
+
+def test_a_refused_repair_is_tried_again_after_the_next_look() -> None:
+    ward = Ward(live(A))
+    _, reading = ward.condition((3, 4))
+    ward.repairer.failed_repair(A, ward.read(reading))
+    told, later = ward.step()
+    assert told == report((3, 4), left=((3, 4),))
+    assert later == SendRequest(A, AskCondition(2), REPAIR_LOOK_SECONDS)
+    ward.repairer.answered_condition(A, AskCondition(2), Condition(INFO, t(99), ranges((3, 4))))
+    assert SendRequest(B, ReadToRepair(t(3), 1, A)) in ward.step()
+
+
+def test_a_replica_without_damage_that_does_not_vote_is_given_up() -> None:
+    assert Ward(abstaining(A)).condition() == [GiveUpReplica(A.replica_id, "no vote")]
+    ward = Ward(abstaining(A))
+    ward.repairer.failed_condition(A, ward.asked()[0], "unavailable")
+    assert ward.step() == [GiveUpReplica(A.replica_id, "no vote; unavailable")]
+
+
+def test_a_live_replica_that_does_not_answer_is_asked_again() -> None:
+    ward = Ward(live(A))
+    ward.repairer.failed_condition(A, ward.asked()[0], "timed out")
+    assert ward.asked()[1] == REPAIR_LOOK_SECONDS
+
+
+def test_what_is_missing_before_the_session_is_open_is_no_news() -> None:
+    ward = Ward(abstaining(A))
+    ward.is_open = False
+    ward.scopes = {A.replica_id: Scope(A, NOTHING, t(50), is_cut=False)}
+    told, _ = ward.condition((3, 4))
+    assert told == report((3, 4))
+
+
+def test_a_batch_is_bounded() -> None:
+    ward = Ward(live(A))
+    _, reading = ward.condition((0, 20))
+    assert isinstance(reading, SendRequest)
+    assert isinstance(reading.request, ReadToRepair)
+    sent = ward.repairer.read(reading.request, batch(0, 20, REPAIR_BYTES_MAX // 10))
+    assert sent is not None
+    assert isinstance(sent.request, RepairRecords)
+    assert 0 < len(sent.request.batch.block) <= REPAIR_BYTES_MAX
+
+
+@pytest.mark.parametrize(
+    ("damaged", "text"),
+    [
+        (((3, 5),), "3-4"),
+        (((3, 5), (7, 8)), "3-4,7-7"),
+        (tuple((2 * n, 2 * n + 1) for n in range(7)), "0-0,2-2,4-4,6-6,8-8 and 2 more"),
+    ],
+)
+def test_ranges_are_told_by_first_and_last(damaged: tuple[tuple[int, int], ...], text: str) -> None:
+    assert damage_text(ranges(*damaged)) == text
