@@ -104,3 +104,31 @@ def running_cluster(directory: Path, *arguments: str) -> Iterator[RunningCluster
         yield cluster
     finally:
         cluster.stop()
+
+
+def partition_at(coordinator: str, number: int) -> tuple[str, bool]:
+    """Who serves the partition, and whether it takes appends."""
+    done = run_waltz("status", "--cluster", coordinator, "--json")
+    found: dict[str, Any] = json.loads(done.stdout)["partitions"][number]
+    return found["server"], found["writable"]
+
+
+@contextmanager
+def running_server(config: Path) -> Iterator[subprocess.Popen[str]]:
+    """Run `waltz server` until the block ends and stop it; its log lies beside its file."""
+    with (config.parent / "log").open("a") as log:
+        node = subprocess.Popen(
+            [sys.executable, "-m", "waltz.cli.main", "server", str(config)],
+            stdout=subprocess.PIPE,
+            stderr=log,
+            text=True,
+        )
+    try:
+        assert node.stdout is not None
+        assert node.stdout.readline() == "ready\n"
+        yield node
+        node.send_signal(signal.SIGTERM)
+        node.communicate(timeout=60)
+    finally:
+        node.kill()
+        node.communicate()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from waltz.errors import ConfigurationError
-from waltz.types import Address
+from waltz.types import Address, ZooKeeperAddress, parse_coordinator
 
 
 @pytest.mark.parametrize(
@@ -31,3 +31,50 @@ def test_what_is_no_address_is_refused_with_its_text(text: str) -> None:
     with pytest.raises(ConfigurationError) as error:
         Address.parse(text)
     assert repr(text) in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [
+        ("zookeeper://a:1", ZooKeeperAddress((Address("a", 1),), "")),
+        (
+            "zookeeper://a:1,[::1]:2/prod/waltz",
+            ZooKeeperAddress((Address("a", 1), Address("::1", 2)), "/prod/waltz"),
+        ),
+        (
+            "zookeeper://a:1/waltz?sessionTimeout=6000",
+            ZooKeeperAddress((Address("a", 1),), "/waltz", 6000),
+        ),
+    ],
+)
+def test_a_cluster_in_a_zookeeper_has_an_address_too(text: str, address: ZooKeeperAddress) -> None:
+    """CM-01, CM-05."""
+    assert parse_coordinator(text) == address
+    assert str(address) == text
+    assert parse_coordinator("a:1") == Address("a", 1)
+
+
+def test_a_zookeeper_without_a_port_is_where_they_all_are() -> None:
+    found = parse_coordinator("zookeeper://a, [::1] ,b:1/root")
+    servers = (Address("a", 2181), Address("::1", 2181), Address("b", 1))
+    assert found == ZooKeeperAddress(servers, "/root")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "zookeeper://",
+        "zookeeper://a:",
+        "zookeeper://[::1",
+        "zookeeper://a:1,",
+        "zookeeper://user:secret@a:x",
+        "http://a:1/",
+        "zookeeper://a:1/r?sessionTimeout=1&root=x",
+        "zookeeper://a:1/r?root=x",
+        "zookeeper://a:1/r?sessionTimeout=",
+        "zookeeper://a:1/r?sessionTimeout=0",
+    ],
+)
+def test_what_is_no_address_of_a_coordinator_is_refused(text: str) -> None:
+    with pytest.raises(ConfigurationError):
+        parse_coordinator(text)

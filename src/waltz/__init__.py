@@ -6,7 +6,8 @@
     with waltz.open_reader("localhost:2181") as log:
         for columns in log.read(0, 0, log.high_water_mark(0) + 1): ...
 
-`cluster` is where the coordinator listens, as host:port.
+`cluster` is where the coordinator is: `host:port` of the one that `waltz up` runs, or
+`zookeeper://host:port,host:port/root`.
 """
 
 from __future__ import annotations
@@ -48,7 +49,16 @@ from waltz.errors import (
 )
 from waltz.host import Host
 from waltz.limits import READER_SECONDS_MAX
-from waltz.types import NOTHING, Address, ClientId, PartitionId, RequestId, TransactionId
+from waltz.types import (
+    NOTHING,
+    ClientId,
+    CoordinatorAddress,
+    PartitionId,
+    RequestId,
+    TransactionId,
+    ZooKeeperAddress,
+    parse_coordinator,
+)
 
 __all__ = [
     "NOTHING",
@@ -99,8 +109,8 @@ def open_client(cluster: str, callbacks: WaltzClientCallbacks, **options: Any) -
     The options are those of `ClientOptions`. Raises ConfigurationError: not an address, an unknown
     option; NoNodeError: there is no cluster; CoordinatorLostError: nobody answers.
     """
-    settings = options_from(options)
-    address = Address.parse(cluster)
+    address = parse_coordinator(cluster)
+    settings = options_from(_root_of(address) | options)
     return WaltzClient(lambda: _real_host(address), callbacks, settings)
 
 
@@ -111,8 +121,9 @@ def open_async_client(
 
     To be called on the loop. Raises ConfigurationError; entering raises as `open_client`.
     """
-    settings = options_from(options)
-    host, release_host = _real_host(Address.parse(cluster))
+    address = parse_coordinator(cluster)
+    settings = options_from(_root_of(address) | options)
+    host, release_host = _real_host(address)
     return AsyncWaltzClient(host, callbacks, settings, release_host=release_host)
 
 
@@ -123,7 +134,8 @@ def open_reader(
 
     `timeout_seconds` bounds how long it waits without progress. Raises as `open_client`.
     """
-    address = Address.parse(cluster)
+    address = parse_coordinator(cluster)
+    root = root or _root_of(address).get("root")
     return LogReader(lambda: _real_host(address), timeout_seconds=timeout_seconds, root=root)
 
 
@@ -131,13 +143,24 @@ def open_async_reader(
     cluster: str, *, timeout_seconds: float = READER_SECONDS_MAX, root: str | None = None
 ) -> AsyncLogReader:
     """Return a reader for asyncio, which starts when it is entered. To be called on the loop."""
-    host, release_host = _real_host(Address.parse(cluster))
+    address = parse_coordinator(cluster)
+    host, release_host = _real_host(address)
     return AsyncLogReader(
-        host, timeout_seconds=timeout_seconds, root=root, release_host=release_host
+        host,
+        timeout_seconds=timeout_seconds,
+        root=root or _root_of(address).get("root"),
+        release_host=release_host,
     )
 
 
-def _real_host(coordinator: Address) -> tuple[Host, Callable[[], None]]:
+def _root_of(coordinator: CoordinatorAddress) -> dict[str, Any]:
+    """The option `root`, if the address has one."""
+    if isinstance(coordinator, ZooKeeperAddress) and coordinator.root:
+        return {"root": coordinator.root}
+    return {}
+
+
+def _real_host(coordinator: CoordinatorAddress) -> tuple[Host, Callable[[], None]]:
     """The doors of this process; imported late, so that values alone do not need them."""
     from waltz.system.host import real_host
     from waltz.system.workers import RealWorkers

@@ -407,6 +407,26 @@ COORDINATOR_NODE_BYTES_MAX: Final = 1024 * 1024
 
 COORDINATOR_PATH_CHARACTERS_MAX: Final = 1024
 
+ZOOKEEPER_REQUEST_BYTES_MAX: Final = 1024 * 1024 - 1
+"""ZooKeeper ends a connection that brings more (its default, `jute.maxbuffer`)."""
+
+ZOOKEEPER_REQUEST_BYTES_OVERHEAD: Final = 1024
+"""Of a request, besides data and path; more than it is."""
+
+ZOOKEEPER_SESSION_MILLISECONDS: Final = 30_000
+"""What the original's tools ask for."""
+
+ZOOKEEPER_CLOSE_SECONDS_MAX: Final = 1.0
+"""How long closing waits for the end of the session; after that it ends by its time-out."""
+
+ZOOKEEPER_START_SECONDS_MAX: Final = 30.0
+ZOOKEEPER_STOP_SECONDS_MAX: Final = 10.0
+"""How long a ZooKeeper of our own may take to serve, and to end."""
+
+ZOOKEEPER_RESTART_SECONDS_MIN: Final = 0.2
+ZOOKEEPER_RESTART_SECONDS_MAX: Final = 5.0
+"""Pause before one that has ended is started again."""
+
 PARTITIONS_MAX: Final = 1_000_000
 """Of one cluster; bounds what metadata may make a reader allocate."""
 

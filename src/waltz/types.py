@@ -6,7 +6,7 @@ their layout are in `record.py`. Source: Waltz Internals, "Terminology".
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple, NewType
+from typing import Final, NamedTuple, NewType, TypeAlias
 
 from waltz.errors import ConfigurationError
 
@@ -70,6 +70,88 @@ class Address(NamedTuple):
         if not 1 <= int(port) <= 65535:
             raise ConfigurationError(f"port out of range in address {text!r}; expected 1 to 65535")
         return cls(host, int(port))
+
+
+ZOOKEEPER_SCHEME: Final = "zookeeper"
+ZOOKEEPER_SESSION_KEY: Final = "sessionTimeout"
+
+
+class ZooKeeperAddress(NamedTuple):
+    """Where a cluster is in a ZooKeeper: servers, the cluster's root node, the session's length.
+
+    `root` empty stands for the usual one. `session_milliseconds` is asked for; the servers decide.
+    """
+
+    servers: tuple[Address, ...]
+    root: str
+    session_milliseconds: int | None = None
+
+    @property
+    def connect_string(self) -> str:
+        """The servers as ZooKeeper's own tools write them."""
+        return ",".join(map(str, self.servers))
+
+    def __str__(self) -> str:
+        query = (
+            ""
+            if self.session_milliseconds is None
+            else (f"?{ZOOKEEPER_SESSION_KEY}={self.session_milliseconds}")
+        )
+        return f"{ZOOKEEPER_SCHEME}://{self.connect_string}{self.root}{query}"
+
+    @classmethod
+    def parse(cls, text: str) -> ZooKeeperAddress:
+        """Return the address written as `zookeeper://host:port,host:port/root?sessionTimeout=ms`.
+
+        Raises ConfigurationError: no server, not an address, a time-out that is not a number of
+        milliseconds, or anything else in it.
+        """
+        scheme, _, place = text.partition("://")
+        place, has_query, query = place.partition("?")
+        servers, slash, root = place.partition("/")
+        name, _, milliseconds = query.partition("=")
+        if scheme != ZOOKEEPER_SCHEME or (has_query and name != ZOOKEEPER_SESSION_KEY):
+            raise ConfigurationError(
+                f"not a ZooKeeper address: {text!r}; expected {ZOOKEEPER_SCHEME}://host:port/root"
+            )
+        is_number = milliseconds.isascii() and milliseconds.isdigit() and int(milliseconds) > 0
+        if has_query and not is_number:
+            raise ConfigurationError(
+                f"{ZOOKEEPER_SESSION_KEY} is {milliseconds!r} in {text!r}; expected milliseconds"
+            )
+        return cls(
+            parse_servers(servers),
+            (slash + root).rstrip("/"),
+            int(milliseconds) if has_query else None,
+        )
+
+
+ZOOKEEPER_PORT: Final = 2181
+"""Where ZooKeeper listens unless told otherwise."""
+
+
+def parse_servers(text: str) -> tuple[Address, ...]:
+    """Return the addresses written as `host:port,host`. Raises ConfigurationError."""
+    return tuple(
+        Address.parse(name if _has_port(name) else f"{name}:{ZOOKEEPER_PORT}")
+        for name in map(str.strip, text.split(","))
+    )
+
+
+def _has_port(name: str) -> bool:
+    return not name or ":" in name.rpartition("]")[2]
+
+
+CoordinatorAddress: TypeAlias = Address | ZooKeeperAddress
+"""Where a cluster's metadata is: in an embedded coordinator, or in a ZooKeeper."""
+
+
+def parse_coordinator(text: str) -> CoordinatorAddress:
+    """Return the address written as `host:port` or `zookeeper://host:port,host:port/root`.
+
+    Raises ConfigurationError.
+    """
+    return ZooKeeperAddress.parse(text) if "://" in text else Address.parse(text)
 
 
 ReplicaId = NewType("ReplicaId", str)

@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 from waltz.cli.layout import (
+    EMBEDDED,
     ClusterFile,
+    CoordinatorWish,
     choose_ports,
     lock_directory,
     plan_cluster,
@@ -18,12 +20,20 @@ from waltz.cli.layout import (
     write_cluster_file,
 )
 from waltz.errors import ConfigurationError, DirectoryInUseError
-from waltz.types import Address
+from waltz.types import Address, ZooKeeperAddress
+
+ELSEWHERE = ZooKeeperAddress((Address("zk-1", 2181), Address("zk-2", 2181)), "/prod/waltz")
 
 
-def planned() -> ClusterFile:
+def planned(wish: CoordinatorWish = EMBEDDED) -> ClusterFile:
     return plan_cluster(
-        name="test", cluster_key="key", host="127.0.0.1", port=0, servers=2, partitions=4
+        name="test",
+        cluster_key="key",
+        host="127.0.0.1",
+        port=0,
+        servers=2,
+        partitions=4,
+        wish=wish,
     )
 
 
@@ -33,6 +43,27 @@ def test_every_process_of_a_plan_has_addresses_of_its_own() -> None:
     for storage in plan.storages:
         addresses += [storage.address, storage.admin_address]
     assert len(set(addresses)) == 1 + 2 + 2 * 3
+
+
+def test_a_zookeeper_takes_the_place_of_the_embedded_coordinator() -> None:
+    """CM-01, CM-05"""
+    own = planned(CoordinatorWish(runs_zookeeper=True))
+    assert isinstance(own.coordinator, ZooKeeperAddress)
+    assert own.coordinator.servers[0].host == "127.0.0.1"
+    assert (own.root, own.runs_zookeeper) == ("/waltz", True)
+    other = planned(CoordinatorWish(elsewhere=ELSEWHERE))
+    assert (other.coordinator, other.root) == (ELSEWHERE, "/prod/waltz")
+    assert not other.runs_zookeeper
+    assert planned().root == "/waltz"
+
+
+def test_a_directory_of_before_has_the_embedded_coordinator(tmp_path: Path) -> None:
+    plan = planned()
+    write_cluster_file(tmp_path, plan, ready=False, processes=[])
+    value = json.loads((tmp_path / "cluster.json").read_text())
+    del value["runs_zookeeper"]
+    (tmp_path / "cluster.json").write_text(json.dumps(value))
+    assert read_cluster_file(tmp_path) == plan
 
 
 def test_a_plan_starts_at_the_port_asked_for() -> None:
@@ -51,8 +82,12 @@ def test_a_busy_port_is_named() -> None:
             choose_ports("127.0.0.1", port, 1)
 
 
-def test_the_cluster_file_is_read_as_it_was_written(tmp_path: Path) -> None:
-    plan = planned()
+@pytest.mark.parametrize(
+    "wish",
+    [EMBEDDED, CoordinatorWish(runs_zookeeper=True), CoordinatorWish(elsewhere=ELSEWHERE)],
+)
+def test_the_cluster_file_is_read_as_it_was_written(tmp_path: Path, wish: CoordinatorWish) -> None:
+    plan = planned(wish)
     write_cluster_file(tmp_path, plan, ready=True, processes=[{"name": "storage-1", "pid": 1}])
     assert read_cluster_file(tmp_path) == plan
     assert json.loads((tmp_path / "cluster.json").read_text())["ready"] is True

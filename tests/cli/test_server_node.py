@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import http.client
 import json
-import signal
-import subprocess
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.clusters import RunningCluster, run_waltz, wait_until
+from tests.clusters import (
+    RunningCluster,
+    partition_at,
+    run_waltz,
+    running_server,
+    wait_until,
+)
 from waltz.cli.layout import choose_ports
 from waltz.cli.server_node import server_config, unfinished
 from waltz.configuration.server import server_settings
@@ -90,10 +90,10 @@ def test_a_server_runs_from_its_file_takes_what_it_prefers_and_hands_it_back(
         "server.preferredPartitions: [1]\n"
     )
     run_waltz("append", "--cluster", cluster.coordinator, "--partition", "1", "before")
-    with started(str(path)) as node:
+    with running_server(path) as node:
 
         def has_moved() -> bool:
-            return partition_at(cluster, 1) == (f"127.0.0.1:{port}", True)
+            return partition_at(cluster.coordinator, 1) == (f"127.0.0.1:{port}", True)
 
         wait_until(has_moved, "the partition does not move to where it is preferred")
         assert ask(http_port, "/live") == (200, b"live\n")
@@ -106,36 +106,11 @@ def test_a_server_runs_from_its_file_takes_what_it_prefers_and_hands_it_back(
         assert b'waltz_server_commits_total{partition="1"} 1.0' in text
         assert b"waltz_server_unsent_peak_bytes" in text
     assert node.returncode == 0
-    wait_until(lambda: partition_at(cluster, 1)[0] == first, "the partition is not handed back")
+    wait_until(
+        lambda: partition_at(cluster.coordinator, 1)[0] == first, "the partition is not handed back"
+    )
     done = run_waltz("append", "--cluster", cluster.coordinator, "--partition", "1", "after")
     assert (done.returncode, done.stdout) == (0, "2\n")
-
-
-def partition_at(cluster: RunningCluster, number: int) -> tuple[str, bool]:
-    done = run_waltz("status", "--cluster", cluster.coordinator, "--json")
-    found: dict[str, Any] = json.loads(done.stdout)["partitions"][number]
-    return found["server"], found["writable"]
-
-
-@contextmanager
-def started(*arguments: str) -> Iterator[subprocess.Popen[str]]:
-    """Run `waltz server` until the block ends and stop it; its log lies beside the file."""
-    with (Path(arguments[0]).parent / "log").open("a") as log:
-        node = subprocess.Popen(
-            [sys.executable, "-m", "waltz.cli.main", "server", *arguments],
-            stdout=subprocess.PIPE,
-            stderr=log,
-            text=True,
-        )
-    try:
-        assert node.stdout is not None
-        assert node.stdout.readline() == "ready\n"
-        yield node
-        node.send_signal(signal.SIGTERM)
-        node.communicate(timeout=60)
-    finally:
-        node.kill()
-        node.communicate()
 
 
 def ask(port: int, path: str) -> tuple[int, bytes]:

@@ -108,10 +108,3 @@ def test_tls_that_was_asked_for_keeps_a_server_from_starting_in_the_clear() -> N
     if any(key.name == "server.ssl.keyStore.location" and key.refused for key in SERVER_KEYS):
         with pytest.raises(ConfigurationError, match="ssl"):
             settings(server__ssl__keyStore__location="key.pem")
-
-
-def test_zookeeper_alone_cannot_be_served() -> None:
-    """CF-20."""
-    given = {"zookeeper.connectString": Given("z:2181", "test"), "server.port": Given(1, "test")}
-    with pytest.raises(ConfigurationError, match=r"coordinator\.address"):
-        server_settings(given)

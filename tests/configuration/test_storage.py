@@ -89,29 +89,6 @@ def test_one_port_twice_names_both_keys(key: str) -> None:
     assert "720" not in said
 
 
-def test_zookeeper_alone_cannot_be_served() -> None:
-    """CF-46."""
-    rest = LEAST.replace("coordinator.address", "zookeeper.connectString")
-    said = fault(rest)
-    assert "zookeeper.connectString (node.yml) cannot be served" in said
-    assert "this release reaches only the embedded coordinator" in said
-    assert "coordinator.address" in said
-
-
-def test_zookeeper_beside_the_embedded_coordinator_is_a_warning() -> None:
-    content = LEAST + (
-        "zookeeper: {connectString: 'a:2181,b:2181/c', sessionTimeout: 30000}\n"
-        "cluster.root: /waltz\n"
-    )
-    warnings = settings_of(content).warnings
-    assert [warning.split()[0] for warning in warnings] == [
-        "zookeeper.connectString",
-        "zookeeper.sessionTimeout",
-        "cluster.root",
-    ]
-    assert all("embedded coordinator" in warning for warning in warnings)
-
-
 @pytest.mark.parametrize(
     "key",
     [key.name for key in STORAGE_KEYS if key.name.startswith("storage.ssl.")],
@@ -145,6 +122,11 @@ def test_graphite_is_a_warning() -> None:
         "storage.jetty.port: 99999",
         "storage.bindAddress: 10.0.0.1:7201",
         "storage.advertisedAddress: node",
+        "zookeeper.connectString: 'a:1,'",
+        "zookeeper.connectString: 'a:1/r?sessionTimeout=x'",
+        "zookeeper.sessionTimeout: 0",
+        "cluster.root: waltz",
+        "cluster.root: /waltz/",
     ],
 )
 def test_values_out_of_range_are_refused(line: str) -> None:

@@ -44,6 +44,11 @@ def test_an_unknown_option_is_named_with_those_that_exist() -> None:
         parse_options({**CLUSTER, "startOffsets": "latest"})
 
 
+def test_a_cluster_in_a_zookeeper_has_its_address() -> None:
+    address = "zookeeper://a:2181,b:2181/prod/waltz"
+    assert parse_options({"cluster": address}).cluster == address
+
+
 def test_a_read_without_a_cluster_is_refused() -> None:
     with pytest.raises(ConfigurationError, match=r"^WALTZ-1002 option cluster is missing"):
         parse_options({})

@@ -16,10 +16,10 @@ from rich.table import Table
 
 import waltz
 from waltz.cli.layout import FILE_NAME, read_cluster_file
-from waltz.cli.nodes import ADDRESS, run_loop
+from waltz.cli.nodes import COORDINATOR, run_loop
 from waltz.cli.overview import ClusterOverview, read_overview
 from waltz.errors import ConfigurationError
-from waltz.types import Address
+from waltz.types import CoordinatorAddress
 
 DEFAULT_DIRECTORY = Path("waltz-data")
 
@@ -27,13 +27,14 @@ DEFAULT_DIRECTORY = Path("waltz-data")
 def cluster_option(command: Any) -> Any:
     return click.option(
         "--cluster",
-        type=ADDRESS,
+        type=COORDINATOR,
         envvar="WALTZ_CLUSTER",
-        help="The coordinator's host:port; default: $WALTZ_CLUSTER, then ./waltz-data.",
+        help="Where the coordinator is: host:port or zookeeper://host:port/root; default:"
+        " $WALTZ_CLUSTER, then ./waltz-data.",
     )(command)
 
 
-def find_cluster(given: Address | None) -> str:
+def find_cluster(given: CoordinatorAddress | None) -> str:
     """Return the coordinator's address. Raises ConfigurationError: none given, none found."""
     if given is not None:
         return str(given)
@@ -48,7 +49,7 @@ def find_cluster(given: Address | None) -> str:
 @click.command()
 @cluster_option
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def status(cluster: Address | None, as_json: bool) -> None:
+def status(cluster: CoordinatorAddress | None, as_json: bool) -> None:
     """Show servers, storage nodes, partitions and their marks."""
     overview = run_loop(read_overview(find_cluster(cluster)))
     if as_json:
@@ -106,7 +107,7 @@ def parse_lock(text: str) -> waltz.PartitionLocalLock:
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object per transaction.")
 @click.argument("data", nargs=-1)
 def append(
-    cluster: Address | None,
+    cluster: CoordinatorAddress | None,
     partition: int,
     header: int,
     write_locks: tuple[str, ...],
@@ -152,7 +153,9 @@ def with_progress(items: tuple[str, ...]) -> Iterable[str]:
 )
 @click.option("--follow/--no-follow", default=True, show_default=True, help="Wait for more.")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object per transaction.")
-def tail(cluster: Address | None, partition: int, start: str, follow: bool, as_json: bool) -> None:
+def tail(
+    cluster: CoordinatorAddress | None, partition: int, start: str, follow: bool, as_json: bool
+) -> None:
     """Print the transactions of a partition, one a line: ID, header, data."""
     with waltz.open_reader(find_cluster(cluster)) as reader:
         if start == "earliest":

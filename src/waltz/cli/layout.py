@@ -3,7 +3,8 @@
     <directory>/
       cluster.json         this file's `ClusterFile`
       lock                 held by the running `waltz up`
-      coordinator.json     the coordinator's tree
+      coordinator.json     the coordinator's tree, or
+      zookeeper/           its ZooKeeper's configuration and data
       storage-1/ …         one storage directory per node
       logs/storage-1.log … what each process said
 
@@ -21,10 +22,11 @@ import socket
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
+from waltz.cluster.paths import DEFAULT_ROOT, root_at
 from waltz.errors import ConfigurationError, DirectoryInUseError
-from waltz.types import Address
+from waltz.types import Address, CoordinatorAddress, ZooKeeperAddress, parse_coordinator
 
 FILE_NAME = "cluster.json"
 FORMAT_VERSION = 1
@@ -32,6 +34,8 @@ STORAGE_NODES = 3
 FREE_PORT_MIN = 10_000
 FREE_PORT_MAX = 32_000
 FREE_PORT_TRIALS_MAX = 100
+OWN_SESSION_MILLISECONDS = 4000
+"""Of sessions with a ZooKeeper of one's own: after that a killed server's partitions move."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,9 +58,16 @@ class ClusterFile:
     name: str
     cluster_key: str
     partition_count: int
-    coordinator: Address
+    coordinator: CoordinatorAddress
     storages: tuple[StoragePlace, ...]
     servers: tuple[ServerPlace, ...]
+    runs_zookeeper: bool = False
+    """Whether the ZooKeeper at `coordinator` is the cluster's own."""
+
+    @property
+    def root(self) -> str:
+        """Where the cluster is in the coordinator's tree."""
+        return root_at(self.coordinator)
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -65,6 +76,7 @@ class ClusterFile:
             "cluster_key": self.cluster_key,
             "partition_count": self.partition_count,
             "coordinator": str(self.coordinator),
+            "runs_zookeeper": self.runs_zookeeper,
             "storages": [
                 {"name": s.name, "address": str(s.address), "admin": str(s.admin_address)}
                 for s in self.storages
@@ -83,12 +95,13 @@ class ClusterFile:
             str(value["name"]),
             str(value["cluster_key"]),
             int(value["partition_count"]),
-            Address.parse(value["coordinator"]),
+            parse_coordinator(value["coordinator"]),
             tuple(
                 StoragePlace(s["name"], Address.parse(s["address"]), Address.parse(s["admin"]))
                 for s in value["storages"]
             ),
             tuple(ServerPlace(s["name"], Address.parse(s["address"])) for s in value["servers"]),
+            bool(value.get("runs_zookeeper", False)),  # a directory of before has no such entry
         )
 
 
@@ -191,12 +204,35 @@ def _why_busy(host: str, port: int) -> str | None:
     return None
 
 
+@dataclass(frozen=True, slots=True)
+class CoordinatorWish:
+    """Which coordinator a cluster is to have: the embedded one, unless something else is said."""
+
+    runs_zookeeper: bool = False
+    elsewhere: ZooKeeperAddress | None = None
+
+
+EMBEDDED: Final = CoordinatorWish()
+
+
 def plan_cluster(
-    *, name: str, cluster_key: str, host: str, port: int, servers: int, partitions: int
+    *,
+    name: str,
+    cluster_key: str,
+    host: str,
+    port: int,
+    servers: int,
+    partitions: int,
+    wish: CoordinatorWish = EMBEDDED,
 ) -> ClusterFile:
     """Give every process of a new cluster its addresses, side by side from `port` on."""
     ports = choose_ports(host, port, 1 + servers + 2 * STORAGE_NODES)
-    coordinator, *rest = (Address(host, number) for number in ports)
+    first, *rest = (Address(host, number) for number in ports)
+    coordinator: CoordinatorAddress = first
+    if wish.elsewhere is not None:
+        coordinator = wish.elsewhere
+    elif wish.runs_zookeeper:
+        coordinator = ZooKeeperAddress((first,), DEFAULT_ROOT, OWN_SESSION_MILLISECONDS)
     return ClusterFile(
         name,
         cluster_key,
@@ -207,4 +243,5 @@ def plan_cluster(
             for i in range(STORAGE_NODES)
         ),
         tuple(ServerPlace(f"server-{i + 1}", rest[i]) for i in range(servers)),
+        wish.runs_zookeeper,
     )

@@ -16,7 +16,7 @@ import click
 
 from waltz.errors import ConfigurationError
 from waltz.limits import SHUTDOWN_SECONDS_MAX
-from waltz.types import Address
+from waltz.types import Address, CoordinatorAddress, parse_coordinator
 
 if TYPE_CHECKING:
     from waltz.system.http import Answer, HttpServer
@@ -98,6 +98,23 @@ class AddressType(click.ParamType[Address]):
 
 
 ADDRESS = AddressType()
+
+
+class CoordinatorType(click.ParamType[CoordinatorAddress]):
+    """An option that says where a cluster's metadata is."""
+
+    name = "host:port|zookeeper://..."
+
+    def convert(
+        self, value: str, param: click.Parameter | None, ctx: click.Context | None
+    ) -> CoordinatorAddress:
+        try:
+            return parse_coordinator(value)
+        except ConfigurationError as error:
+            self.fail(str(error), param, ctx)
+
+
+COORDINATOR = CoordinatorType()
 
 
 def installed_version() -> str:

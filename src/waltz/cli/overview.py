@@ -8,11 +8,12 @@ from typing import Any
 
 import waltz
 from waltz.cli.server_questions import ServerReport, ask_server
+from waltz.cluster.paths import root_at
 from waltz.cluster.shell import ClusterView, read_partition_metadata, read_replica_assignments
 from waltz.errors import NoNodeError, UnavailableError, WaltzError
 from waltz.host import Coordinator, Host
 from waltz.system.host import real_host
-from waltz.types import Address, PartitionId
+from waltz.types import Address, PartitionId, parse_coordinator
 
 VIEW_SECONDS_MAX = 10.0
 MARK_SECONDS_MAX = 10.0
@@ -65,16 +66,17 @@ class ClusterOverview:
 
 async def read_overview(cluster: str) -> ClusterOverview:
     """Raises CoordinatorLostError: nobody answers there."""
-    host = real_host(Address.parse(cluster))
+    address = parse_coordinator(cluster)
+    host = real_host(address)
     try:
-        return await look_around(host, cluster)
+        return await look_around(host, cluster, root_at(address))
     finally:
         await host.coordinator.close()
 
 
-async def look_around(host: Host, cluster: str) -> ClusterOverview:
-    assignments = await read_replica_assignments(host.coordinator)
-    view = ClusterView(host)
+async def look_around(host: Host, cluster: str, root: str) -> ClusterOverview:
+    assignments = await read_replica_assignments(host.coordinator, root)
+    view = ClusterView(host, root=root)
     await view.start()
     try:
         snapshot = view.current
@@ -87,7 +89,7 @@ async def look_around(host: Host, cluster: str) -> ClusterOverview:
         for number in range(snapshot.partition_count):
             partition_id = PartitionId(number)
             owner = snapshot.partitions.get(partition_id)
-            session_id, current = await read_session(host.coordinator, partition_id)
+            session_id, current = await read_session(host.coordinator, partition_id, root)
             partitions.append(
                 PartitionOverview(
                     number,
@@ -133,10 +135,12 @@ def problem_of(
     return found.problem(partition_id)
 
 
-async def read_session(coordinator: Coordinator, partition_id: PartitionId) -> tuple[int, int]:
+async def read_session(
+    coordinator: Coordinator, partition_id: PartitionId, root: str
+) -> tuple[int, int]:
     """Return the partition's store session and how many replicas take part in it."""
     try:
-        metadata = await read_partition_metadata(coordinator, partition_id)
+        metadata = await read_partition_metadata(coordinator, partition_id, root)
     except NoNodeError:
         return -1, 0
     current = sum(

@@ -9,6 +9,7 @@ import click
 
 from waltz.cli.nodes import (
     ADDRESS,
+    COORDINATOR,
     ObservedNode,
     Routes,
     installed_version,
@@ -17,6 +18,8 @@ from waltz.cli.nodes import (
     until_told,
 )
 from waltz.cli.settings import given_options, print_settings, read_settings
+from waltz.cluster.paths import root_at
+from waltz.configuration.coordinator import COORDINATOR_ADDRESS, coordinator_address
 from waltz.configuration.server import (
     ADVERTISED_ADDRESS,
     BIND_ADDRESS,
@@ -36,11 +39,10 @@ from waltz.configuration.server import (
     server_settings,
 )
 from waltz.configuration.settings import Settings
-from waltz.configuration.storage import COORDINATOR_ADDRESS
 from waltz.server.metrics import ServerState
 from waltz.server.shell import Server, ServerConfig
 from waltz.system.host import real_host
-from waltz.types import Address
+from waltz.types import Address, CoordinatorAddress
 
 log = logging.getLogger(__name__)
 
@@ -56,6 +58,7 @@ def server_config(settings: Settings, machine_name: str) -> ServerConfig:
         feed_fetch_min=settings[MIN_FETCH_SIZE],
         lock_table_slots=settings[LOCK_TABLE_SIZE],
         checkpoint_transactions=settings[CHECKPOINT_INTERVAL],
+        root=root_at(coordinator_address(settings)),
     )
 
 
@@ -79,7 +82,7 @@ def unfinished(state: ServerState) -> list[str]:
 
 
 async def run_server(settings: Settings, *, end_with_stdin: bool) -> None:
-    host = real_host(settings[COORDINATOR_ADDRESS])
+    host = real_host(coordinator_address(settings))
     config = server_config(settings, socket.getfqdn())
     assert config.advertised is not None
     log.info("server_addresses bound=%s advertised=%s", config.address, config.advertised)
@@ -105,7 +108,7 @@ async def run_server(settings: Settings, *, end_with_stdin: bool) -> None:
     epilog="Keys of the file: docs/operating/server-configuration.md. SIGTERM stops the server.",
 )
 @click.argument("config_path", required=False)
-@click.option("--coordinator", type=ADDRESS, help="The embedded coordinator.")
+@click.option("--coordinator", type=COORDINATOR, help="host:port or zookeeper://host:port/root.")
 @click.option("--address", type=ADDRESS, help="Where clients connect.")
 @click.option("--http-address", type=ADDRESS, help="/health, /live, /metrics; default: no HTTP.")
 @click.option("--advertised", type=ADDRESS, help="Where clients reach it, if not --address.")
@@ -113,7 +116,7 @@ async def run_server(settings: Settings, *, end_with_stdin: bool) -> None:
 @click.option("--check", is_flag=True, help="Judge the configuration, print it, and end.")
 def server(
     config_path: str | None,
-    coordinator: Address | None,
+    coordinator: CoordinatorAddress | None,
     address: Address | None,
     http_address: Address | None,
     advertised: Address | None,

@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from waltz.configuration.coordinator import COORDINATOR_ADDRESS
 from waltz.configuration.keys import Key
 from waltz.configuration.settings import Given, Settings, read_yaml
 from waltz.errors import ConfigurationError
@@ -35,7 +36,9 @@ def read_settings(
         except UnicodeDecodeError as error:
             raise ConfigurationError(f"{path} is no text in UTF-8: {error.reason}") from error
     else:
-        missing = [key for key in keys if key.required and key.name not in options]
+        # Of the two ways to the coordinator only one has an option.
+        needed = [key for key in keys if key.required or key.name == COORDINATOR_ADDRESS.name]
+        missing = [key for key in needed if key.name not in options]
         if missing:
             names = dict.fromkeys(key.option for key in missing)
             raise click.UsageError(

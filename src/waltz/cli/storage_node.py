@@ -10,6 +10,7 @@ import click
 
 from waltz.cli.nodes import (
     ADDRESS,
+    COORDINATOR,
     ObservedNode,
     Routes,
     installed_version,
@@ -18,18 +19,19 @@ from waltz.cli.nodes import (
     until_told,
 )
 from waltz.cli.settings import given_options, print_settings, read_settings
+from waltz.cluster.paths import root_at
 from waltz.cluster.shell import (
     read_replica_assignments,
     read_store_params,
     register_storage_directory,
 )
+from waltz.configuration.coordinator import COORDINATOR_ADDRESS, coordinator_address
 from waltz.configuration.settings import Settings
 from waltz.configuration.storage import (
     ADMIN_BIND_ADDRESS,
     ADMIN_PORT,
     ADVERTISED_ADDRESS,
     BIND_ADDRESS,
-    COORDINATOR_ADDRESS,
     DIRECTORY,
     DISK_FREE_MIN,
     HTTP_BIND_ADDRESS,
@@ -52,7 +54,7 @@ from waltz.storage.metrics import NodeState
 from waltz.storage.shell import StorageConfig, StorageNode
 from waltz.storage.space import FREE_MINIMUM
 from waltz.system.host import real_host
-from waltz.types import Address, PartitionId, ReplicaId
+from waltz.types import Address, CoordinatorAddress, PartitionId, ReplicaId
 
 log = logging.getLogger(__name__)
 
@@ -77,16 +79,17 @@ def unfinished(state: NodeState) -> list[str]:
 
 
 async def run_node(settings: Settings, *, assign_all: bool, end_with_stdin: bool) -> None:
-    host = real_host(settings[COORDINATOR_ADDRESS])
+    coordinator = coordinator_address(settings)
+    host, root = real_host(coordinator), root_at(coordinator)
     replica_id = ReplicaId(str(advertised_address(settings, socket.getfqdn())))
 
     async def register(directory_id: UUID) -> None:
-        await register_storage_directory(host.coordinator, replica_id, directory_id)
+        await register_storage_directory(host.coordinator, replica_id, directory_id, root=root)
         await host.coordinator.close()  # nothing more is asked of it
 
     try:
-        params = await read_store_params(host.coordinator)
-        known = await read_replica_assignments(host.coordinator)
+        params = await read_store_params(host.coordinator, root)
+        known = await read_replica_assignments(host.coordinator, root)
         if replica_id not in known:
             log.warning(
                 "not_a_storage_node_of_the_cluster advertised=%s known=%s",
@@ -124,7 +127,7 @@ async def run_node(settings: Settings, *, assign_all: bool, end_with_stdin: bool
 )
 @click.argument("config_path", required=False)
 @click.option("--directory", type=click.Path(), help="Where the records lie; exists.")
-@click.option("--coordinator", type=ADDRESS, help="The embedded coordinator.")
+@click.option("--coordinator", type=COORDINATOR, help="host:port or zookeeper://host:port/root.")
 @click.option("--address", type=ADDRESS, help="Where servers connect.")
 @click.option("--admin-address", type=ADDRESS, help="Where tools connect.")
 @click.option("--http-address", type=ADDRESS, help="/health, /live, /metrics; default: no HTTP.")
@@ -137,7 +140,7 @@ async def run_node(settings: Settings, *, assign_all: bool, end_with_stdin: bool
 def storage(
     config_path: str | None,
     directory: str | None,
-    coordinator: Address | None,
+    coordinator: CoordinatorAddress | None,
     address: Address | None,
     admin_address: Address | None,
     http_address: Address | None,

@@ -1,15 +1,14 @@
 """`waltz up`: a whole cluster on this machine, for trials, tests and small jobs.
 
-This process runs the embedded coordinator and looks after the others: one process per storage node
-and server. A child that dies is started again, with growing pauses; when this process ends, in
-whatever way, the children end too, because their standard input does.
+This process runs the embedded coordinator, or looks after a ZooKeeper, and after the others: one
+process per storage node and server. A child that dies is started again, with growing pauses; when
+this process ends, in whatever way, the children end too, because their standard input does.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import signal
 import sys
 from dataclasses import dataclass, field
@@ -20,19 +19,23 @@ from uuid import UUID, uuid4
 import click
 from rich.console import Console
 
+from waltz.cli.coordination import coordinator_service
 from waltz.cli.layout import (
+    EMBEDDED,
     ClusterFile,
+    CoordinatorWish,
     lock_directory,
     plan_cluster,
     prepare_directory,
     read_cluster_file,
     write_cluster_file,
 )
-from waltz.cli.nodes import run_loop
+from waltz.cli.nodes import COORDINATOR, run_loop
 from waltz.cluster.shell import StorageEntry, create_cluster, read_store_params
 from waltz.errors import ConfigurationError, NoNodeError
 from waltz.limits import DISK_FREE_BYTES_TRIAL, SHUTDOWN_SECONDS_MAX
-from waltz.system.embedded import EmbeddedCoordinator, EmbeddedCoordinatorServer
+from waltz.system.host import real_host
+from waltz.types import CoordinatorAddress, ZooKeeperAddress
 
 RESTART_SECONDS_MIN = 0.2
 RESTART_SECONDS_MAX = 5.0
@@ -109,6 +112,10 @@ class Supervisor:
         self._cluster = cluster
         logs = directory / "logs"
         logs.mkdir(exist_ok=True)
+        self._ready = False
+        self.coordinator = coordinator_service(
+            directory, cluster, log=logs / "zookeeper.log", on_restart=self._note_restart
+        )
         coordinator = ["--coordinator", str(cluster.coordinator)]
         self._storages = [
             Child(
@@ -149,9 +156,8 @@ class Supervisor:
 
     def note(self, *, ready: bool) -> None:
         """Bring `cluster.json` up to date."""
-        processes: list[dict[str, Any]] = [
-            {"name": "coordinator", "role": "coordinator", "pid": os.getpid(), "restarts": 0}
-        ]
+        self._ready = ready
+        processes: list[dict[str, Any]] = list(self.coordinator.processes())
         for child in self.children:
             if child.process is not None and child.process.returncode is None:
                 processes.append(
@@ -163,6 +169,10 @@ class Supervisor:
                     }
                 )
         write_cluster_file(self._directory, self._cluster, ready=ready, processes=processes)
+
+    def _note_restart(self) -> None:
+        console.print("[yellow]ZooKeeper ended[/]; it is started again")
+        self.note(ready=self._ready)
 
     async def start(self) -> None:
         """Start all of them at once. Raises ConfigurationError with what one of them said."""
@@ -224,7 +234,14 @@ class Supervisor:
 
 
 def open_layout(
-    directory: Path, *, name: str, host: str, port: int, servers: int | None, partitions: int | None
+    directory: Path,
+    *,
+    name: str,
+    host: str,
+    port: int,
+    servers: int | None,
+    partitions: int | None,
+    wish: CoordinatorWish = EMBEDDED,
 ) -> ClusterFile:
     """Return the directory's cluster, planned and made anew if it holds none.
 
@@ -238,6 +255,7 @@ def open_layout(
             port=port,
             servers=servers or 1,
             partitions=partitions or 4,
+            wish=wish,
         )
         write_cluster_file(directory, planned, ready=False, processes=[])
         for place in planned.storages:
@@ -247,6 +265,8 @@ def open_layout(
     for option, wanted, found in (
         ("--partitions", partitions, cluster.partition_count),
         ("--servers", servers, len(cluster.servers)),
+        ("--zookeeper", wish.runs_zookeeper or None, cluster.runs_zookeeper),
+        ("--coordinator", wish.elsewhere, cluster.coordinator),
     ):
         if wanted is not None and wanted != found:
             raise ConfigurationError(
@@ -259,15 +279,15 @@ def open_layout(
 async def run_cluster(directory: Path, cluster: ClusterFile) -> None:
     """Run the coordinator and all processes until told to stop; stop them whatever happens."""
     supervisor = Supervisor(directory, cluster)
-    coordinator = EmbeddedCoordinatorServer(str(directory / "coordinator.json"))
-    await coordinator.start(cluster.coordinator)
+    coordinator = supervisor.coordinator
+    await coordinator.start()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, supervisor.tell_to_stop)
     try:
         await describe_cluster(cluster)
         starting = asyncio.create_task(supervisor.start())
-        # The coordinator ends by itself only if its disk fails: then the cluster has to stop.
+        # A coordinator ends by itself only if its disk fails: then the cluster has to stop.
         ending = [
             asyncio.create_task(supervisor.run()),
             asyncio.create_task(coordinator.run()),
@@ -296,10 +316,10 @@ async def describe_cluster(cluster: ClusterFile) -> None:
 
     Raises ConfigurationError: the coordinator knows another cluster.
     """
-    connection = EmbeddedCoordinator(cluster.coordinator)
+    connection = real_host(cluster.coordinator).coordinator
     try:
         with contextlib.suppress(NoNodeError):
-            params = await read_store_params(connection)
+            params = await read_store_params(connection, cluster.root)
             if str(params.cluster_key) != cluster.cluster_key:
                 raise ConfigurationError(
                     f"the coordinator at {cluster.coordinator} holds cluster {params.cluster_key},"
@@ -312,6 +332,7 @@ async def describe_cluster(cluster: ClusterFile) -> None:
             partition_count=cluster.partition_count,
             cluster_key=UUID(cluster.cluster_key),
             storages=[StorageEntry(s.address, s.admin_address) for s in cluster.storages],
+            root=cluster.root,
         )
     finally:
         await connection.close()
@@ -346,6 +367,12 @@ def show_cluster(directory: Path, cluster: ClusterFile) -> None:
     show_default=True,
     help="First port of a new cluster, the coordinator's; 0 takes free ones.",
 )
+@click.option("--zookeeper", is_flag=True, help="New: run a ZooKeeper, from PySpark's jars.")
+@click.option(
+    "--coordinator",
+    type=COORDINATOR,
+    help="New: use the ZooKeeper at zookeeper://host:port/root.",
+)
 def up(
     directory: Path,
     servers: int | None,
@@ -353,17 +380,29 @@ def up(
     name: str,
     host: str,
     port: int,
+    zookeeper: bool,
+    coordinator: CoordinatorAddress | None,
 ) -> None:
     """Start a whole cluster on this machine, or start it again where it was.
 
     It consists of a coordinator, servers, and three storage nodes with a directory each.
     """
+    if zookeeper and coordinator is not None:
+        raise click.UsageError("--zookeeper runs one, --coordinator names another; give one")
+    if coordinator is not None and not isinstance(coordinator, ZooKeeperAddress):
+        raise click.UsageError("--coordinator takes zookeeper://host:port/root here")
     directory = directory.absolute()
     prepare_directory(directory)
     unlock = lock_directory(directory)
     try:
         cluster = open_layout(
-            directory, name=name, host=host, port=port, servers=servers, partitions=partitions
+            directory,
+            name=name,
+            host=host,
+            port=port,
+            servers=servers,
+            partitions=partitions,
+            wish=CoordinatorWish(zookeeper, coordinator),
         )
         run_loop(run_cluster(directory, cluster))
     finally:

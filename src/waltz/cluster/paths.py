@@ -8,12 +8,17 @@ from dataclasses import dataclass
 from typing import Final
 
 from waltz.cluster.tree import check_path
-from waltz.types import Address, PartitionId, ReplicaId
+from waltz.types import Address, CoordinatorAddress, PartitionId, ReplicaId, ZooKeeperAddress
 
 DEFAULT_ROOT: Final = "/waltz"
 
 SERVER_NODE_PREFIX: Final = "s_"
 """Of the ephemeral sequential nodes that running servers keep."""
+
+
+def root_at(coordinator: CoordinatorAddress) -> str:
+    """Return the root of the cluster at this address: the usual one, unless it names another."""
+    return (isinstance(coordinator, ZooKeeperAddress) and coordinator.root) or DEFAULT_ROOT
 
 
 @dataclass(frozen=True, slots=True)

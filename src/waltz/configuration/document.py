@@ -14,7 +14,7 @@ from typing import Any
 
 from waltz.configuration.keys import Key
 from waltz.configuration.server import SERVER_KEYS
-from waltz.configuration.storage import NO_TLS, NO_ZOOKEEPER, STORAGE_KEYS
+from waltz.configuration.storage import NO_TLS, STORAGE_KEYS
 
 EXAMPLE = """\
 storage.directory: /var/lib/waltz/storage
@@ -92,9 +92,7 @@ def _unserved(keys: Sequence[Key[Any]]) -> str:
     reasons = dict.fromkeys(key.refused or key.unused for key in keys if key.refused or key.unused)
     for reason in sorted(reasons, key=_rank):
         happens = "a warning"
-        if reason == NO_ZOOKEEPER:
-            happens = "without `coordinator.address` refuses to start, else a warning"
-        elif any(key.refused == reason for key in keys):
+        if any(key.refused == reason for key in keys):
             happens = "refuses to start"
         names = [f"`{key.name}`" for key in keys if reason in (key.unused, key.refused)]
         lines.append(f"| {', '.join(names)} | {happens} | {reason} |")

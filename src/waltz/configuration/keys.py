@@ -11,7 +11,13 @@ from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
 from waltz.errors import ConfigurationError
-from waltz.types import Address
+from waltz.types import (
+    ZOOKEEPER_SCHEME,
+    Address,
+    CoordinatorAddress,
+    ZooKeeperAddress,
+    parse_coordinator,
+)
 
 T = TypeVar("T")
 
@@ -132,6 +138,51 @@ def address() -> Kind[Address]:
             raise ValueError from error
 
     return Kind("an address host:port", convert)
+
+
+def coordinator() -> Kind[CoordinatorAddress]:
+    def convert(value: object) -> CoordinatorAddress:
+        if isinstance(value, Address | ZooKeeperAddress):
+            return value
+        if not isinstance(value, str):
+            raise ValueError
+        try:
+            return parse_coordinator(value.strip())
+        except ConfigurationError as error:
+            raise ValueError from error
+
+    return Kind("an address host:port or zookeeper://host:port/root", convert)
+
+
+def connect_string() -> Kind[ZooKeeperAddress]:
+    """As ZooKeeper's own clients take it; a chroot becomes the beginning of the root."""
+    prefix = f"{ZOOKEEPER_SCHEME}://"
+
+    def convert(value: object) -> ZooKeeperAddress:
+        if not isinstance(value, str):
+            raise ValueError
+        try:
+            return ZooKeeperAddress.parse(prefix + value.strip())
+        except ConfigurationError as error:
+            raise ValueError from error
+
+    return Kind(
+        "host:port, or several with commas between, and a chroot if there is one",
+        convert,
+        lambda found: str(found).removeprefix(prefix),
+    )
+
+
+def node_path() -> Kind[str]:
+    def convert(value: object) -> str:
+        if not isinstance(value, str):
+            raise ValueError
+        first, *names = value.strip().split("/")
+        if first or not names or any(not name.strip() or name in (".", "..") for name in names):
+            raise ValueError
+        return value.strip()
+
+    return Kind("a path /name/name", convert)
 
 
 def _of(unit: str) -> str:

@@ -10,19 +10,18 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
+from waltz.configuration.coordinator import (
+    COORDINATOR_ADDRESS,
+    ZOOKEEPER_KEYS,
+    judge_with_coordinator,
+)
 from waltz.configuration.keys import Key, Kind, address, host_name, number, port, text, whole_number
-from waltz.configuration.settings import Given, Settings, different, judge, raise_faults
+from waltz.configuration.settings import Given, Settings, different, raise_faults
 from waltz.configuration.storage import (
     ANY_HOST,
-    CLUSTER_ROOT,
-    COORDINATOR_ADDRESS,
     EVERYWHERE,
-    NO_ZOOKEEPER,
     STORAGE_KEYS,
-    ZOOKEEPER_CONNECT,
-    ZOOKEEPER_TIMEOUT,
 )
-from waltz.errors import ConfigurationError
 from waltz.limits import (
     CHECKPOINT_TRANSACTIONS,
     FEED_CACHE_BYTES,
@@ -141,10 +140,10 @@ HTTP_BIND_ADDRESS: Final = Key(
     option="--http-address",
     description="Where the HTTP port listens. It asks nobody who they are.",
 )
-SERVER_COORDINATOR_ADDRESS: Final = replace(
+COORDINATOR: Final = replace(
     COORDINATOR_ADDRESS,
-    description="The embedded coordinator, which `waltz up` runs. The server is a member of the"
-    " cluster as long as it is in touch with it.",
+    description=f"{COORDINATOR_ADDRESS.description} The server is a member of the cluster as long"
+    " as it is in touch with it.",
 )
 
 
@@ -167,7 +166,8 @@ def _as_of_storage(family: str) -> list[Key[Any]]:
 
 
 SERVER_KEYS: Final[tuple[Key[Any], ...]] = (
-    SERVER_COORDINATOR_ADDRESS,
+    COORDINATOR,
+    *ZOOKEEPER_KEYS,
     PORT,
     BIND_ADDRESS,
     ADVERTISED_ADDRESS,
@@ -179,9 +179,6 @@ SERVER_KEYS: Final[tuple[Key[Any], ...]] = (
     MIN_FETCH_SIZE,
     CHECKPOINT_INTERVAL,
     SHUTDOWN_TIMEOUT,
-    ZOOKEEPER_CONNECT,
-    ZOOKEEPER_TIMEOUT,
-    CLUSTER_ROOT,
     _unused("server.realtimeThreshold", whole_number(1, 1 << 31), NO_THRESHOLD, "Lag in IDs."),
     _unused("server.transactionDataCacheSize", whole_number(0, 1 << 40), ONE_CACHE, "Bytes."),
     _unused("server.transactionDataCacheAllocation", text(), ONE_CACHE, "heap or direct."),
@@ -196,13 +193,7 @@ SERVER_KEYS: Final[tuple[Key[Any], ...]] = (
 
 def server_settings(given: Mapping[str, Given]) -> Settings:
     """Return the settings of a server. Raises ConfigurationError with every fault."""
-    if ZOOKEEPER_CONNECT.name in given and COORDINATOR_ADDRESS.name not in given:
-        origin = given[ZOOKEEPER_CONNECT.name].origin
-        raise ConfigurationError(
-            f"configuration: {ZOOKEEPER_CONNECT.name} ({origin}) cannot be served: {NO_ZOOKEEPER}."
-            f" Set {COORDINATOR_ADDRESS.name}, or {COORDINATOR_ADDRESS.option}"
-        )
-    settings = judge(SERVER_KEYS, given)
+    settings = judge_with_coordinator(SERVER_KEYS, given)
     raise_faults(different(settings, (PORT, HTTP_PORT)))
     return settings
 

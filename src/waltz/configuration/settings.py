@@ -67,8 +67,10 @@ class Settings:
                 yield f"{key.name}: {key.shown_default}  # default"
 
 
-def judge(keys: Sequence[Key[Any]], given: Mapping[str, Given]) -> Settings:
-    """Return the settings that `given` makes.
+def judge(
+    keys: Sequence[Key[Any]], given: Mapping[str, Given], *, one_of: Sequence[Key[Any]] = ()
+) -> Settings:
+    """Return the settings that `given` makes; of `one_of` exactly one is to be there.
 
     Raises ConfigurationError: every fault there is, with key, value and expectation.
     """
@@ -101,8 +103,21 @@ def judge(keys: Sequence[Key[Any]], given: Mapping[str, Given]) -> Settings:
         if key.required and key.name not in given:
             option = f", or as {key.option}" if key.option else ""
             faults.append(f"{key.name} is missing; give it in the configuration file{option}")
+    faults += _not_one(one_of, given)
     raise_faults(faults)
     return Settings(keys, values, warnings)
+
+
+def _not_one(keys: Sequence[Key[Any]], given: Mapping[str, Given]) -> list[str]:
+    there = [f"{key.name} ({given[key.name].origin})" for key in keys if key.name in given]
+    if len(there) > 1:
+        return [f"{' and '.join(there)} say two things about one; keep the one that holds"]
+    if keys and not there:
+        first, *others = keys
+        names = " or ".join(key.name for key in others)
+        given_as = f"give it, or {names}, in the configuration file, or {first.option}"
+        return [f"{first.name} is missing; {given_as}"]
+    return []
 
 
 def raise_faults(faults: Sequence[str]) -> None:

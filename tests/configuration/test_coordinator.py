@@ -1,0 +1,86 @@
+"""Where the metadata is, as every process may be told (CF-20, CF-46, CM-01, CM-05)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import pytest
+
+from waltz.configuration.coordinator import coordinator_address
+from waltz.configuration.server import server_settings
+from waltz.configuration.settings import Given, Settings, read_yaml
+from waltz.configuration.storage import storage_settings
+from waltz.errors import ConfigurationError
+from waltz.types import Address, CoordinatorAddress, ZooKeeperAddress
+
+Judged = Callable[[Mapping[str, Given]], Settings]
+
+STORAGE = "storage: {directory: /var/lib/waltz, port: 7201, admin.port: 7202}\n"
+SERVER = "server.port: 7300\n"
+
+each_process = pytest.mark.parametrize(
+    ("judged", "others"), [(storage_settings, STORAGE), (server_settings, SERVER)]
+)
+
+
+def address_in(judged: Judged, content: str) -> CoordinatorAddress:
+    return coordinator_address(judged(read_yaml(content, "node.yml")))
+
+
+@each_process
+def test_the_keys_of_the_original_say_where_its_zookeeper_is(judged: Judged, others: str) -> None:
+    """CF-20, CF-46, CM-01, CM-05: the chroot is the beginning of the root."""
+    content = others + (
+        "zookeeper: {connectString: 'a:2182,b/c', sessionTimeout: 6000}\n"
+        "cluster.root: /waltz_cluster\n"
+    )
+    settings = judged(read_yaml(content, "node.yml"))
+    servers = (Address("a", 2182), Address("b", 2181))
+    expected = ZooKeeperAddress(servers, "/c/waltz_cluster", 6000)
+    assert coordinator_address(settings) == expected
+    assert settings.warnings == ()
+    shown = list(settings.lines())
+    assert "zookeeper.connectString: a:2182,b:2181/c  # node.yml" in shown
+
+
+@each_process
+def test_a_connect_string_is_enough(judged: Judged, others: str) -> None:
+    found = address_in(judged, others + "zookeeper.connectString: a:1")
+    assert found == ZooKeeperAddress((Address("a", 1),), "/waltz", 30_000)
+
+
+@each_process
+def test_one_key_may_name_either_kind_of_coordinator(judged: Judged, others: str) -> None:
+    assert address_in(judged, others + "coordinator.address: c:7100") == Address("c", 7100)
+    servers = (Address("a", 1), Address("b", 2))
+    found = address_in(judged, others + "coordinator.address: zookeeper://a:1,b:2/r")
+    assert found == ZooKeeperAddress(servers, "/r")
+
+
+@each_process
+def test_one_coordinator_is_needed_and_two_are_one_too_many(judged: Judged, others: str) -> None:
+    with pytest.raises(ConfigurationError) as raised:
+        address_in(judged, others)
+    said = "coordinator.address is missing; give it, or zookeeper.connectString, in the"
+    assert said in str(raised.value)
+    both = others + "coordinator.address: c:1\nzookeeper.connectString: a:1"
+    with pytest.raises(ConfigurationError) as raised:
+        address_in(judged, both)
+    said = "coordinator.address (node.yml) and zookeeper.connectString (node.yml)"
+    assert said in str(raised.value)
+
+
+@each_process
+def test_the_option_overrides_the_zookeeper_of_the_file(judged: Judged, others: str) -> None:
+    given = read_yaml(others + "zookeeper.connectString: a:1\ncluster.root: /r", "node.yml")
+    given["coordinator.address"] = Given(Address("b", 2), "--coordinator")
+    assert coordinator_address(judged(given)) == Address("b", 2)
+
+
+@each_process
+def test_what_goes_with_the_other_way_is_reported(judged: Judged, others: str) -> None:
+    content = others + "coordinator.address: c:1\ncluster.root: /r\nzookeeper.sessionTimeout: 9"
+    root, session = sorted(judged(read_yaml(content, "node.yml")).warnings)
+    said = "(node.yml) has no effect: it goes with zookeeper.connectString"
+    assert root.startswith(f"cluster.root {said}")
+    assert session.startswith(f"zookeeper.sessionTimeout {said}")
