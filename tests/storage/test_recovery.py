@@ -15,6 +15,7 @@ from tests.storage.support import (
     home,
     random,
     read_independently,
+    record_data,
     t,
 )
 from waltz.errors import CorruptionError, SegmentFailedError
@@ -353,11 +354,17 @@ def test_missing_or_short_index_is_rebuilt(size: int | None) -> None:
         cut(disk, IDX, 128 + 8 * 7)
 
 
-def test_index_of_another_segment_is_made_anew_and_proves_nothing() -> None:
-    disk = disk_with(10)
+def test_index_that_seems_to_be_another_segments_is_made_anew_and_its_size_believed() -> None:
+    """One bit of a header may have changed, and with it a record's: then what was durable is
+    damaged, never a torn tail. Other replicas know what there was."""
     for place, data in ((12, OTHER_KEY.bytes), (28, b"\0\0\0\7"), (39, b"\1"), (3, b"\1")):
+        disk = disk_with(10)
         disk.damage(IDX, place, data)
-        disk.damage(IDX, 128 + 8 * 9, (77).to_bytes(8, "big") * 5)
+        disk.damage(SEG, disk.content(SEG).index(record_data(7)), b"\xff")
+        opened = reopen(disk, proof=True)
+        assert (opened.segment.next_transaction_id, opened.damage) == (10, ((7, 8),))
+        disk = disk_with(10)
+        disk.damage(IDX, place, data)
         opened = reopen(disk, proof=True)
         assert (opened.segment.next_transaction_id, opened.damage) == (10, ())
         assert opened.indexes_healed == 10

@@ -28,7 +28,7 @@ from waltz.limits import (
 )
 from waltz.record import NewRecord, pack_records
 from waltz.sim.disk import Operation, SimulatedDisk, fail_nth
-from waltz.storage.segment import Segment, SegmentHome, create_segment, is_header
+from waltz.storage.segment import Segment, SegmentHome, create_segment
 from waltz.types import PartitionId
 
 SEG = f"{DIRECTORY}/0/{0:019d}.seg"
@@ -469,14 +469,3 @@ def test_header_of_another_segment_is_refused(other: dict[str, object], message:
     with pytest.raises(CorruptionError, match=message):
         source.check_header(header[: int(str(other.get("length", 128)))], t(7), "path")
     assert source.check_header(source.header(t(7), 5), t(7), "path") == 5
-
-
-def test_only_what_may_be_a_header_looks_like_one() -> None:
-    """Records that strayed over the beginning of a header leave its reserved zeros."""
-    header = home(fresh_disk()).header(t(7), 5)
-    other = home(fresh_disk(), key=OTHER_KEY, number=3).header(t(9), 6)
-    assert is_header(header)
-    assert is_header(other)
-    stray = batch(0, 1).block[40:] * 3
-    for wrong in (stray[:30] + header[30:], header[:127], header[:127] + b"x", bytes(128)):
-        assert not is_header(wrong)

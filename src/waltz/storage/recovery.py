@@ -40,7 +40,6 @@ from waltz.storage.segment import (
     Segment,
     SegmentHome,
     create_index,
-    is_header,
 )
 from waltz.types import NOTHING, TransactionId
 
@@ -318,8 +317,9 @@ def _identity(file: File) -> bytes | None:
 def _open_index(
     home: SegmentHome, first: TransactionId, wall_milliseconds: int, data_file: File
 ) -> tuple[File, int | None]:
-    """Return the index file; if it had to be made anew, because there was none or it was not this
-    segment's, also for how many entries it had room, 0 if that tells nothing of this segment.
+    """Return the index file; if it had to be made anew, because there was none or its header was
+    not this segment's, also for how many entries it had room: a header that tells of another
+    segment may be this one's that was hit, and a damaged record would then be cut as a torn tail.
 
     Raises OSError: also if neither it nor all data can be read, for then it may be all that tells
     which records there were.
@@ -331,9 +331,8 @@ def _open_index(
         if _has_own_header(home, first, file, path):
             return file, None
         try:
-            if not is_header(_read_header(file)):
-                # It is this one's that was hit, not another one's.
-                lost_count = max(0, file.size() - SEGMENT_HEADER_BYTES) // INDEX_ENTRY_BYTES
+            lost_count = max(0, file.size() - SEGMENT_HEADER_BYTES) // INDEX_ENTRY_BYTES
+            _read_header(file)
         except OSError:
             if isinstance(data_file, NoFile):
                 raise

@@ -45,8 +45,6 @@ from waltz.storage.space import is_no_space
 from waltz.types import PartitionId, TransactionId
 
 FORMAT_VERSION: Final = 0
-FORMAT_VERSION_PLAUSIBLE_MAX: Final = 255
-"""What says more in its place is no header, but something that strayed over one."""
 SEGMENT_HEADER: Final = struct.Struct(">iq16siq88x")
 SEGMENT_HEADER_BYTES: Final = SEGMENT_HEADER.size
 INDEX_ENTRY_BYTES: Final = ENTRY_BYTES
@@ -54,8 +52,6 @@ DATA_SUFFIX: Final = ".seg"
 INDEX_SUFFIX: Final = ".idx"
 NAME_DIGITS: Final = 19
 
-RESERVED_PLACE: Final = 40
-"""Where in a header the reserved bytes begin."""
 
 PARTITION_PLACE: Final = 16
 """Where in a record the partition ID of its request ID is, 4 bytes."""
@@ -111,16 +107,6 @@ class SegmentHome:
             )
         assert isinstance(wall_milliseconds, int)
         return wall_milliseconds
-
-
-def is_header(header: bytes) -> bool:
-    """Whether this looks like the header of some segment of some release, whatever it says."""
-    return (
-        len(header) == SEGMENT_HEADER_BYTES
-        and 0 <= int.from_bytes(header[:4], "big", signed=True) <= FORMAT_VERSION_PLAUSIBLE_MAX
-        and any(header[:RESERVED_PLACE])
-        and not any(header[RESERVED_PLACE:])
-    )
 
 
 def first_stranger(

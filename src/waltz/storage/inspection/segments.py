@@ -28,7 +28,6 @@ from waltz.storage.segment import (
     INDEX_SUFFIX,
     SEGMENT_HEADER,
     SEGMENT_HEADER_BYTES,
-    is_header,
 )
 from waltz.types import PartitionId, TransactionId
 
@@ -69,7 +68,7 @@ def proved_next(view: SegmentView, expected: Expectation) -> TransactionId:
     proved = max(first, expected.durable_next)
     header = view.index_file.read_at(0, SEGMENT_HEADER_BYTES)
     is_own = not any(header_problems(header, first, expected))
-    if expected.index_is_proof and (is_own or not is_header(header)):
+    if expected.index_is_proof:
         # What is in a hole, or under a header that was hit, was written too.
         proved = max(proved, TransactionId(first + count))
     elif is_own and count:
