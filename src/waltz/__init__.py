@@ -48,7 +48,15 @@ from waltz.errors import (
 )
 from waltz.host import Host
 from waltz.limits import READER_SECONDS_MAX
-from waltz.types import NOTHING, Address, ClientId, PartitionId, RequestId, TransactionId
+from waltz.types import (
+    NOTHING,
+    Address,
+    ClientId,
+    PartitionId,
+    RequestId,
+    TlsSettings,
+    TransactionId,
+)
 
 __all__ = [
     "NOTHING",
@@ -77,6 +85,7 @@ __all__ = [
     "Serializer",
     "SqlCallbacks",
     "StringSerializer",
+    "TlsSettings",
     "Transaction",
     "TransactionBuilder",
     "TransactionColumns",
@@ -93,56 +102,75 @@ __all__ = [
 ]
 
 
-def open_client(cluster: str, callbacks: WaltzClientCallbacks, **options: Any) -> WaltzClient:
+def open_client(
+    cluster: str,
+    callbacks: WaltzClientCallbacks,
+    *,
+    tls: TlsSettings | None = None,
+    **options: Any,
+) -> WaltzClient:
     """Return a client for threads, which follows the log from now on until it is closed.
 
-    The options are those of `ClientOptions`. Raises ConfigurationError: not an address, an unknown
+    `tls` None: TLS with whoever answers, and plain to this machine's own address. The other options
+    are those of `ClientOptions`. Raises ConfigurationError: not an address, an unknown
     option; NoNodeError: there is no cluster; CoordinatorLostError: nobody answers.
     """
     settings = options_from(options)
     address = Address.parse(cluster)
-    return WaltzClient(lambda: _real_host(address), callbacks, settings)
+    return WaltzClient(lambda: _real_host(address, tls), callbacks, settings)
 
 
 def open_async_client(
-    cluster: str, callbacks: WaltzClientCallbacks, **options: Any
+    cluster: str,
+    callbacks: WaltzClientCallbacks,
+    *,
+    tls: TlsSettings | None = None,
+    **options: Any,
 ) -> AsyncWaltzClient:
     """Return a client for asyncio, which starts when it is entered: `async with open_…`.
 
     To be called on the loop. Raises ConfigurationError; entering raises as `open_client`.
     """
     settings = options_from(options)
-    host, release_host = _real_host(Address.parse(cluster))
+    host, release_host = _real_host(Address.parse(cluster), tls)
     return AsyncWaltzClient(host, callbacks, settings, release_host=release_host)
 
 
 def open_reader(
-    cluster: str, *, timeout_seconds: float = READER_SECONDS_MAX, root: str | None = None
+    cluster: str,
+    *,
+    timeout_seconds: float = READER_SECONDS_MAX,
+    root: str | None = None,
+    tls: TlsSettings | None = None,
 ) -> LogReader:
     """Return a reader of ranges of the log, for threads.
 
     `timeout_seconds` bounds how long it waits without progress. Raises as `open_client`.
     """
     address = Address.parse(cluster)
-    return LogReader(lambda: _real_host(address), timeout_seconds=timeout_seconds, root=root)
+    return LogReader(lambda: _real_host(address, tls), timeout_seconds=timeout_seconds, root=root)
 
 
 def open_async_reader(
-    cluster: str, *, timeout_seconds: float = READER_SECONDS_MAX, root: str | None = None
+    cluster: str,
+    *,
+    timeout_seconds: float = READER_SECONDS_MAX,
+    root: str | None = None,
+    tls: TlsSettings | None = None,
 ) -> AsyncLogReader:
     """Return a reader for asyncio, which starts when it is entered. To be called on the loop."""
-    host, release_host = _real_host(Address.parse(cluster))
+    host, release_host = _real_host(Address.parse(cluster), tls)
     return AsyncLogReader(
         host, timeout_seconds=timeout_seconds, root=root, release_host=release_host
     )
 
 
-def _real_host(coordinator: Address) -> tuple[Host, Callable[[], None]]:
+def _real_host(coordinator: Address, tls: TlsSettings | None) -> tuple[Host, Callable[[], None]]:
     """The doors of this process; imported late, so that values alone do not need them."""
     from waltz.system.host import real_host
     from waltz.system.workers import RealWorkers
 
-    host = real_host(coordinator)
+    host = real_host(coordinator, tls or TlsSettings())
     workers = host.workers
     assert isinstance(workers, RealWorkers)
     return host, workers.close

@@ -25,10 +25,11 @@ from waltz.errors import (
     VersionConflictError,
 )
 from waltz.host import Connection, Node
+from waltz.system.connection import TcpConnection
 from waltz.system.embedded import EmbeddedCoordinator, EmbeddedCoordinatorServer
 from waltz.system.embedded_lines import line
 from waltz.system.host import real_host
-from waltz.system.network import RealNetwork, TcpConnection
+from waltz.system.network import RealNetwork
 from waltz.types import Address, Generation, PartitionId
 
 LOOPBACK = Address("127.0.0.1", 0)

@@ -14,11 +14,12 @@ from typing import Any, Protocol, TypeVar
 
 import click
 
+from waltz.cli.tls_options import tls_options
 from waltz.errors import ConfigurationError
 from waltz.limits import SHUTDOWN_SECONDS_MAX
 from waltz.server.shell import Server, ServerConfig
 from waltz.system.host import real_host
-from waltz.types import Address
+from waltz.types import Address, TlsSettings
 
 log = logging.getLogger(__name__)
 
@@ -170,14 +171,19 @@ def node_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.command()
 @node_options
 @click.option("--advertised", type=ADDRESS, help="Where clients reach it, if not --address.")
+@tls_options
 def server(
-    coordinator: Address, address: Address, end_with_stdin: bool, advertised: Address | None
+    coordinator: Address,
+    address: Address,
+    end_with_stdin: bool,
+    advertised: Address | None,
+    tls: TlsSettings,
 ) -> None:
     """Run one server."""
     set_up_logging()
 
     async def main() -> None:
-        host = real_host(coordinator)
+        host = real_host(coordinator, tls)
         node = Server(host, ServerConfig(address=address, advertised=advertised))
         try:
             await until_told(node, end_with_stdin=end_with_stdin)

@@ -11,7 +11,7 @@ from waltz.cluster.shell import ClusterView, read_partition_metadata, read_repli
 from waltz.errors import NoNodeError, UnavailableError, WaltzError
 from waltz.host import Coordinator, Host
 from waltz.system.host import real_host
-from waltz.types import Address, PartitionId
+from waltz.types import Address, PartitionId, TlsSettings
 
 VIEW_SECONDS_MAX = 10.0
 MARK_SECONDS_MAX = 10.0
@@ -54,22 +54,22 @@ class ClusterOverview:
         return asdict(self) | {"healthy": self.is_healthy}
 
 
-async def read_overview(cluster: str) -> ClusterOverview:
+async def read_overview(cluster: str, tls: TlsSettings) -> ClusterOverview:
     """Raises CoordinatorLostError: nobody answers there."""
-    host = real_host(Address.parse(cluster))
+    host = real_host(Address.parse(cluster), tls)
     try:
-        return await look_around(host, cluster)
+        return await look_around(host, cluster, tls)
     finally:
         await host.coordinator.close()
 
 
-async def look_around(host: Host, cluster: str) -> ClusterOverview:
+async def look_around(host: Host, cluster: str, tls: TlsSettings) -> ClusterOverview:
     assignments = await read_replica_assignments(host.coordinator)
     view = ClusterView(host)
     await view.start()
     try:
         snapshot = view.current
-        marks = await read_marks(cluster, snapshot.partition_count)
+        marks = await read_marks(cluster, tls, snapshot.partition_count)
         partitions = []
         for number in range(snapshot.partition_count):
             partition_id = PartitionId(number)
@@ -121,12 +121,12 @@ async def is_reachable(host: Host, address: Address) -> bool:
     return True
 
 
-async def read_marks(cluster: str, partition_count: int) -> dict[int, int]:
+async def read_marks(cluster: str, tls: TlsSettings, partition_count: int) -> dict[int, int]:
     """Return the high-water marks that servers gave within the time allowed."""
 
     def ask() -> dict[int, int]:
         marks = {}
-        with waltz.open_reader(cluster, timeout_seconds=MARK_SECONDS_MAX) as reader:
+        with waltz.open_reader(cluster, timeout_seconds=MARK_SECONDS_MAX, tls=tls) as reader:
             for number in range(partition_count):
                 try:
                     marks[number] = int(reader.high_water_mark(number))

@@ -22,7 +22,9 @@ from rich.console import Console
 
 from waltz.cli.layout import (
     ClusterFile,
+    forget_trial_certificates,
     lock_directory,
+    make_trial_certificates,
     plan_cluster,
     prepare_directory,
     read_cluster_file,
@@ -33,6 +35,8 @@ from waltz.cluster.shell import StorageEntry, create_cluster, read_store_params
 from waltz.errors import ConfigurationError, NoNodeError
 from waltz.limits import DISK_FREE_BYTES_TRIAL, SHUTDOWN_SECONDS_MAX
 from waltz.system.embedded import EmbeddedCoordinator, EmbeddedCoordinatorServer
+from waltz.system.network import RealNetwork
+from waltz.types import TlsSettings
 
 RESTART_SECONDS_MIN = 0.2
 RESTART_SECONDS_MAX = 5.0
@@ -104,19 +108,22 @@ class Child:
 class Supervisor:
     """Starts the cluster's processes, keeps them running, and stops them in order."""
 
-    def __init__(self, directory: Path, cluster: ClusterFile) -> None:
+    def __init__(self, directory: Path, cluster: ClusterFile, tls: TlsSettings | None) -> None:
+        """`tls` None: all of them speak plain to this machine's own address."""
         self._directory = directory
         self._cluster = cluster
         logs = directory / "logs"
         logs.mkdir(exist_ok=True)
-        coordinator = ["--coordinator", str(cluster.coordinator)]
+        shared = ["--coordinator", str(cluster.coordinator)]
+        if tls is not None:
+            shared += ["--tls-ca", str(tls.authorities), "--tls-cert", str(tls.certificate)]
         self._storages = [
             Child(
                 place.name,
                 "storage",
                 [
                     "storage",
-                    *coordinator,
+                    *shared,
                     *("--address", str(place.address)),
                     *("--admin-address", str(place.admin_address)),
                     *("--directory", str(directory / place.name)),
@@ -131,7 +138,7 @@ class Supervisor:
             Child(
                 place.name,
                 "server",
-                ["server", *coordinator, "--address", str(place.address)],
+                ["server", *shared, "--address", str(place.address)],
                 logs / f"{place.name}.log",
             )
             for place in cluster.servers
@@ -256,16 +263,17 @@ def open_layout(
     return cluster
 
 
-async def run_cluster(directory: Path, cluster: ClusterFile) -> None:
+async def run_cluster(directory: Path, cluster: ClusterFile, tls: TlsSettings | None) -> None:
     """Run the coordinator and all processes until told to stop; stop them whatever happens."""
-    supervisor = Supervisor(directory, cluster)
-    coordinator = EmbeddedCoordinatorServer(str(directory / "coordinator.json"))
+    supervisor = Supervisor(directory, cluster, tls)
+    secured = tls or TlsSettings()
+    coordinator = EmbeddedCoordinatorServer(str(directory / "coordinator.json"), tls=secured)
     await coordinator.start(cluster.coordinator)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, supervisor.tell_to_stop)
     try:
-        await describe_cluster(cluster)
+        await describe_cluster(cluster, secured)
         starting = asyncio.create_task(supervisor.start())
         # The coordinator ends by itself only if its disk fails: then the cluster has to stop.
         ending = [
@@ -291,12 +299,12 @@ async def run_cluster(directory: Path, cluster: ClusterFile) -> None:
     console.print("stopped")
 
 
-async def describe_cluster(cluster: ClusterFile) -> None:
+async def describe_cluster(cluster: ClusterFile, tls: TlsSettings) -> None:
     """Write a new cluster's parameters and storage nodes into the coordinator.
 
     Raises ConfigurationError: the coordinator knows another cluster.
     """
-    connection = EmbeddedCoordinator(cluster.coordinator)
+    connection = EmbeddedCoordinator(cluster.coordinator, RealNetwork(tls))
     try:
         with contextlib.suppress(NoNodeError):
             params = await read_store_params(connection)
@@ -346,6 +354,7 @@ def show_cluster(directory: Path, cluster: ClusterFile) -> None:
     show_default=True,
     help="First port of a new cluster, the coordinator's; 0 takes free ones.",
 )
+@click.option("--tls", is_flag=True, help="Speak TLS everywhere, with a throw-away CA.")
 def up(
     directory: Path,
     servers: int | None,
@@ -353,10 +362,12 @@ def up(
     name: str,
     host: str,
     port: int,
+    tls: bool,
 ) -> None:
     """Start a whole cluster on this machine, or start it again where it was.
 
-    It consists of a coordinator, servers, and three storage nodes with a directory each.
+    It consists of a coordinator, servers, and three storage nodes with a directory each. With --tls
+    its clients need the directory's tls/ca.pem and tls/client.pem, made anew at each start.
     """
     directory = directory.absolute()
     prepare_directory(directory)
@@ -365,6 +376,9 @@ def up(
         cluster = open_layout(
             directory, name=name, host=host, port=port, servers=servers, partitions=partitions
         )
-        run_loop(run_cluster(directory, cluster))
+        settings = make_trial_certificates(directory, cluster) if tls else None
+        if settings is None:
+            forget_trial_certificates(directory)
+        run_loop(run_cluster(directory, cluster, settings))
     finally:
         unlock()

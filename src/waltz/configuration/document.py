@@ -12,7 +12,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from waltz.configuration.keys import Key
-from waltz.configuration.storage import NO_GRAPHITE, NO_TLS, NO_ZOOKEEPER, STORAGE_KEYS
+from waltz.configuration.storage import NO_GRAPHITE, NO_ZOOKEEPER, STORAGE_KEYS
+from waltz.configuration.tls import JAVA_ONLY, PEM_HAS_NO_PASSWORD
 
 EXAMPLE = """\
 storage.directory: /var/lib/waltz/storage
@@ -27,7 +28,7 @@ storage:
 
 def storage_page() -> str:
     """Return the whole text of `docs/operating/storage-configuration.md`."""
-    served = [key for key in STORAGE_KEYS if not key.unused and not key.refused]
+    served = [key for key in STORAGE_KEYS if not key.unused]
     return f"""\
 # Configuration of a storage node
 
@@ -68,11 +69,12 @@ def _table(keys: Iterable[Key[Any]]) -> str:
 def _unserved() -> str:
     lines = ["| Keys | What happens | Why |", "|---|---|---|"]
     for reason, happens in (
-        (NO_TLS, "refuses to start"),
         (NO_ZOOKEEPER, "without `coordinator.address` refuses to start, else a warning"),
         (NO_GRAPHITE, "a warning"),
+        (JAVA_ONLY, "a warning"),
+        (PEM_HAS_NO_PASSWORD, "a warning"),
     ):
-        names = [f"`{key.name}`" for key in STORAGE_KEYS if reason in (key.unused, key.refused)]
+        names = [f"`{key.name}`" for key in STORAGE_KEYS if reason == key.unused]
         lines.append(f"| {', '.join(names)} | {happens} | {reason} |")
     return "\n".join(lines)
 

@@ -21,6 +21,7 @@ from waltz.configuration.keys import (
     whole_number,
 )
 from waltz.configuration.settings import Given, Settings, different, judge, raise_faults
+from waltz.configuration.tls import tls_keys, tls_settings
 from waltz.errors import ConfigurationError
 from waltz.limits import (
     DISK_FREE_BYTES_LEAST,
@@ -41,10 +42,6 @@ from waltz.types import Address
 ANY_HOST: Final = "0.0.0.0"  # noqa: S104 -- what the original does; storage.bindAddress narrows it
 EVERYWHERE: Final = (ANY_HOST, "::")
 
-NO_TLS: Final = (
-    "this release cannot encrypt connections, and does not run in the clear where TLS was asked"
-    " for; remove the key, and keep the ports on a network that you trust"
-)
 NO_GRAPHITE: Final = "metrics are not sent to Graphite; set storage.jetty.port and scrape /metrics"
 NO_ZOOKEEPER: Final = "this release reaches only the embedded coordinator, at coordinator.address"
 
@@ -206,14 +203,8 @@ CLUSTER_ROOT: Final = Key(
 )
 
 
-def _tls(suffix: str, description: str, *, secret: bool = False) -> Key[str]:
-    return Key(
-        name=f"storage.ssl.{suffix}",
-        kind=text(),
-        refused=NO_TLS,
-        secret=secret,
-        description=description,
-    )
+TLS: Final = tls_keys("storage.ssl")
+"""For the data port, the admin port, and connections to the coordinator."""
 
 
 def _graphite(suffix: str, kind: Any, description: str) -> Key[Any]:
@@ -242,14 +233,7 @@ STORAGE_KEYS: Final[tuple[Key[Any], ...]] = (
     ZOOKEEPER_CONNECT,
     ZOOKEEPER_TIMEOUT,
     CLUSTER_ROOT,
-    _tls("keyStore.location", "The node's own certificate."),
-    _tls("keyStore.password", "Password of the key store.", secret=True),
-    _tls("keyStore.type", "Format of the key store."),
-    _tls("trustStore.location", "Certificates that are trusted."),
-    _tls("trustStore.password", "Password of the trust store.", secret=True),
-    _tls("trustStore.type", "Format of the trust store."),
-    _tls("keyManager.algorithm", "Java only."),
-    _tls("trustManager.algorithm", "Java only."),
+    *TLS.all,
     _graphite("hostname", host_name(), "Graphite's host."),
     _graphite("port", port(), "Graphite's port."),
     _graphite("prefix", text(), "What the metrics' names begin with."),
@@ -268,6 +252,7 @@ def storage_settings(given: Mapping[str, Given]) -> Settings:
         )
     settings = judge(STORAGE_KEYS, given)
     raise_faults(different(settings, (PORT, ADMIN_PORT, HTTP_PORT)))
+    tls_settings(settings, TLS, listens=True)
     return settings
 
 

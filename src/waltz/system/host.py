@@ -10,25 +10,35 @@ from waltz.host import ANY_VERSION, Host, Node
 from waltz.system.clock import RealClock
 from waltz.system.disk import RealDisk
 from waltz.system.embedded import EmbeddedCoordinator
-from waltz.system.network import RealNetwork
+from waltz.system.network import NOT_CONFIGURED, RealNetwork
 from waltz.system.random import RealRandom
 from waltz.system.workers import RealWorkers
-from waltz.types import Address
+from waltz.types import Address, TlsSettings
 
 
-def real_host(coordinator: Address | None) -> Host:
+def real_host(
+    coordinator: Address | None,
+    tls: TlsSettings = NOT_CONFIGURED,
+    *,
+    connecting: TlsSettings | None = None,
+) -> Host:
     """Return the doors of this process; `coordinator` is where the embedded coordinator listens.
 
     With None every coordinator call raises LocalProtocolError: storage nodes need none. Closing
-    `host.coordinator` is the caller's duty.
+    `host.coordinator` is the caller's duty. `tls` is for the ports of this process, and unless
+    `connecting` says otherwise for its connections too. Raises ConfigurationError: a file that
+    `tls` names cannot be used.
     """
+    network = RealNetwork(tls, connecting)
     return Host(
         clock=RealClock(),
-        network=RealNetwork(),
+        network=network,
         disk=RealDisk(),
         random=RealRandom(),
         workers=RealWorkers(),
-        coordinator=NoCoordinator() if coordinator is None else EmbeddedCoordinator(coordinator),
+        coordinator=(
+            NoCoordinator() if coordinator is None else EmbeddedCoordinator(coordinator, network)
+        ),
     )
 
 
