@@ -415,3 +415,20 @@ def test_off_loopback_tls_is_spoken_unasked_and_plain_is_refused(run: Run) -> No
         await listener.close()
 
     run(story())
+
+
+def test_the_two_roles_of_a_server_have_certificates_of_their_own(run: Run, tmp_path: Path) -> None:
+    """TS-04: towards clients one CA, towards storage nodes another."""
+    clients, storages = TlsFiles(tmp_path), TlsFiles(tmp_path)
+
+    async def story() -> None:
+        server = RealNetwork(listening=clients.peer(), connecting=storages.peer())
+        listener = await server.listen(LOOPBACK, greet)
+        assert await talk(clients.peer(), listener.address) == b"hello you"
+        with pytest.raises(ConnectionFailedError, match="signed by none of the CAs"):
+            await talk(storages.peer(), listener.address)
+        async with greeter(storages.peer()) as storage_node:
+            assert await conversation(await server.connect(storage_node)) == b"hello you"
+        await listener.close()
+
+    run(story())
