@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -140,3 +141,14 @@ def test_files_that_vanish_leave_what_was_read_and_are_taken_when_they_return(
     os.utime(path, (1, 1))
     tls.accepted()
     assert caplog.text.count("tls_files_read_again") == 1
+
+
+def test_who_only_connects_makes_no_certificate(tls_files: TlsFiles) -> None:
+    """The library that makes them is slow to load, and commands are short."""
+    script = (
+        "import sys; from waltz.system.tls import Tls; from waltz.types import TlsSettings;"
+        f"tls = Tls(TlsSettings(authorities={tls_files.authorities!r}));"
+        "tls.connecting_to('localhost'); assert 'cryptography' not in sys.modules;"
+        "tls.accepted(); assert 'cryptography' in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True)

@@ -30,10 +30,12 @@ NO_PLAIN_ALERT: Final = bytes((ALERT_BYTE, 3, 3, 0, 2, 2, 70))
 """A fatal alert, protocol version: what a peer is told that speaks plain where it may not."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Contexts:
     accepting: ssl.SSLContext
     connecting: ssl.SSLContext
+    lacks_pair: bool
+    """The accepting side has nothing to show yet."""
 
 
 class Tls:
@@ -53,7 +55,12 @@ class Tls:
         return plain is Plain.ALWAYS or (plain is Plain.LOOPBACK and is_loopback(host))
 
     def accepted(self) -> TlsSession:
-        return TlsSession(self._current().accepting, server_name=None)
+        contexts = self._current()
+        if contexts.lacks_pair:
+            # Not before it is needed: who only connects never pays for making one.
+            _load_self_signed(contexts.accepting)
+            contexts.lacks_pair = False
+        return TlsSession(contexts.accepting, server_name=None)
 
     def connecting_to(self, name: str) -> TlsSession:
         """Raises ValueError: no certificate can have such a name."""
@@ -110,12 +117,10 @@ def load(settings: TlsSettings) -> Contexts:
     else:
         accepting.verify_mode = connecting.verify_mode = ssl.CERT_REQUIRED
         _load_authorities(settings.authorities, accepting, connecting)
-    if settings.certificate is None:
-        _load_self_signed(accepting)
-    else:
+    if settings.certificate is not None:
         for context in (accepting, connecting):
             _load_certificate(settings, settings.certificate, context)
-    return Contexts(accepting, connecting)
+    return Contexts(accepting, connecting, lacks_pair=settings.certificate is None)
 
 
 def _check_pem(path: str) -> None:
