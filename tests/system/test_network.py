@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import resource
 import socket
 from collections.abc import Awaitable, Callable
 from typing import cast
@@ -14,7 +15,7 @@ from waltz.errors import ConfigurationError, ConnectionFailedError
 from waltz.host import Connection
 from waltz.limits import READ_BYTES_MAX, WRITE_BUFFER_BYTES_HIGH, WRITE_BUFFER_BYTES_LOW
 from waltz.system.connection import TcpConnection
-from waltz.system.network import RealNetwork, TcpListener
+from waltz.system.network import Guests, RealNetwork, TcpListener, connections_max
 from waltz.types import Address
 
 LOOPBACK = Address("127.0.0.1", 0)
@@ -227,3 +228,24 @@ def test_a_name_of_several_addresses_listens_on_one_free_port(
         await listener.close()
 
     run(story())
+
+
+def test_guests_are_bounded_in_all_and_per_address(caplog: pytest.LogCaptureFixture) -> None:
+    guests = Guests(connections_max=4, connections_per_peer_max=2)
+    assert [guests.enter("a") for _ in range(3)] == [True, True, False]
+    assert [guests.enter("b") for _ in range(3)] == [True, True, False]
+    assert not guests.enter("c")
+    assert caplog.text.count("connections_refused") == 2
+    guests.leave("a")
+    assert guests.enter("c")
+    assert not guests.enter("c")
+    assert "bound=process connections_max=4" in caplog.text
+
+
+def test_connections_leave_descriptors_for_files() -> None:
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (500, before[1]))
+    try:
+        assert connections_max() == 250
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
