@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import ssl
+import struct
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.tls_files import TlsFiles
 from waltz.system.tls import load
 from waltz.system.tls_session import RECORD_BYTES, TlsSession
+from waltz.types import TlsSettings
+
+CONTEXTS = load(TlsSettings())
 
 
 def pair(tls_files: TlsFiles) -> tuple[TlsSession, TlsSession]:
@@ -77,3 +83,15 @@ def test_a_forged_record_is_noticed(tls_files: TlsFiles) -> None:
 def test_a_name_that_can_be_none_is_refused(tls_files: TlsFiles) -> None:
     with pytest.raises(ValueError, match="label empty or too long"):
         TlsSession(load(tls_files.peer()).connecting, server_name=".leading.dot")
+
+
+@given(st.binary(max_size=400), st.integers(0, 3), st.booleans())
+def test_nothing_that_arrives_does_more_than_fail(data: bytes, minor: int, framed: bool) -> None:
+    """Whoever reaches the port may send anything."""
+    record = struct.pack(">BBBH", 0x16, 3, minor, len(data)) + data if framed else b"\x16" + data
+    server = TlsSession(CONTEXTS.accepting, server_name=None)
+    try:
+        assert server.receive(record) == b""
+    except ssl.SSLError:
+        pass
+    assert not server.is_established
