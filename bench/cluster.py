@@ -74,8 +74,9 @@ def one_by_one(coordinator: str, calibration: Calibration) -> str:
 
 
 def many(coordinator: str, pending: int, calibration: Calibration) -> str:
-    options = {"max_concurrent_transactions": pending}
-    with waltz.open_client(coordinator, waltz.NoCallbacks(), **options) as client:
+    with waltz.open_client(
+        coordinator, waltz.NoCallbacks(), max_concurrent_transactions=pending
+    ) as client:
         start = time.perf_counter()
         for number in range(SUBMITTED):
             client.submit(Append(number))

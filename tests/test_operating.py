@@ -31,6 +31,7 @@ ROOT = Path(__file__).parent.parent
 OPERATING = ROOT / "docs" / "operating"
 GUIDE = (OPERATING / "storage-node.md").read_text()
 SERVER_GUIDE = (OPERATING / "server.md").read_text()
+TLS_GUIDE = (OPERATING / "tls.md").read_text()
 UNIT = (OPERATING / "waltz-storage.service").read_text()
 SOURCE = "\n".join(path.read_text() for path in sorted((ROOT / "src" / "waltz").rglob("*.py")))
 WORDS_OF_SOURCE = re.sub(r"\s+", " ", re.sub(r'"\s*\n\s*f?"', "", SOURCE))
@@ -52,6 +53,18 @@ def test_every_metric_of_the_guide_exists() -> None:
 )
 def test_every_log_event_of_the_guide_is_logged(event: str) -> None:
     assert f'"{event} ' in SOURCE
+
+
+@pytest.mark.parametrize(
+    "words", re.findall(r"^\| `([^`]+?)(?: FILE| 5 s| … [^`]*)?` \|", TLS_GUIDE, re.MULTILINE)
+)
+def test_every_message_of_the_guide_to_tls_is_said(words: str) -> None:
+    assert words in WORDS_OF_SOURCE
+
+
+@pytest.mark.parametrize("event", re.findall(r"`(tls_[a-z_]+)`", TLS_GUIDE))
+def test_every_log_event_of_the_guide_to_tls_is_logged(event: str) -> None:
+    assert re.search(rf'"{event}[ :]', SOURCE)
 
 
 def test_states_of_space_are_logged_by_name() -> None:

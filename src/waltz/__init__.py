@@ -55,6 +55,7 @@ from waltz.types import (
     CoordinatorAddress,
     PartitionId,
     RequestId,
+    TlsSettings,
     TransactionId,
     ZooKeeperAddress,
     parse_coordinator,
@@ -87,6 +88,7 @@ __all__ = [
     "Serializer",
     "SqlCallbacks",
     "StringSerializer",
+    "TlsSettings",
     "Transaction",
     "TransactionBuilder",
     "TransactionColumns",
@@ -103,19 +105,30 @@ __all__ = [
 ]
 
 
-def open_client(cluster: str, callbacks: WaltzClientCallbacks, **options: Any) -> WaltzClient:
+def open_client(
+    cluster: str,
+    callbacks: WaltzClientCallbacks,
+    *,
+    tls: TlsSettings | None = None,
+    **options: Any,
+) -> WaltzClient:
     """Return a client for threads, which follows the log from now on until it is closed.
 
-    The options are those of `ClientOptions`. Raises ConfigurationError: not an address, an unknown
+    `tls` None: TLS with whoever answers, and plain to this machine's own address. The other options
+    are those of `ClientOptions`. Raises ConfigurationError: not an address, an unknown
     option; NoNodeError: there is no cluster; CoordinatorLostError: nobody answers.
     """
     address = parse_coordinator(cluster)
     settings = options_from(_root_of(address) | options)
-    return WaltzClient(lambda: _real_host(address), callbacks, settings)
+    return WaltzClient(lambda: _real_host(address, tls), callbacks, settings)
 
 
 def open_async_client(
-    cluster: str, callbacks: WaltzClientCallbacks, **options: Any
+    cluster: str,
+    callbacks: WaltzClientCallbacks,
+    *,
+    tls: TlsSettings | None = None,
+    **options: Any,
 ) -> AsyncWaltzClient:
     """Return a client for asyncio, which starts when it is entered: `async with open_…`.
 
@@ -123,12 +136,16 @@ def open_async_client(
     """
     address = parse_coordinator(cluster)
     settings = options_from(_root_of(address) | options)
-    host, release_host = _real_host(address)
+    host, release_host = _real_host(address, tls)
     return AsyncWaltzClient(host, callbacks, settings, release_host=release_host)
 
 
 def open_reader(
-    cluster: str, *, timeout_seconds: float = READER_SECONDS_MAX, root: str | None = None
+    cluster: str,
+    *,
+    timeout_seconds: float = READER_SECONDS_MAX,
+    root: str | None = None,
+    tls: TlsSettings | None = None,
 ) -> LogReader:
     """Return a reader of ranges of the log, for threads.
 
@@ -136,15 +153,19 @@ def open_reader(
     """
     address = parse_coordinator(cluster)
     root = root or _root_of(address).get("root")
-    return LogReader(lambda: _real_host(address), timeout_seconds=timeout_seconds, root=root)
+    return LogReader(lambda: _real_host(address, tls), timeout_seconds=timeout_seconds, root=root)
 
 
 def open_async_reader(
-    cluster: str, *, timeout_seconds: float = READER_SECONDS_MAX, root: str | None = None
+    cluster: str,
+    *,
+    timeout_seconds: float = READER_SECONDS_MAX,
+    root: str | None = None,
+    tls: TlsSettings | None = None,
 ) -> AsyncLogReader:
     """Return a reader for asyncio, which starts when it is entered. To be called on the loop."""
     address = parse_coordinator(cluster)
-    host, release_host = _real_host(address)
+    host, release_host = _real_host(address, tls)
     return AsyncLogReader(
         host,
         timeout_seconds=timeout_seconds,
@@ -160,12 +181,14 @@ def _root_of(coordinator: CoordinatorAddress) -> dict[str, Any]:
     return {}
 
 
-def _real_host(coordinator: CoordinatorAddress) -> tuple[Host, Callable[[], None]]:
+def _real_host(
+    coordinator: CoordinatorAddress, tls: TlsSettings | None
+) -> tuple[Host, Callable[[], None]]:
     """The doors of this process; imported late, so that values alone do not need them."""
     from waltz.system.host import real_host
     from waltz.system.workers import RealWorkers
 
-    host = real_host(coordinator)
+    host = real_host(coordinator, tls or TlsSettings())
     workers = host.workers
     assert isinstance(workers, RealWorkers)
     return host, workers.close

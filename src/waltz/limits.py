@@ -45,7 +45,34 @@ PROBES_MAX: Final = 4
 gone within a minute. Until then its client's newer connection may have to wait (hazard H5)."""
 
 CONNECT_SECONDS_MAX: Final = 10.0
+
 HANDSHAKE_SECONDS_MAX: Final = 5.0
+"""From the first moment of a connection until its peer is known: TLS, Hello, and a storage node's
+open request. The original waits 10 s for TLS and for ever for the rest."""
+
+CONNECTIONS_MAX: Final = 10_000
+CONNECTIONS_DESCRIPTORS_SHARE: Final = 0.5
+"""Accepted connections of one process, within this share of the descriptors it may have: files need
+the others."""
+
+CONNECTIONS_PER_PEER_MAX: Final = 1_000
+"""Of these from one address."""
+
+TLS_VERDICT_SECONDS_MAX: Final = 1.0
+"""In TLS 1.3 the connecting side is done before its certificate was judged: how long it waits for
+the next word of the other side, which a refusal would be."""
+
+TLS_LOOK_SECONDS: Final = 1.0
+"""Between two looks whether certificate files have changed."""
+
+TLS_FILE_BYTES_MAX: Final = 4 * 1024 * 1024
+"""Of one file of certificates or keys; the system's own list of CAs has a quarter of a MiB."""
+
+TLS_SELF_SIGNED_DAYS: Final = 3650
+"""How long a pair that is made at a start is valid; nobody verifies it."""
+
+TLS_TRIAL_DAYS: Final = 365
+"""How long the certificates of `waltz up --tls` are valid; each start makes new ones."""
 
 # Batches
 

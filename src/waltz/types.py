@@ -1,4 +1,4 @@
-"""The log's nouns as values: identifiers and addresses.
+"""The log's nouns as values: identifiers, addresses, and how connections are secured.
 
 Owns the names everything else speaks in. Knows nothing of bytes on a wire or a disk: records and
 their layout are in `record.py`. Source: Waltz Internals, "Terminology".
@@ -6,6 +6,8 @@ their layout are in `record.py`. Source: Waltz Internals, "Terminology".
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+from enum import Enum
 from typing import Final, NamedTuple, NewType, TypeAlias
 
 from waltz.errors import ConfigurationError
@@ -152,6 +154,51 @@ def parse_coordinator(text: str) -> CoordinatorAddress:
     Raises ConfigurationError.
     """
     return ZooKeeperAddress.parse(text) if "://" in text else Address.parse(text)
+
+
+JAVA_STORE_TO_PEM: Final = (
+    "a Java key store becomes PEM with `keytool -importkeystore -srckeystore STORE -destkeystore"
+    " store.p12 -deststoretype PKCS12` and then `openssl pkcs12 -in store.p12 -nodes -out"
+    " store.pem`, with -nokeys for trusted CAs; a PKCS12 store needs the second command only"
+)
+
+
+class Plain(Enum):
+    """With whom a process speaks without TLS."""
+
+    NEVER = "never"
+    LOOPBACK = "loopback"
+    ALWAYS = "always"
+
+
+@dataclass(frozen=True, slots=True)
+class TlsSettings:
+    """Who a process is to its peers, and whom it believes; all paths are of PEM files.
+
+    `certificate` is the chain, own certificate first, `key` its private key (None: in the same
+    file). Without a certificate a listening process makes itself a self-signed one. `authorities`
+    are the trusted CAs: with them every peer has to show a certificate, without them anyone is
+    believed, as the original does. `plain` None stands for loopback, or for nobody once a
+    certificate or authorities are given.
+    """
+
+    certificate: str | None = None
+    key: str | None = None
+    password: str | None = field(default=None, repr=False)
+    authorities: str | None = None
+    verify_host_name: bool = True
+    plain: Plain | None = None
+
+    @property
+    def plain_with(self) -> Plain:
+        if self.plain is not None:
+            return self.plain
+        return Plain.NEVER if self.files else Plain.LOOPBACK
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """All files that are read."""
+        return tuple(dict.fromkeys(f for f in (self.certificate, self.key, self.authorities) if f))
 
 
 ReplicaId = NewType("ReplicaId", str)

@@ -11,7 +11,7 @@ import pytest
 from waltz.cli.coordination import CoordinatorService, coordinator_service
 from waltz.cli.layout import EMBEDDED, CoordinatorWish, plan_cluster
 from waltz.errors import ConfigurationError
-from waltz.types import Address, CoordinatorAddress, ZooKeeperAddress
+from waltz.types import Address, CoordinatorAddress, TlsSettings, ZooKeeperAddress
 
 
 def service(
@@ -27,7 +27,11 @@ def service(
         wish=wish,
     )
     found = coordinator_service(
-        directory, cluster, log=directory / "zookeeper.log", on_restart=lambda: None
+        directory,
+        cluster,
+        log=directory / "zookeeper.log",
+        on_restart=lambda: None,
+        tls=TlsSettings(),
     )
     return found, cluster.coordinator
 

@@ -103,6 +103,16 @@ def test_check_judges_and_prints_what_would_be_in_force(tmp_path: Path) -> None:
     assert "storage.jetty.port: 9000" in again.stdout
 
 
+def test_check_reads_the_files_for_tls(tmp_path: Path) -> None:
+    """CF-47, CF-60: a Java key store is answered with the way to convert it."""
+    path = write_file(tmp_path / "node.yml")
+    store = tmp_path / "server.jks"
+    store.write_bytes(b"\xfe\xed\xfe\xed")
+    done = run_waltz("storage", path, "--check", "--tls-cert", str(store))
+    assert (done.returncode, f"{store} is not PEM" in done.stderr) == (1, True)
+    assert "openssl pkcs12" in done.stderr
+
+
 def test_check_refuses_what_a_start_would_refuse(tmp_path: Path) -> None:
     path = write_file(tmp_path / "node.yml", admin=7201)
     done = run_waltz("storage", path, "--check")

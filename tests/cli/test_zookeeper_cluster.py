@@ -103,6 +103,25 @@ def test_a_cluster_runs_its_own_zookeeper_and_starts_it_again(tmp_path: Path) ->
     assert f"created with --coordinator {coordinator}" in done.stderr
 
 
+def test_a_cluster_that_speaks_tls_reaches_its_zookeeper_in_the_clear_and_says_so(
+    tmp_path: Path,
+) -> None:
+    """CM-01, TS-01."""
+    options = ("--partitions", "1", "--zookeeper", "--tls")
+    with running_cluster(tmp_path / "waltz-data", *options) as cluster:
+        done = run_waltz("append", "--partition", "0", "a", cwd=tmp_path)
+        assert done.stdout.split() == ["0"], done.stderr
+        done = run_waltz("status", "--json", cwd=tmp_path)
+        assert json.loads(done.stdout)["healthy"], done.stderr
+        done = run_waltz("status", "--cluster", cluster.coordinator)
+        assert done.returncode == 1, "what the metadata says is shown all the same"
+        assert "partition 0 takes no appends: its server does not answer" in done.stdout
+        assert "it takes TLS only" in done.stderr
+    for name in "storage-1", "server-1":
+        said = (cluster.directory / "logs" / f"{name}.log").read_text()
+        assert "connections to ZooKeeper at 127.0.0.1" in said
+
+
 def test_a_zookeeper_of_its_own_ends_with_the_cluster_that_was_killed(tmp_path: Path) -> None:
     cluster = start_cluster(tmp_path / "c", "--partitions", "1", "--zookeeper")
     processes = cluster.state["processes"]

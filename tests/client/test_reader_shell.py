@@ -205,6 +205,7 @@ class MovingNetwork(RealNetwork):
     """Once, something happens between a connection's opening and its use."""
 
     def __init__(self, meanwhile: Callable[[], Awaitable[None]]) -> None:
+        super().__init__()
         self.meanwhile: Callable[[], Awaitable[None]] | None = meanwhile
 
     async def connect(self, address: Address) -> Connection:

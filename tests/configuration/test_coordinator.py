@@ -84,3 +84,16 @@ def test_what_goes_with_the_other_way_is_reported(judged: Judged, others: str) -
     said = "(node.yml) has no effect: it goes with zookeeper.connectString"
     assert root.startswith(f"cluster.root {said}")
     assert session.startswith(f"zookeeper.sessionTimeout {said}")
+
+
+@each_process
+def test_zookeeper_is_plain_and_whoever_wants_nothing_plain_is_told(
+    judged: Judged, others: str
+) -> None:
+    """TS-03, CM-01."""
+    part = "storage" if others == STORAGE else "server"
+    secured = others + f"{part}.ssl.keyStore.location: own.pem\n"
+    (warning,) = judged(read_yaml(secured + "zookeeper.connectString: a:1", "node.yml")).warnings
+    assert warning.startswith("connections to ZooKeeper at a:1 are plain all the same")
+    said = judged(read_yaml(secured + "coordinator.address: c:1", "node.yml")).warnings
+    assert said == ()

@@ -13,14 +13,16 @@ from waltz.configuration.server import (
     PREFERRED_PARTITIONS,
     SERVER_KEYS,
     SHUTDOWN_TIMEOUT,
+    TLS,
     advertised_address,
     client_address,
     http_address,
     server_settings,
 )
 from waltz.configuration.settings import Given, Settings
+from waltz.configuration.tls import tls_settings
 from waltz.errors import ConfigurationError
-from waltz.types import Address
+from waltz.types import Address, TlsSettings
 
 LEAST = {"coordinator.address": "c:7100", "server.port": 7000}
 
@@ -103,8 +105,14 @@ def test_every_key_is_declared_once() -> None:
     assert {"server.ssl.keyStore.location", "server.graphite.port"} <= set(names)
 
 
-def test_tls_that_was_asked_for_keeps_a_server_from_starting_in_the_clear() -> None:
-    """CF-34."""
-    if any(key.name == "server.ssl.keyStore.location" and key.refused for key in SERVER_KEYS):
-        with pytest.raises(ConfigurationError, match="ssl"):
-            settings(server__ssl__keyStore__location="key.pem")
+def test_tls_is_configured_below_server_ssl() -> None:
+    """CF-34, TS-03: half of it, or a misspelt key, keeps a server from starting."""
+    found = settings(
+        server__ssl__keyStore__location="server.pem", server__ssl__trustStore__location="ca.pem"
+    )
+    expected = TlsSettings("server.pem", authorities="ca.pem")
+    assert tls_settings(found, TLS, listens=True) == expected
+    with pytest.raises(ConfigurationError, match=r"server\.ssl\.keyStore\.location is not"):
+        settings(server__ssl__trustStore__location="ca.pem")
+    with pytest.raises(ConfigurationError, match=r"did you mean server\.ssl\.keyStore\.location"):
+        settings(server__ssl__keystore__location="server.pem")

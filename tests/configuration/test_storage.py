@@ -11,14 +11,16 @@ from waltz.configuration.storage import (
     SEGMENT_THRESHOLD,
     SHUTDOWN_TIMEOUT,
     STORAGE_KEYS,
+    TLS,
     admin_address,
     advertised_address,
     data_address,
     http_address,
     storage_settings,
 )
+from waltz.configuration.tls import tls_settings
 from waltz.errors import ConfigurationError
-from waltz.types import Address
+from waltz.types import Address, TlsSettings
 
 LEAST = """\
 storage.directory: /var/lib/waltz
@@ -89,15 +91,22 @@ def test_one_port_twice_names_both_keys(key: str) -> None:
     assert "720" not in said
 
 
-@pytest.mark.parametrize(
-    "key",
-    [key.name for key in STORAGE_KEYS if key.name.startswith("storage.ssl.")],
-)
-def test_tls_is_refused_rather_than_left_out(key: str) -> None:
-    """CF-47, CF-60 to CF-63."""
-    said = fault(f"{LEAST}{key}: sesame")
-    assert f"{key} (node.yml): this release cannot encrypt connections" in said
-    assert "sesame" not in said
+def test_tls_is_configured_below_storage_ssl() -> None:
+    """CF-47, CF-60, CF-61."""
+    settings = settings_of(
+        f"{LEAST}storage.ssl:\n  keyStore.location: node.pem\n  keyStore.password: sesame\n"
+        "  trustStore.location: ca.pem\n"
+    )
+    assert tls_settings(settings, TLS, listens=True) == TlsSettings(
+        "node.pem", password="sesame", authorities="ca.pem"
+    )
+    assert "sesame" not in "".join(settings.lines())
+
+
+def test_half_of_tls_is_refused() -> None:
+    """TS-03."""
+    said = fault(f"{LEAST}storage.ssl.trustStore.location: ca.pem")
+    assert "storage.ssl.keyStore.location is not" in said
 
 
 def test_graphite_is_a_warning() -> None:

@@ -7,6 +7,7 @@ import pytest
 from waltz.errors import ConfigurationError
 from waltz.spark.offsets import Offsets
 from waltz.spark.options import ReadOptions, parse_options
+from waltz.types import TlsSettings
 
 CLUSTER = {"cluster": "127.0.0.1:7100"}
 
@@ -67,3 +68,14 @@ def test_a_read_without_a_cluster_is_refused() -> None:
 def test_a_value_out_of_form_is_refused_by_the_name_of_its_option(option: str, value: str) -> None:
     with pytest.raises(ConfigurationError, match=f"^WALTZ-1003 option {option}"):
         parse_options({**CLUSTER, option: value})
+
+
+def test_files_for_tls_are_named_together() -> None:
+    """TS-01, TS-02."""
+    files = {"tlsCa": "ca.pem", "tlsCert": "me.pem", "TLSKEY": "me.key"}
+    assert parse_options({**CLUSTER, **files}).tls == TlsSettings(
+        "me.pem", "me.key", authorities="ca.pem"
+    )
+    for half in ({"tlsCert": "me.pem"}, {"tlsCa": "ca.pem", "tlsKey": "me.key"}):
+        with pytest.raises(ConfigurationError, match="WALTZ-1003 option tlsCert needs tlsCa"):
+            parse_options({**CLUSTER, **half})

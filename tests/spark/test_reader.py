@@ -25,7 +25,7 @@ from waltz.spark.offsets import TransactionRange
 from waltz.spark.options import parse_options
 from waltz.spark.reader import WaltzInputPartition, WaltzReader, complete
 from waltz.spark.schema import arrow_schema, log_schema
-from waltz.types import PartitionId, TransactionId
+from waltz.types import PartitionId, TlsSettings, TransactionId
 
 KEY = UUID(int=1)
 
@@ -50,7 +50,8 @@ class ListedLog:
         self.partition_count = len(partitions)
         self.open_count = 0
 
-    def open(self, cluster: str) -> LogReader:
+    def open(self, cluster: str, *, tls: TlsSettings) -> LogReader:
+        assert tls == TlsSettings()
         assert cluster == "127.0.0.1:7100"
         return cast(LogReader, self)
 

@@ -22,9 +22,10 @@ from waltz.errors import (
     CoordinatorLostError,
 )
 from waltz.host import Connection
+from waltz.system.connection import TcpConnection
 from waltz.system.embedded import EmbeddedCoordinator, EmbeddedCoordinatorServer
 from waltz.system.embedded_lines import line
-from waltz.system.network import RealNetwork, TcpConnection
+from waltz.system.network import RealNetwork
 from waltz.types import Address
 
 LOOPBACK = Address("127.0.0.1", 0)

@@ -20,8 +20,9 @@ from waltz.errors import (
     StorageError,
 )
 from waltz.host import Connection, File, Node
-from waltz.limits import COORDINATOR_REQUESTS_MAX
+from waltz.limits import COORDINATOR_REQUESTS_MAX, HELLO_BYTES_MAX
 from waltz.sim.disk import Operation, SimulatedDisk
+from waltz.system import embedded_server
 from waltz.system.disk import RealDisk
 from waltz.system.embedded import EmbeddedCoordinator
 from waltz.system.embedded_lines import line
@@ -325,6 +326,31 @@ def test_an_unknown_session_is_replaced(tmp_path: Path) -> None:
     async def story(client: EmbeddedCoordinator) -> None:
         answers = await conversation(server, line(coordinator=1, session="gone"), b"the end\n")
         assert json.loads(answers)["session"] != "gone"
+
+    with_server(server, story)
+
+
+def test_who_does_not_greet_is_cut(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(embedded_server, "HANDSHAKE_SECONDS_MAX", 0.2)
+    server = EmbeddedCoordinatorServer(str(tmp_path / "f"))
+
+    async def story(client: EmbeddedCoordinator) -> None:
+        assert await conversation(server, b"{") == b""
+
+    with_server(server, story)
+    assert "error=no greeting" in caplog.text
+
+
+def test_a_greeting_is_short(tmp_path: Path) -> None:
+    """Afterwards a line may hold a node's data."""
+    server = EmbeddedCoordinatorServer(str(tmp_path / "f"))
+
+    async def story(client: EmbeddedCoordinator) -> None:
+        assert await conversation(server, b'{"' + bytes(HELLO_BYTES_MAX)) == b""
+        await client.create("/large", bytes(2 * HELLO_BYTES_MAX))
+        assert len((await client.read("/large")).data or b"") == 2 * HELLO_BYTES_MAX
 
     with_server(server, story)
 

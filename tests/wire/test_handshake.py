@@ -265,3 +265,16 @@ def test_many_small_frames_in_one_piece() -> None:
     link = connected()
     data = [FeedData(REQUEST_ID, TransactionId(number), 1) for number in range(5000)]
     assert link.receive(b"".join(map(link.encode, data))) == data
+
+
+def test_a_peer_that_has_to_open_sends_small_frames_until_then() -> None:
+    link = Link(STORAGE_CODEC, STORAGE_SERVER_GREETING, opens=True)
+    link.hello()
+    link.receive(Hello((0,), "peer").encode())
+    frame = FRAME_HEADER.pack(STORAGE_CODEC.magic, 0, HELLO_BYTES_MAX + 1)
+    link.opened()
+    assert link.receive(frame) == []
+    stranger = Link(STORAGE_CODEC, STORAGE_SERVER_GREETING, opens=True)
+    stranger.receive(Hello((0,), "peer").encode())
+    with pytest.raises(RemoteProtocolError, match=f"expected 0 to {HELLO_BYTES_MAX}"):
+        stranger.receive(frame)

@@ -15,11 +15,12 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 import waltz
-from waltz.cli.layout import FILE_NAME, read_cluster_file
+from waltz.cli.layout import FILE_NAME, read_cluster_file, trial_client_tls
 from waltz.cli.nodes import COORDINATOR, run_loop
 from waltz.cli.overview import ClusterOverview, read_overview
+from waltz.cli.tls_options import tls_options
 from waltz.errors import ConfigurationError
-from waltz.types import CoordinatorAddress
+from waltz.types import CoordinatorAddress, TlsSettings
 
 DEFAULT_DIRECTORY = Path("waltz-data")
 
@@ -34,12 +35,16 @@ def cluster_option(command: Any) -> Any:
     )(command)
 
 
-def find_cluster(given: CoordinatorAddress | None) -> str:
-    """Return the coordinator's address. Raises ConfigurationError: none given, none found."""
+def find_cluster(given: CoordinatorAddress | None, tls: TlsSettings) -> tuple[str, TlsSettings]:
+    """Return the coordinator's address, and the TLS with which the cluster is reached.
+
+    Raises ConfigurationError: none given, none found.
+    """
     if given is not None:
-        return str(given)
+        return str(given), tls
     if (DEFAULT_DIRECTORY / FILE_NAME).exists():
-        return str(read_cluster_file(DEFAULT_DIRECTORY).coordinator)
+        found = None if tls.files else trial_client_tls(DEFAULT_DIRECTORY)
+        return str(read_cluster_file(DEFAULT_DIRECTORY).coordinator), found or tls
     raise ConfigurationError(
         "no cluster given: pass --cluster host:port, set WALTZ_CLUSTER, or run in the directory"
         " that holds waltz-data"
@@ -48,10 +53,11 @@ def find_cluster(given: CoordinatorAddress | None) -> str:
 
 @click.command()
 @cluster_option
+@tls_options
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def status(cluster: CoordinatorAddress | None, as_json: bool) -> None:
+def status(cluster: CoordinatorAddress | None, as_json: bool, tls: TlsSettings) -> None:
     """Show servers, storage nodes, partitions and their marks."""
-    overview = run_loop(read_overview(find_cluster(cluster)))
+    overview = run_loop(read_overview(*find_cluster(cluster, tls)))
     if as_json:
         click.echo(json.dumps(overview.to_json(), indent=2))
     else:
@@ -101,6 +107,7 @@ def parse_lock(text: str) -> waltz.PartitionLocalLock:
 
 @click.command()
 @cluster_option
+@tls_options
 @click.option("--partition", type=click.IntRange(min=0), required=True)
 @click.option("--header", type=click.IntRange(-(2**31), 2**31 - 1), default=0, show_default=True)
 @click.option("--write-lock", "write_locks", multiple=True, help="name:number; may be repeated.")
@@ -113,10 +120,12 @@ def append(
     write_locks: tuple[str, ...],
     as_json: bool,
     data: tuple[str, ...],
+    tls: TlsSettings,
 ) -> None:
     """Append each DATA argument, or each line of standard input, and print its transaction ID."""
     locks = [parse_lock(text) for text in write_locks]
-    with waltz.open_client(find_cluster(cluster), waltz.NoCallbacks()) as client:
+    address, tls = find_cluster(cluster, tls)
+    with waltz.open_client(address, waltz.NoCallbacks(), tls=tls) as client:
         for line in with_progress(data) if data else stdin_lines():
             transaction_id = client.append(
                 partition, line.encode(), header=header, write_locks=locks
@@ -147,6 +156,7 @@ def with_progress(items: tuple[str, ...]) -> Iterable[str]:
 
 @click.command()
 @cluster_option
+@tls_options
 @click.option("--partition", type=click.IntRange(min=0), required=True)
 @click.option(
     "--from", "start", default="latest", show_default=True, help="earliest, latest or an ID."
@@ -154,10 +164,16 @@ def with_progress(items: tuple[str, ...]) -> Iterable[str]:
 @click.option("--follow/--no-follow", default=True, show_default=True, help="Wait for more.")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object per transaction.")
 def tail(
-    cluster: CoordinatorAddress | None, partition: int, start: str, follow: bool, as_json: bool
+    cluster: CoordinatorAddress | None,
+    partition: int,
+    start: str,
+    follow: bool,
+    as_json: bool,
+    tls: TlsSettings,
 ) -> None:
     """Print the transactions of a partition, one a line: ID, header, data."""
-    with waltz.open_reader(find_cluster(cluster)) as reader:
+    address, tls = find_cluster(cluster, tls)
+    with waltz.open_reader(address, tls=tls) as reader:
         if start == "earliest":
             first = 0
         elif start == "latest":

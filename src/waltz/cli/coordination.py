@@ -13,7 +13,7 @@ from waltz.cli.layout import ClusterFile
 from waltz.spark.java import find_java, packaged_java
 from waltz.system.embedded_server import EmbeddedCoordinatorServer
 from waltz.system.zookeeper_process import ZooKeeperProcess, packaged_jars
-from waltz.types import Address, ZooKeeperAddress
+from waltz.types import Address, TlsSettings, ZooKeeperAddress
 
 
 class CoordinatorService(Protocol):
@@ -33,12 +33,19 @@ class CoordinatorService(Protocol):
 
 
 def coordinator_service(
-    directory: Path, cluster: ClusterFile, *, log: Path, on_restart: Callable[[], None]
+    directory: Path,
+    cluster: ClusterFile,
+    *,
+    log: Path,
+    on_restart: Callable[[], None],
+    tls: TlsSettings,
 ) -> CoordinatorService:
-    """Return what is to be started. Raises ConfigurationError: no Java, or no ZooKeeper, here."""
+    """Return what is to be started; `tls` is for the embedded one: a ZooKeeper has its own.
+
+    Raises ConfigurationError: no Java, or no ZooKeeper, here."""
     address = cluster.coordinator
     if not isinstance(address, ZooKeeperAddress):
-        return EmbeddedService(directory / "coordinator.json", address)
+        return EmbeddedService(directory / "coordinator.json", address, tls)
     if cluster.runs_zookeeper:
         return ZooKeeperService(directory / "zookeeper", address.servers[0], log, on_restart)
     return ElsewhereService()
@@ -51,9 +58,9 @@ def entry(name: str, pid: int, restarts: int) -> dict[str, Any]:
 class EmbeddedService:
     """Implements `CoordinatorService` in this process."""
 
-    def __init__(self, path: Path, address: Address) -> None:
+    def __init__(self, path: Path, address: Address, tls: TlsSettings) -> None:
         self._address = address
-        self._server = EmbeddedCoordinatorServer(str(path))
+        self._server = EmbeddedCoordinatorServer(str(path), tls=tls)
 
     async def start(self) -> None:
         await self._server.start(self._address)

@@ -7,6 +7,7 @@
       zookeeper/           its ZooKeeper's configuration and data
       storage-1/ …         one storage directory per node
       logs/storage-1.log … what each process said
+      tls/ca.pem node.pem client.pem   only under `--tls`: certificates of this start
 
 Addresses are chosen once, when the directory is created: the cluster's metadata names storage nodes
 by them.
@@ -26,10 +27,17 @@ from typing import Any, Final
 
 from waltz.cluster.paths import DEFAULT_ROOT, root_at
 from waltz.errors import ConfigurationError, DirectoryInUseError
-from waltz.types import Address, CoordinatorAddress, ZooKeeperAddress, parse_coordinator
+from waltz.types import (
+    Address,
+    CoordinatorAddress,
+    TlsSettings,
+    ZooKeeperAddress,
+    parse_coordinator,
+)
 
 FILE_NAME = "cluster.json"
 FORMAT_VERSION = 1
+TLS_DIRECTORY = "tls"
 STORAGE_NODES = 3
 FREE_PORT_MIN = 10_000
 FREE_PORT_MAX = 32_000
@@ -170,6 +178,55 @@ def prepare_directory(directory: Path) -> bool:
             f" {min(names)!r}); give an empty or new --directory"
         )
     return False
+
+
+def make_trial_certificates(directory: Path, cluster: ClusterFile) -> TlsSettings:
+    """Make a CA for this start, and one certificate for the processes and one for clients.
+
+    Returns what the processes show and believe. The CA's key is kept nowhere.
+    """
+    from waltz.system.certificates import ThrowAwayAuthority
+
+    authority = ThrowAwayAuthority()
+    addresses = [
+        *(place.address for place in cluster.storages),
+        *(place.address for place in cluster.servers),
+    ]
+    hosts = {address.host for address in addresses} | {"localhost", "127.0.0.1"}
+    node = authority.issue("waltz up", sorted(hosts))
+    client = authority.issue("waltz client")
+    tls = directory / TLS_DIRECTORY
+    tls.mkdir(mode=0o700, exist_ok=True)
+    for name, content in (
+        ("ca.pem", authority.certificate),
+        ("node.pem", node.certificate + node.key),
+        ("client.pem", client.certificate + client.key),
+    ):
+        _write_secret(tls / name, content)
+    return TlsSettings(certificate=str(tls / "node.pem"), authorities=str(tls / "ca.pem"))
+
+
+def forget_trial_certificates(directory: Path) -> None:
+    """The cluster starts without TLS: clients must not look for it."""
+    for name in ("ca.pem", "node.pem", "client.pem"):
+        (directory / TLS_DIRECTORY / name).unlink(missing_ok=True)
+
+
+def trial_client_tls(directory: Path) -> TlsSettings | None:
+    """Return what a client of the cluster in `directory` needs; None if that runs without TLS."""
+    tls = directory / TLS_DIRECTORY
+    if not (tls / "ca.pem").exists():
+        return None
+    return TlsSettings(certificate=str(tls / "client.pem"), authorities=str(tls / "ca.pem"))
+
+
+def _write_secret(path: Path, content: bytes) -> None:
+    """Replace the file in one step; nobody else may read it."""
+    temporary = path.with_suffix(".new")
+    temporary.unlink(missing_ok=True)
+    temporary.touch(mode=0o600, exist_ok=False)
+    temporary.write_bytes(content)
+    temporary.rename(path)
 
 
 def choose_ports(host: str, first: int, count: int) -> list[int]:

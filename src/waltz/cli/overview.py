@@ -13,7 +13,7 @@ from waltz.cluster.shell import ClusterView, read_partition_metadata, read_repli
 from waltz.errors import NoNodeError, UnavailableError, WaltzError
 from waltz.host import Coordinator, Host
 from waltz.system.host import real_host
-from waltz.types import Address, PartitionId, parse_coordinator
+from waltz.types import Address, PartitionId, TlsSettings, parse_coordinator
 
 VIEW_SECONDS_MAX = 10.0
 MARK_SECONDS_MAX = 10.0
@@ -64,23 +64,23 @@ class ClusterOverview:
         return asdict(self) | {"partitions": partitions, "healthy": self.is_healthy}
 
 
-async def read_overview(cluster: str) -> ClusterOverview:
+async def read_overview(cluster: str, tls: TlsSettings) -> ClusterOverview:
     """Raises CoordinatorLostError: nobody answers there."""
     address = parse_coordinator(cluster)
-    host = real_host(address)
+    host = real_host(address, tls)
     try:
-        return await look_around(host, cluster, root_at(address))
+        return await look_around(host, cluster, root_at(address), tls)
     finally:
         await host.coordinator.close()
 
 
-async def look_around(host: Host, cluster: str, root: str) -> ClusterOverview:
+async def look_around(host: Host, cluster: str, root: str, tls: TlsSettings) -> ClusterOverview:
     assignments = await read_replica_assignments(host.coordinator, root)
     view = ClusterView(host, root=root)
     await view.start()
     try:
         snapshot = view.current
-        marks = await read_marks(cluster, snapshot.partition_count)
+        marks = await read_marks(cluster, tls, snapshot.partition_count)
         addresses = {address for address, _ in snapshot.partitions.values()}
         reports = dict(
             zip(addresses, await asyncio.gather(*[report(host, a) for a in addresses]), strict=True)
@@ -158,12 +158,12 @@ async def is_reachable(host: Host, address: Address) -> bool:
     return True
 
 
-async def read_marks(cluster: str, partition_count: int) -> dict[int, int]:
+async def read_marks(cluster: str, tls: TlsSettings, partition_count: int) -> dict[int, int]:
     """Return the high-water marks that servers gave within the time allowed."""
 
     def ask() -> dict[int, int]:
         marks = {}
-        with waltz.open_reader(cluster, timeout_seconds=MARK_SECONDS_MAX) as reader:
+        with waltz.open_reader(cluster, timeout_seconds=MARK_SECONDS_MAX, tls=tls) as reader:
             for number in range(partition_count):
                 try:
                     marks[number] = int(reader.high_water_mark(number))

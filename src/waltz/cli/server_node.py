@@ -33,15 +33,18 @@ from waltz.configuration.server import (
     PREFERRED_PARTITIONS,
     SERVER_KEYS,
     SHUTDOWN_TIMEOUT,
+    TLS,
     advertised_address,
     client_address,
     http_address,
     server_settings,
 )
 from waltz.configuration.settings import Settings
+from waltz.configuration.tls import tls_settings
 from waltz.server.metrics import ServerState
 from waltz.server.shell import Server, ServerConfig
 from waltz.system.host import real_host
+from waltz.system.tls import Tls
 from waltz.types import Address, CoordinatorAddress
 
 log = logging.getLogger(__name__)
@@ -82,7 +85,7 @@ def unfinished(state: ServerState) -> list[str]:
 
 
 async def run_server(settings: Settings, *, end_with_stdin: bool) -> None:
-    host = real_host(coordinator_address(settings))
+    host = real_host(coordinator_address(settings), tls_settings(settings, TLS, listens=True))
     config = server_config(settings, socket.getfqdn())
     assert config.advertised is not None
     log.info("server_addresses bound=%s advertised=%s", config.address, config.advertised)
@@ -112,6 +115,9 @@ async def run_server(settings: Settings, *, end_with_stdin: bool) -> None:
 @click.option("--address", type=ADDRESS, help="Where clients connect.")
 @click.option("--http-address", type=ADDRESS, help="/health, /live, /metrics; default: no HTTP.")
 @click.option("--advertised", type=ADDRESS, help="Where clients reach it, if not --address.")
+@click.option("--tls-ca", type=click.Path(), help="Trusted CAs, PEM.")
+@click.option("--tls-cert", type=click.Path(), help="Own certificate, PEM.")
+@click.option("--tls-key", type=click.Path(), help="Its key, if in another file.")
 @click.option("--end-with-stdin", is_flag=True, help="Stop when standard input ends.")
 @click.option("--check", is_flag=True, help="Judge the configuration, print it, and end.")
 def server(
@@ -120,6 +126,9 @@ def server(
     address: Address | None,
     http_address: Address | None,
     advertised: Address | None,
+    tls_ca: str | None,
+    tls_cert: str | None,
+    tls_key: str | None,
     end_with_stdin: bool,
     check: bool,
 ) -> None:
@@ -136,10 +145,14 @@ def server(
         {
             "--coordinator": (COORDINATOR_ADDRESS, coordinator),
             "--advertised": (ADVERTISED_ADDRESS, advertised),
+            "--tls-ca": (TLS.authorities, tls_ca),
+            "--tls-cert": (TLS.certificate, tls_cert),
+            "--tls-key": (TLS.key, tls_key),
         },
     )
     settings = read_settings(config_path, options, SERVER_KEYS, server_settings)
     if check:
+        Tls(tls_settings(settings, TLS, listens=True))  # reads the files
         print_settings(settings)
         return
     set_up_logging()

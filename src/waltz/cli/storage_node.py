@@ -44,16 +44,19 @@ from waltz.configuration.storage import (
     SEGMENT_THRESHOLD,
     SHUTDOWN_TIMEOUT,
     STORAGE_KEYS,
+    TLS,
     admin_address,
     advertised_address,
     data_address,
     http_address,
     storage_settings,
 )
+from waltz.configuration.tls import tls_settings
 from waltz.storage.metrics import NodeState
 from waltz.storage.shell import StorageConfig, StorageNode
 from waltz.storage.space import FREE_MINIMUM
 from waltz.system.host import real_host
+from waltz.system.tls import Tls
 from waltz.types import Address, CoordinatorAddress, PartitionId, ReplicaId
 
 log = logging.getLogger(__name__)
@@ -80,7 +83,8 @@ def unfinished(state: NodeState) -> list[str]:
 
 async def run_node(settings: Settings, *, assign_all: bool, end_with_stdin: bool) -> None:
     coordinator = coordinator_address(settings)
-    host, root = real_host(coordinator), root_at(coordinator)
+    host = real_host(coordinator, tls_settings(settings, TLS, listens=True))
+    root = root_at(coordinator)
     replica_id = ReplicaId(str(advertised_address(settings, socket.getfqdn())))
 
     async def register(directory_id: UUID) -> None:
@@ -134,6 +138,9 @@ async def run_node(settings: Settings, *, assign_all: bool, end_with_stdin: bool
 @click.option("--advertised", type=ADDRESS, help="What the cluster knows it by, if another.")
 @click.option("--segment-size-threshold", type=int, help="Bytes that complete a segment.")
 @click.option("--disk-free-min", help="With less free appends are refused: 5%, 64MiB.")
+@click.option("--tls-ca", type=click.Path(), help="Trusted CAs, PEM.")
+@click.option("--tls-cert", type=click.Path(), help="Own certificate, PEM.")
+@click.option("--tls-key", type=click.Path(), help="Its key, if in another file.")
 @click.option("--assign-all", is_flag=True, help="Take every partition into a new directory.")
 @click.option("--end-with-stdin", is_flag=True, help="Stop when standard input ends.")
 @click.option("--check", is_flag=True, help="Judge the configuration, print it, and end.")
@@ -147,6 +154,9 @@ def storage(
     advertised: Address | None,
     segment_size_threshold: int | None,
     disk_free_min: str | None,
+    tls_ca: str | None,
+    tls_cert: str | None,
+    tls_key: str | None,
     assign_all: bool,
     end_with_stdin: bool,
     check: bool,
@@ -168,10 +178,14 @@ def storage(
             "--advertised": (ADVERTISED_ADDRESS, advertised),
             "--segment-size-threshold": (SEGMENT_THRESHOLD, segment_size_threshold),
             "--disk-free-min": (DISK_FREE_MIN, disk_free_min),
+            "--tls-ca": (TLS.authorities, tls_ca),
+            "--tls-cert": (TLS.certificate, tls_cert),
+            "--tls-key": (TLS.key, tls_key),
         },
     )
     settings = read_settings(config_path, options, STORAGE_KEYS, storage_settings)
     if check:
+        Tls(tls_settings(settings, TLS, listens=True))  # reads the files
         print_settings(settings)
         return
     set_up_logging()

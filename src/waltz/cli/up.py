@@ -24,7 +24,9 @@ from waltz.cli.layout import (
     EMBEDDED,
     ClusterFile,
     CoordinatorWish,
+    forget_trial_certificates,
     lock_directory,
+    make_trial_certificates,
     plan_cluster,
     prepare_directory,
     read_cluster_file,
@@ -35,7 +37,7 @@ from waltz.cluster.shell import StorageEntry, create_cluster, read_store_params
 from waltz.errors import ConfigurationError, NoNodeError
 from waltz.limits import DISK_FREE_BYTES_TRIAL, SHUTDOWN_SECONDS_MAX
 from waltz.system.host import real_host
-from waltz.types import CoordinatorAddress, ZooKeeperAddress
+from waltz.types import CoordinatorAddress, TlsSettings, ZooKeeperAddress
 
 RESTART_SECONDS_MIN = 0.2
 RESTART_SECONDS_MAX = 5.0
@@ -107,23 +109,30 @@ class Child:
 class Supervisor:
     """Starts the cluster's processes, keeps them running, and stops them in order."""
 
-    def __init__(self, directory: Path, cluster: ClusterFile) -> None:
+    def __init__(self, directory: Path, cluster: ClusterFile, tls: TlsSettings | None) -> None:
+        """`tls` None: all of them speak plain to this machine's own address."""
         self._directory = directory
         self._cluster = cluster
         logs = directory / "logs"
         logs.mkdir(exist_ok=True)
         self._ready = False
         self.coordinator = coordinator_service(
-            directory, cluster, log=logs / "zookeeper.log", on_restart=self._note_restart
+            directory,
+            cluster,
+            log=logs / "zookeeper.log",
+            on_restart=self._note_restart,
+            tls=tls or TlsSettings(),
         )
-        coordinator = ["--coordinator", str(cluster.coordinator)]
+        shared = ["--coordinator", str(cluster.coordinator)]
+        if tls is not None:
+            shared += ["--tls-ca", str(tls.authorities), "--tls-cert", str(tls.certificate)]
         self._storages = [
             Child(
                 place.name,
                 "storage",
                 [
                     "storage",
-                    *coordinator,
+                    *shared,
                     *("--address", str(place.address)),
                     *("--admin-address", str(place.admin_address)),
                     *("--directory", str(directory / place.name)),
@@ -138,7 +147,7 @@ class Supervisor:
             Child(
                 place.name,
                 "server",
-                ["server", *coordinator, "--address", str(place.address)],
+                ["server", *shared, "--address", str(place.address)],
                 logs / f"{place.name}.log",
             )
             for place in cluster.servers
@@ -276,16 +285,16 @@ def open_layout(
     return cluster
 
 
-async def run_cluster(directory: Path, cluster: ClusterFile) -> None:
+async def run_cluster(directory: Path, cluster: ClusterFile, tls: TlsSettings | None) -> None:
     """Run the coordinator and all processes until told to stop; stop them whatever happens."""
-    supervisor = Supervisor(directory, cluster)
+    supervisor = Supervisor(directory, cluster, tls)
     coordinator = supervisor.coordinator
     await coordinator.start()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, supervisor.tell_to_stop)
     try:
-        await describe_cluster(cluster)
+        await describe_cluster(cluster, tls or TlsSettings())
         starting = asyncio.create_task(supervisor.start())
         # A coordinator ends by itself only if its disk fails: then the cluster has to stop.
         ending = [
@@ -311,12 +320,12 @@ async def run_cluster(directory: Path, cluster: ClusterFile) -> None:
     console.print("stopped")
 
 
-async def describe_cluster(cluster: ClusterFile) -> None:
+async def describe_cluster(cluster: ClusterFile, tls: TlsSettings) -> None:
     """Write a new cluster's parameters and storage nodes into the coordinator.
 
     Raises ConfigurationError: the coordinator knows another cluster.
     """
-    connection = real_host(cluster.coordinator).coordinator
+    connection = real_host(cluster.coordinator, tls).coordinator
     try:
         with contextlib.suppress(NoNodeError):
             params = await read_store_params(connection, cluster.root)
@@ -373,6 +382,7 @@ def show_cluster(directory: Path, cluster: ClusterFile) -> None:
     type=COORDINATOR,
     help="New: use the ZooKeeper at zookeeper://host:port/root.",
 )
+@click.option("--tls", is_flag=True, help="Speak TLS, with a throw-away CA; not to a ZooKeeper.")
 def up(
     directory: Path,
     servers: int | None,
@@ -382,10 +392,12 @@ def up(
     port: int,
     zookeeper: bool,
     coordinator: CoordinatorAddress | None,
+    tls: bool,
 ) -> None:
     """Start a whole cluster on this machine, or start it again where it was.
 
-    It consists of a coordinator, servers, and three storage nodes with a directory each.
+    It consists of a coordinator, servers, and three storage nodes with a directory each. With --tls
+    its clients need the directory's tls/ca.pem and tls/client.pem, made anew at each start.
     """
     if zookeeper and coordinator is not None:
         raise click.UsageError("--zookeeper runs one, --coordinator names another; give one")
@@ -404,6 +416,9 @@ def up(
             partitions=partitions,
             wish=CoordinatorWish(zookeeper, coordinator),
         )
-        run_loop(run_cluster(directory, cluster))
+        settings = make_trial_certificates(directory, cluster) if tls else None
+        if settings is None:
+            forget_trial_certificates(directory)
+        run_loop(run_cluster(directory, cluster, settings))
     finally:
         unlock()

@@ -12,7 +12,7 @@ from typing import Any, Final
 from waltz.configuration.keys import Key, connect_string, coordinator, node_path, whole_number
 from waltz.configuration.settings import Given, Settings, judge
 from waltz.limits import ZOOKEEPER_SESSION_MILLISECONDS
-from waltz.types import CoordinatorAddress
+from waltz.types import CoordinatorAddress, Plain, TlsSettings, ZooKeeperAddress
 
 COORDINATOR_ADDRESS: Final = Key(
     name="coordinator.address",
@@ -84,3 +84,14 @@ def coordinator_address(settings: Settings) -> CoordinatorAddress:
         root=found.root + settings[CLUSTER_ROOT],
         session_milliseconds=settings[ZOOKEEPER_TIMEOUT],
     )
+
+
+def warn_of_plain_zookeeper(settings: Settings, tls: TlsSettings) -> None:
+    """Add a warning where `tls` allows nothing plain and the metadata is in a ZooKeeper."""
+    address = coordinator_address(settings)
+    if tls.plain_with is Plain.NEVER and isinstance(address, ZooKeeperAddress):
+        warning = (
+            f"connections to ZooKeeper at {address.connect_string} are plain all the same: this"
+            " release has no TLS for them; keep them on a network that you trust"
+        )
+        settings.warnings = (*settings.warnings, warning)

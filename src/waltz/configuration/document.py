@@ -14,7 +14,7 @@ from typing import Any
 
 from waltz.configuration.keys import Key
 from waltz.configuration.server import SERVER_KEYS
-from waltz.configuration.storage import NO_TLS, STORAGE_KEYS
+from waltz.configuration.storage import STORAGE_KEYS
 
 EXAMPLE = """\
 storage.directory: /var/lib/waltz/storage
@@ -48,7 +48,7 @@ def server_page() -> str:
 
 
 def _page(command: str, process: str, example: str, keys: Sequence[Key[Any]]) -> str:
-    served = [key for key in keys if not key.unused and not key.refused]
+    served = [key for key in keys if not key.unused]
     return f"""\
 # Configuration of {process}
 
@@ -89,19 +89,10 @@ def _table(keys: Iterable[Key[Any]]) -> str:
 
 def _unserved(keys: Sequence[Key[Any]]) -> str:
     lines = ["| Keys | What happens | Why |", "|---|---|---|"]
-    reasons = dict.fromkeys(key.refused or key.unused for key in keys if key.refused or key.unused)
-    for reason in sorted(reasons, key=_rank):
-        happens = "a warning"
-        if any(key.refused == reason for key in keys):
-            happens = "refuses to start"
-        names = [f"`{key.name}`" for key in keys if reason in (key.unused, key.refused)]
-        lines.append(f"| {', '.join(names)} | {happens} | {reason} |")
+    for reason in dict.fromkeys(key.unused for key in keys if key.unused):
+        names = [f"`{key.name}`" for key in keys if key.unused == reason]
+        lines.append(f"| {', '.join(names)} | a warning | {reason} |")
     return "\n".join(lines)
-
-
-def _rank(reason: str) -> int:
-    """What keeps a process from starting comes first."""
-    return 0 if reason == NO_TLS else 1
 
 
 if __name__ == "__main__":

@@ -37,9 +37,10 @@ class Kind(Generic[T]):
 class Key(Generic[T]):
     """One setting.
 
-    `option` is the command line's name for it. `unused` and `refused` say why this release does
-    nothing with the key: an unused one is reported and ignored, a refused one keeps a node from
-    starting. `default_text` describes a default that depends on other keys.
+    `option` is the command line's name for it. `unused` says why this release does nothing with
+    the key: it is reported and ignored. `default_text` describes a default that depends on other
+    keys. `guarded` is the beginning that it shares with keys that all ask for safety: below it a
+    key that is not known keeps a process from starting.
     """
 
     name: str
@@ -51,7 +52,7 @@ class Key(Generic[T]):
     secret: bool = False
     option: str = ""
     unused: str = ""
-    refused: str = ""
+    guarded: str = ""
 
     @property
     def shown_default(self) -> str:

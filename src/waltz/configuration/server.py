@@ -14,6 +14,7 @@ from waltz.configuration.coordinator import (
     COORDINATOR_ADDRESS,
     ZOOKEEPER_KEYS,
     judge_with_coordinator,
+    warn_of_plain_zookeeper,
 )
 from waltz.configuration.keys import Key, Kind, address, host_name, number, port, text, whole_number
 from waltz.configuration.settings import Given, Settings, different, raise_faults
@@ -22,6 +23,7 @@ from waltz.configuration.storage import (
     EVERYWHERE,
     STORAGE_KEYS,
 )
+from waltz.configuration.tls import tls_keys, tls_settings
 from waltz.limits import (
     CHECKPOINT_TRANSACTIONS,
     FEED_CACHE_BYTES,
@@ -146,6 +148,9 @@ COORDINATOR: Final = replace(
     " as it is in touch with it.",
 )
 
+TLS: Final = tls_keys("server.ssl")
+"""For clients' port, and connections to storage nodes and the coordinator."""
+
 
 def _unused(name: str, kind: Kind[Any], reason: str, description: str) -> Key[Any]:
     return Key(name=name, kind=kind, unused=reason, description=description)
@@ -179,6 +184,7 @@ SERVER_KEYS: Final[tuple[Key[Any], ...]] = (
     MIN_FETCH_SIZE,
     CHECKPOINT_INTERVAL,
     SHUTDOWN_TIMEOUT,
+    *TLS.all,
     _unused("server.realtimeThreshold", whole_number(1, 1 << 31), NO_THRESHOLD, "Lag in IDs."),
     _unused("server.transactionDataCacheSize", whole_number(0, 1 << 40), ONE_CACHE, "Bytes."),
     _unused("server.transactionDataCacheAllocation", text(), ONE_CACHE, "heap or direct."),
@@ -186,7 +192,6 @@ SERVER_KEYS: Final[tuple[Key[Any], ...]] = (
     _unused("storage.initialRetryInterval", whole_number(1, 1 << 31), OWN_PAUSES, "ms."),
     _unused("storage.maxRetryInterval", whole_number(1, 1 << 31), OWN_PAUSES, "ms."),
     _unused("server.region", text(), NO_REGION, "Where it runs."),
-    *_as_of_storage("ssl"),
     *_as_of_storage("graphite"),
 )
 
@@ -195,6 +200,7 @@ def server_settings(given: Mapping[str, Given]) -> Settings:
     """Return the settings of a server. Raises ConfigurationError with every fault."""
     settings = judge_with_coordinator(SERVER_KEYS, given)
     raise_faults(different(settings, (PORT, HTTP_PORT)))
+    warn_of_plain_zookeeper(settings, tls_settings(settings, TLS, listens=True))
     return settings
 
 

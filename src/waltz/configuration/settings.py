@@ -81,16 +81,12 @@ def judge(
     for name, found in given.items():
         key = known.get(name)
         if key is None:
-            prefix = _refused_prefix(name, keys)
-            if prefix is None:
+            if _is_guarded(name, keys):
+                faults.append(f"{name} ({found.origin}) is not known{_hint(name, known)}")
+            else:
                 warnings.append(
                     f"{name} ({found.origin}) is not known and ignored{_hint(name, known)}"
                 )
-            else:
-                faults.append(f"{name} ({found.origin}): {prefix.refused}")
-            continue
-        if key.refused:
-            faults.append(f"{name} ({found.origin}): {key.refused}")
             continue
         if key.unused:
             warnings.append(f"{name} ({found.origin}) has no effect: {key.unused}")
@@ -188,13 +184,11 @@ def _flat(
             yield f"{prefix}{key}", value
 
 
-def _refused_prefix(name: str, keys: Sequence[Key[Any]]) -> Key[Any] | None:
-    """Return a refused key of the same family: a misspelt way to ask for TLS asks for TLS."""
-    for key in keys:
-        family = ".".join(key.name.split(".")[:2])
-        if key.refused and (name == family or name.startswith(f"{family}.")):
-            return key
-    return None
+def _is_guarded(name: str, keys: Sequence[Key[Any]]) -> bool:
+    """Whether it may be a misspelt way to ask for safety, which must not be ignored."""
+    return any(
+        name == key.guarded or name.startswith(f"{key.guarded}.") for key in keys if key.guarded
+    )
 
 
 def _hint(name: str, known: Iterable[str]) -> str:

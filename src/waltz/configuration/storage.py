@@ -14,6 +14,7 @@ from waltz.configuration.coordinator import (
     COORDINATOR_ADDRESS,
     ZOOKEEPER_KEYS,
     judge_with_coordinator,
+    warn_of_plain_zookeeper,
 )
 from waltz.configuration.keys import (
     Key,
@@ -27,6 +28,7 @@ from waltz.configuration.keys import (
     whole_number,
 )
 from waltz.configuration.settings import Given, Settings, different, raise_faults
+from waltz.configuration.tls import tls_keys, tls_settings
 from waltz.errors import ConfigurationError
 from waltz.limits import (
     DISK_FREE_BYTES_LEAST,
@@ -47,10 +49,6 @@ from waltz.types import Address
 ANY_HOST: Final = "0.0.0.0"  # noqa: S104 -- what the original does; storage.bindAddress narrows it
 EVERYWHERE: Final = (ANY_HOST, "::")
 
-NO_TLS: Final = (
-    "this release cannot encrypt connections, and does not run in the clear where TLS was asked"
-    " for; remove the key, and keep the ports on a network that you trust"
-)
 NO_GRAPHITE: Final = "metrics are not sent to Graphite; set storage.jetty.port and scrape /metrics"
 
 
@@ -191,14 +189,8 @@ COORDINATOR: Final = replace(
 )
 
 
-def _tls(suffix: str, description: str, *, secret: bool = False) -> Key[str]:
-    return Key(
-        name=f"storage.ssl.{suffix}",
-        kind=text(),
-        refused=NO_TLS,
-        secret=secret,
-        description=description,
-    )
+TLS: Final = tls_keys("storage.ssl")
+"""For the data port, the admin port, and connections to the coordinator."""
 
 
 def _graphite(suffix: str, kind: Any, description: str) -> Key[Any]:
@@ -225,14 +217,7 @@ STORAGE_KEYS: Final[tuple[Key[Any], ...]] = (
     SCRUB_RATE,
     SCRUB_INTERVAL,
     SHUTDOWN_TIMEOUT,
-    _tls("keyStore.location", "The node's own certificate."),
-    _tls("keyStore.password", "Password of the key store.", secret=True),
-    _tls("keyStore.type", "Format of the key store."),
-    _tls("trustStore.location", "Certificates that are trusted."),
-    _tls("trustStore.password", "Password of the trust store.", secret=True),
-    _tls("trustStore.type", "Format of the trust store."),
-    _tls("keyManager.algorithm", "Java only."),
-    _tls("trustManager.algorithm", "Java only."),
+    *TLS.all,
     _graphite("hostname", host_name(), "Graphite's host."),
     _graphite("port", port(), "Graphite's port."),
     _graphite("prefix", text(), "What the metrics' names begin with."),
@@ -245,6 +230,7 @@ def storage_settings(given: Mapping[str, Given]) -> Settings:
     """Return the settings of a storage node. Raises ConfigurationError with every fault."""
     settings = judge_with_coordinator(STORAGE_KEYS, given)
     raise_faults(different(settings, (PORT, ADMIN_PORT, HTTP_PORT)))
+    warn_of_plain_zookeeper(settings, tls_settings(settings, TLS, listens=True))
     return settings
 
 

@@ -18,8 +18,9 @@ class WaltzDataSource(DataSource):
 
     Options: `cluster` (the coordinator's host:port, required), `partitions` ("0-3,7"),
     `startingOffsets` and `endingOffsets` (earliest, latest, or JSON of partition to transaction ID;
-    the end is not read), `minPartitions`, `rowsPerBatch`. A schema of some of the columns is
-    honoured: what is not asked for does not cross into Spark.
+    the end is not read), `minPartitions`, `rowsPerBatch`, and `tlsCa`, `tlsCert`, `tlsKey`
+    (PEM files). A schema of some of the columns is honoured: what is not asked for does not cross
+    into Spark.
     """
 
     @classmethod

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from waltz.errors import ConfigurationError
 from waltz.spark.codes import INVALID_OPTION, MISSING_OPTION, UNKNOWN_OPTION
 from waltz.spark.offsets import TASKS_MAX, Offsets, parse_offsets, parse_partitions
 from waltz.spark.schema import BATCH_ROWS
-from waltz.types import PartitionId, parse_coordinator
+from waltz.types import PartitionId, TlsSettings, parse_coordinator
 
 OPTIONS: Final = (
     "cluster",
@@ -19,6 +19,9 @@ OPTIONS: Final = (
     "endingOffsets",
     "minPartitions",
     "rowsPerBatch",
+    "tlsCa",
+    "tlsCert",
+    "tlsKey",
 )
 
 BATCH_ROWS_MAX: Final = 1_000_000
@@ -32,6 +35,7 @@ class ReadOptions:
     partitions      sorted, each once; None for all.
     task_count_min  how many tasks there are at least, if there are that many rows.
     batch_rows_max  rows of one Arrow record batch.
+    tls             files that every machine with a task has at the same place.
     """
 
     cluster: str
@@ -40,6 +44,7 @@ class ReadOptions:
     ending: Offsets
     task_count_min: int
     batch_rows_max: int
+    tls: TlsSettings = field(default_factory=TlsSettings)
 
 
 def parse_options(options: Mapping[str, str]) -> ReadOptions:
@@ -73,7 +78,18 @@ def parse_options(options: Mapping[str, str]) -> ReadOptions:
         ending=parse_offsets("endingOffsets", given.get("endingOffsets", "latest"), "latest"),
         task_count_min=_count(given, "minPartitions", 1, TASKS_MAX),
         batch_rows_max=_count(given, "rowsPerBatch", BATCH_ROWS, BATCH_ROWS_MAX),
+        tls=_tls(given),
     )
+
+
+def _tls(given: Mapping[str, str]) -> TlsSettings:
+    authorities, certificate, key = (given.get(name) for name in ("tlsCa", "tlsCert", "tlsKey"))
+    if (certificate and not authorities) or (key and not certificate):
+        raise ConfigurationError(
+            f"{INVALID_OPTION} option tlsCert needs tlsCa, and tlsKey both: without CAs anyone who"
+            " answers would be believed"
+        )
+    return TlsSettings(certificate, key, authorities=authorities)
 
 
 def _count(given: Mapping[str, str], option: str, default: int, count_max: int) -> int:

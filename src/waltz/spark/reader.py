@@ -6,10 +6,10 @@ are used, in the planning process and in each task, and never travel (PS-05).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 from uuid import UUID
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
@@ -27,9 +27,11 @@ from waltz.spark.codes import (
 from waltz.spark.offsets import TransactionRange, resolve_ranges, select_partitions, split_ranges
 from waltz.spark.options import ReadOptions
 from waltz.spark.schema import BATCH_BYTES_MAX, REQUEST_ID_BYTES, record_batch, regroup
-from waltz.types import TransactionId
+from waltz.types import TlsSettings, TransactionId
 
-OpenReader = Callable[[str], LogReader]
+
+class OpenReader(Protocol):
+    def __call__(self, cluster: str, *, tls: TlsSettings) -> LogReader: ...
 
 
 @dataclass(frozen=True)
@@ -90,7 +92,7 @@ class WaltzReader(DataSourceReader):
     @contextmanager
     def _log(self) -> Iterator[LogReader]:
         try:
-            with self._open_reader(self._options.cluster) as log:
+            with self._open_reader(self._options.cluster, tls=self._options.tls) as log:
                 yield log
         except WaltzError as error:
             if has_code(error):

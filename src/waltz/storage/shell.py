@@ -289,22 +289,30 @@ class StorageNode:
     # The two ports
 
     async def _serve_data(self, connection: Connection) -> None:
-        peer = Peer(connection, Link(STORAGE_CODEC, STORAGE_SERVER_GREETING))
+        peer = Peer(connection, Link(STORAGE_CODEC, STORAGE_SERVER_GREETING, opens=True))
         await self._serve(peer, self._receive)
 
     async def _serve_admin(self, connection: Connection) -> None:
-        peer = Peer(connection, Link(ADMIN_CODEC, ADMIN_SERVER_GREETING))
+        peer = Peer(connection, Link(ADMIN_CODEC, ADMIN_SERVER_GREETING, opens=True))
         await self._serve(peer, self._receive_admin)
 
     async def _serve(self, peer: Peer, receive: Callable[[Peer, Message], Awaitable[None]]) -> None:
         self._peers[peer] = None
         try:
             peer.connection.write(peer.link.hello())
-            while not peer.is_gone and (data := await _read(peer)):
-                for message in peer.link.receive(data):
-                    if not peer.is_gone:
-                        await receive(peer, message)
-                await peer.connection.drain()
+            async with asyncio.timeout(HANDSHAKE_SECONDS_MAX) as patience:
+                while not peer.is_gone and (data := await peer.connection.read()):
+                    for message in peer.link.receive(data):
+                        if not peer.is_gone:
+                            await receive(peer, message)
+                    if peer.is_opened:
+                        patience.reschedule(None)
+                    await peer.connection.drain()
+        except TimeoutError:
+            log.warning(
+                "connection_refused peer=%s error=no Hello and open request in %g s",
+                peer.connection.peer, HANDSHAKE_SECONDS_MAX,
+            )  # fmt: skip
         except RemoteProtocolError as error:
             log.warning("connection_refused peer=%s error=%s", peer.connection.peer, error)
         finally:
@@ -361,6 +369,7 @@ class StorageNode:
             log.warning("open_refused peer=%s error=%s", peer.connection.peer, error)
             return error
         peer.is_opened = True
+        peer.link.opened()
         return None
 
     async def _new_queue(self, partition_id: PartitionId) -> PartitionQueue:
@@ -376,12 +385,3 @@ async def _stop_queue(queue: PartitionQueue, task: asyncio.Task[None]) -> None:
         except WaltzError as error:
             log.warning("close_failed error=%s", error)
         await task
-
-
-async def _read(peer: Peer) -> bytes:
-    """Return what has arrived; nothing if the peer does not say who it is in time."""
-    try:
-        async with asyncio.timeout(HANDSHAKE_SECONDS_MAX if peer.link.version is None else None):
-            return await peer.connection.read()
-    except TimeoutError:
-        return b""

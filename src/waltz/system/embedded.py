@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from waltz.errors import ConnectionFailedError, CoordinatorLostError, RemoteProtocolError
-from waltz.host import ANY_VERSION, Connection, Node
+from waltz.host import ANY_VERSION, Connection, Network, Node
 from waltz.limits import (
     COORDINATOR_CALL_SECONDS_MAX,
     COORDINATOR_GRACE_SECONDS,
@@ -54,12 +54,16 @@ class EmbeddedCoordinator:
     """
 
     def __init__(
-        self, address: Address, *, call_seconds_max: float = COORDINATOR_CALL_SECONDS_MAX
+        self,
+        address: Address,
+        network: Network | None = None,
+        *,
+        call_seconds_max: float = COORDINATOR_CALL_SECONDS_MAX,
     ) -> None:
         self._address = address
         self._call_seconds_max = call_seconds_max
         self._clock = RealClock()
-        self._network = RealNetwork()
+        self._network = network or RealNetwork()
         self._random = RealRandom()
         self._session: str | None = None
         self._connection: Connection | None = None

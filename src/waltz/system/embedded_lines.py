@@ -44,7 +44,8 @@ CALL_ERRORS: Final[dict[str, type[WaltzError]]] = {
 class Lines:
     """Cuts what arrives into JSON objects, one per line."""
 
-    def __init__(self) -> None:
+    def __init__(self, bytes_max: int = COORDINATOR_LINE_BYTES_MAX) -> None:
+        self.bytes_max = bytes_max
         self._rest = b""
 
     def receive(self, data: bytes) -> Iterator[dict[str, Any]]:
@@ -54,10 +55,9 @@ class Lines:
         """
         *lines, self._rest = (self._rest + data).split(b"\n")
         yield from map(parse_object, lines)
-        if len(self._rest) > COORDINATOR_LINE_BYTES_MAX:
+        if len(self._rest) > self.bytes_max:
             raise RemoteProtocolError(
-                f"a line of more than {len(self._rest)} bytes; the limit is"
-                f" {COORDINATOR_LINE_BYTES_MAX}"
+                f"a line of more than {len(self._rest)} bytes; the limit is {self.bytes_max}"
             )
 
 

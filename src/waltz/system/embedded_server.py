@@ -31,9 +31,12 @@ from waltz.errors import (
 from waltz.host import Connection, Disk, Listener, Node
 from waltz.limits import (
     COORDINATOR_GRACE_SECONDS,
+    COORDINATOR_LINE_BYTES_MAX,
     COORDINATOR_REQUESTS_MAX,
     COORDINATOR_SESSION_SECONDS,
     COORDINATOR_SESSIONS_MAX,
+    HANDSHAKE_SECONDS_MAX,
+    HELLO_BYTES_MAX,
 )
 from waltz.system.clock import RealClock
 from waltz.system.disk import RealDisk
@@ -45,10 +48,10 @@ from waltz.system.embedded_lines import (
     line,
     parse_object,
 )
-from waltz.system.network import RealNetwork
+from waltz.system.network import NOT_CONFIGURED, RealNetwork
 from waltz.system.random import RealRandom
 from waltz.system.workers import RealWorkers
-from waltz.types import Address
+from waltz.types import Address, TlsSettings
 
 logger = logging.getLogger(__name__)
 
@@ -128,6 +131,7 @@ class EmbeddedCoordinatorServer:
         path: str,
         *,
         disk: Disk | None = None,
+        tls: TlsSettings = NOT_CONFIGURED,
         session_seconds: float = COORDINATOR_SESSION_SECONDS,
         grace_seconds: float = COORDINATOR_GRACE_SECONDS,
     ) -> None:
@@ -136,7 +140,7 @@ class EmbeddedCoordinatorServer:
         self._grace_seconds = grace_seconds
         self._disk = disk or RealDisk()
         self._clock = RealClock()
-        self._network = RealNetwork()
+        self._network = RealNetwork(tls)
         self._random = RealRandom()
         self._workers = RealWorkers(1)
         self._tree = Tree()
@@ -222,15 +226,20 @@ class EmbeddedCoordinatorServer:
 
     async def _serve(self, connection: Connection) -> None:
         session: _Session | None = None
-        lines = Lines()
+        lines = Lines(HELLO_BYTES_MAX)
         try:
-            while data := await connection.read():
-                for content in lines.receive(data):
-                    if session is None:
-                        session = self._welcome(content, connection)
-                    elif session.connection is connection:
-                        self._handle(session, content)
-                await connection.drain()
+            async with asyncio.timeout(HANDSHAKE_SECONDS_MAX) as patience:
+                while data := await connection.read():
+                    for content in lines.receive(data):
+                        if session is None:
+                            session = self._welcome(content, connection)
+                            lines.bytes_max = COORDINATOR_LINE_BYTES_MAX
+                            patience.reschedule(None)
+                        elif session.connection is connection:
+                            self._handle(session, content)
+                    await connection.drain()
+        except TimeoutError:
+            logger.warning("coordinator_bad_request peer=%s error=no greeting", connection.peer)
         except RemoteProtocolError as error:
             logger.warning("coordinator_bad_request peer=%s error=%s", connection.peer, error)
         finally:

@@ -11,33 +11,41 @@ from waltz.limits import COORDINATOR_SESSION_SECONDS
 from waltz.system.clock import RealClock
 from waltz.system.disk import RealDisk
 from waltz.system.embedded import EmbeddedCoordinator
-from waltz.system.network import RealNetwork
+from waltz.system.network import NOT_CONFIGURED, RealNetwork
 from waltz.system.random import RealRandom
 from waltz.system.workers import RealWorkers
-from waltz.types import CoordinatorAddress, ZooKeeperAddress
+from waltz.types import CoordinatorAddress, TlsSettings, ZooKeeperAddress
 
 
-def real_host(coordinator: CoordinatorAddress | None) -> Host:
+def real_host(
+    coordinator: CoordinatorAddress | None,
+    tls: TlsSettings = NOT_CONFIGURED,
+    *,
+    connecting: TlsSettings | None = None,
+) -> Host:
     """Return the doors of this process; `coordinator` is where the cluster's metadata is.
 
     With None every coordinator call raises LocalProtocolError: storage nodes need none. Closing
-    `host.coordinator` is the caller's duty.
+    `host.coordinator` is the caller's duty. `tls` is for the ports of this process, and unless
+    `connecting` says otherwise for its connections too. Raises ConfigurationError: a file that
+    `tls` names cannot be used.
     """
+    network = RealNetwork(tls, connecting)
     return Host(
         clock=RealClock(),
-        network=RealNetwork(),
+        network=network,
         disk=RealDisk(),
         random=RealRandom(),
         workers=RealWorkers(),
-        coordinator=_coordinator(coordinator),
+        coordinator=_coordinator(coordinator, network),
     )
 
 
-def _coordinator(address: CoordinatorAddress | None) -> Coordinator:
+def _coordinator(address: CoordinatorAddress | None, network: RealNetwork) -> Coordinator:
     if address is None:
         return NoCoordinator()
     if not isinstance(address, ZooKeeperAddress):
-        return EmbeddedCoordinator(address)
+        return EmbeddedCoordinator(address, network)
     # Most processes of most tests need no kazoo.
     from waltz.system.zookeeper import ZooKeeperCoordinator
 

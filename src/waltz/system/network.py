@@ -1,167 +1,34 @@
-"""TCP on asyncio.
+"""TCP on asyncio, with TLS.
 
-Owns sockets: their options, the bounds of what is buffered either way, and turning the operating
-system's errors into ours. Knows nothing of what the bytes mean.
+Owns who is let in, and turning the operating system's errors into ours. Knows nothing of what the
+bytes mean.
 """
 
 from __future__ import annotations
 
 import asyncio
 import errno
+import logging
+import resource
 import socket
+from collections import Counter
 from collections.abc import Awaitable, Callable
-from typing import cast
 
 from waltz.errors import ConfigurationError, ConnectionFailedError
 from waltz.host import Connection
 from waltz.limits import (
-    CLOSE_SECONDS_MAX,
     CONNECT_SECONDS_MAX,
-    PROBE_AFTER_SECONDS,
-    PROBE_INTERVAL_SECONDS,
-    PROBES_MAX,
-    READ_BYTES_MAX,
-    WRITE_BUFFER_BYTES_HIGH,
-    WRITE_BUFFER_BYTES_LOW,
+    CONNECTIONS_DESCRIPTORS_SHARE,
+    CONNECTIONS_MAX,
+    CONNECTIONS_PER_PEER_MAX,
 )
-from waltz.types import Address
+from waltz.system.connection import TcpConnection
+from waltz.system.tls import Tls
+from waltz.types import Address, TlsSettings
 
+log = logging.getLogger(__name__)
 
-class TcpConnection(asyncio.Protocol):
-    """Implements `host.Connection`; one task reads at a time.
-
-    The socket is not read while more than `READ_BYTES_MAX` wait for `read`. `drain` waits from the
-    moment the high mark is crossed until the low one is reached, and not at all in between.
-    """
-
-    def __init__(self, accepted: Callable[[TcpConnection], None] | None = None) -> None:
-        self._accepted = accepted
-        self._transport: asyncio.Transport | None = None
-        self._peer = "unconnected"
-        self._received = bytearray()
-        self._outgoing: list[bytes] = []
-        self._outgoing_bytes = 0
-        self._reading_paused = False
-        self._writing_paused = False
-        self._ended = False
-        self._reader: asyncio.Future[None] | None = None
-        self._drainers: list[asyncio.Future[None]] = []
-        self._abort_timer: asyncio.TimerHandle | None = None
-
-    # What asyncio calls
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)
-        self._transport.set_write_buffer_limits(WRITE_BUFFER_BYTES_HIGH, WRITE_BUFFER_BYTES_LOW)
-        name = transport.get_extra_info("peername")
-        self._peer = str(Address(name[0], name[1])) if name else "unknown"
-        connected_socket = transport.get_extra_info("socket")
-        connected_socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        _probe_when_silent(connected_socket)
-        if self._accepted is not None:
-            self._accepted(self)
-
-    def data_received(self, data: bytes) -> None:
-        if self._ended:
-            return
-        self._received += data
-        if len(self._received) > READ_BYTES_MAX and self._transport and not self._reading_paused:
-            self._reading_paused = True
-            self._transport.pause_reading()
-        self._wake_reader()
-
-    def eof_received(self) -> bool:
-        self._end()
-        return False
-
-    def connection_lost(self, error: Exception | None) -> None:
-        if self._abort_timer is not None:
-            self._abort_timer.cancel()
-        self._end()
-
-    def pause_writing(self) -> None:
-        self._writing_paused = True
-
-    def resume_writing(self) -> None:
-        self._writing_paused = False
-        self._wake_drainers()
-
-    # What `host.Connection` promises
-
-    @property
-    def peer(self) -> str:
-        return self._peer
-
-    async def read(self) -> bytes:
-        while not self._received and not self._ended:
-            assert self._reader is None, "two tasks read one connection"
-            self._reader = asyncio.get_running_loop().create_future()
-            try:
-                await self._reader
-            finally:
-                self._reader = None
-        data = bytes(memoryview(self._received)[:READ_BYTES_MAX])
-        del self._received[: len(data)]
-        if self._reading_paused and self._transport and not self._transport.is_closing():
-            self._reading_paused = False
-            self._transport.resume_reading()
-        return data
-
-    def write(self, data: bytes) -> None:
-        # What the partitions of a process say to one peer in one turn of the loop goes out in one
-        # call to the operating system, which costs more than making most of the messages.
-        if self._ended:
-            return
-        if not self._outgoing:
-            asyncio.get_running_loop().call_soon(self._flush)
-        self._outgoing.append(data)
-        self._outgoing_bytes += len(data)
-
-    def _flush(self) -> None:
-        outgoing, self._outgoing, self._outgoing_bytes = self._outgoing, [], 0
-        if outgoing and not self._ended and self._transport and not self._transport.is_closing():
-            self._transport.write(outgoing[0] if len(outgoing) == 1 else b"".join(outgoing))
-
-    @property
-    def unsent_bytes(self) -> int:
-        if self._ended or self._transport is None:
-            return 0
-        return self._transport.get_write_buffer_size() + self._outgoing_bytes
-
-    async def drain(self) -> None:
-        self._flush()
-        while self._writing_paused and not self._ended:
-            drainer: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._drainers.append(drainer)
-            await drainer
-
-    def close(self) -> None:
-        self._flush()
-        if self._transport is None or self._transport.is_closing():
-            self._end()
-            return
-        self._received.clear()
-        self._end()
-        self._transport.close()
-        # A peer that takes nothing would keep what is queued, and the socket, for ever.
-        self._abort_timer = asyncio.get_running_loop().call_later(
-            CLOSE_SECONDS_MAX, self._transport.abort
-        )
-
-    def _end(self) -> None:
-        self._ended = True
-        self._wake_reader()
-        self._wake_drainers()
-
-    def _wake_reader(self) -> None:
-        if self._reader is not None and not self._reader.done():
-            self._reader.set_result(None)
-
-    def _wake_drainers(self) -> None:
-        drainers, self._drainers = self._drainers, []
-        for drainer in drainers:
-            if not drainer.done():
-                drainer.set_result(None)
+NOT_CONFIGURED = TlsSettings()
 
 
 class TcpListener:
@@ -180,44 +47,104 @@ class TcpListener:
         await asyncio.sleep(0)  # the loop releases the port in its next turn
 
 
+class Guests:
+    """The accepted connections of a process: how many there are, and from where."""
+
+    def __init__(self, connections_max: int, connections_per_peer_max: int) -> None:
+        self._connections_max = connections_max
+        self._connections_per_peer_max = connections_per_peer_max
+        self._counts: Counter[str] = Counter()
+        self._is_refusing = False
+
+    def enter(self, host: str) -> bool:
+        """Return whether there is room for one more from the IP address `host`."""
+        if self._counts.total() >= self._connections_max:
+            bound = f"process connections_max={self._connections_max}"
+        elif self._counts[host] >= self._connections_per_peer_max:
+            bound = f"peer connections_per_peer_max={self._connections_per_peer_max}"
+        else:
+            self._counts[host] += 1
+            self._is_refusing = False
+            return True
+        if not self._is_refusing:  # the next thousand would say no more than the first
+            log.warning("connections_refused peer=%s bound=%s", host, bound)
+        self._is_refusing = True
+        return False
+
+    def leave(self, host: str) -> None:
+        self._counts[host] -= 1
+        if not self._counts[host]:
+            del self._counts[host]
+
+
+class ListeningDoor:
+    """Implements `connection.Door`: runs `accept` in a task for each connection that is let in."""
+
+    def __init__(self, guests: Guests, accept: Callable[[Connection], Awaitable[None]]) -> None:
+        self._guests = guests
+        self._accept = accept
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def enter(self, connection: TcpConnection) -> bool:
+        if not self._guests.enter(connection.peer_host):
+            return False
+        task = asyncio.get_running_loop().create_task(_serve(connection, self._accept))
+        self._tasks.add(task)  # the loop itself keeps weak references only
+        task.add_done_callback(self._tasks.discard)
+        return True
+
+    def leave(self, connection: TcpConnection) -> None:
+        self._guests.leave(connection.peer_host)
+
+
 class RealNetwork:
     """Implements `host.Network`."""
 
-    def __init__(self) -> None:
-        self._tasks: set[asyncio.Task[None]] = set()
+    def __init__(
+        self, listening: TlsSettings = NOT_CONFIGURED, connecting: TlsSettings | None = None
+    ) -> None:
+        """`connecting` None: the same as `listening`.
+
+        Raises ConfigurationError: a file of certificates or keys cannot be used.
+        """
+        self._listening = Tls(listening)
+        self._connecting = self._listening if connecting is None else Tls(connecting)
+        self._guests = Guests(connections_max(), CONNECTIONS_PER_PEER_MAX)
 
     async def connect(self, address: Address) -> Connection:
         loop = asyncio.get_running_loop()
+
+        def connection() -> TcpConnection:
+            return TcpConnection(self._connecting, server_name=address.host)
+
         try:
             async with asyncio.timeout(CONNECT_SECONDS_MAX):
-                _, connection = await loop.create_connection(
-                    TcpConnection, address.host, address.port
-                )
+                _, connected = await loop.create_connection(connection, address.host, address.port)
+                trouble = await _verdict(connected)
         except TimeoutError as error:
             raise ConnectionFailedError(
                 f"no connection to {address}: no answer in {CONNECT_SECONDS_MAX:g} s"
             ) from error
         except (OSError, UnicodeError, OverflowError) as error:
             raise ConnectionFailedError(f"no connection to {address}: {_reason(error)}") from error
-        return connection
+        if trouble:
+            raise ConnectionFailedError(f"no connection to {address}: {trouble}")
+        return connected
 
     async def listen(
         self, address: Address, accept: Callable[[Connection], Awaitable[None]]
     ) -> TcpListener:
         loop = asyncio.get_running_loop()
-
-        def start(connection: TcpConnection) -> None:
-            task = loop.create_task(_serve(connection, accept))
-            self._tasks.add(task)  # the loop itself keeps weak references only
-            task.add_done_callback(self._tasks.discard)
-
+        door = ListeningDoor(self._guests, accept)
         try:
             # Port 0 on a name with several addresses would take another port on each of them.
             hosts: list[str] | str = address.host
             if address.port == 0:
                 found = await loop.getaddrinfo(address.host, 0, type=socket.SOCK_STREAM)
                 hosts = [str(found[0][4][0])]
-            server = await loop.create_server(lambda: TcpConnection(start), hosts, address.port)
+            server = await loop.create_server(
+                lambda: TcpConnection(self._listening, door), hosts, address.port
+            )
         except (OSError, UnicodeError, OverflowError) as error:
             if isinstance(error, OSError) and error.errno == errno.EADDRINUSE:
                 raise ConfigurationError(
@@ -228,6 +155,22 @@ class RealNetwork:
         return TcpListener(server, Address(address.host, server.sockets[0].getsockname()[1]))
 
 
+def connections_max() -> int:
+    """How many connections this process accepts, by what the system gives it."""
+    descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if descriptors == resource.RLIM_INFINITY:
+        return CONNECTIONS_MAX
+    return min(CONNECTIONS_MAX, int(descriptors * CONNECTIONS_DESCRIPTORS_SHARE))
+
+
+async def _verdict(connection: TcpConnection) -> str:
+    try:
+        return await connection.verdict()
+    except BaseException:
+        connection.close()
+        raise
+
+
 async def _serve(
     connection: TcpConnection, accept: Callable[[Connection], Awaitable[None]]
 ) -> None:
@@ -235,18 +178,6 @@ async def _serve(
         await accept(connection)
     finally:
         connection.close()
-
-
-def _probe_when_silent(connected_socket: socket.socket) -> None:
-    """Have the system notice a machine that is gone, which takes hours by its own defaults."""
-    connected_socket.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for name, value in (
-        ("TCP_KEEPIDLE", PROBE_AFTER_SECONDS),
-        ("TCP_KEEPINTVL", PROBE_INTERVAL_SECONDS),
-        ("TCP_KEEPCNT", PROBES_MAX),
-    ):
-        if hasattr(socket, name):  # not every system lets one choose
-            connected_socket.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 
 
 def _reason(error: Exception) -> str:

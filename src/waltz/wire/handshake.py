@@ -55,14 +55,21 @@ class Link:
     After the first RemoteProtocolError it is dead: every later call raises the same again.
     """
 
-    def __init__(self, codec: Codec, greeting: str) -> None:
+    def __init__(self, codec: Codec, greeting: str, *, opens: bool = False) -> None:
+        """`opens`: after the Hello frames stay small, until `opened` says who the peer is."""
         self.version: int | None = None
         self.peer_greeting: str | None = None
         self._codec = codec
         self._greeting = greeting
         self._greeted = False
         self._frames = FrameDecoder(HELLO_MAGIC, HELLO_VERSION, HELLO_BYTES_MAX)
+        self._agreed_bytes_max = HELLO_BYTES_MAX if opens else FRAME_BYTES_MAX
         self._fault: str | None = None
+
+    def opened(self) -> None:
+        """The peer has shown that it belongs here."""
+        assert self.version is not None
+        self._frames.expect(self._codec.magic, self.version, FRAME_BYTES_MAX)
 
     def hello(self) -> bytes:
         """Return what to send first, at once, exactly one time."""
@@ -122,7 +129,7 @@ class Link:
             )
         self.version = max(common)
         self.peer_greeting = hello.greeting
-        self._frames.expect(self._codec.magic, self.version, FRAME_BYTES_MAX)
+        self._frames.expect(self._codec.magic, self.version, self._agreed_bytes_max)
 
     def _check_alive(self) -> None:
         if self._fault is not None:

@@ -1,0 +1,153 @@
+"""The keys that secure connections: the same ones below any prefix.
+
+`storage.ssl`, `server.ssl` and `client.ssl` are the original's prefixes; a process that plays two
+parts may have one for each. The names are the original's where it has them; the files are PEM.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+from waltz.configuration.keys import Key, Kind, boolean, text
+from waltz.configuration.settings import Settings, raise_faults
+from waltz.types import JAVA_STORE_TO_PEM, Plain, TlsSettings
+
+JAVA_ONLY: Final = "it chooses a class of Java's; certificates are judged by PKIX here"
+PEM_HAS_NO_PASSWORD: Final = "certificates in PEM are not encrypted"  # noqa: S105 -- says why none
+
+
+def pem() -> Kind[str]:
+    """The only format there is."""
+
+    def convert(value: object) -> str:
+        if not isinstance(value, str) or value.strip().upper() != "PEM":
+            raise ValueError
+        return "PEM"
+
+    return Kind(f"PEM; {JAVA_STORE_TO_PEM}", convert)
+
+
+def plain() -> Kind[Plain]:
+    def convert(value: object) -> Plain:
+        return Plain(value.strip().lower() if isinstance(value, str) else value)
+
+    return Kind("never, loopback or always", convert, lambda value: value.value)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TlsKeys:
+    """The keys of one prefix."""
+
+    certificate: Key[str]
+    key: Key[str]
+    password: Key[str]
+    authorities: Key[str]
+    verify_host_name: Key[bool]
+    plain: Key[Plain]
+    others: tuple[Key[Any], ...]
+    """The original's that say nothing here, or only that a file is PEM."""
+
+    @property
+    def all(self) -> tuple[Key[Any], ...]:
+        return (
+            self.certificate,
+            self.key,
+            self.password,
+            self.authorities,
+            self.verify_host_name,
+            self.plain,
+            *self.others,
+        )
+
+
+def tls_keys(prefix: str) -> TlsKeys:
+    """Return the keys below `prefix`, as `server.ssl`, to be put among those of a process."""
+
+    def key(name: str, kind: Kind[Any], description: str, **more: Any) -> Key[Any]:
+        return Key(
+            name=f"{prefix}.{name}", kind=kind, description=description, guarded=prefix, **more
+        )
+
+    return TlsKeys(
+        certificate=key(
+            "keyStore.location",
+            text("the path of a PEM file"),
+            "Own certificate, then those between it and its CA; and its key, unless"
+            " `keyStore.keyLocation` has that. Without it a self-signed one is made at each start.",
+            option="--tls-cert",
+        ),
+        key=key(
+            "keyStore.keyLocation",
+            text("the path of a PEM file"),
+            "Private key of the certificate.",
+            default_text="in keyStore.location",
+            option="--tls-key",
+        ),
+        password=key("keyStore.password", text(), "Password of the private key.", secret=True),
+        authorities=key(
+            "trustStore.location",
+            text("the path of a PEM file"),
+            "Trusted CAs. With them every peer has to show a certificate that one of them signed;"
+            " without them anyone is believed.",
+            option="--tls-ca",
+        ),
+        verify_host_name=key(
+            "verifyHostName",
+            boolean(),
+            "Whether what is connected to must have a certificate for the name it was reached by;"
+            " only with trusted CAs.",
+            default=True,
+        ),
+        plain=key(
+            "plain",
+            plain(),
+            "With whom no TLS is spoken: connections to them are plain, and theirs may be.",
+            default_text="loopback; never once a certificate or CAs are given",
+        ),
+        others=(
+            key("keyStore.type", pem(), "Format of keyStore.location.", default_text="PEM"),
+            key("trustStore.type", pem(), "Format of trustStore.location.", default_text="PEM"),
+            key(
+                "trustStore.password",
+                text(),
+                "Password of the trusted CAs.",
+                secret=True,
+                unused=PEM_HAS_NO_PASSWORD,
+            ),
+            key("keyManager.algorithm", text(), "Java only.", unused=JAVA_ONLY),
+            key("trustManager.algorithm", text(), "Java only.", unused=JAVA_ONLY),
+        ),
+    )
+
+
+def tls_settings(settings: Settings, keys: TlsKeys, *, listens: bool) -> TlsSettings:
+    """Return what `settings` say below the prefix of `keys`; no file is read.
+
+    `listens`: the process is connected to. Raises ConfigurationError: half of what is needed.
+    """
+    found = TlsSettings(
+        certificate=settings.get(keys.certificate),
+        key=settings.get(keys.key),
+        password=settings.get(keys.password),
+        authorities=settings.get(keys.authorities),
+        verify_host_name=settings[keys.verify_host_name],
+        plain=settings.get(keys.plain),
+    )
+    faults = [
+        f"{key.name} is set and {keys.certificate.name} is not; set both, or none"
+        for key, value in ((keys.key, found.key), (keys.password, found.password))
+        if value is not None and found.certificate is None
+    ]
+    if listens and found.authorities is not None and found.certificate is None:
+        faults.append(
+            f"{keys.authorities.name} is set and {keys.certificate.name} is not: certificates would"
+            " be demanded of peers and none shown to them; set both"
+        )
+    if not listens and found.certificate is not None and found.authorities is None:
+        faults.append(
+            f"{keys.certificate.name} is set and {keys.authorities.name} is not: anyone who answers"
+            " would be believed; set both"
+        )
+    raise_faults(faults)
+    return found

@@ -1,0 +1,355 @@
+"""One TCP connection on asyncio, with or without TLS.
+
+Owns its socket's options, the bounds of what is buffered either way, and how its two sides come to
+an understanding. Knows nothing of what the bytes mean.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import ssl
+from typing import Protocol, cast
+
+from waltz.limits import (
+    CLOSE_SECONDS_MAX,
+    HANDSHAKE_SECONDS_MAX,
+    PROBE_AFTER_SECONDS,
+    PROBE_INTERVAL_SECONDS,
+    PROBES_MAX,
+    READ_BYTES_MAX,
+    TLS_VERDICT_SECONDS_MAX,
+    WRITE_BUFFER_BYTES_HIGH,
+    WRITE_BUFFER_BYTES_LOW,
+)
+from waltz.system.tls import ALERT_BYTE, HANDSHAKE_BYTE, NO_PLAIN_ALERT, Tls
+from waltz.system.tls_session import TlsSession
+from waltz.system.tls_trouble import ENDED, EXPECTED_TLS, EXPECTS_TLS, SLOW, explain
+from waltz.types import Address
+
+log = logging.getLogger(__name__)
+
+
+class Door(Protocol):
+    """Where connections are accepted."""
+
+    def enter(self, connection: TcpConnection) -> bool:
+        """Return whether the connection may stay."""
+        ...
+
+    def leave(self, connection: TcpConnection) -> None:
+        """One that was let in has ended."""
+        ...
+
+
+class TcpConnection(asyncio.Protocol):
+    """Implements `host.Connection`; one task reads at a time.
+
+    A connection is open once both sides know how they speak: the connecting side decides by the
+    other's address, the accepting side by the first byte. What is written earlier waits until then,
+    at most HANDSHAKE_SECONDS_MAX. The socket is not read while more than `READ_BYTES_MAX` wait for
+    `read`. `drain` waits from the moment the high mark is crossed until the low one is reached, and
+    not at all in between.
+    """
+
+    def __init__(self, security: Tls, door: Door | None = None, *, server_name: str = "") -> None:
+        """`door` is where it was accepted; None: this side connects, to `server_name`."""
+        self._security = security
+        self._door = door
+        self._server_name = server_name
+        self._transport: asyncio.Transport | None = None
+        self._tls: TlsSession | None = None
+        self._has_begun = False
+        self._is_open = False
+        self._has_heard = False
+        self._peer_host = ""
+        self._peer = "unconnected"
+        self._received = bytearray()
+        self._outgoing: list[bytes] = []
+        self._outgoing_bytes = 0
+        self._reading_paused = False
+        self._writing_paused = False
+        self._ended = False
+        self._closing = False
+        self._reader: asyncio.Future[None] | None = None
+        self._drainers: list[asyncio.Future[None]] = []
+        self._timer: asyncio.TimerHandle | None = None
+        loop = asyncio.get_running_loop()
+        self._verdict: asyncio.Future[str] = loop.create_future()
+
+    # What asyncio calls
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self._transport.set_write_buffer_limits(WRITE_BUFFER_BYTES_HIGH, WRITE_BUFFER_BYTES_LOW)
+        name = transport.get_extra_info("peername")
+        self._peer_host = name[0] if name else ""
+        self._peer = str(Address(name[0], name[1])) if name else "unknown"
+        connected_socket = transport.get_extra_info("socket")
+        connected_socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        _probe_when_silent(connected_socket)
+        if self._door is not None and not self._door.enter(self):
+            self._door = None
+            self._abort()
+            return
+        self._timer = asyncio.get_running_loop().call_later(
+            HANDSHAKE_SECONDS_MAX, self._fail, SLOW.format(seconds=HANDSHAKE_SECONDS_MAX)
+        )
+        if self._door is None:
+            self._begin_connecting()
+
+    def data_received(self, data: bytes) -> None:
+        if self._ended and not self._closing:
+            return
+        if not self._has_begun:
+            self._begin_accepted(data[0])
+        if self._tls is not None:
+            data = self._decrypted(data)
+        elif self._door is None and not self._has_heard and data[0] == ALERT_BYTE:
+            self._fail(EXPECTS_TLS)
+        self._has_heard = True
+        if self._ended or not data:
+            return
+        self._received += data
+        if len(self._received) > READ_BYTES_MAX and self._transport and not self._reading_paused:
+            self._reading_paused = True
+            self._transport.pause_reading()
+        self._wake_reader()
+
+    def eof_received(self) -> bool:
+        if not self._is_open and self._door is None:
+            self._fail(ENDED)
+        self._end()
+        return False
+
+    def connection_lost(self, error: Exception | None) -> None:
+        if not self._is_open and self._door is None:
+            self._fail(ENDED)
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._door is not None:
+            self._door.leave(self)
+        self._end()
+
+    def pause_writing(self) -> None:
+        self._writing_paused = True
+
+    def resume_writing(self) -> None:
+        self._writing_paused = False
+        self._wake_drainers()
+
+    # How both sides come to an understanding
+
+    def _begin_connecting(self) -> None:
+        self._has_begun = True
+        if self._security.may_be_plain(self._peer_host):
+            self._open()
+            return
+        try:
+            self._tls = self._security.connecting_to(self._server_name)
+        except ValueError as error:
+            self._fail(f"{self._server_name!r} is no name for a certificate: {error}")
+            return
+        self._tls.start()
+        self._send_records()
+
+    def _begin_accepted(self, first_byte: int) -> None:
+        self._has_begun = True
+        if first_byte == HANDSHAKE_BYTE:
+            self._tls = self._security.accepted()
+        elif self._security.may_be_plain(self._peer_host):
+            self._open()
+        else:
+            if self._transport is not None:
+                self._transport.write(NO_PLAIN_ALERT)
+            self._fail(EXPECTED_TLS)
+
+    def _decrypted(self, data: bytes) -> bytes:
+        """Return the data in the records that have arrived; none if they cannot be read."""
+        assert self._tls is not None
+        had_opened = self._is_open
+        try:
+            plain = self._tls.receive(data)
+        except ssl.SSLError as error:
+            self._send_records()
+            self._fail(explain(error, self._security.settings))
+            return b""
+        self._send_records()
+        if self._tls.is_established and not had_opened:
+            self._open()
+        elif had_opened:
+            self._settle("")
+        if self._tls.has_ended:
+            # What came before the end is still there to be read.
+            self._received += plain
+            self._end()
+            self._close_transport()
+        return plain
+
+    def _open(self) -> None:
+        self._is_open = True
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._tls is None or self._tls.version != "TLSv1.3":
+            self._settle("")
+        elif self._door is None:
+            self._timer = asyncio.get_running_loop().call_later(
+                TLS_VERDICT_SECONDS_MAX, self._settle, ""
+            )
+        if self._closing:
+            self._finish()
+        else:
+            self._flush()
+
+    def _fail(self, reason: str) -> None:
+        """Give the connection up, and say why to whoever waits for it or else to the log."""
+        if self._ended and not self._closing:
+            return
+        if self._door is not None or self._verdict.done():
+            log.warning("connection_refused peer=%s reason=%s", self._peer, reason)
+        self._settle(reason)
+        self._end()
+        self._close_transport()
+
+    def _settle(self, reason: str) -> None:
+        if not self._verdict.done():
+            self._verdict.set_result(reason)
+
+    async def verdict(self) -> str:
+        """Return once it is known whether both sides understand each other: nothing, or why not."""
+        return await self._verdict
+
+    # What `host.Connection` promises
+
+    @property
+    def peer(self) -> str:
+        return self._peer
+
+    @property
+    def peer_host(self) -> str:
+        """The IP address of the other side."""
+        return self._peer_host
+
+    async def read(self) -> bytes:
+        while not self._received and not self._ended:
+            assert self._reader is None, "two tasks read one connection"
+            self._reader = asyncio.get_running_loop().create_future()
+            try:
+                await self._reader
+            finally:
+                self._reader = None
+        data = bytes(memoryview(self._received)[:READ_BYTES_MAX])
+        del self._received[: len(data)]
+        if self._reading_paused and self._transport and not self._transport.is_closing():
+            self._reading_paused = False
+            self._transport.resume_reading()
+        return data
+
+    def write(self, data: bytes) -> None:
+        # What the partitions of a process say to one peer in one turn of the loop goes out in one
+        # call to the operating system, which costs more than making most of the messages.
+        if self._ended:
+            return
+        if not self._outgoing:
+            asyncio.get_running_loop().call_soon(self._flush)
+        self._outgoing.append(data)
+        self._outgoing_bytes += len(data)
+
+    def _flush(self) -> None:
+        if not self._is_open:
+            return
+        outgoing, self._outgoing, self._outgoing_bytes = self._outgoing, [], 0
+        if not outgoing or self._transport is None or self._transport.is_closing():
+            return
+        data = outgoing[0] if len(outgoing) == 1 else b"".join(outgoing)
+        if self._tls is None:
+            self._transport.write(data)
+        else:
+            self._tls.send(data)
+            self._send_records()
+
+    def _send_records(self) -> None:
+        assert self._tls is not None
+        if self._transport is not None and (records := self._tls.outgoing()):
+            self._transport.write(records)
+
+    @property
+    def unsent_bytes(self) -> int:
+        if self._ended or self._transport is None:
+            return 0
+        return self._transport.get_write_buffer_size() + self._outgoing_bytes
+
+    async def drain(self) -> None:
+        self._flush()
+        while self._must_wait() and not self._ended:
+            drainer: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._drainers.append(drainer)
+            await drainer
+
+    def _must_wait(self) -> bool:
+        return self._writing_paused or self._outgoing_bytes > WRITE_BUFFER_BYTES_HIGH
+
+    def close(self) -> None:
+        if self._ended:
+            self._close_transport()
+            return
+        self._received.clear()
+        self._end()
+        if self._is_open or not self._outgoing:
+            self._finish()
+        else:
+            self._closing = True  # the peer may still open it, and is to have what was queued
+
+    def _finish(self) -> None:
+        """Send what is queued, and that it was all."""
+        self._closing = False
+        self._flush()
+        if self._tls is not None and self._is_open:
+            self._tls.finish()
+            self._send_records()
+        self._close_transport()
+
+    def _close_transport(self) -> None:
+        if self._transport is None or self._transport.is_closing():
+            return
+        self._closing = False
+        self._transport.close()
+        if self._timer is not None:
+            self._timer.cancel()
+        # A peer that takes nothing would keep what is queued, and the socket, for ever.
+        self._timer = asyncio.get_running_loop().call_later(
+            CLOSE_SECONDS_MAX, self._transport.abort
+        )
+
+    def _abort(self) -> None:
+        self._end()
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _end(self) -> None:
+        self._ended = True
+        self._wake_reader()
+        self._wake_drainers()
+
+    def _wake_reader(self) -> None:
+        if self._reader is not None and not self._reader.done():
+            self._reader.set_result(None)
+
+    def _wake_drainers(self) -> None:
+        drainers, self._drainers = self._drainers, []
+        for drainer in drainers:
+            if not drainer.done():
+                drainer.set_result(None)
+
+
+def _probe_when_silent(connected_socket: socket.socket) -> None:
+    """Have the system notice a machine that is gone, which takes hours by its own defaults."""
+    connected_socket.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in (
+        ("TCP_KEEPIDLE", PROBE_AFTER_SECONDS),
+        ("TCP_KEEPINTVL", PROBE_INTERVAL_SECONDS),
+        ("TCP_KEEPCNT", PROBES_MAX),
+    ):
+        if hasattr(socket, name):  # not every system lets one choose
+            connected_socket.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)

@@ -1,0 +1,189 @@
+"""What a process believes and shows: TLS contexts from PEM files, read again when these change.
+
+Owns the files, the rule who may speak plain, and the words for what goes wrong. Knows no socket.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import logging
+import os
+import ssl
+import tempfile
+import time
+from dataclasses import dataclass
+from typing import Final
+
+from waltz.errors import ConfigurationError
+from waltz.limits import TLS_FILE_BYTES_MAX, TLS_LOOK_SECONDS
+from waltz.system.tls_session import TlsSession
+from waltz.types import JAVA_STORE_TO_PEM, Plain, TlsSettings
+
+log = logging.getLogger(__name__)
+
+HANDSHAKE_BYTE: Final = 0x16
+"""First byte of a TLS handshake record; Hello frames begin with `H`, coordinator lines with `{`."""
+
+ALERT_BYTE: Final = 0x15
+
+NO_PLAIN_ALERT: Final = bytes((ALERT_BYTE, 3, 3, 0, 2, 2, 70))
+"""A fatal alert, protocol version: what a peer is told that speaks plain where it may not."""
+
+
+@dataclass(slots=True)
+class Contexts:
+    accepting: ssl.SSLContext
+    connecting: ssl.SSLContext
+    lacks_pair: bool
+    """The accepting side has nothing to show yet."""
+
+
+class Tls:
+    """TLS as `settings` want it. Files that change are read again with the next connection; if they
+    cannot be used the log says why, and what was read before stays in force."""
+
+    def __init__(self, settings: TlsSettings) -> None:
+        """Raises ConfigurationError: a file cannot be used."""
+        self.settings = settings
+        self._stamp = _stamp(settings)
+        self._contexts = load(settings) if settings.files else None
+        self._looked = time.monotonic()
+
+    def may_be_plain(self, host: str) -> bool:
+        """`host` is the IP address at the other end."""
+        plain = self.settings.plain_with
+        return plain is Plain.ALWAYS or (plain is Plain.LOOPBACK and is_loopback(host))
+
+    def accepted(self) -> TlsSession:
+        contexts = self._current()
+        if contexts.lacks_pair:
+            # Not before it is needed: who only connects never pays for making one.
+            _load_self_signed(contexts.accepting)
+            contexts.lacks_pair = False
+        return TlsSession(contexts.accepting, server_name=None)
+
+    def connecting_to(self, name: str) -> TlsSession:
+        """Raises ValueError: no certificate can have such a name."""
+        return TlsSession(self._current().connecting, server_name=name)
+
+    def _current(self) -> Contexts:
+        if self._contexts is None:
+            self._contexts = load(self.settings)
+            log.warning(
+                "tls_believes_anyone: no certificate and no CAs are configured, so connections are"
+                " encrypted and nobody is asked who he is; set keyStore and trustStore"
+            )
+        elif self.settings.files and time.monotonic() - self._looked >= TLS_LOOK_SECONDS:
+            self._looked = time.monotonic()
+            self._reload()
+        return self._contexts
+
+    def _reload(self) -> None:
+        stamp = _stamp(self.settings)
+        if stamp == self._stamp:
+            return
+        self._stamp = stamp
+        try:
+            self._contexts = load(self.settings)
+        except ConfigurationError as error:
+            log.error("tls_files_not_taken: %s; the ones read before stay in force", error)
+        else:
+            log.info("tls_files_read_again files=%s", ",".join(self.settings.files))
+
+
+def is_loopback(host: str) -> bool:
+    """Whether the IP address `host` is this machine's own."""
+    try:
+        address = ipaddress.ip_address(host.partition("%")[0])
+    except ValueError:
+        return False
+    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+    return (mapped or address).is_loopback
+
+
+def load(settings: TlsSettings) -> Contexts:
+    """Read the files. Raises ConfigurationError: one is missing, no PEM, or does not fit."""
+    for path in settings.files:
+        _check_pem(path)
+    accepting = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    connecting = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    for context in (accepting, connecting):
+        # The original speaks 1.2 only; who offers less is refused by both.
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        context.options |= ssl.OP_NO_RENEGOTIATION
+    connecting.check_hostname = bool(settings.authorities) and settings.verify_host_name
+    if settings.authorities is None:
+        connecting.verify_mode = ssl.CERT_NONE
+    else:
+        accepting.verify_mode = connecting.verify_mode = ssl.CERT_REQUIRED
+        _load_authorities(settings.authorities, accepting, connecting)
+    if settings.certificate is not None:
+        for context in (accepting, connecting):
+            _load_certificate(settings, settings.certificate, context)
+    return Contexts(accepting, connecting, lacks_pair=settings.certificate is None)
+
+
+def _check_pem(path: str) -> None:
+    try:
+        with open(path, "rb") as file:
+            content = file.read(TLS_FILE_BYTES_MAX + 1)
+    except OSError as error:
+        raise ConfigurationError(f"cannot read {path}: {error.strerror}") from error
+    if len(content) > TLS_FILE_BYTES_MAX:
+        raise ConfigurationError(f"{path} has more than {TLS_FILE_BYTES_MAX} bytes")
+    if b"-----BEGIN " not in content:
+        raise ConfigurationError(
+            f"{path} is not PEM: there is no -----BEGIN in it; {JAVA_STORE_TO_PEM}"
+        )
+
+
+def _load_authorities(path: str, *contexts: ssl.SSLContext) -> None:
+    try:
+        for context in contexts:
+            context.load_verify_locations(cafile=path)
+    except ssl.SSLError as error:
+        raise ConfigurationError(
+            f"{path} holds no certificate of a CA that can be read: {error.reason}"
+        ) from error
+
+
+def _load_certificate(settings: TlsSettings, path: str, context: ssl.SSLContext) -> None:
+    key = settings.key or path
+    # Without a password OpenSSL would ask on the terminal.
+    try:
+        context.load_cert_chain(path, settings.key, lambda: settings.password or "")
+    except ssl.SSLError as error:
+        if error.reason == "KEY_VALUES_MISMATCH":
+            wrong = f"the key in {key} is not that of the certificate in {path}"
+        elif settings.password is None:
+            wrong = (
+                f"{path} holds no certificate, or {key} no private key that can be read without a"
+                " password; both have to be there, and a key that is encrypted needs its password"
+            )
+        else:
+            wrong = f"{path} holds no certificate, or {key} no private key that its password opens"
+        raise ConfigurationError(f"{wrong} ({error.reason or 'no PEM'})") from error
+
+
+def _load_self_signed(context: ssl.SSLContext) -> None:
+    from waltz.system.certificates import self_signed_pair
+
+    pair = self_signed_pair()
+    # The standard library takes certificates from files only; this one is gone at once.
+    with tempfile.NamedTemporaryFile() as file:
+        file.write(pair.certificate + pair.key)
+        file.flush()
+        context.load_cert_chain(file.name)
+
+
+def _stamp(settings: TlsSettings) -> tuple[object, ...]:
+    """What changes when a file does."""
+    found: list[object] = []
+    for path in settings.files:
+        try:
+            status = os.stat(path)
+        except OSError as error:
+            found.append(error.errno)
+        else:
+            found.append((status.st_mtime_ns, status.st_size, status.st_ino))
+    return tuple(found)

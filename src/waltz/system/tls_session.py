@@ -1,0 +1,87 @@
+"""One side of one TLS conversation, as bytes in and bytes out.
+
+Owns the turning of records into data and back. Knows nothing of sockets and of time, and believes
+whatever its context believes.
+"""
+
+from __future__ import annotations
+
+import ssl
+
+RECORD_BYTES = 16 * 1024
+"""What a TLS record holds at most: more is never read at once."""
+
+
+class TlsSession:
+    """Every method may raise ssl.SSLError; `outgoing` then has what the peer is to be told."""
+
+    def __init__(self, context: ssl.SSLContext, *, server_name: str | None) -> None:
+        """`server_name` is whom the connecting side looks for; None: this is the accepting side.
+
+        Raises ValueError: the name cannot be one.
+        """
+        self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._tls = context.wrap_bio(
+            self._incoming,
+            self._outgoing,
+            server_side=server_name is None,
+            server_hostname=server_name,
+        )
+        self.is_established = False
+        self.has_ended = False
+        """The peer has said that it sends no more."""
+
+    @property
+    def version(self) -> str:
+        """Of the protocol, once established: `TLSv1.2`, `TLSv1.3`."""
+        return self._tls.version() or ""
+
+    def start(self) -> None:
+        """Say the first word; the connecting side has it."""
+        self._shake_hands()
+
+    def receive(self, data: bytes) -> bytes:
+        """Take records and return the data in them, possibly none."""
+        self._incoming.write(data)
+        if not self.is_established:
+            self._shake_hands()
+        return self._read() if self.is_established else b""
+
+    def send(self, data: bytes) -> None:
+        """Turn `data` into records; only once established."""
+        view = memoryview(data)
+        while view:
+            view = view[self._tls.write(view) :]
+
+    def finish(self) -> None:
+        """Say that no more will come."""
+        try:
+            self._tls.unwrap()
+        except ssl.SSLError:
+            pass  # the peer has not said so yet, and is not waited for
+
+    def outgoing(self) -> bytes:
+        """Return the records to be sent, and forget them."""
+        return self._outgoing.read()
+
+    def _shake_hands(self) -> None:
+        try:
+            self._tls.do_handshake()
+        except ssl.SSLWantReadError:
+            return
+        self.is_established = True
+
+    def _read(self) -> bytes:
+        parts = []
+        while True:
+            try:
+                part = self._tls.read(RECORD_BYTES)
+            except ssl.SSLWantReadError:
+                break
+            except ssl.SSLZeroReturnError:
+                part = b""
+            if not part:
+                self.has_ended = True
+                break
+            parts.append(part)
+        return b"".join(parts)

@@ -1,0 +1,96 @@
+"""What a storage node gives to a peer that has not shown yet where it belongs: little, and not for
+long."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.storage.support import KEY, SESSION
+from tests.storage.talkers import NOBODY, P0, Talker, append, data_talker
+from tests.storage.test_shell import run_node
+from waltz.limits import HELLO_BYTES_MAX
+from waltz.storage import shell as storage_shell
+from waltz.storage.shell import StorageNode
+from waltz.types import NO_SESSION
+from waltz.wire.storage_protocol import (
+    LastSessionInfoRequest,
+    OpenRequest,
+    SuccessResponse,
+)
+
+MANY = HELLO_BYTES_MAX // 30
+"""Records that do not fit into a Hello."""
+
+
+async def until_the_end(talker: Talker) -> None:
+    while await talker.connection.read():
+        pass
+
+
+@pytest.mark.parametrize("admin", [False, True])
+def test_a_peer_that_greets_and_never_opens_is_cut(
+    tmp_path: Path, admin: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Before, a Hello was enough to keep a connection for ever."""
+    monkeypatch.setattr(storage_shell, "HANDSHAKE_SECONDS_MAX", 0.2)
+
+    async def test(node: StorageNode) -> None:
+        address = node.admin_address if admin else node.data_address
+        await until_the_end(await Talker.connect(address, admin=admin))
+
+    run_node(tmp_path, test)
+    assert "no Hello and open request in 0.2 s" in caplog.text
+
+
+def test_asking_before_opening_buys_no_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(storage_shell, "HANDSHAKE_SECONDS_MAX", 0.2)
+
+    async def test(node: StorageNode) -> None:
+        talker = await Talker.connect(node.data_address, admin=False)
+        while True:
+            talker.send(LastSessionInfoRequest(SESSION, 1, P0, offline=False))
+            if not await talker.connection.read():
+                break
+
+    run_node(tmp_path, test)
+
+
+def test_who_has_opened_may_be_silent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(storage_shell, "HANDSHAKE_SECONDS_MAX", 0.2)
+
+    async def test(node: StorageNode) -> None:
+        opened = await data_talker(node)
+        await until_the_end(await Talker.connect(node.data_address, admin=False))
+        assert isinstance(await opened.ask(append(0, 0, 1)), SuccessResponse)
+
+    run_node(tmp_path, test)
+
+
+def test_before_the_open_request_frames_are_small(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A length of 32 MiB is judged before a byte of it is kept."""
+
+    async def test(node: StorageNode) -> None:
+        talker = await Talker.connect(node.data_address, admin=False)
+        talker.send(append(0, 0, MANY))
+        await until_the_end(talker)
+        opened = await data_talker(node)
+        assert isinstance(await opened.ask(append(0, 0, MANY)), SuccessResponse)
+
+    run_node(tmp_path, test)
+    assert f"expected 0 to {HELLO_BYTES_MAX}" in caplog.text
+
+
+def test_an_open_request_and_what_follows_may_come_at_once(tmp_path: Path) -> None:
+    async def test(node: StorageNode) -> None:
+        talker = await Talker.connect(node.data_address, admin=False)
+        talker.send(OpenRequest(NO_SESSION, -1, NOBODY, KEY, 3), append(0, 0, 1))
+        answers = await talker.receive(2)
+        assert all(isinstance(answer, SuccessResponse) for answer in answers)
+
+    run_node(tmp_path, test)

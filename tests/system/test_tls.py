@@ -1,0 +1,154 @@
+"""Files that cannot be used, who may be plain, and when files are read again."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.tls_files import TlsFiles
+from waltz.errors import ConfigurationError
+from waltz.system import tls as tls_module
+from waltz.system.tls import Tls, is_loopback
+from waltz.types import Plain, TlsSettings
+
+
+def fault(settings: TlsSettings) -> str:
+    with pytest.raises(ConfigurationError) as raised:
+        Tls(settings)
+    return str(raised.value)
+
+
+def written(path: Path, content: bytes) -> str:
+    path.write_bytes(content)
+    return str(path)
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    settings = TlsSettings(certificate=str(tmp_path / "none.pem"))
+    assert fault(settings) == f"cannot read {tmp_path}/none.pem: No such file or directory"
+
+
+def test_a_java_key_store_is_answered_with_the_way_to_convert_it(tmp_path: Path) -> None:
+    """CF-60, CF-61."""
+    store = written(tmp_path / "server.jks", b"\xfe\xed\xfe\xed\x00\x00\x00\x02")
+    for settings in (TlsSettings(certificate=store), TlsSettings(authorities=store)):
+        said = fault(settings)
+        assert f"{store} is not PEM" in said
+        assert "keytool -importkeystore" in said
+        assert "openssl pkcs12" in said
+
+
+def test_a_key_of_another_certificate_is_named(tls_files: TlsFiles) -> None:
+    one, other = tls_files.issue("one"), tls_files.issue("other")
+    assert "is not that of the certificate" in fault(TlsSettings(one, other))
+
+
+def test_a_certificate_without_its_key_is_named(tls_files: TlsFiles) -> None:
+    assert "no private key" in fault(TlsSettings(tls_files.authorities))
+
+
+def test_an_authority_that_is_none_is_named(tmp_path: Path) -> None:
+    nonsense = written(tmp_path / "ca.pem", b"-----BEGIN NONSENSE-----\n")
+    assert f"{nonsense} holds no certificate of a CA" in fault(TlsSettings(authorities=nonsense))
+
+
+def test_an_encrypted_key_needs_its_password(tls_files: TlsFiles, tmp_path: Path) -> None:
+    """Without one OpenSSL would wait for somebody at a terminal."""
+    certificate, key = tls_files.issue("encrypted"), str(tmp_path / "encrypted.key")
+    subprocess.run(
+        ["openssl", "pkcs8", "-topk8", "-in", certificate, "-out", key, "-passout", "pass:sesame"],
+        check=True,
+    )
+    settings = TlsSettings(certificate, key)
+    assert "a key that is encrypted needs its password" in fault(settings)
+    said = fault(replace(settings, password="basil"))
+    assert "that its password opens" in said
+    assert "basil" not in said + repr(replace(settings, password="basil"))
+    Tls(replace(settings, password="sesame"))
+
+
+def test_an_endless_file_is_refused() -> None:
+    assert "/dev/zero has more than" in fault(TlsSettings(certificate="/dev/zero"))
+
+
+@pytest.mark.parametrize(
+    ("host", "expected"),
+    [
+        ("127.0.0.1", True),
+        ("127.8.8.8", True),
+        ("::1", True),
+        ("::ffff:127.0.0.1", True),
+        ("192.0.2.1", False),
+        ("::ffff:192.0.2.1", False),
+        ("fe80::1%eth0", False),
+        ("0.0.0.0", False),
+        ("localhost", False),
+        ("", False),
+    ],
+)
+def test_loopback_is_told_by_the_address(host: str, expected: bool) -> None:
+    assert is_loopback(host) is expected
+
+
+@pytest.mark.parametrize(
+    ("plain", "loopback", "elsewhere"),
+    [
+        (None, True, False),
+        (Plain.NEVER, False, False),
+        (Plain.LOOPBACK, True, False),
+        (Plain.ALWAYS, True, True),
+    ],
+)
+def test_plain_is_spoken_with_whom_the_settings_say(
+    plain: Plain | None, loopback: bool, elsewhere: bool
+) -> None:
+    tls = Tls(TlsSettings(plain=plain))
+    assert (tls.may_be_plain("127.0.0.1"), tls.may_be_plain("192.0.2.1")) == (loopback, elsewhere)
+
+
+def test_without_files_the_log_says_that_anyone_is_believed(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """TS-03: once, and when it matters."""
+    tls = Tls(TlsSettings())
+    assert caplog.text == ""
+    for _ in range(2):
+        tls.accepted()
+        tls.connecting_to("localhost")
+    assert caplog.text.count("tls_believes_anyone") == 1
+
+
+def test_files_that_vanish_leave_what_was_read_and_are_taken_when_they_return(
+    tls_files: TlsFiles, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """TS-07."""
+    monkeypatch.setattr(tls_module, "TLS_LOOK_SECONDS", 0.0)
+    caplog.set_level("INFO", "waltz.system.tls")
+    settings = tls_files.peer()
+    path = Path(str(settings.certificate))
+    tls = Tls(settings)
+    content = path.read_bytes()
+    path.unlink()
+    for _ in range(2):
+        tls.accepted()
+    assert caplog.text.count("tls_files_not_taken") == 1
+    path.write_bytes(content)
+    os.utime(path, (1, 1))
+    tls.accepted()
+    assert caplog.text.count("tls_files_read_again") == 1
+
+
+def test_who_only_connects_makes_no_certificate(tls_files: TlsFiles) -> None:
+    """The library that makes them is slow to load, and commands are short."""
+    script = (
+        "import sys; from waltz.system.tls import Tls; from waltz.types import TlsSettings;"
+        f"tls = Tls(TlsSettings(authorities={tls_files.authorities!r}));"
+        "tls.connecting_to('localhost'); assert 'cryptography' not in sys.modules;"
+        "tls.accepted(); assert 'cryptography' in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True)

@@ -1,0 +1,44 @@
+"""Certificates for tests: made by the product's own throw-away CA, as files."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+from pathlib import Path
+
+from waltz.limits import TLS_TRIAL_DAYS
+from waltz.system.certificates import ThrowAwayAuthority
+from waltz.types import TlsSettings
+
+_NUMBERS = itertools.count()
+
+
+class TlsFiles:
+    """A CA in a directory of its own below `directory`."""
+
+    def __init__(self, directory: Path, *, days: float = TLS_TRIAL_DAYS) -> None:
+        self.directory = directory / f"tls-{next(_NUMBERS)}"
+        self.directory.mkdir()
+        self._authority = ThrowAwayAuthority(days=days)
+        self.authorities = self._write("ca.pem", self._authority.certificate)
+
+    def issue(self, name: str, *hosts: str) -> str:
+        """Write certificate and key for `hosts` into one file, whose path is returned."""
+        pair = self._authority.issue(name, hosts)
+        return self._write(f"{name}-{next(_NUMBERS)}.pem", pair.certificate + pair.key)
+
+    def peer(self, *hosts: str) -> TlsSettings:
+        """Settings of a process that shows a certificate and asks for one."""
+        return TlsSettings(
+            certificate=self.issue("peer", *(hosts or ("127.0.0.1", "localhost"))),
+            authorities=self.authorities,
+        )
+
+    def believing(self, other: TlsFiles) -> TlsSettings:
+        """As `peer`, but it trusts the CA of `other`."""
+        return replace(self.peer(), authorities=other.authorities)
+
+    def _write(self, name: str, content: bytes) -> str:
+        path = self.directory / name
+        path.write_bytes(content)
+        return str(path)
