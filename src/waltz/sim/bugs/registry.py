@@ -19,7 +19,6 @@ OPEN: Final[dict[str, int]] = {
     "the session fence is kept in memory only": 346,
     "a truncation leaves the index as it was": 540,
     "a torn tail stays in the file": 301,
-    "a damaged replica votes": 64,
     "a closed replica votes": 39,
     "a closed replica is not cut": 330,
     "a closed replica is cut below a mark that is on its disk": 87,

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from waltz.errors import FencedError
-from waltz.sim.bugs.bug import Bug, Scene
+from waltz.sim.bugs.bug import Bug, Scene, forgotten
 from waltz.sim.patches import Patch
 from waltz.storage import recovery, segments
 from waltz.storage.partition import StoragePartition
@@ -189,5 +189,13 @@ STORAGE_BUGS: Final = (
         workloads=("append", "bank"),
         plans=("bit_flips",),
         caught=Scene(5015, "bank", "bit_flips"),
+    ),
+    Bug(
+        name="a damaged replica votes",
+        breaks="I12 convergence",
+        patches=(Patch(StoragePartition, "check_undamaged", forgotten),),
+        workloads=("append", "bank"),
+        plans=("bit_flips",),
+        caught=Scene(65, "bank", "bit_flips"),
     ),
 )
