@@ -19,8 +19,10 @@ from waltz.sim.replicas import (
     agreement,
     durable_part,
     held_by_enough,
+    leftovers_in,
     records_on_disk,
     replica_on,
+    tidiness,
 )
 from waltz.types import ClientId, Generation, PartitionId, RequestId, TransactionId
 
@@ -79,6 +81,25 @@ def test_reading_ends_at_damage_and_at_every_torn_tail() -> None:
         damaged = bytearray(whole)
         damaged[offset] ^= 1
         assert len(records_on_disk({"0000000000000000000.seg": bytes(damaged)})) < 2
+
+
+def test_bytes_after_the_last_record_and_wrong_index_entries_are_left_over() -> None:
+    stem, whole = "0000000000000000000", segment(0, [1, 2])
+    first = FILE_HEADER_BYTES
+    second = len(segment(0, [1]))
+
+    def found(data: bytes, *entries: int) -> list[str]:
+        index = bytes(FILE_HEADER_BYTES) + struct.pack(f">{len(entries)}q", *entries)
+        return list(leftovers_in({f"{stem}.seg": data, f"{stem}.idx": index}))
+
+    assert found(whole, first, second) == []
+    assert found(whole, first, 0) == found(whole) == []
+    assert found(whole + b"torn", first) == [f"{stem}.seg has 4 bytes after its 2 records"]
+    assert found(whole, first, second, 0) == []
+    assert found(whole, first, first) == [f"{stem}.idx says 128 of record 1; it is at {second}"]
+    assert found(whole, first, second, 900) == [f"{stem}.idx says 900 of record 2; it is at None"]
+    (violation,) = tidiness({"storage-0": Replica({}, {}, ("partition 0: something",))})
+    assert violation == "I12 convergence: storage-0, partition 0: something"
 
 
 def test_a_directory_is_read_with_its_records_and_marks() -> None:

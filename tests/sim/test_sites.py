@@ -165,6 +165,21 @@ def test_disks_fail_and_are_slow_as_their_machine_says() -> None:
     assert max(seconds) > 50.0
 
 
+def test_it_is_known_which_machines_have_noted_damage() -> None:
+    async def note(host: Host, name: str) -> None:
+        host.disk.open(f"/data/{name}.new", create=True)
+        host.disk.rename(f"/data/{name}.new", f"/data/{name}")
+        await asyncio.Event().wait()
+
+    async def scene(sites: Sites) -> None:
+        sites.add("whole", lambda host: note(host, "other.json"), SimulatedDisk(["/data"]))
+        sites.add("hurt", lambda host: note(host, "damaged.json"), SimulatedDisk(["/data"]))
+        await asyncio.sleep(1.0)
+        assert [*sites.damage_noted] == ["hurt"]
+
+    play(scene, seeds=2)
+
+
 def test_a_process_that_ends_by_itself_breaks_the_run() -> None:
     async def fails(host: Host) -> None:
         raise ValueError("cannot start")

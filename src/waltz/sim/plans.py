@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Final
 
+from waltz.sim.contest_plans import contested_partition, lone_tails
 from waltz.sim.disk_plans import (
     bit_flips,
     failing_disk,
@@ -444,6 +445,8 @@ PLANS: Final[dict[str, Plan]] = {
     "flapping": Plan(flapping, overlapping=True),
     "coordinator_trouble": Plan(coordinator_trouble, overlapping=True),
     "moving_partitions": Plan(moving_partitions, overlapping=True, server_count_min=2),
+    "contested_partition": Plan(contested_partition, overlapping=True, server_count_min=2),
+    "lone_tails": Plan(lone_tails, overlapping=True),
     "clock_trouble": Plan(clock_trouble, overlapping=True),
     "slow_disk": Plan(slow_disk, overlapping=True),
     "everything": Plan(everything, overlapping=True),

@@ -26,6 +26,7 @@ ENTRY_BYTES: Final = 76
 _STRUCT: Final = struct.Struct(">qqqiiI")
 _RECORD: Final = struct.Struct(">q4iiiI")
 _CHECKSUM: Final = struct.Struct(">I")
+_ENTRY: Final = struct.Struct(">q")
 
 
 class Marks(NamedTuple):
@@ -44,6 +45,8 @@ class Replica:
     """Per partition: from the first on, as far as they check out."""
     marks: dict[PartitionId, Marks]
     """Of partitions with a sound entry in the control file."""
+    leftovers: tuple[str, ...] = ()
+    """What lies in segment files and is neither a record of the log nor its index entry."""
 
 
 Replicas = Mapping[str, Replica]
@@ -57,6 +60,7 @@ def replica_on(
     contents = disk.contents()
     control = contents.get(f"{directory}/{CONTROL_FILE}") or b""
     records, marks = {}, {}
+    leftovers: list[str] = []
     for partition_id in partition_ids:
         prefix = f"{directory}/{partition_id}/"
         files = {
@@ -65,10 +69,11 @@ def replica_on(
             if data is not None and path.startswith(prefix)
         }
         records[partition_id] = records_on_disk(files)
+        leftovers += (f"partition {partition_id}: {what}" for what in leftovers_in(files))
         found = _marks_in(control, partition_id)
         if found is not None:
             marks[partition_id] = found
-    return Replica(records, marks)
+    return Replica(records, marks, tuple(leftovers))
 
 
 class _Worst(Random):
@@ -97,7 +102,37 @@ def records_on_disk(files: Mapping[str, bytes]) -> list[Fed]:
     return records
 
 
+def leftovers_in(files: Mapping[str, bytes]) -> Iterator[str]:
+    """Say what in the segment files of one partition is no part of the log: bytes that follow the
+    last record, and index entries that are not the place of their record. An entry of 0 is none:
+    entries may be late. Source: Waltz Internals, "Segment Index File".
+    """
+    for name, file in sorted(files.items()):
+        if not name.endswith(".seg"):
+            continue
+        stem = name.removesuffix(".seg")
+        places = [offset for offset, _ in _placed_records(file, TransactionId(int(stem)))]
+        end = places.pop()
+        if end < len(file):
+            yield f"{name} has {len(file) - end} bytes after its {len(places)} records"
+        index = files.get(f"{stem}.idx", b"")[FILE_HEADER_BYTES:]
+        entries = [
+            entry
+            for (entry,) in _ENTRY.iter_unpack(index[: len(index) // _ENTRY.size * _ENTRY.size])
+        ]
+        for position, entry in enumerate(entries):
+            place = places[position] if position < len(places) else None
+            if entry not in (0, place):
+                yield f"{stem}.idx says {entry} of record {position}; it is at {place}"
+                break
+
+
 def _records_in(file: bytes, first: TransactionId) -> Iterator[Fed]:
+    return (record for _, record in _placed_records(file, first) if record is not None)
+
+
+def _placed_records(file: bytes, first: TransactionId) -> Iterator[tuple[int, Fed | None]]:
+    """Each record with the place of its first byte, and the place after the last one with None."""
     offset = FILE_HEADER_BYTES
     expected = int(first)
     while offset + _RECORD.size + _CHECKSUM.size <= len(file):
@@ -106,20 +141,26 @@ def _records_in(file: bytes, first: TransactionId) -> Iterator[Fed]:
         )
         end = offset + _RECORD.size + length
         if found != expected or length < 0 or end + _CHECKSUM.size > len(file):
-            return
+            break
         data = file[offset + _RECORD.size : end]
         if (crc32(file[offset:end]),) != _CHECKSUM.unpack_from(file, end) or crc32(
             data
         ) != checksum:
-            return
-        yield Fed(
-            TransactionId(found),
-            RequestId(ClientId(client), Generation(generation), PartitionId(partition), sequence),
-            header,
-            data,
+            break
+        yield (
+            offset,
+            Fed(
+                TransactionId(found),
+                RequestId(
+                    ClientId(client), Generation(generation), PartitionId(partition), sequence
+                ),
+                header,
+                data,
+            ),
         )
         offset = end + _CHECKSUM.size
         expected += 1
+    yield offset, None
 
 
 def _marks_in(control: bytes, partition_id: PartitionId) -> Marks | None:
@@ -152,6 +193,16 @@ def agreement(replicas: Replicas, log: Log) -> list[str]:
                     )
                     break
     return violations
+
+
+def tidiness(replicas: Replicas) -> list[str]:
+    """I12: segment files hold the log and its index, and nothing else: whoever reads them to their
+    end, or goes by the index, finds what is there."""
+    return [
+        f"I12 convergence: {name}, {leftover}"
+        for name, replica in replicas.items()
+        for leftover in replica.leftovers
+    ]
 
 
 def held_by_enough(history: History, replicas: Replicas, harmed_count: int = 0) -> list[str]:

@@ -26,13 +26,14 @@ from waltz.sim.checkers import Log, check_users
 from waltz.sim.clients import Client, submit
 from waltz.sim.cluster import SimulatedCluster
 from waltz.sim.disk import SimulatedDisk
+from waltz.sim.faults import DiskFailure
 from waltz.sim.history import History, Verdict
 from waltz.sim.knobs import turned
 from waltz.sim.loop import PROCESS, SimulatedLoop, SimulationError
 from waltz.sim.overseer import Overseer
 from waltz.sim.payload import Kind
 from waltz.sim.plans import PLANS
-from waltz.sim.replicas import MarkWatch, agreement, held_by_enough
+from waltz.sim.replicas import MarkWatch, agreement, held_by_enough, tidiness
 from waltz.sim.scenario import Scenario, draw_scenario
 from waltz.sim.sites import Sites
 from waltz.sim.strikes import Strikes
@@ -172,6 +173,7 @@ class _Run:
         except Exception as error:
             violations.append(f"a client failed: {error!r}")
         self._look_at_disks()
+        violations += self._false_alarms()
         violations += [error for user in self.applications for error in user.errors]
         violations += self.loop.failures()
         if self.strikes.stubborn and not self.plan.overlapping:
@@ -266,6 +268,17 @@ class _Run:
         self.violations += held_by_enough(self.history, replicas, harmed_count)
         self.marks.look(replicas, self.strikes.harmed)
 
+    def _false_alarms(self) -> list[str]:
+        """Damage that somebody has noted on a disk that nobody has harmed: what was promised to be
+        durable is not there, or the promise is wrong."""
+        if any(isinstance(fault, DiskFailure) for fault in self.scenario.faults):
+            return []
+        return [
+            f"I1 durability: {name} takes records for damaged, and nobody has harmed its disk"
+            for name in self.sites.damage_noted
+            if name not in self.strikes.harmed
+        ]
+
     # Peace
 
     async def _judge(self, host: Host) -> None:
@@ -301,7 +314,8 @@ class _Run:
                 return mark.number
 
     async def _converge(self, log: Log) -> None:
-        """I12: give every replica time to hold the log; violations where one does not.
+        """I12: give every replica time to hold the log and nothing else; violations where one does
+        not.
 
         Those whose disks were harmed as well: damage is repaired, a blank or outdated replica is
         filled up again. What is not promised to be told from a crash, `Strikes` does not do.
@@ -309,7 +323,7 @@ class _Run:
         began, pause_seconds = self.loop.time(), 0.01
         while True:
             replicas = self.cluster.replicas(durable=False)
-            violations = agreement(replicas, log)
+            violations = agreement(replicas, log) + tidiness(replicas)
             self.converged_seconds = self.loop.time() - began
             if not violations or self.converged_seconds > CONVERGENCE_SECONDS_MAX:
                 self.has_converged = not violations

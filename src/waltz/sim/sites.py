@@ -37,6 +37,9 @@ from waltz.sim.trace import Trace
 
 T = TypeVar("T")
 
+DAMAGE_FILE: Final = "damaged.json"
+"""Where a node notes damage: known by its name, as an operator would look for it."""
+
 Main = Callable[[Host], Coroutine[Any, Any, T]]
 """What a process does, from its start to its end."""
 
@@ -107,6 +110,8 @@ class Sites:
         self.coordinator = SimulatedCoordinatorService(loop, Random(f"{seed}/coordinator"))
         self._sites: dict[str, Site] = {}
         self._effects: Counter[str] = Counter()
+        self.damage_noted: dict[str, None] = {}
+        """The machines whose process has written down that some of its records are damaged."""
         self._guests: dict[str, Process] = {}
         """The processes that live until they are done."""
         self.broken: asyncio.Future[None] = loop.create_future()
@@ -172,6 +177,8 @@ class Sites:
                 site.operations_left -= 1
             for fault in site.disk_faults:
                 fault(operation, path)
+            if operation is Operation.RENAME and DAMAGE_FILE in path:
+                self.damage_noted[site.name] = None
 
         site.disk.fault = guard
         self.trace.note(self.loop.time(), "start", site.name)

@@ -96,6 +96,14 @@ SERVER_BUGS: Final = (
         caught=Scene(2, "bank", "moving_partitions"),
     ),
     Bug(
+        name="failed appends stay undecided",
+        breaks="I12 convergence",
+        patches=(Patch(LockTable, "fail", forgotten),),
+        workloads=("append", "bank"),
+        plans=("contested_partition",),
+        caught=Scene(1001, "bank", "contested_partition"),
+    ),
+    Bug(
         name="append locks are not recorded",
         breaks="I7 locks",
         patches=(Patch(LockTable, "admit", _checking(append_locks=lambda _: ())),),

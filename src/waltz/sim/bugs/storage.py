@@ -7,11 +7,11 @@ from dataclasses import replace
 from typing import Any, Final
 
 from waltz.errors import FencedError
-from waltz.sim.bugs.bug import Bug, Scene
+from waltz.sim.bugs.bug import Bug, Scene, forgotten
 from waltz.sim.patches import Patch
 from waltz.storage import recovery, segments
 from waltz.storage.partition import StoragePartition
-from waltz.storage.segment import Segment
+from waltz.storage.segment import SEGMENT_HEADER_BYTES, Segment
 from waltz.storage.segments import SegmentChain
 from waltz.storage.synced_file import SyncedFile
 from waltz.types import TransactionId
@@ -77,6 +77,16 @@ def _cutting(further: int) -> Callable[[Callable[..., None]], Callable[..., None
         return truncated
 
     return change
+
+
+def _cutting_in_memory(_: Callable[..., None]) -> Callable[..., None]:
+    def truncated(self: Any, last_transaction_id: TransactionId) -> None:
+        self.write_index()
+        count = last_transaction_id + 1 - self.first_transaction_id
+        size = int(self._offsets(count - 1, 1)[1]) if count else SEGMENT_HEADER_BYTES
+        self._forget_after(TransactionId(last_transaction_id + 1), size)
+
+    return truncated
 
 
 def _admitting_older_sessions(admit: Callable[..., None]) -> Callable[..., None]:
@@ -149,6 +159,14 @@ STORAGE_BUGS: Final = (
         caught=Scene(22, "bank", "power_cut"),
     ),
     Bug(
+        name="a truncation cuts in memory only",
+        breaks="I12 convergence",
+        patches=(Patch(Segment, "truncate", _cutting_in_memory),),
+        workloads=("append",),
+        plans=("lone_tails", "power_cut"),
+        caught=Scene(1005, "append", "power_cut"),
+    ),
+    Bug(
         name="a new segment's name is not synced",
         breaks="I1 durability",
         patches=(Patch(segments, "create_segment", _without_syncs_of_names),),
@@ -171,5 +189,13 @@ STORAGE_BUGS: Final = (
         workloads=("append", "bank"),
         plans=("bit_flips",),
         caught=Scene(5015, "bank", "bit_flips"),
+    ),
+    Bug(
+        name="a damaged replica votes",
+        breaks="I12 convergence",
+        patches=(Patch(StoragePartition, "check_undamaged", forgotten),),
+        workloads=("append", "bank"),
+        plans=("bit_flips",),
+        caught=Scene(65, "bank", "bit_flips"),
     ),
 )

@@ -10,6 +10,7 @@ from waltz.sim.bugs.bug import Bug, Scene
 from waltz.sim.model.mutations import MUTATIONS
 from waltz.sim.patches import Patch
 from waltz.store import quorum, recovery, store_session
+from waltz.store.events import Committed
 from waltz.store.recovery import Recovery
 from waltz.store.replica_session import Phase, ReplicaSession
 from waltz.store.session_keeper import SessionKeeper
@@ -62,6 +63,15 @@ def _writing_again(close: Callable[..., None]) -> Callable[..., None]:
         self._unsettled.clear()
 
     return closed
+
+
+def _resuming_unwritten(settle: Callable[..., None]) -> Callable[..., None]:
+    def settled(self: Any, session: Any) -> None:
+        while self._unsettled:
+            self._effects.append(Committed(self._unsettled.popleft()))
+        settle(self, session)
+
+    return settled
 
 
 def _recovered_once_marked(advance: Callable[..., None]) -> Callable[..., None]:
@@ -189,5 +199,21 @@ STORE_BUGS: Final = (
         workloads=("append", "bank"),
         plans=("flapping",),
         caught=Scene(9, "bank", "flapping"),
+    ),
+    Bug(
+        name="what a session left open is taken for written",
+        breaks="I1 durability",
+        patches=(Patch(SessionKeeper, "_settle", _resuming_unwritten),),
+        workloads=("append", "bank"),
+        plans=("contested_partition",),
+        caught=Scene(50, "append", "contested_partition"),
+    ),
+    Bug(
+        name="a session takes appends before its metadata are written",
+        breaks="I1 durability",
+        patches=_as_in_the_model("a session takes appends before its metadata are written"),
+        workloads=("append", "bank"),
+        plans=("contested_partition",),
+        caught=Scene(2, "append", "contested_partition"),
     ),
 )

@@ -1,0 +1,155 @@
+"""Fault plans of contests: who owns a partition changes while storage nodes come and go.
+
+Owns plans in which several sessions are on their way to be opened at a time, by servers that know
+of each other late or not at all, on replicas that forget what they were told without a sync.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from random import Random
+from typing import Final
+
+from waltz.sim.drawing import Stage, crash, moments
+from waltz.sim.faults import (
+    CoordinatorSlowness,
+    Crash,
+    Disconnection,
+    Fault,
+    Isolation,
+    SessionLoss,
+    SlowLinks,
+)
+
+OPERATIONS_BACK_MAX: Final = 150
+"""Disk operations in which a storage node opens its files, is cut and filled up again."""
+
+
+def contested_partition(random: Random, stage: Stage) -> Sequence[Fault]:
+    """Servers lose partitions, by session or by hearsay, and storage nodes restart, lose power and
+    are out of reach, many times in a row, while all that is asked and answered is late; half of
+    the time from the very start, when nobody knows yet that there is anything in a partition.
+
+    So sessions begin and fail in all stages: asked but not written, written but not open, open on
+    some replicas; and an owner of before is still there, with the same in mind.
+    """
+    faults: list[Fault] = []
+    starts = moments(random, stage, 2)
+    if random.random() < 0.5:
+        starts[0] = 0.0
+    for moment in starts:
+        seconds = random.choice((1.0, 5.0, 20.0))
+        asked = [(server, storage) for server in stage.servers for storage in stage.storages]
+        faults += [
+            CoordinatorSlowness(
+                progress=moment,
+                seconds=seconds,
+                slowest_seconds=random.choice((0.01, 0.1, 1.0)),
+            ),
+            SlowLinks(
+                progress=moment,
+                ways=(*asked, *((storage, server) for server, storage in asked)),
+                seconds=seconds,
+                slowest_seconds=random.choice((0.005, 0.05, 0.5)),
+            ),
+        ]
+        for _ in range(random.randint(2, 8)):
+            faults += _contest(random, moment, stage, seconds * random.random())
+    return faults
+
+
+def _contest(random: Random, progress: float, stage: Stage, begin: float) -> Sequence[Fault]:
+    """A replica leaves the session and joins late, another one lags, and while that is written down
+    the owner changes."""
+    apart = random.choice((0.05, 0.3, 1.0))
+    makers = (_leaving, _lagging, _change_of_owner)
+    return [
+        replace(make(random, progress, stage), delay_seconds=begin + apart * position * share)
+        for position, make in enumerate(makers)
+        if (share := random.random()) > 0.15
+    ]
+
+
+def _leaving(random: Random, progress: float, stage: Stage) -> Fault:
+    if random.random() < 0.3:
+        pair = (random.choice(stage.servers), random.choice(stage.storages))
+        return Disconnection(progress=progress, pairs=(pair,))
+    counts = (1, 1, 1, len(stage.storages) // 2 + 1, len(stage.storages))
+    return _brief_crash(random, progress, random.sample(stage.storages, random.choice(counts)))
+
+
+def _lagging(random: Random, progress: float, stage: Stage) -> Fault:
+    return Isolation(
+        progress=progress,
+        name=random.choice(stage.storages),
+        others=tuple(random.sample(stage.servers, random.randint(1, len(stage.servers)))),
+        with_coordinator=False,
+        seconds=random.uniform(0.0, random.choice((0.1, 1.0, 5.0))),
+    )
+
+
+def _change_of_owner(random: Random, progress: float, stage: Stage) -> Fault:
+    server = random.choice(stage.servers)
+    match random.randrange(4):
+        case 0:
+            return SessionLoss(progress=progress, name=server)
+        case 1:
+            return _brief_crash(random, progress, [server])
+        case _:
+            return Isolation(
+                progress=progress,
+                name=server,
+                others=(),
+                with_coordinator=True,
+                seconds=random.uniform(0.0, random.choice((0.3, 3.0, 30.0))),
+                session_ended=random.random() < 0.5,
+            )
+
+
+def _brief_crash(random: Random, progress: float, names: Sequence[str]) -> Crash:
+    pauses = tuple(random.choice((0.0, random.uniform(0.0, 1.0))) for _ in names)
+    return replace(crash(random, progress, names), pause_seconds=pauses)
+
+
+def lone_tails(random: Random, stage: Stage) -> Sequence[Fault]:
+    """A replica gets appends that the others do not, and is away when the next owner begins without
+    it; what nobody else holds is cut when it comes back, and then somebody dies again. Once to four
+    times."""
+    return [fault for moment in moments(random, stage, 4) for fault in _tail(random, moment, stage)]
+
+
+def _tail(random: Random, progress: float, stage: Stage) -> Sequence[Fault]:
+    holder, *others = random.sample(stage.storages, len(stage.storages))
+    lag = random.uniform(0.02, random.choice((0.1, 1.0)))
+    end = random.uniform(0.0, lag)
+    away = random.choice((random.uniform(0.0, 0.5), random.uniform(0.0, 5.0)))
+    again = random.choice(([holder], [holder, others[0]], [*stage.storages]))
+    after = end + away + random.choice((0.01, random.uniform(0.0, 1.0)))
+    return [
+        *(
+            Isolation(
+                progress=progress,
+                name=name,
+                others=tuple(stage.servers),
+                with_coordinator=False,
+                seconds=lag,
+            )
+            for name in others
+        ),
+        replace(_brief_crash(random, progress, stage.servers), delay_seconds=end),
+        replace(
+            crash(random, progress, [holder]),
+            delay_seconds=end,
+            disk_operations=(0,),
+            pause_seconds=(away,),
+        ),
+        *(
+            replace(
+                _brief_crash(random, progress, names),
+                delay_seconds=after,
+                disk_operations=tuple(random.randint(1, OPERATIONS_BACK_MAX) for _ in names),
+            )
+            for names in ([again] if random.random() < 0.8 else [])
+        ),
+    ]

@@ -1,0 +1,54 @@
+"""Contests: owners change while storage nodes come and go, and one replica alone holds a tail."""
+
+from __future__ import annotations
+
+from random import Random
+
+from waltz.sim.contest_plans import contested_partition, lone_tails
+from waltz.sim.drawing import Stage
+from waltz.sim.faults import (
+    CoordinatorSlowness,
+    Crash,
+    Disconnection,
+    Isolation,
+    SessionLoss,
+    SlowLinks,
+)
+from waltz.sim.plans import PLANS
+
+STORAGES = ("storage-0", "storage-1", "storage-2")
+SERVERS = ("server-0", "server-1")
+STAGE = Stage(STORAGES, SERVERS, ("client-0",))
+
+
+def test_a_contested_partition_loses_owners_and_replicas_while_all_are_late() -> None:
+    faults = [fault for seed in range(100) for fault in contested_partition(Random(seed), STAGE)]
+    assert {type(fault) for fault in faults} == {
+        CoordinatorSlowness, SlowLinks, SessionLoss, Isolation, Crash, Disconnection,
+    }  # fmt: skip
+    crashed = {fault.names for fault in faults if isinstance(fault, Crash)}
+    assert {1, 2, 3} == {len(names) for names in crashed if {*names} <= {*STORAGES}}
+    assert {("server-0",), ("server-1",)} <= crashed
+    assert PLANS["contested_partition"].server_count_min == 2
+
+
+def test_contests_often_begin_when_a_partition_is_still_empty() -> None:
+    starts = [contested_partition(Random(seed), STAGE)[0].progress for seed in range(200)]
+    assert 50 < starts.count(0.0) < 150
+
+
+def test_a_lone_tail_is_on_a_replica_that_dies_with_the_servers_while_the_others_are_cut_off() -> (
+    None
+):
+    for seed in range(100):
+        faults = lone_tails(Random(seed), STAGE)
+        for moment in {fault.progress for fault in faults}:
+            together = [fault for fault in faults if fault.progress == moment]
+            cut_off = [fault for fault in together if isinstance(fault, Isolation)]
+            owners, holder, *again = (fault for fault in together if isinstance(fault, Crash))
+            assert {fault.others for fault in cut_off} == {SERVERS}
+            assert owners.names == SERVERS
+            assert {*holder.names, *(fault.name for fault in cut_off)} == {*STORAGES}
+            assert owners.delay_seconds == holder.delay_seconds < cut_off[0].seconds
+            assert all({*fault.names} >= {*holder.names} for fault in again)
+            assert all(fault.delay_seconds > holder.delay_seconds for fault in again)
