@@ -129,3 +129,12 @@ def test_the_page_has_the_hunts_for_seeded_bugs(
     page = capsys.readouterr().out
     assert "1 of 1 mistakes in the list were found when planted." in page
     assert "| x | I1 durability | 3 | 3 | 2 |  |\n" in page
+
+
+def test_the_page_among_the_documents_is_printed_and_not_typed(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    root = Path(__file__).parent.parent.parent
+    hunts = root / "tests" / "simulation" / "hunts.json"
+    assert main([str(root / "docs" / "evidence.json"), "--hunts", str(hunts)]) == 0
+    assert (root / "docs" / "evidence.md").read_text() == capsys.readouterr().out
