@@ -512,6 +512,15 @@ def test_files_of_another_cluster_or_release_are_refused() -> None:
         assert (disk.content(SEG), disk.content(IDX)) == before
 
 
+def test_both_headers_hit_alike_are_damage() -> None:
+    """The same bit of the cluster key in both files: no other cluster has such a key."""
+    disk = disk_with(4)
+    for path in (IDX, SEG):
+        disk.damage(path, 20, bytes([disk.content(path)[20] ^ 2]))
+    opened = reopen(disk, proof=True)
+    assert (opened.segment.next_transaction_id, opened.damage) == (4, ((0, 4),))
+
+
 @pytest.mark.parametrize("following", [None, 4])
 def test_data_file_that_is_lost_or_not_its_own_is_damaged_as_a_whole(
     following: int | None,

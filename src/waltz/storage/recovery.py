@@ -14,6 +14,7 @@ Source: Waltz Internals, "Recovery".
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Final
 
 import numpy as np
 
@@ -35,6 +36,7 @@ from waltz.storage.segment import (
     INDEX_ENTRY_BYTES,
     INDEX_SUFFIX,
     RECORD_BYTES_MAX,
+    SEGMENT_HEADER,
     SEGMENT_HEADER_BYTES,
     NoFile,
     Segment,
@@ -42,6 +44,9 @@ from waltz.storage.segment import (
     create_index,
 )
 from waltz.types import NOTHING, TransactionId
+
+KEY_BITS_HIT_MAX: Final = 8
+"""A cluster key that differs from ours in no more bits is ours."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,7 +279,8 @@ def _open_data(home: SegmentHome, first: TransactionId) -> File:
 
 def _refuse_foreign(home: SegmentHome, first: TransactionId, data_file: File) -> None:
     """Raise if both files say that they belong elsewhere, or neither can be read: two files do not
-    err alike, so this is no damage of a segment."""
+    err alike, so this is no damage of a segment. Only a cluster key that is all but ours is: keys
+    are random, so that another cluster's differs in half of its bits."""
     index_path = home.path(first, INDEX_SUFFIX)
     if not home.disk.exists(index_path):
         return
@@ -285,9 +291,18 @@ def _refuse_foreign(home: SegmentHome, first: TransactionId, data_file: File) ->
             data_file.read_at(0, SEGMENT_HEADER_BYTES)
         elif identities[0] == identities[1]:
             header = data_file.read_at(0, SEGMENT_HEADER_BYTES)
-            home.check_header(header, first, home.path(first, DATA_SUFFIX))
+            if not _is_all_but(header, home.header(first, 0)):
+                home.check_header(header, first, home.path(first, DATA_SUFFIX))
     finally:
         index_file.close()
+
+
+def _is_all_but(header: bytes, own: bytes) -> bool:
+    """Whether only the cluster key is not our own's, and that in a few bits."""
+    version, _, key, *place = SEGMENT_HEADER.unpack(header)
+    own_version, _, own_key, *own_place = SEGMENT_HEADER.unpack(own)
+    bits = (int.from_bytes(key) ^ int.from_bytes(own_key)).bit_count()
+    return (version, place) == (own_version, own_place) and bits <= KEY_BITS_HIT_MAX
 
 
 def _refuse_unreadable(home: SegmentHome, first: TransactionId) -> None:
