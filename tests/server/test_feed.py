@@ -261,7 +261,7 @@ class Watcher:
             self.serve()
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.data())
 def test_every_client_gets_every_transaction_once_and_in_order(data: st.DataObject) -> None:
     """PM-03, PM-04, SV-16, SV-19."""

@@ -98,7 +98,7 @@ def test_dropped_partition_gives_its_room_back() -> None:
     cache.check_invariants()
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     st.lists(st.tuples(st.integers(0, 1), st.integers(0, 40), st.integers(0, 8)), max_size=40),
     st.integers(1, 8000),

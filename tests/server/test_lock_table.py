@@ -315,7 +315,7 @@ class Driver:
         assert not self.waiting, "whoever waits is decided in the end"
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(STEPS, st.sampled_from([7, 40, 30_000]))
 def test_no_request_passes_that_an_exact_list_of_locks_would_refuse(
     steps: list[object], slot_count: int
@@ -324,7 +324,7 @@ def test_no_request_passes_that_an_exact_list_of_locks_would_refuse(
     Driver(slot_count, by_columns=False).run(steps)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(STEPS, st.sampled_from([7, 40, 30_000]))
 def test_checking_by_columns_gives_what_checking_one_by_one_gives(
     steps: list[object], slot_count: int

@@ -725,7 +725,7 @@ class Judge:
         self.hear(self.bench.fail(count))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.data())
 def test_no_append_is_committed_over_a_newer_lock_and_none_is_forgotten(
     data: st.DataObject,
