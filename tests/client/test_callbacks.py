@@ -252,7 +252,7 @@ def test_callbacks_need_a_way_to_apply() -> None:
         def get_client_high_water_mark(self, partition_id: PartitionId) -> int:
             return -1
 
-    with pytest.raises(NotImplementedError, match="apply_transaction"):
+    with pytest.raises(LocalProtocolError, match="Nothing cannot apply transaction 0: define"):
         Nothing().apply_transaction(transactions(0, 1)[0])
 
 

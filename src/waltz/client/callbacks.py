@@ -52,8 +52,14 @@ class WaltzClientCallbacks(ABC):
         """
 
     def apply_transaction(self, transaction: Transaction) -> None:
-        """Apply one transaction."""
-        raise NotImplementedError("apply_transaction or apply_transactions")
+        """Apply one transaction. An application defines this or `apply_transactions`.
+
+        Raises LocalProtocolError: it has defined neither.
+        """
+        raise LocalProtocolError(
+            f"{type(self).__name__} cannot apply transaction {transaction.transaction_id}: define"
+            " apply_transaction or apply_transactions"
+        )
 
     def uncaught_exception(
         self, partition_id: PartitionId, transaction_id: TransactionId, error: Exception

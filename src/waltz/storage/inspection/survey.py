@@ -110,10 +110,13 @@ def _entry(content: bytes, partition_id: PartitionId) -> ControlEntry:
 
 
 def read_file(disk: Disk, path: str, *, bytes_max: int) -> bytes:
-    """Return the whole file, or its first `bytes_max`. Raises OSError."""
+    """Return the whole file, or its first `bytes_max`. Raises OSError, which names the file."""
     file = disk.open_to_read(path)
     try:
         return file.read_at(0, min(file.size(), bytes_max))
+    except OSError as error:
+        error.filename = error.filename or path
+        raise
     finally:
         file.close()
 
