@@ -89,6 +89,13 @@ def test_offsets_beyond_the_high_water_mark_are_not_in_the_log() -> None:
         resolve_ranges(EARLIEST, ending, marks(9))
 
 
+def test_or_they_are_taken_for_the_end_of_the_log() -> None:
+    """PS-08."""
+    ending = parse_offsets("endingOffsets", '{"0": 11}', "latest")
+    found = resolve_ranges(EARLIEST, ending, marks(9), fail_on_data_loss=False)
+    assert found == [span(0, 0, 10)]
+
+
 def test_a_start_after_its_end_is_refused() -> None:
     with pytest.raises(ConfigurationError, match=r"^WALTZ-1003 partition 0 starts at 10"):
         resolve_ranges(LATEST, EARLIEST, marks(9))

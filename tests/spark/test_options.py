@@ -7,7 +7,7 @@ import pytest
 from waltz.errors import ConfigurationError
 from waltz.spark.offsets import Offsets
 from waltz.spark.options import ReadOptions, parse_options
-from waltz.types import TlsSettings
+from waltz.types import PartitionId, TlsSettings, TransactionId
 
 CLUSTER = {"cluster": "127.0.0.1:7100"}
 
@@ -18,9 +18,33 @@ def test_everything_but_the_cluster_has_a_default() -> None:
         partitions=None,
         starting=Offsets("earliest", {}),
         ending=Offsets("latest", {}),
+        fail_on_data_loss=True,
         task_count_min=1,
         batch_rows_max=10_000,
+        trigger_rows_max=None,
     )
+
+
+def test_a_stream_starts_at_the_end_unless_told() -> None:
+    assert parse_options(CLUSTER, is_stream=True).starting == Offsets("latest", {})
+    told = {**CLUSTER, "startingOffsets": '{"1": 5}', "maxTransactionsPerTrigger": "100"}
+    options = parse_options(told, is_stream=True)
+    assert options.starting == Offsets("earliest", {PartitionId(1): TransactionId(5)})
+    assert options.trigger_rows_max == 100
+
+
+def test_an_option_of_the_other_kind_of_read_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match=r"^WALTZ-1003 option maxTrans.* spark.readStream"):
+        parse_options({**CLUSTER, "maxTransactionsPerTrigger": "1"})
+    with pytest.raises(ConfigurationError, match=r"^WALTZ-1003 option endingOffsets .*spark.read "):
+        parse_options({**CLUSTER, "endingOffsets": "latest"}, is_stream=True)
+
+
+def test_data_loss_fails_unless_it_may_not() -> None:
+    """PS-08."""
+    assert not parse_options({**CLUSTER, "failOnDataLoss": "False"}).fail_on_data_loss
+    with pytest.raises(ConfigurationError, match=r"^WALTZ-1003 option failOnDataLoss is 'no'"):
+        parse_options({**CLUSTER, "failOnDataLoss": "no"})
 
 
 def test_options_are_found_whatever_their_case() -> None:

@@ -3,84 +3,26 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterable, Iterator
-from types import TracebackType
-from typing import Self, cast
+from collections.abc import Iterable
 from uuid import UUID
 
 import pytest
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import IntegerType, LongType, StructField, StructType
 
-from tests.spark.test_schema import columns
-from waltz import LogReader, TransactionColumns
+from tests.spark.listed_log import KEY, ListedLog
 from waltz.errors import (
     ConfigurationError,
     CorruptionError,
     PartitionNotReadyError,
-    RemoteProtocolError,
     WaltzError,
 )
 from waltz.spark.offsets import TransactionRange
 from waltz.spark.options import parse_options
-from waltz.spark.reader import WaltzInputPartition, WaltzReader, complete
+from waltz.spark.reader import WaltzReader
 from waltz.spark.schema import arrow_schema, log_schema
-from waltz.types import PartitionId, TlsSettings, TransactionId
-
-KEY = UUID(int=1)
-
-
-class ListedLog:
-    """A log reader over lists: `partitions` has the data of every transaction.
-
-    `chunk` transactions come at a time. Opened is counted, so that leaks show.
-    """
-
-    def __init__(
-        self,
-        *partitions: list[bytes],
-        chunk: int = 3,
-        key: UUID = KEY,
-        error: WaltzError | None = None,
-    ) -> None:
-        self._partitions = partitions
-        self._chunk = chunk
-        self._error = error
-        self.cluster_key = key
-        self.partition_count = len(partitions)
-        self.open_count = 0
-
-    def open(self, cluster: str, *, tls: TlsSettings) -> LogReader:
-        assert tls == TlsSettings()
-        assert cluster == "127.0.0.1:7100"
-        return cast(LogReader, self)
-
-    def __enter__(self) -> Self:
-        self.open_count += 1
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.open_count -= 1
-
-    def high_water_mark(self, partition_id: PartitionId) -> TransactionId:
-        if self._error is not None:
-            raise self._error
-        return TransactionId(len(self._partitions[partition_id]) - 1)
-
-    def read(
-        self, partition_id: PartitionId, first: TransactionId, end: TransactionId
-    ) -> Iterator[TransactionColumns]:
-        if self._error is not None:
-            raise self._error
-        for start in range(first, end, self._chunk):
-            yield columns(
-                start, self._partitions[partition_id][start : min(end, start + self._chunk)]
-            )
+from waltz.spark.tasks import WaltzInputPartition
+from waltz.types import PartitionId, TransactionId
 
 
 def reader(log: ListedLog, schema: StructType | None = None, **options: str) -> WaltzReader:
@@ -179,43 +121,3 @@ def test_what_the_cluster_refuses_keeps_its_class_and_gets_a_code(
     with pytest.raises(type(error), match=f"^{code}"):
         list(reader(log).read(planned(0, 1)))
     assert log.open_count == 0
-
-
-WANTED = planned(5, 9).range
-
-
-@pytest.mark.parametrize(
-    ("found", "fault"),
-    [
-        ([], "the last transaction read is 4"),
-        ([columns(5, [b""] * 3)], "the last transaction read is 7"),
-        ([columns(5, [b""] * 5)], "the last transaction read is 9"),
-        ([columns(4, [b""] * 5)], "expected transaction 5, found 4"),
-        ([columns(5, [b""] * 2), columns(8, [b""])], "expected transaction 7, found 8"),
-        ([columns(5, [b""] * 2), columns(5, [b""] * 2)], "expected transaction 7, found 5"),
-    ],
-)
-def test_a_gap_a_repetition_or_a_short_read_is_an_error(
-    found: list[TransactionColumns], fault: str
-) -> None:
-    with pytest.raises(
-        RemoteProtocolError, match=f"^WALTZ-2002 partition 0, transactions 5 to 8: {fault}"
-    ):
-        list(complete(found, WANTED))
-
-
-def test_columns_of_unequal_length_are_an_error() -> None:
-    ragged = columns(5, [b""] * 4)
-    short = TransactionColumns(
-        first_transaction_id=ragged.first_transaction_id,
-        request_ids=ragged.request_ids[:-1],
-        headers=ragged.headers,
-        data=ragged.data,
-    )
-    with pytest.raises(RemoteProtocolError, match=r"^WALTZ-2002 .* 4 headers and 63 bytes"):
-        list(complete([short], WANTED))
-
-
-def test_what_was_asked_for_passes_unchanged() -> None:
-    found = [columns(5, [b"a"]), columns(6, [b"b", b"c", b"d"])]
-    assert list(complete(found, WANTED)) == found

@@ -7,7 +7,7 @@ first ID is read, the end is not.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final, Literal
@@ -57,6 +57,15 @@ class Offsets:
 
     def of(self, partition_id: PartitionId) -> Position:
         return self.positions.get(partition_id, self.otherwise)
+
+    def expect_partitions(self, option: str, partition_ids: Collection[PartitionId]) -> None:
+        """Raises ConfigurationError: a partition is named that is not read."""
+        for partition_id in self.positions:
+            if partition_id not in partition_ids:
+                raise ConfigurationError(
+                    f"{UNKNOWN_PARTITION} option {option} names partition {partition_id}; read are"
+                    f" {', '.join(map(str, sorted(partition_ids)))}"
+                )
 
 
 def parse_partitions(text: str) -> tuple[PartitionId, ...]:
@@ -154,24 +163,26 @@ def resolve_ranges(
     starting: Offsets,
     ending: Offsets,
     high_water_marks: Mapping[PartitionId, TransactionId],
+    *,
+    fail_on_data_loss: bool = True,
 ) -> list[TransactionRange]:
     """Return what is to be read of each partition in `high_water_marks`, empty ranges left out.
 
+    Without `fail_on_data_loss` offsets beyond a log are taken for its end.
     Raises ConfigurationError: offsets for a partition that is not read, or a start after its end.
     Raises NotFoundError: offsets beyond the high-water mark, which is what another cluster behind
     the same address, or a log that lost data, looks like.
     """
-    for option, offsets in (("startingOffsets", starting), ("endingOffsets", ending)):
-        for partition_id in offsets.positions:
-            if partition_id not in high_water_marks:
-                raise ConfigurationError(
-                    f"{UNKNOWN_PARTITION} option {option} names partition {partition_id}; read are"
-                    f" {', '.join(map(str, sorted(high_water_marks)))}"
-                )
+    starting.expect_partitions("startingOffsets", high_water_marks)
+    ending.expect_partitions("endingOffsets", high_water_marks)
     ranges = []
     for partition_id, high_water_mark in sorted(high_water_marks.items()):
-        first = _resolve("startingOffsets", starting, partition_id, high_water_mark)
-        end = _resolve("endingOffsets", ending, partition_id, high_water_mark)
+        first, end = (
+            resolve_position(
+                option, offsets, partition_id, high_water_mark, fail_on_data_loss=fail_on_data_loss
+            )
+            for option, offsets in (("startingOffsets", starting), ("endingOffsets", ending))
+        )
         if first > end:
             raise ConfigurationError(
                 f"{INVALID_OPTION} partition {partition_id} starts at {first}, after its end {end}"
@@ -181,9 +192,18 @@ def resolve_ranges(
     return ranges
 
 
-def _resolve(
-    option: str, offsets: Offsets, partition_id: PartitionId, high_water_mark: TransactionId
+def resolve_position(
+    option: str,
+    offsets: Offsets,
+    partition_id: PartitionId,
+    high_water_mark: TransactionId,
+    *,
+    fail_on_data_loss: bool,
 ) -> TransactionId:
+    """Return where `offsets` put the partition.
+
+    Raises NotFoundError: beyond its log, unless that is taken for its end.
+    """
     match offsets.of(partition_id):
         case "earliest":
             return FIRST_TRANSACTION_ID
@@ -191,6 +211,8 @@ def _resolve(
             return TransactionId(high_water_mark + 1)
         case position:
             if position > high_water_mark + 1:
+                if not fail_on_data_loss:
+                    return TransactionId(high_water_mark + 1)
                 raise NotFoundError(
                     f"{OUTSIDE_LOG} option {option} puts partition {partition_id} at {position};"
                     f" its high-water mark is {high_water_mark}"

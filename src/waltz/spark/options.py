@@ -17,40 +17,51 @@ OPTIONS: Final = (
     "partitions",
     "startingOffsets",
     "endingOffsets",
+    "failOnDataLoss",
+    "maxTransactionsPerTrigger",
     "minPartitions",
     "rowsPerBatch",
     "tlsCa",
     "tlsCert",
     "tlsKey",
 )
+BATCH_ONLY: Final = ("endingOffsets",)
+STREAM_ONLY: Final = ("maxTransactionsPerTrigger",)
 
 BATCH_ROWS_MAX: Final = 1_000_000
+TRIGGER_ROWS_MAX: Final = 1 << 40
 
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
     """What to read, and in what pieces.
 
-    cluster         the coordinator's address.
-    partitions      sorted, each once; None for all.
-    task_count_min  how many tasks there are at least, if there are that many rows.
-    batch_rows_max  rows of one Arrow record batch.
-    tls             files that every machine with a task has at the same place.
+    cluster            the coordinator's address.
+    partitions         sorted, each once; None for all.
+    fail_on_data_loss  whether to fail where the log is shorter than it is said to be.
+    task_count_min     how many tasks there are at least, if there are that many rows.
+    batch_rows_max     rows of one Arrow record batch.
+    trigger_rows_max   transactions of one micro-batch; None for all there are.
+    tls                files that every machine with a task has at the same place.
     """
 
     cluster: str
     partitions: tuple[PartitionId, ...] | None
     starting: Offsets
     ending: Offsets
+    fail_on_data_loss: bool
     task_count_min: int
     batch_rows_max: int
+    trigger_rows_max: int | None
     tls: TlsSettings = field(default_factory=TlsSettings)
 
 
-def parse_options(options: Mapping[str, str]) -> ReadOptions:
+def parse_options(options: Mapping[str, str], *, is_stream: bool = False) -> ReadOptions:
     """Return the options of a read; keys are compared without regard to case, as Spark does.
 
-    Raises ConfigurationError, naming the option: unknown, missing, or not in its form.
+    A stream that does not say where it starts starts at the end of the log, as Spark's others do.
+    Raises ConfigurationError, naming the option: unknown, missing, not in its form, or not for this
+    kind of read.
     """
     spelling = {name.lower(): name for name in OPTIONS}
     given = {}
@@ -61,6 +72,12 @@ def parse_options(options: Mapping[str, str]) -> ReadOptions:
                 f"{UNKNOWN_OPTION} unknown option {key!r}; known are {', '.join(OPTIONS)}"
             )
         given[name] = value
+    for name in BATCH_ONLY if is_stream else STREAM_ONLY:
+        if name in given:
+            raise ConfigurationError(
+                f"{INVALID_OPTION} option {name} is for"
+                f" {'spark.read' if is_stream else 'spark.readStream'} only"
+            )
     if "cluster" not in given:
         raise ConfigurationError(
             f"{MISSING_OPTION} option cluster is missing; expected the coordinator's host:port"
@@ -73,11 +90,15 @@ def parse_options(options: Mapping[str, str]) -> ReadOptions:
         cluster=given["cluster"],
         partitions=parse_partitions(given["partitions"]) if "partitions" in given else None,
         starting=parse_offsets(
-            "startingOffsets", given.get("startingOffsets", "earliest"), "earliest"
+            "startingOffsets",
+            given.get("startingOffsets", "latest" if is_stream else "earliest"),
+            "earliest",
         ),
         ending=parse_offsets("endingOffsets", given.get("endingOffsets", "latest"), "latest"),
-        task_count_min=_count(given, "minPartitions", 1, TASKS_MAX),
-        batch_rows_max=_count(given, "rowsPerBatch", BATCH_ROWS, BATCH_ROWS_MAX),
+        fail_on_data_loss=_flag(given, "failOnDataLoss", default=True),
+        task_count_min=_count(given, "minPartitions", TASKS_MAX) or 1,
+        batch_rows_max=_count(given, "rowsPerBatch", BATCH_ROWS_MAX) or BATCH_ROWS,
+        trigger_rows_max=_count(given, "maxTransactionsPerTrigger", TRIGGER_ROWS_MAX),
         tls=_tls(given),
     )
 
@@ -92,12 +113,23 @@ def _tls(given: Mapping[str, str]) -> TlsSettings:
     return TlsSettings(certificate, key, authorities=authorities)
 
 
-def _count(given: Mapping[str, str], option: str, default: int, count_max: int) -> int:
+def _count(given: Mapping[str, str], option: str, count_max: int) -> int | None:
     text = given.get(option)
     if text is None:
-        return default
+        return None
     if not (text.isascii() and text.isdigit() and 1 <= int(text) <= count_max):
         raise ConfigurationError(
             f"{INVALID_OPTION} option {option} is {text!r}; expected a number from 1 to {count_max}"
         )
     return int(text)
+
+
+def _flag(given: Mapping[str, str], option: str, *, default: bool) -> bool:
+    text = given.get(option)
+    if text is None:
+        return default
+    if text.lower() not in ("true", "false"):
+        raise ConfigurationError(
+            f"{INVALID_OPTION} option {option} is {text!r}; expected true or false"
+        )
+    return text.lower() == "true"

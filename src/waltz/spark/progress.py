@@ -1,0 +1,129 @@
+"""How far a stream has read, and how much further a micro-batch may go. Pure: no Spark.
+
+A stream's offset is that of a batch read, next transaction ID per partition, with the cluster's key
+beside it: Spark keeps it in the checkpoint as JSON, and a checkpoint must not be continued on
+another log. A partition that an offset lacks is at its first transaction: it was added later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+from uuid import UUID
+
+from waltz.errors import ConfigurationError, NotFoundError
+from waltz.spark.codes import CLUSTER_CHANGED, INVALID_CHECKPOINT, OUTSIDE_LOG
+from waltz.spark.offsets import FIRST_TRANSACTION_ID, TransactionRange
+from waltz.types import PartitionId, TransactionId
+
+CLUSTER: Final = "cluster"
+"""The key of an offset that is no partition."""
+
+NextIds = Mapping[PartitionId, TransactionId]
+"""Next transaction ID to read, per partition."""
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """What of one cluster's log a stream has read."""
+
+    cluster_key: UUID
+    next_ids: NextIds
+
+    def next_id(self, partition_id: PartitionId) -> TransactionId:
+        return self.next_ids.get(partition_id, FIRST_TRANSACTION_ID)
+
+    def encode(self) -> dict[str, str | int]:
+        """Return what goes into a checkpoint: text and numbers, partitions in order."""
+        positions = {str(each): self.next_ids[each] for each in sorted(self.next_ids)}
+        return {CLUSTER: str(self.cluster_key), **positions}
+
+    @classmethod
+    def decode(cls, offset: Mapping[str, object]) -> Progress:
+        """Return what a checkpoint says. Raises ConfigurationError: it is not one of a log."""
+        positions = {key: value for key, value in offset.items() if key != CLUSTER}
+        try:
+            key = UUID(str(offset[CLUSTER]))
+            next_ids = {
+                PartitionId(int(partition)): _transaction_id(value)
+                for partition, value in positions.items()
+            }
+        except (KeyError, ValueError):
+            raise ConfigurationError(
+                f"{INVALID_CHECKPOINT} the checkpoint has the offset {dict(offset)!r:.200};"
+                " expected a cluster's key and a transaction ID per partition"
+            ) from None
+        return cls(key, next_ids)
+
+    def expect_cluster(self, cluster_key: UUID, address: str) -> None:
+        """Raises ConfigurationError: `address` leads to another cluster now."""
+        if self.cluster_key != cluster_key:
+            raise ConfigurationError(
+                f"{CLUSTER_CHANGED} {address} leads to cluster {cluster_key}; the checkpoint was"
+                f" made on {self.cluster_key}. Use another checkpoint for another log"
+            )
+
+    def ranges_to(self, end: Progress) -> list[TransactionRange]:
+        """Return what lies between two offsets, partitions in order, empty ranges left out."""
+        return [
+            TransactionRange(partition_id, self.next_id(partition_id), next_id)
+            for partition_id, next_id in sorted(end.next_ids.items())
+            if self.next_id(partition_id) < next_id
+        ]
+
+
+def _transaction_id(value: object) -> TransactionId:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise ValueError(value)
+    return TransactionId(value)
+
+
+def available(start: Progress, log_ends: NextIds, *, fail_on_data_loss: bool) -> NextIds:
+    """Return how far each partition may be read: to its end in the log, never back.
+
+    `log_ends` has the partitions that are read. Raises NotFoundError: a partition has been read
+    beyond its end, which is what a log that lost data looks like. Without `fail_on_data_loss` such
+    a partition waits until its log has grown to where the stream stands.
+    """
+    if fail_on_data_loss:
+        for partition_id, end in sorted(log_ends.items()):
+            if start.next_id(partition_id) > end:
+                raise NotFoundError(
+                    f"{OUTSIDE_LOG} partition {partition_id} was read to"
+                    f" {start.next_id(partition_id) - 1}; its high-water mark is {end - 1}. The log"
+                    " has lost data; set failOnDataLoss to false to wait until it is that long"
+                )
+    return {
+        partition_id: max(start.next_id(partition_id), end)
+        for partition_id, end in log_ends.items()
+    }
+
+
+def admit(start: Progress, ends: NextIds, rows_max: int | None) -> NextIds:
+    """Return how far a micro-batch goes: towards `ends`, by at most `rows_max` transactions.
+
+    Partitions get equal shares; what one does not need goes to the others, so that a short backlog
+    is read whole. What cannot be shared out goes around from batch to batch (PS-03).
+    """
+    backlog = {
+        partition_id: end - start.next_id(partition_id) for partition_id, end in ends.items()
+    }
+    assert all(count >= 0 for count in backlog.values())
+    if rows_max is None or sum(backlog.values()) <= rows_max:
+        return dict(ends)
+    shares = dict.fromkeys(backlog, 0)
+    left = rows_max
+    waiting = sorted((each for each in backlog if backlog[each]), key=lambda each: backlog[each])
+    while waiting and backlog[waiting[0]] <= left // len(waiting):
+        shortest = waiting.pop(0)
+        shares[shortest] = backlog[shortest]
+        left -= backlog[shortest]
+    if waiting:
+        share, rest = divmod(left, len(waiting))
+        waiting.sort()
+        # Positions add up to more with every batch, so the turn moves on without being kept.
+        turn = sum(start.next_ids.values()) % len(waiting)
+        for index, partition_id in enumerate(waiting[turn:] + waiting[:turn]):
+            shares[partition_id] = share + (index < rest)
+    return {each: TransactionId(start.next_id(each) + shares[each]) for each in ends}

@@ -1,0 +1,140 @@
+"""The stream reader: offsets are planned by one process per query, tasks read by themselves.
+
+Spark keeps the offsets, as `Progress` encodes them, in the query's checkpoint, and asks for the
+tasks between two of them, after a failure the same two again. It accepts an offset that goes back
+without a word and would read rows twice, so none does here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+
+import waltz
+from waltz import LogReader
+from waltz.errors import WaltzError
+from waltz.spark.offsets import resolve_position, select_partitions, split_ranges
+from waltz.spark.options import ReadOptions
+from waltz.spark.progress import NextIds, Progress, admit, available
+from waltz.spark.tasks import OpenReader, WaltzInputPartition, coded_errors, read_task
+from waltz.types import PartitionId, TransactionId
+
+
+class WaltzStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Follows the columns of `schema`, an Arrow schema, as `options` say (PS-02).
+
+    Keeps one connection to the cluster for planning while the query runs.
+    """
+
+    def __init__(
+        self, options: ReadOptions, schema: Any, open_reader: OpenReader = waltz.open_reader
+    ) -> None:
+        self._options = options
+        self._schema = schema
+        self._open_reader = open_reader
+        self._log: LogReader | None = None
+        self._initial: Progress | None = None
+        self._target: NextIds | None = None
+        """How far the query goes in all, if it ends with what there was when it began."""
+
+    def initialOffset(self) -> dict[str, str | int]:
+        """Return where a new query starts. Raises WaltzError, its text led by a code."""
+        if self._initial is None:  # Spark asks twice, and the log may grow in between
+            cluster_key, marks = self._marks()
+            starting = self._options.starting
+            starting.expect_partitions("startingOffsets", marks)
+            self._initial = Progress(
+                cluster_key,
+                {
+                    partition_id: resolve_position(
+                        "startingOffsets",
+                        starting,
+                        partition_id,
+                        mark,
+                        fail_on_data_loss=self._options.fail_on_data_loss,
+                    )
+                    for partition_id, mark in marks.items()
+                },
+            )
+        return self._initial.encode()
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        rows_max = self._options.trigger_rows_max
+        return ReadAllAvailable() if rows_max is None else ReadMaxRows(rows_max)
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, str | int]:
+        """Return how far the next micro-batch goes. Raises WaltzError, its text led by a code."""
+        options = self._options
+        progress = Progress.decode(start)
+        cluster_key, marks = self._marks()
+        progress.expect_cluster(cluster_key, options.cluster)
+        ends = available(progress, _next_ids(marks), fail_on_data_loss=options.fail_on_data_loss)
+        if self._target is not None:
+            ends = {
+                each: TransactionId(
+                    max(progress.next_id(each), min(end, self._target.get(each, 0)))
+                )
+                for each, end in ends.items()
+            }
+        rows_max = limit.max_rows if isinstance(limit, ReadMaxRows) else None
+        # Partitions that are not read any more keep their place.
+        reached = {**progress.next_ids, **admit(progress, ends, rows_max)}
+        return Progress(cluster_key, reached).encode()
+
+    def reportLatestOffset(self) -> dict[str, str | int]:
+        """Return the end of the log, so that the query's progress shows how far it is behind."""
+        cluster_key, marks = self._marks()
+        return Progress(cluster_key, _next_ids(marks)).encode()
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        _, marks = self._marks()
+        self._target = _next_ids(marks)
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """Return the tasks between two offsets, the same ones each time.
+
+        Raises ConfigurationError: not offsets of one log.
+        """
+        first, last = Progress.decode(start), Progress.decode(end)
+        last.expect_cluster(first.cluster_key, self._options.cluster)
+        tasks = split_ranges(first.ranges_to(last), task_count_min=self._options.task_count_min)
+        return [WaltzInputPartition(each, last.cluster_key) for each in tasks]
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        """Yield the Arrow record batches of one task. Raises WaltzError, its text led by a code."""
+        return read_task(self._options, self._schema, partition, self._open_reader)
+
+    def stop(self) -> None:
+        log, self._log = self._log, None
+        if log is not None:
+            log.close()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without the connection, which never travels."""
+        return {**self.__dict__, "_log": None}
+
+    def _marks(self) -> tuple[Any, dict[PartitionId, TransactionId]]:
+        """Return the cluster's key and the high-water marks of the partitions that are read."""
+        options = self._options
+        with coded_errors(options.cluster):
+            try:
+                if self._log is None:
+                    self._log = self._open_reader(options.cluster, tls=options.tls)
+                log = self._log
+                selected = select_partitions(options.partitions, log.partition_count)
+                return log.cluster_key, {each: log.high_water_mark(each) for each in selected}
+            except WaltzError:
+                self.stop()  # the next question finds its own way
+                raise
+
+
+def _next_ids(marks: dict[PartitionId, TransactionId]) -> NextIds:
+    return {each: TransactionId(mark + 1) for each, mark in marks.items()}

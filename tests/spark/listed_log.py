@@ -1,0 +1,71 @@
+"""A log made of values, which opens like one of a cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from types import TracebackType
+from typing import Self, cast
+from uuid import UUID
+
+from tests.spark.test_schema import columns
+from waltz import LogReader, TransactionColumns
+from waltz.errors import WaltzError
+from waltz.types import PartitionId, TlsSettings, TransactionId
+
+KEY = UUID(int=1)
+
+
+class ListedLog:
+    """A log reader over lists: `partitions` has the data of every transaction.
+
+    `chunk` transactions come at a time. Opened is counted, so that leaks show.
+    """
+
+    def __init__(
+        self,
+        *partitions: list[bytes],
+        chunk: int = 3,
+        key: UUID = KEY,
+        error: WaltzError | None = None,
+    ) -> None:
+        self._partitions = partitions
+        self._chunk = chunk
+        self.error = error
+        self.cluster_key = key
+        self.partition_count = len(partitions)
+        self.open_count = 0
+
+    def open(self, cluster: str, *, tls: TlsSettings) -> LogReader:
+        assert tls == TlsSettings()
+        assert cluster == "127.0.0.1:7100"
+        self.open_count += 1
+        return cast(LogReader, self)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self.open_count -= 1
+
+    def high_water_mark(self, partition_id: PartitionId) -> TransactionId:
+        if self.error is not None:
+            raise self.error
+        return TransactionId(len(self._partitions[partition_id]) - 1)
+
+    def read(
+        self, partition_id: PartitionId, first: TransactionId, end: TransactionId
+    ) -> Iterator[TransactionColumns]:
+        if self.error is not None:
+            raise self.error
+        for start in range(first, end, self._chunk):
+            yield columns(
+                start, self._partitions[partition_id][start : min(end, start + self._chunk)]
+            )
