@@ -29,6 +29,13 @@ UNAVAILABLE: Final = "WALTZ-2004"
 READ_FAILED: Final = "WALTZ-2005"
 """The cluster answered, but not with what was asked for; asking again will not help."""
 
+INVALID_ARCHIVE: Final = "WALTZ-2006"
+ARCHIVE_CONFLICT: Final = "WALTZ-2007"
+"""Another run has added to the archive; running again goes on from there."""
+
+DIFFERENT: Final = "WALTZ-2008"
+"""Two copies of the log part ways."""
+
 NO_JAVA: Final = "WALTZ-3001"
 
 

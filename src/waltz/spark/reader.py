@@ -10,7 +10,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 import waltz
 from waltz.spark.offsets import resolve_ranges, select_partitions, split_ranges
 from waltz.spark.options import ReadOptions
-from waltz.spark.tasks import OpenReader, WaltzInputPartition, opened_log, read_task
+from waltz.spark.tasks import LogAccess, OpenReader, WaltzInputPartition, read_task
 
 
 class WaltzReader(DataSourceReader):
@@ -25,12 +25,12 @@ class WaltzReader(DataSourceReader):
     ) -> None:
         self._options = options
         self._schema = schema
-        self._open_reader = open_reader
+        self._access = LogAccess(options.cluster, options.tls, open_reader)
 
     def partitions(self) -> Sequence[InputPartition]:
         """Return the tasks of the read. Raises WaltzError, its text led by a code."""
         options = self._options
-        with opened_log(options, self._open_reader) as log:
+        with self._access.opened() as log:
             selected = select_partitions(options.partitions, log.partition_count)
             marks = {each: log.high_water_mark(each) for each in selected}
             cluster_key = log.cluster_key
@@ -45,4 +45,6 @@ class WaltzReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """Yield the Arrow record batches of one task. Raises WaltzError, its text led by a code."""
-        return read_task(self._options, self._schema, partition, self._open_reader)
+        return read_task(
+            self._access, self._schema, partition, rows_max=self._options.batch_rows_max
+        )

@@ -24,7 +24,7 @@ from waltz.errors import WaltzError
 from waltz.spark.offsets import resolve_position, select_partitions, split_ranges
 from waltz.spark.options import ReadOptions
 from waltz.spark.progress import NextIds, Progress, admit, available
-from waltz.spark.tasks import OpenReader, WaltzInputPartition, coded_errors, read_task
+from waltz.spark.tasks import LogAccess, OpenReader, WaltzInputPartition, coded_errors, read_task
 from waltz.types import PartitionId, TransactionId
 
 
@@ -39,7 +39,7 @@ class WaltzStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     ) -> None:
         self._options = options
         self._schema = schema
-        self._open_reader = open_reader
+        self._access = LogAccess(options.cluster, options.tls, open_reader)
         self._log: LogReader | None = None
         self._initial: Progress | None = None
         self._target: NextIds | None = None
@@ -110,7 +110,9 @@ class WaltzStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """Yield the Arrow record batches of one task. Raises WaltzError, its text led by a code."""
-        return read_task(self._options, self._schema, partition, self._open_reader)
+        return read_task(
+            self._access, self._schema, partition, rows_max=self._options.batch_rows_max
+        )
 
     def stop(self) -> None:
         log, self._log = self._log, None
@@ -127,7 +129,7 @@ class WaltzStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         with coded_errors(options.cluster):
             try:
                 if self._log is None:
-                    self._log = self._open_reader(options.cluster, tls=options.tls)
+                    self._log = self._access.open_reader(options.cluster, tls=options.tls)
                 log = self._log
                 selected = select_partitions(options.partitions, log.partition_count)
                 return log.cluster_key, {each: log.high_water_mark(each) for each in selected}

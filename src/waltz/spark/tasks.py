@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 from uuid import UUID
 
 from pyspark.sql.datasource import InputPartition
 
+import waltz
 from waltz import LogReader, TransactionColumns
 from waltz.errors import ConfigurationError, RemoteProtocolError, WaltzError
 from waltz.spark.codes import (
@@ -24,7 +25,6 @@ from waltz.spark.codes import (
     has_code,
 )
 from waltz.spark.offsets import TransactionRange
-from waltz.spark.options import ReadOptions
 from waltz.spark.schema import BATCH_BYTES_MAX, REQUEST_ID_BYTES, record_batch, regroup
 from waltz.types import TlsSettings, TransactionId
 
@@ -53,33 +53,55 @@ def coded_errors(cluster: str) -> Iterator[None]:
         raise type(error)(f"{code} cluster {cluster}: {error}") from error
 
 
-@contextmanager
-def opened_log(options: ReadOptions, open_reader: OpenReader) -> Iterator[LogReader]:
-    """Raises WaltzError, its text led by a code."""
-    with coded_errors(options.cluster), open_reader(options.cluster, tls=options.tls) as log:
-        yield log
+@dataclass(frozen=True)
+class LogAccess:
+    """How to reach the log, wherever a task runs."""
+
+    cluster: str
+    tls: TlsSettings = field(default_factory=TlsSettings)
+    open_reader: OpenReader = waltz.open_reader
+
+    @contextmanager
+    def opened(self, cluster_key: UUID | None = None) -> Iterator[LogReader]:
+        """Open it, and close it after the block.
+
+        Raises WaltzError, its text led by a code; ConfigurationError: it is not the cluster with
+        that key any more.
+        """
+        with coded_errors(self.cluster), self.open_reader(self.cluster, tls=self.tls) as log:
+            if cluster_key is not None and log.cluster_key != cluster_key:
+                raise ConfigurationError(
+                    f"{CLUSTER_CHANGED} {self.cluster} leads to cluster {log.cluster_key};"
+                    f" the read was planned on {cluster_key}"
+                )
+            yield log
+
+    def read(
+        self, cluster_key: UUID, wanted: TransactionRange, schema: Any, *, rows_max: int
+    ) -> Iterator[Any]:
+        """Yield `wanted` as Arrow record batches of the columns in `schema`, dense and whole.
+
+        Raises as `opened`.
+        """
+        with self.opened(cluster_key) as log:
+            columns = log.read(wanted.partition_id, wanted.first, wanted.end)
+            yield from regroup(
+                (
+                    record_batch(wanted.partition_id, each, schema)
+                    for each in complete(columns, wanted)
+                ),
+                rows_max=rows_max,
+                bytes_max=BATCH_BYTES_MAX,
+            )
 
 
 def read_task(
-    options: ReadOptions, schema: Any, task: InputPartition, open_reader: OpenReader
+    access: LogAccess, schema: Any, task: InputPartition, *, rows_max: int
 ) -> Iterator[Any]:
     """Yield the Arrow record batches of one task. Raises WaltzError, its text led by a code."""
     # Spark calls this once even for a plan without any task.
-    if not isinstance(task, WaltzInputPartition):
-        return
-    wanted = task.range
-    with opened_log(options, open_reader) as log:
-        if log.cluster_key != task.cluster_key:
-            raise ConfigurationError(
-                f"{CLUSTER_CHANGED} {options.cluster} leads to cluster {log.cluster_key};"
-                f" the read was planned on {task.cluster_key}"
-            )
-        columns = log.read(wanted.partition_id, wanted.first, wanted.end)
-        yield from regroup(
-            (record_batch(wanted.partition_id, each, schema) for each in complete(columns, wanted)),
-            rows_max=options.batch_rows_max,
-            bytes_max=BATCH_BYTES_MAX,
-        )
+    if isinstance(task, WaltzInputPartition):
+        yield from access.read(task.cluster_key, task.range, schema, rows_max=rows_max)
 
 
 def complete(

@@ -1,0 +1,268 @@
+"""An archive: the log, verbatim, in Parquet files that anything can open, and what proves them.
+
+    DIRECTORY/archive.json                          format, cluster key
+    DIRECTORY/manifests/00000000000000000007.json   files added by the eighth commit
+    DIRECTORY/partition=P/FIRST-END-xxxxxxxx.parquet
+
+A file exists for readers once a manifest names it. Manifests are only ever added, each under the
+next number, which one of several writers gets; so there is one history, and each manifest goes on
+where the ones before have ended. What a killed writer leaves behind is named by no manifest and is
+swept. Owns the directory; knows neither Spark nor the cluster.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+from typing import Any, Final
+from uuid import UUID
+
+from waltz.errors import ConfigurationError, CorruptionError, VersionConflictError
+from waltz.spark.blocks import Block
+from waltz.spark.codes import ARCHIVE_CONFLICT, INVALID_ARCHIVE
+from waltz.spark.offsets import FIRST_TRANSACTION_ID, TransactionRange
+from waltz.types import PartitionId, TransactionId
+
+FORMAT: Final = 1
+HEAD: Final = "archive.json"
+MANIFESTS: Final = "manifests"
+ORPHAN_SECONDS_MIN: Final = 24 * 3600.0
+"""Age from which a file that no manifest names is nobody's work under way any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class ArchivedFile:
+    """One Parquet file: a run of one partition. `path` is below the archive's directory."""
+
+    path: str
+    range: TransactionRange
+    byte_count: int
+    blocks: tuple[Block, ...]
+
+    def encode(self) -> dict[str, Any]:
+        return {
+            "path": self.path,
+            "partition": self.range.partition_id,
+            "first": self.range.first,
+            "end": self.range.end,
+            "bytes": self.byte_count,
+            "blocks": [[block.range.first, block.range.end, block.digest] for block in self.blocks],
+        }
+
+    @classmethod
+    def decode(cls, entry: Mapping[str, Any]) -> ArchivedFile:
+        """Raises KeyError, TypeError, ValueError: not an entry of a manifest."""
+        partition_id = PartitionId(int(entry["partition"]))
+
+        def run(first: Any, end: Any) -> TransactionRange:
+            return TransactionRange(
+                partition_id, TransactionId(int(first)), TransactionId(int(end))
+            )
+
+        return cls(
+            str(entry["path"]),
+            run(entry["first"], entry["end"]),
+            int(entry["bytes"]),
+            tuple(Block(run(first, end), str(digest)) for first, end, digest in entry["blocks"]),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """What an archive holds after `commits` commits; files by partition, then in order."""
+
+    commits: int
+    files: tuple[ArchivedFile, ...]
+
+    def next_ids(self) -> dict[PartitionId, TransactionId]:
+        """Where each archived partition goes on."""
+        return {each.range.partition_id: each.range.end for each in self.files}
+
+    def within(self, wanted: TransactionRange) -> list[tuple[ArchivedFile, TransactionRange]]:
+        """Return what of `wanted` is archived, in order, with the file that has it."""
+        return [
+            (
+                each,
+                TransactionRange(
+                    wanted.partition_id,
+                    max(wanted.first, each.range.first),
+                    min(wanted.end, each.range.end),
+                ),
+            )
+            for each in self.files
+            if each.range.partition_id == wanted.partition_id
+            and each.range.first < wanted.end
+            and wanted.first < each.range.end
+        ]
+
+
+def followed(contents: Contents, added: Iterable[ArchivedFile]) -> Contents:
+    """Return `contents` with one more commit.
+
+    Raises CorruptionError: a file does not begin where its partition has ended, or its blocks are
+    not its run.
+    """
+    next_ids = contents.next_ids()
+    new = sorted(added, key=_place)
+    for each in new:
+        wanted = each.range
+        expected = next_ids.get(wanted.partition_id, FIRST_TRANSACTION_ID)
+        if wanted.first != expected or wanted.first >= wanted.end:
+            raise CorruptionError(
+                f"{INVALID_ARCHIVE} {each.path} has {wanted}; the archive goes on at {expected}"
+            )
+        bounds = [wanted.first, *(block.range.end for block in each.blocks)]
+        firsts = [block.range.first for block in each.blocks]
+        if bounds[:-1] != firsts or bounds[-1] != wanted.end:
+            raise CorruptionError(f"{INVALID_ARCHIVE} {each.path}: its blocks are not {wanted}")
+        next_ids[wanted.partition_id] = wanted.end
+    return Contents(contents.commits + 1, tuple(sorted((*contents.files, *new), key=_place)))
+
+
+def _place(file: ArchivedFile) -> tuple[PartitionId, TransactionId]:
+    return file.range.partition_id, file.range.first
+
+
+class Archive:
+    """An archive in a directory of this machine, or of one that all of a cluster's machines see."""
+
+    def __init__(self, directory: Path, cluster_key: UUID) -> None:
+        self.directory = directory
+        self.cluster_key = cluster_key
+
+    @classmethod
+    def open(cls, directory: Path) -> Archive:
+        """Raises ConfigurationError: there is no archive, or one of another format."""
+        path = directory / HEAD
+        try:
+            head = json.loads(path.read_text())
+            if head["format"] != FORMAT:
+                raise ConfigurationError(
+                    f"{INVALID_ARCHIVE} {path} has format {head['format']}; this release reads"
+                    f" {FORMAT}"
+                )
+            return cls(directory, UUID(head["cluster"]))
+        except OSError as error:
+            raise ConfigurationError(
+                f"{INVALID_ARCHIVE} {directory} holds no archive: {error.strerror}"
+            ) from error
+        except (ValueError, KeyError, TypeError) as error:
+            raise ConfigurationError(f"{INVALID_ARCHIVE} {path} is damaged: {error!r}") from error
+
+    @classmethod
+    def create(cls, directory: Path, cluster_key: UUID) -> Archive:
+        """Make an archive of the cluster's log, or open the one that is there.
+
+        Raises ConfigurationError: it is another cluster's, or the directory has something else.
+        """
+        if not (directory / HEAD).exists():
+            if directory.exists() and any(directory.iterdir()):
+                raise ConfigurationError(
+                    f"{INVALID_ARCHIVE} {directory} has files but no archive; choose an empty one"
+                )
+            (directory / MANIFESTS).mkdir(parents=True, exist_ok=True)
+            _write_new(directory / HEAD, {"format": FORMAT, "cluster": str(cluster_key)})
+        archive = cls.open(directory)
+        if archive.cluster_key != cluster_key:
+            raise ConfigurationError(
+                f"{INVALID_ARCHIVE} {directory} has the log of cluster {archive.cluster_key}, not"
+                f" of {cluster_key}"
+            )
+        return archive
+
+    def contents(self) -> Contents:
+        """Return what is archived now. Raises CorruptionError: the manifests do not join up."""
+        contents = Contents(0, ())
+        while True:
+            path = self._manifest(contents.commits)
+            try:
+                text = path.read_text()
+            except FileNotFoundError:
+                self._expect_no_later(contents.commits)
+                return contents
+            try:
+                files = [ArchivedFile.decode(entry) for entry in json.loads(text)["files"]]
+            except (ValueError, KeyError, TypeError) as error:
+                raise CorruptionError(f"{INVALID_ARCHIVE} {path} is damaged: {error!r}") from error
+            contents = followed(contents, files)
+
+    def commit(self, before: Contents, added: Sequence[ArchivedFile]) -> Contents:
+        """Add files to what `before` had, all or none, and return what there is now.
+
+        Their bytes are durable already. Raises VersionConflictError: another writer has committed
+        in between, so these files are not wanted; CorruptionError as `followed`.
+        """
+        contents = followed(before, added)
+        path = self._manifest(before.commits)
+        try:
+            _write_new(path, {"files": [each.encode() for each in sorted(added, key=_place)]})
+        except FileExistsError:
+            raise VersionConflictError(
+                f"{ARCHIVE_CONFLICT} another run has added to {self.directory}; run again"
+            ) from None
+        return contents
+
+    def sweep(self, contents: Contents, *, now: float | None = None) -> list[str]:
+        """Remove what killed writers have left and return its names, sorted."""
+        known = {each.path for each in contents.files}
+        limit = (time.time() if now is None else now) - ORPHAN_SECONDS_MIN
+        swept = []
+        for path in sorted(self.directory.glob("partition=*/*.parquet*")):
+            name = str(path.relative_to(self.directory))
+            if name not in known and path.stat().st_mtime < limit:
+                path.unlink()
+                swept.append(name)
+        return swept
+
+    def _manifest(self, number: int) -> Path:
+        return self.directory / MANIFESTS / f"{number:020d}.json"
+
+    def _expect_no_later(self, count: int) -> None:
+        numbers = (
+            int(path.stem)
+            for path in (self.directory / MANIFESTS).glob("*.json")
+            if path.stem.isdigit()
+        )
+        if max(numbers, default=-1) >= count:
+            raise CorruptionError(
+                f"{INVALID_ARCHIVE} {self._manifest(count)} is missing; later ones are there"
+            )
+
+
+def _write_new(path: Path, content: Mapping[str, Any]) -> None:
+    """Make the file at once, whole and durable. Raises FileExistsError."""
+    draft = path.with_name(f".{path.name}.{os.getpid()}.{time.monotonic_ns()}")
+    try:
+        with draft.open("x") as file:
+            json.dump(content, file)
+            file.flush()
+            os.fsync(file.fileno())
+        os.link(draft, path)
+    finally:
+        draft.unlink(missing_ok=True)
+    sync_directory(path.parent)
+
+
+def sync_directory(path: Path) -> None:
+    """Return once names made in the directory are durable."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def runs_by_partition(files: Iterable[ArchivedFile]) -> dict[PartitionId, TransactionRange]:
+    """Return the run of each partition that `files`, in order, make up together."""
+    runs = {}
+    for partition_id, group in groupby(files, key=lambda each: each.range.partition_id):
+        members = list(group)
+        runs[partition_id] = TransactionRange(
+            partition_id, members[0].range.first, members[-1].range.end
+        )
+    return runs

@@ -1,0 +1,1 @@
+"""Ready-made jobs that derive data from the log."""

@@ -1,0 +1,166 @@
+"""Keeps an archive of the log: adds what is new, and proves that log and archive are equal.
+
+What is new is told by the archive itself: each partition goes on where it has ended, so a run may
+be killed at any moment and be run again. Tasks read the log and write files by themselves; the
+driver commits what they have written, all or nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+from uuid import UUID
+
+from waltz.errors import CorruptionError, NotFoundError
+from waltz.spark.archive import Archive, ArchivedFile, Contents
+from waltz.spark.archive_files import SCHEMA, read_file, write_files
+from waltz.spark.blocks import digested
+from waltz.spark.codes import DIFFERENT, OUTSIDE_LOG
+from waltz.spark.offsets import (
+    FIRST_TRANSACTION_ID,
+    TransactionRange,
+    select_partitions,
+    split_ranges,
+)
+from waltz.spark.schema import BATCH_ROWS
+from waltz.spark.tasks import LogAccess
+from waltz.spark.work import run_tasks
+from waltz.types import PartitionId, TransactionId
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+NAMED_DIFFERENCES_MAX: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class ArchiveReport:
+    """What a run has done or seen. `differences` are sentences; none means equal."""
+
+    contents: Contents
+    transactions: int
+    files: int
+    byte_count: int
+    swept: tuple[str, ...] = ()
+    differences: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Where tasks find both sides."""
+
+    access: LogAccess
+    directory: Path
+    cluster_key: UUID
+
+    def read_log(self, wanted: TransactionRange) -> Iterator[Any]:
+        return self.access.read(self.cluster_key, wanted, SCHEMA, rows_max=BATCH_ROWS)
+
+    def archive(self, wanted: TransactionRange) -> list[ArchivedFile]:
+        """The work of one task."""
+        return write_files(self.directory, wanted, self.read_log(wanted))
+
+    def compare(self, file: ArchivedFile) -> str | None:
+        """The work of one task: return how the log and the archived file differ, if they do."""
+        try:
+            stored = digested(file.range, read_file(self.directory, file, file.range))
+            for manifest, found in zip(file.blocks, stored, strict=True):
+                if manifest != found:
+                    return f"{file.path}: {found.range} is not what was archived"
+            for manifest, logged in zip(
+                file.blocks, digested(file.range, self.read_log(file.range)), strict=True
+            ):
+                if manifest != logged:
+                    return self._first_difference(file, manifest.range)
+        except CorruptionError as error:
+            return str(error)
+        return None
+
+    def _first_difference(self, file: ArchivedFile, wanted: TransactionRange) -> str:
+        archived = _rows(read_file(self.directory, file, wanted))
+        logged = _rows(self.read_log(wanted))
+        for ours, theirs in zip(archived, logged, strict=True):
+            names = [name for name in SCHEMA.names if ours[name] != theirs[name]]
+            if names:
+                return (
+                    f"partition {wanted.partition_id}, transaction {theirs['transaction_id']}:"
+                    f" {', '.join(names)} in {file.path} is not what the log has"
+                )
+        return f"{wanted}: the digest in the manifest of {file.path} is not that of its rows"
+
+
+def _rows(batches: Iterator[Any]) -> Iterator[dict[str, Any]]:
+    return (row for batch in batches for row in batch.to_pylist())
+
+
+def add_to_archive(
+    spark: SparkSession,
+    access: LogAccess,
+    directory: Path,
+    *,
+    partitions: Sequence[PartitionId] | None = None,
+    tasks_min: int = 1,
+) -> ArchiveReport:
+    """Archive what the log has beyond the archive in `directory`, which is made if need be.
+
+    Every machine with a task must see `directory`. Raises ConfigurationError: it is no archive of
+    this cluster; NotFoundError: the archive has more than the log; VersionConflictError: another
+    run has added the same meanwhile; what Spark raises when a task has failed.
+    """
+    with access.opened() as log:
+        cluster_key = log.cluster_key
+        marks = {
+            each: log.high_water_mark(each)
+            for each in select_partitions(partitions, log.partition_count)
+        }
+    archive = Archive.create(directory, cluster_key)
+    before = archive.contents()
+    swept = archive.sweep(before)
+    ranges = _missing(before, marks)
+    place = _Place(access, directory.absolute(), cluster_key)
+    tasks = split_ranges(ranges, task_count_min=tasks_min)
+    written = [file for files in run_tasks(spark, tasks, place.archive) for file in files]
+    contents = archive.commit(before, written) if written else before
+    return ArchiveReport(
+        contents,
+        transactions=sum(each.range.row_count for each in written),
+        files=len(written),
+        byte_count=sum(each.byte_count for each in written),
+        swept=tuple(swept),
+    )
+
+
+def _missing(contents: Contents, marks: dict[PartitionId, TransactionId]) -> list[TransactionRange]:
+    next_ids = contents.next_ids()
+    ranges = []
+    for partition_id, mark in sorted(marks.items()):
+        first, end = next_ids.get(partition_id, FIRST_TRANSACTION_ID), TransactionId(mark + 1)
+        if first > end:
+            raise NotFoundError(
+                f"{OUTSIDE_LOG} partition {partition_id} is archived to transaction {first - 1};"
+                f" its high-water mark is {mark}. The log has lost data"
+            )
+        if first < end:
+            ranges.append(TransactionRange(partition_id, first, end))
+    return ranges
+
+
+def verify_archive(spark: SparkSession, access: LogAccess, directory: Path) -> ArchiveReport:
+    """Compare every archived transaction with its manifest and with the log.
+
+    Raises ConfigurationError, CorruptionError: there is no archive to compare.
+    """
+    archive = Archive.open(directory)
+    contents = archive.contents()
+    place = _Place(access, directory.absolute(), archive.cluster_key)
+    found = run_tasks(spark, contents.files, place.compare)
+    differences = [f"{DIFFERENT} {each}" for each in found if each is not None]
+    return ArchiveReport(
+        contents,
+        transactions=sum(each.range.row_count for each in contents.files),
+        files=len(contents.files),
+        byte_count=sum(each.byte_count for each in contents.files),
+        differences=tuple(differences),
+    )
