@@ -15,6 +15,7 @@ CLUSTER = {"cluster": "127.0.0.1:7100"}
 def test_everything_but_the_cluster_has_a_default() -> None:
     assert parse_options(CLUSTER) == ReadOptions(
         cluster="127.0.0.1:7100",
+        archive=None,
         partitions=None,
         starting=Offsets("earliest", {}),
         ending=Offsets("latest", {}),

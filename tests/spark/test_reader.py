@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Iterable
+from pathlib import Path
 from uuid import UUID
 
 import pytest
@@ -14,9 +15,12 @@ from tests.spark.listed_log import KEY, ListedLog
 from waltz.errors import (
     ConfigurationError,
     CorruptionError,
+    NotFoundError,
     PartitionNotReadyError,
     WaltzError,
 )
+from waltz.spark.archive import Archive
+from waltz.spark.archive_files import write_files
 from waltz.spark.offsets import TransactionRange
 from waltz.spark.options import parse_options
 from waltz.spark.reader import WaltzReader
@@ -121,3 +125,75 @@ def test_what_the_cluster_refuses_keeps_its_class_and_gets_a_code(
     with pytest.raises(type(error), match=f"^{code}"):
         list(reader(log).read(planned(0, 1)))
     assert log.open_count == 0
+
+
+def archive_of(directory: Path, log: ListedLog, *ends: int) -> Path:
+    """Archive the first transactions of each partition, in two files if there are two."""
+    archive = Archive.create(directory, log.cluster_key)
+    source = reader(log)
+    for step in (2, 1):
+        contents = archive.contents()
+        files = []
+        for partition_id, end in enumerate(ends):
+            first = contents.next_ids().get(PartitionId(partition_id), 0)
+            wanted = TransactionRange(
+                PartitionId(partition_id), TransactionId(first), TransactionId(end // step)
+            )
+            if wanted.first < wanted.end:
+                batches = source.read(WaltzInputPartition(wanted, log.cluster_key))
+                files += write_files(directory, wanted, batches)
+        archive.commit(contents, files)
+    return directory
+
+
+def test_a_read_spans_archive_and_log_without_a_seam(tmp_path: Path) -> None:
+    log = ListedLog([b"%d" % n for n in range(9)], [b"x", b"y"], [b"z"])
+    archive = str(archive_of(tmp_path, log, 6, 2))
+    for minimum in ("1", "7"):
+        source = reader(log, archive=archive, minPartitions=minimum)
+        tasks = source.partitions()
+        assert rows(source, pickle.loads(pickle.dumps(tasks))) == rows(
+            reader(log), reader(log).partitions()
+        )
+    fed = [task.range for task in tasks if isinstance(task, WaltzInputPartition)]
+    assert {(each.partition_id, each.first >= 6) for each in fed} == {(0, True), (2, False)}
+    assert log.open_count == 0
+
+
+def test_a_part_of_the_archive_is_read_in_the_columns_asked_for(tmp_path: Path) -> None:
+    log = ListedLog([b"%d" % n for n in range(9)])
+    archive = str(archive_of(tmp_path, log, 8))
+    wanted = StructType(
+        [StructField("header", IntegerType()), StructField("transaction_id", LongType())]
+    )
+    options = {"startingOffsets": '{"0": 3}', "endingOffsets": '{"0": 7}'}
+    source = reader(log, wanted, archive=archive, **options)
+    expected = reader(log, wanted, **options)
+    assert rows(source, source.partitions()) == rows(expected, expected.partitions())
+    assert not any(isinstance(task, WaltzInputPartition) for task in source.partitions())
+
+
+def test_an_archive_is_read_without_a_cluster(tmp_path: Path) -> None:
+    log = ListedLog([b"%d" % n for n in range(9)])
+    options = parse_options({"archive": str(archive_of(tmp_path, log, 8))})
+    source = WaltzReader(options, arrow_schema(log_schema()))
+    assert [row["data"] for row in rows(source, source.partitions())] == [
+        b"%d" % n for n in range(8)
+    ]
+    options = parse_options({"archive": str(tmp_path), "partitions": "0-1"})
+    with pytest.raises(ConfigurationError, match=r"^WALTZ-1005 .*partition 1; .* has 0$"):
+        WaltzReader(options, arrow_schema(log_schema())).partitions()
+
+
+def test_the_archive_of_another_cluster_is_refused(tmp_path: Path) -> None:
+    archive = str(archive_of(tmp_path, ListedLog([b"a"] * 2), 2))
+    with pytest.raises(ConfigurationError, match=r"^WALTZ-2006 .* has the log of cluster"):
+        reader(ListedLog([b"a"] * 2, key=UUID(int=2)), archive=archive).partitions()
+
+
+def test_an_archive_longer_than_the_log_shows_that_the_log_lost_data(tmp_path: Path) -> None:
+    archive = str(archive_of(tmp_path, ListedLog([b"a"] * 4), 4))
+    with pytest.raises(
+        NotFoundError, match=r"^WALTZ-2001 partition 0 is archived to .* 3;"
+    ):
+        reader(ListedLog([b"a"] * 2), archive=archive).partitions()

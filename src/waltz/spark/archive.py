@@ -17,14 +17,18 @@ import os
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
 from pathlib import Path
 from typing import Any, Final
 from uuid import UUID
 
-from waltz.errors import ConfigurationError, CorruptionError, VersionConflictError
+from waltz.errors import (
+    ConfigurationError,
+    CorruptionError,
+    NotFoundError,
+    VersionConflictError,
+)
 from waltz.spark.blocks import Block
-from waltz.spark.codes import ARCHIVE_CONFLICT, INVALID_ARCHIVE
+from waltz.spark.codes import ARCHIVE_CONFLICT, INVALID_ARCHIVE, OUTSIDE_LOG
 from waltz.spark.offsets import FIRST_TRANSACTION_ID, TransactionRange
 from waltz.types import PartitionId, TransactionId
 
@@ -82,6 +86,15 @@ class Contents:
     def next_ids(self) -> dict[PartitionId, TransactionId]:
         """Where each archived partition goes on."""
         return {each.range.partition_id: each.range.end for each in self.files}
+
+    def expect_in_log(self, marks: Mapping[PartitionId, TransactionId]) -> None:
+        """Raises NotFoundError: more is archived than the log has, which has lost data."""
+        for partition_id, end in sorted(self.next_ids().items()):
+            if partition_id in marks and end > marks[partition_id] + 1:
+                raise NotFoundError(
+                    f"{OUTSIDE_LOG} partition {partition_id} is archived to transaction {end - 1};"
+                    f" its high-water mark is {marks[partition_id]}. The log has lost data"
+                )
 
     def within(self, wanted: TransactionRange) -> list[tuple[ArchivedFile, TransactionRange]]:
         """Return what of `wanted` is archived, in order, with the file that has it."""
@@ -255,14 +268,3 @@ def sync_directory(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-def runs_by_partition(files: Iterable[ArchivedFile]) -> dict[PartitionId, TransactionRange]:
-    """Return the run of each partition that `files`, in order, make up together."""
-    runs = {}
-    for partition_id, group in groupby(files, key=lambda each: each.range.partition_id):
-        members = list(group)
-        runs[partition_id] = TransactionRange(
-            partition_id, members[0].range.first, members[-1].range.end
-        )
-    return runs

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Final
 
 from waltz.errors import ConfigurationError
@@ -13,6 +14,7 @@ from waltz.spark.schema import BATCH_ROWS
 from waltz.types import PartitionId, TlsSettings, parse_coordinator
 
 OPTIONS: Final = (
+    "archive",
     "cluster",
     "partitions",
     "startingOffsets",
@@ -25,7 +27,7 @@ OPTIONS: Final = (
     "tlsCert",
     "tlsKey",
 )
-BATCH_ONLY: Final = ("endingOffsets",)
+BATCH_ONLY: Final = ("archive", "endingOffsets")
 STREAM_ONLY: Final = ("maxTransactionsPerTrigger",)
 
 BATCH_ROWS_MAX: Final = 1_000_000
@@ -36,7 +38,8 @@ TRIGGER_ROWS_MAX: Final = 1 << 40
 class ReadOptions:
     """What to read, and in what pieces.
 
-    cluster            the coordinator's address.
+    cluster            the coordinator's address; None to read an archive alone.
+    archive            directory of an archive, for what it has; None for none.
     partitions         sorted, each once; None for all.
     fail_on_data_loss  whether to fail where the log is shorter than it is said to be.
     task_count_min     how many tasks there are at least, if there are that many rows.
@@ -45,7 +48,8 @@ class ReadOptions:
     tls                files that every machine with a task has at the same place.
     """
 
-    cluster: str
+    cluster: str | None
+    archive: Path | None
     partitions: tuple[PartitionId, ...] | None
     starting: Offsets
     ending: Offsets
@@ -78,16 +82,18 @@ def parse_options(options: Mapping[str, str], *, is_stream: bool = False) -> Rea
                 f"{INVALID_OPTION} option {name} is for"
                 f" {'spark.read' if is_stream else 'spark.readStream'} only"
             )
-    if "cluster" not in given:
+    if "cluster" not in given and "archive" not in given:
         raise ConfigurationError(
             f"{MISSING_OPTION} option cluster is missing; expected the coordinator's host:port"
         )
-    try:
-        parse_coordinator(given["cluster"])
-    except ConfigurationError as error:
-        raise ConfigurationError(f"{INVALID_OPTION} option cluster: {error}") from error
+    if "cluster" in given:
+        try:
+            parse_coordinator(given["cluster"])
+        except ConfigurationError as error:
+            raise ConfigurationError(f"{INVALID_OPTION} option cluster: {error}") from error
     return ReadOptions(
-        cluster=given["cluster"],
+        cluster=given.get("cluster"),
+        archive=Path(given["archive"]).absolute() if "archive" in given else None,
         partitions=parse_partitions(given["partitions"]) if "partitions" in given else None,
         starting=parse_offsets(
             "startingOffsets",

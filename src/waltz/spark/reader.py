@@ -1,16 +1,45 @@
-"""The batch reader: plans once, then every task reads its range by itself."""
+"""The batch reader: plans once, then every task reads its range by itself.
+
+A range is read from the archive as far as that has it, and from the log beyond, so that a data
+frame spans both without a seam.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
+from uuid import UUID
 
+import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 import waltz
-from waltz.spark.offsets import resolve_ranges, select_partitions, split_ranges
+from waltz.errors import ConfigurationError
+from waltz.spark.archive import Archive, ArchivedFile, Contents
+from waltz.spark.archive_files import read_file
+from waltz.spark.codes import INVALID_ARCHIVE, UNKNOWN_PARTITION
+from waltz.spark.offsets import (
+    TransactionRange,
+    resolve_ranges,
+    select_partitions,
+    split_ranges,
+)
 from waltz.spark.options import ReadOptions
 from waltz.spark.tasks import LogAccess, OpenReader, WaltzInputPartition, read_task
+from waltz.types import PartitionId, TransactionId
+
+NOTHING_ARCHIVED = Contents(0, ())
+
+
+@dataclass(frozen=True)
+class ArchiveInputPartition(InputPartition):
+    """One task: a range that a file of the archive has."""
+
+    range: TransactionRange
+    file: ArchivedFile
+    directory: Path
 
 
 class WaltzReader(DataSourceReader):
@@ -25,26 +54,88 @@ class WaltzReader(DataSourceReader):
     ) -> None:
         self._options = options
         self._schema = schema
-        self._access = LogAccess(options.cluster, options.tls, open_reader)
+        self._access = (
+            None
+            if options.cluster is None
+            else LogAccess(options.cluster, options.tls, open_reader)
+        )
 
     def partitions(self) -> Sequence[InputPartition]:
         """Return the tasks of the read. Raises WaltzError, its text led by a code."""
         options = self._options
-        with self._access.opened() as log:
-            selected = select_partitions(options.partitions, log.partition_count)
-            marks = {each: log.high_water_mark(each) for each in selected}
-            cluster_key = log.cluster_key
+        archive = Archive.open(options.archive) if options.archive is not None else None
+        contents = NOTHING_ARCHIVED if archive is None else archive.contents()
+        cluster_key, marks = self._marks(archive, contents)
         ranges = resolve_ranges(
             options.starting,
             options.ending,
             marks,
             fail_on_data_loss=options.fail_on_data_loss,
         )
-        tasks = split_ranges(ranges, task_count_min=options.task_count_min)
-        return [WaltzInputPartition(each, cluster_key) for each in tasks]
+        archived_to = contents.next_ids()
+        tasks: list[InputPartition] = []
+        for each in split_ranges(_cut(ranges, archived_to), task_count_min=options.task_count_min):
+            if each.first >= archived_to.get(each.partition_id, 0):
+                tasks.append(WaltzInputPartition(each, cluster_key))
+                continue
+            assert options.archive is not None
+            tasks += [
+                ArchiveInputPartition(part, file, options.archive)
+                for file, part in contents.within(each)
+            ]
+        return tasks
+
+    def _marks(
+        self, archive: Archive | None, contents: Contents
+    ) -> tuple[UUID, dict[PartitionId, TransactionId]]:
+        """Return the cluster's key and the last transactions of the partitions that are read."""
+        selected = self._options.partitions
+        if self._access is None:
+            assert archive is not None
+            ends = contents.next_ids()
+            for partition_id in selected or ():
+                if partition_id not in ends:
+                    raise ConfigurationError(
+                        f"{UNKNOWN_PARTITION} option partitions names partition {partition_id};"
+                        f" {archive.directory} has {', '.join(map(str, sorted(ends))) or 'none'}"
+                    )
+            wanted = ends if selected is None else selected
+            return archive.cluster_key, {each: TransactionId(ends[each] - 1) for each in wanted}
+        with self._access.opened() as log:
+            if archive is not None and archive.cluster_key != log.cluster_key:
+                raise ConfigurationError(
+                    f"{INVALID_ARCHIVE} {archive.directory} has the log of cluster"
+                    f" {archive.cluster_key}; {self._access.cluster} leads to {log.cluster_key}"
+                )
+            partition_ids = select_partitions(selected, log.partition_count)
+            marks = {each: log.high_water_mark(each) for each in partition_ids}
+            contents.expect_in_log(marks)
+            return log.cluster_key, marks
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """Yield the Arrow record batches of one task. Raises WaltzError, its text led by a code."""
-        return read_task(
-            self._access, self._schema, partition, rows_max=self._options.batch_rows_max
-        )
+        if isinstance(partition, ArchiveInputPartition):
+            for batch in read_file(
+                partition.directory, partition.file, partition.range, self._schema.names
+            ):
+                arrays = [batch.column(name) for name in self._schema.names]
+                yield pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+        elif self._access is not None:
+            yield from read_task(
+                self._access, self._schema, partition, rows_max=self._options.batch_rows_max
+            )
+
+
+def _cut(
+    ranges: Sequence[TransactionRange], archived_to: Mapping[PartitionId, TransactionId]
+) -> list[TransactionRange]:
+    """Cut each range where the archive ends."""
+    pieces = []
+    for each in ranges:
+        border = min(max(each.first, archived_to.get(each.partition_id, each.first)), each.end)
+        pieces += [
+            TransactionRange(each.partition_id, first, end)
+            for first, end in ((each.first, border), (border, each.end))
+            if first < end
+        ]
+    return pieces

@@ -39,6 +39,7 @@ class WaltzStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     ) -> None:
         self._options = options
         self._schema = schema
+        assert options.cluster is not None, "an archive does not grow by itself"
         self._access = LogAccess(options.cluster, options.tls, open_reader)
         self._log: LogReader | None = None
         self._initial: Progress | None = None
@@ -75,7 +76,7 @@ class WaltzStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         options = self._options
         progress = Progress.decode(start)
         cluster_key, marks = self._marks()
-        progress.expect_cluster(cluster_key, options.cluster)
+        progress.expect_cluster(cluster_key, self._access.cluster)
         ends = available(progress, _next_ids(marks), fail_on_data_loss=options.fail_on_data_loss)
         if self._target is not None:
             ends = {
@@ -104,7 +105,7 @@ class WaltzStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         Raises ConfigurationError: not offsets of one log.
         """
         first, last = Progress.decode(start), Progress.decode(end)
-        last.expect_cluster(first.cluster_key, self._options.cluster)
+        last.expect_cluster(first.cluster_key, self._access.cluster)
         tasks = split_ranges(first.ranges_to(last), task_count_min=self._options.task_count_min)
         return [WaltzInputPartition(each, last.cluster_key) for each in tasks]
 
@@ -126,10 +127,11 @@ class WaltzStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _marks(self) -> tuple[Any, dict[PartitionId, TransactionId]]:
         """Return the cluster's key and the high-water marks of the partitions that are read."""
         options = self._options
-        with coded_errors(options.cluster):
+        with coded_errors(self._access.cluster):
             try:
                 if self._log is None:
-                    self._log = self._access.open_reader(options.cluster, tls=options.tls)
+                    access = self._access
+                    self._log = access.open_reader(access.cluster, tls=access.tls)
                 log = self._log
                 selected = select_partitions(options.partitions, log.partition_count)
                 return log.cluster_key, {each: log.high_water_mark(each) for each in selected}

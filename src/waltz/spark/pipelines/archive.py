@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from waltz.errors import CorruptionError, NotFoundError
+from waltz.errors import CorruptionError
 from waltz.spark.archive import Archive, ArchivedFile, Contents
 from waltz.spark.archive_files import SCHEMA, read_file, write_files
 from waltz.spark.blocks import digested
-from waltz.spark.codes import DIFFERENT, OUTSIDE_LOG
+from waltz.spark.codes import DIFFERENT
 from waltz.spark.offsets import (
     FIRST_TRANSACTION_ID,
     TransactionRange,
@@ -31,8 +31,6 @@ from waltz.types import PartitionId, TransactionId
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-NAMED_DIFFERENCES_MAX: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,18 +131,15 @@ def add_to_archive(
 
 
 def _missing(contents: Contents, marks: dict[PartitionId, TransactionId]) -> list[TransactionRange]:
+    contents.expect_in_log(marks)
     next_ids = contents.next_ids()
-    ranges = []
-    for partition_id, mark in sorted(marks.items()):
-        first, end = next_ids.get(partition_id, FIRST_TRANSACTION_ID), TransactionId(mark + 1)
-        if first > end:
-            raise NotFoundError(
-                f"{OUTSIDE_LOG} partition {partition_id} is archived to transaction {first - 1};"
-                f" its high-water mark is {mark}. The log has lost data"
-            )
-        if first < end:
-            ranges.append(TransactionRange(partition_id, first, end))
-    return ranges
+    ranges = (
+        TransactionRange(
+            partition_id, next_ids.get(partition_id, FIRST_TRANSACTION_ID), TransactionId(mark + 1)
+        )
+        for partition_id, mark in sorted(marks.items())
+    )
+    return [each for each in ranges if each.first < each.end]
 
 
 def verify_archive(spark: SparkSession, access: LogAccess, directory: Path) -> ArchiveReport:
