@@ -64,13 +64,15 @@ def wait_until(condition: Any, otherwise: str) -> None:
         time.sleep(0.02)
 
 
-def run_waltz(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
+def run_waltz(
+    *arguments: str, seconds_max: float = 120, **options: Any
+) -> subprocess.CompletedProcess[str]:
     """Run the `waltz` command to its end."""
     return subprocess.run(
         [sys.executable, "-m", "waltz.cli.main", *arguments],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=seconds_max,
         check=False,
         **options,
     )

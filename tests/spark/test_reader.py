@@ -193,7 +193,5 @@ def test_the_archive_of_another_cluster_is_refused(tmp_path: Path) -> None:
 
 def test_an_archive_longer_than_the_log_shows_that_the_log_lost_data(tmp_path: Path) -> None:
     archive = str(archive_of(tmp_path, ListedLog([b"a"] * 4), 4))
-    with pytest.raises(
-        NotFoundError, match=r"^WALTZ-2001 partition 0 is archived to .* 3;"
-    ):
+    with pytest.raises(NotFoundError, match=r"^WALTZ-2001 partition 0 is archived to .* 3;"):
         reader(ListedLog([b"a"] * 2), archive=archive).partitions()

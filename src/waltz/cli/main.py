@@ -13,6 +13,7 @@ import click
 from waltz.cli.client import append, status, tail
 from waltz.cli.disk import disk
 from waltz.cli.nodes import installed_version
+from waltz.cli.pipeline import pipeline
 from waltz.cli.server_node import server
 from waltz.cli.storage_node import storage
 from waltz.cli.up import up
@@ -25,7 +26,7 @@ def waltz() -> None:
     """Waltz: a replicated write-ahead log for transactions."""
 
 
-for command in (up, status, append, tail, server, storage, disk):
+for command in (up, status, append, tail, server, storage, disk, pipeline):
     waltz.add_command(command)
 
 

@@ -181,12 +181,16 @@ class Archive:
             (directory / MANIFESTS).mkdir(parents=True, exist_ok=True)
             _write_new(directory / HEAD, {"format": FORMAT, "cluster": str(cluster_key)})
         archive = cls.open(directory)
-        if archive.cluster_key != cluster_key:
+        archive.expect_cluster(cluster_key)
+        return archive
+
+    def expect_cluster(self, cluster_key: UUID) -> None:
+        """Raises ConfigurationError: the archive is of another cluster's log."""
+        if self.cluster_key != cluster_key:
             raise ConfigurationError(
-                f"{INVALID_ARCHIVE} {directory} has the log of cluster {archive.cluster_key}, not"
+                f"{INVALID_ARCHIVE} {self.directory} has the log of cluster {self.cluster_key}, not"
                 f" of {cluster_key}"
             )
-        return archive
 
     def contents(self) -> Contents:
         """Return what is archived now. Raises CorruptionError: the manifests do not join up."""

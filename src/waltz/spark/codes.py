@@ -14,6 +14,7 @@ INVALID_OPTION: Final = "WALTZ-1003"
 UNKNOWN_COLUMN: Final = "WALTZ-1004"
 UNKNOWN_PARTITION: Final = "WALTZ-1005"
 INVALID_CHECKPOINT: Final = "WALTZ-1006"
+INVALID_DEFINITION: Final = "WALTZ-1007"
 OUTSIDE_LOG: Final = "WALTZ-2001"
 """The range asked for is not, or no longer, in the log: another cluster, or lost data."""
 

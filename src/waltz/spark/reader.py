@@ -19,7 +19,7 @@ import waltz
 from waltz.errors import ConfigurationError
 from waltz.spark.archive import Archive, ArchivedFile, Contents
 from waltz.spark.archive_files import read_file
-from waltz.spark.codes import INVALID_ARCHIVE, UNKNOWN_PARTITION
+from waltz.spark.codes import UNKNOWN_PARTITION
 from waltz.spark.offsets import (
     TransactionRange,
     resolve_ranges,
@@ -102,11 +102,8 @@ class WaltzReader(DataSourceReader):
             wanted = ends if selected is None else selected
             return archive.cluster_key, {each: TransactionId(ends[each] - 1) for each in wanted}
         with self._access.opened() as log:
-            if archive is not None and archive.cluster_key != log.cluster_key:
-                raise ConfigurationError(
-                    f"{INVALID_ARCHIVE} {archive.directory} has the log of cluster"
-                    f" {archive.cluster_key}; {self._access.cluster} leads to {log.cluster_key}"
-                )
+            if archive is not None:
+                archive.expect_cluster(log.cluster_key)
             partition_ids = select_partitions(selected, log.partition_count)
             marks = {each: log.high_water_mark(each) for each in partition_ids}
             contents.expect_in_log(marks)

@@ -7,6 +7,7 @@ driver commits what they have written, all or nothing.
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,6 +44,15 @@ class ArchiveReport:
     byte_count: int
     swept: tuple[str, ...] = ()
     differences: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionLag:
+    """How many transactions of a partition are archived, and how many the log has."""
+
+    partition_id: PartitionId
+    archived: int
+    logged: int
 
 
 @dataclass(frozen=True)
@@ -107,12 +117,7 @@ def add_to_archive(
     this cluster; NotFoundError: the archive has more than the log; VersionConflictError: another
     run has added the same meanwhile; what Spark raises when a task has failed.
     """
-    with access.opened() as log:
-        cluster_key = log.cluster_key
-        marks = {
-            each: log.high_water_mark(each)
-            for each in select_partitions(partitions, log.partition_count)
-        }
+    cluster_key, marks = _marks(access, partitions)
     archive = Archive.create(directory, cluster_key)
     before = archive.contents()
     swept = archive.sweep(before)
@@ -128,6 +133,53 @@ def add_to_archive(
         byte_count=sum(each.byte_count for each in written),
         swept=tuple(swept),
     )
+
+
+def rebuild_archive(
+    spark: SparkSession,
+    access: LogAccess,
+    directory: Path,
+    *,
+    partitions: Sequence[PartitionId] | None = None,
+) -> ArchiveReport:
+    """Archive the whole log anew and put it where the old archive is, which is removed then.
+
+    Until it is whole the old one stays. Raises ConfigurationError: there is no archive to be
+    replaced; otherwise as `add_to_archive`.
+    """
+    fresh = directory.with_name(f".{directory.name}.rebuild")
+    old = directory.with_name(f".{directory.name}.replaced")
+    if old.exists() and not directory.exists():
+        old.rename(directory)  # a rebuild was killed between its last two steps
+    Archive.open(directory)
+    for left_behind in (fresh, old):
+        shutil.rmtree(left_behind, ignore_errors=True)
+    report = add_to_archive(spark, access, fresh, partitions=partitions)
+    directory.rename(old)
+    fresh.rename(directory)
+    shutil.rmtree(old)
+    return report
+
+
+def archive_lag(
+    access: LogAccess, directory: Path, *, partitions: Sequence[PartitionId] | None = None
+) -> list[PartitionLag]:
+    """Return how far the archive is, per partition. Raises as `add_to_archive`."""
+    archive = Archive.open(directory)
+    cluster_key, marks = _marks(access, partitions)
+    archive.expect_cluster(cluster_key)
+    contents = archive.contents()
+    contents.expect_in_log(marks)
+    ends = contents.next_ids()
+    return [PartitionLag(each, ends.get(each, 0), mark + 1) for each, mark in marks.items()]
+
+
+def _marks(
+    access: LogAccess, partitions: Sequence[PartitionId] | None
+) -> tuple[UUID, dict[PartitionId, TransactionId]]:
+    with access.opened() as log:
+        selected = select_partitions(partitions, log.partition_count)
+        return log.cluster_key, {each: log.high_water_mark(each) for each in selected}
 
 
 def _missing(contents: Contents, marks: dict[PartitionId, TransactionId]) -> list[TransactionRange]:

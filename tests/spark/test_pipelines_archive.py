@@ -16,7 +16,12 @@ from waltz.spark.archive import Archive, ArchivedFile
 from waltz.spark.archive_files import read_file
 from waltz.spark.blocks import Block, digested
 from waltz.spark.offsets import TransactionRange
-from waltz.spark.pipelines.archive import add_to_archive, verify_archive
+from waltz.spark.pipelines.archive import (
+    add_to_archive,
+    archive_lag,
+    rebuild_archive,
+    verify_archive,
+)
 from waltz.spark.tasks import LogAccess
 from waltz.types import PartitionId, TransactionId
 
@@ -79,6 +84,25 @@ def test_the_first_transaction_that_differs_is_named(
         f"WALTZ-2008 partition 1, transaction {wanted.end - 2}: header in {file.path} is not what"
         " the log has"
     )
+
+
+def test_a_rebuilt_archive_takes_the_place_of_the_old_one(
+    spark: SparkSession, cluster: str, tmp_path: Path
+) -> None:
+    access, directory = LogAccess(cluster), tmp_path / "archive"
+    append(cluster, 4)
+    for _ in range(2):
+        before = add_to_archive(spark, access, directory)
+        append(cluster, 4)
+    # As if a rebuild had been killed after it moved the old one away.
+    directory.rename(tmp_path / ".archive.replaced")
+    report = rebuild_archive(spark, access, directory)
+    assert report.contents.commits == 1
+    assert report.transactions == sum(before.contents.next_ids().values()) + 4
+    assert {each.name for each in tmp_path.iterdir()} == {"archive"}
+    lags = archive_lag(access, directory)
+    assert all(each.archived == each.logged for each in lags)
+    assert verify_archive(spark, access, directory).differences == ()
 
 
 def test_an_archive_longer_than_its_log_is_an_alarm(

@@ -1,0 +1,72 @@
+"""What docs/pipelines.md shows works as it stands there, and it leaves nothing out."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import waltz
+from tests.clusters import ROOT
+from waltz.spark import codes
+from waltz.spark.options import OPTIONS
+from waltz.spark.pipelines.archive import add_to_archive
+from waltz.spark.pipelines.definition import KEYS, parse_definition
+from waltz.spark.schema import COLUMNS
+from waltz.spark.tasks import LogAccess
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+PAGE = (ROOT / "docs" / "pipelines.md").read_text()
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", PAGE, re.DOTALL)
+
+
+def test_the_page_has_every_option_column_and_code() -> None:
+    named = set(re.findall(r"`(\w+)`", "\n".join(re.findall(r"^\| (`.*?) \|", PAGE, re.MULTILINE))))
+    assert set(OPTIONS) | set(COLUMNS) <= named
+    given = {value for name, value in vars(codes).items() if name.isupper()}
+    table = PAGE[PAGE.index("| Text begins with") :]
+    told = set(re.findall(r"WALTZ-\d{4}", table)) | {f"WALTZ-100{n}" for n in range(1, 6)}
+    told |= {f"WALTZ-{n}" for n in re.findall(r"`(\d{4})`", table)}
+    assert given == told
+
+
+def test_the_file_of_a_pipeline_is_one() -> None:
+    (text,) = blocks("yaml")
+    definition = parse_definition(text, directory=Path("/etc"))
+    assert (definition.kind, definition.partitions) == ("archive", (0, 1, 2, 3))
+    assert set(re.findall(r"^(\w+):", text, re.MULTILINE)) == set(KEYS)
+
+
+@pytest.mark.spark
+@pytest.mark.processes
+def test_the_programs_run(spark: SparkSession, cluster: str, tmp_path: Path) -> None:
+    """PS-01, PS-02."""
+    with waltz.open_client(cluster, waltz.NoCallbacks()) as client:
+        for number in range(10):
+            client.append(number % 2, b"x")
+    add_to_archive(spark, LogAccess(cluster), tmp_path / "archive")
+    names: dict[str, Any] = {}
+    for block in blocks("python"):
+        block = block.replace("127.0.0.1:7100", cluster)
+        block = block.replace("/var/lib/accounts", str(tmp_path))
+        block = block.replace("/var/lib/waltz/archive", str(tmp_path / "archive"))
+        exec(block, names)
+    names["query"].awaitTermination()
+    counts = [
+        frame.count()
+        for frame in (
+            names["log"],
+            spark.read.parquet(str(tmp_path / "log")),
+            names["history"],
+            names["archived"],
+        )
+    ]
+    assert counts[0] >= 10
+    assert len(set(counts)) == 1
