@@ -76,6 +76,7 @@ docs: $(STAMP)
 	$(BIN)/python -m waltz.cluster.document > docs/formats/metadata.md
 	$(BIN)/python -m waltz.configuration.document storage > docs/operating/storage-configuration.md
 	$(BIN)/python -m waltz.configuration.document server > docs/operating/server-configuration.md
+	$(BIN)/python -m waltz.configuration.document tools > docs/operating/tools-configuration.md
 
 docs-check: docs
 	git diff --exit-code --stat docs/formats docs/operating/*-configuration.md

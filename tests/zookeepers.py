@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from waltz.cli.layout import choose_ports
-from waltz.host import Connection, Listener
+from waltz.host import Connection, Listener, Node
 from waltz.spark.java import find_java, packaged_java
+from waltz.system.host import real_host
 from waltz.system.network import RealNetwork
 from waltz.system.zookeeper_process import ZooKeeperProcess, packaged_jars
-from waltz.types import Address
+from waltz.types import Address, parse_coordinator
 
 SECONDS_MAX = 60.0
 
@@ -65,6 +66,25 @@ def running_zookeeper(directory: Path) -> Iterator[RunningZooKeeper]:
         yield zookeeper
     finally:
         zookeeper.close()
+
+
+def tree_at(coordinator: str, root: str) -> dict[str, Node]:
+    """All nodes of the cluster, by their path below its root."""
+
+    async def below(path: str) -> dict[str, Node]:
+        found = {path: await door.read(path)}
+        for name in await door.children(path):
+            found.update(await below(f"{path}/{name}"))
+        return found
+
+    async def main() -> dict[str, Node]:
+        try:
+            return await below(root)
+        finally:
+            await door.close()
+
+    door = real_host(parse_coordinator(coordinator)).coordinator
+    return {path.removeprefix(root): node for path, node in asyncio.run(main()).items()}
 
 
 class Proxy:

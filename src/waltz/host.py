@@ -60,6 +60,11 @@ class Connection(Protocol):
         """Return once what waits to be sent is below the low mark, or the connection has ended."""
         ...
 
+    @property
+    def trouble(self) -> str:
+        """Why this side has given the connection up, with the remedy; empty unless it has."""
+        ...
+
     def close(self) -> None:
         """End the connection; queued bytes are sent if the other side takes them. Idempotent."""
         ...

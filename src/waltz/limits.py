@@ -443,6 +443,9 @@ ZOOKEEPER_REQUEST_BYTES_OVERHEAD: Final = 1024
 ZOOKEEPER_SESSION_MILLISECONDS: Final = 30_000
 """What the original's tools ask for."""
 
+ZOOKEEPER_CONNECT_MILLISECONDS: Final = 10_000
+"""How long the original's tools wait for a ZooKeeper that does not answer."""
+
 ZOOKEEPER_CLOSE_SECONDS_MAX: Final = 1.0
 """How long closing waits for the end of the session; after that it ends by its time-out."""
 

@@ -11,7 +11,17 @@ from tests.clusters import run_waltz
 def test_help_names_the_commands() -> None:
     done = run_waltz("--help")
     assert done.returncode == 0
-    for command in ("up", "status", "append", "tail", "server", "storage"):
+    for command in (
+        "up",
+        "status",
+        "append",
+        "tail",
+        "server",
+        "storage",
+        "cluster",
+        "admin",
+        "disk",
+    ):
         assert f"  {command} " in done.stdout
 
 

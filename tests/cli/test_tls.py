@@ -43,6 +43,16 @@ def test_in_the_directory_above_the_files_are_found(secured: RunningCluster) -> 
     assert json.loads(done.stdout)["healthy"], done.stderr
 
 
+def test_tools_ask_every_port_over_tls(secured: RunningCluster) -> None:
+    """TL-51, TS-01: also on the embedded coordinator, and with the options of the command line."""
+    found = ["--cluster", secured.coordinator, *client_options(secured)]
+    for where, directory in ((found, None), ([], secured.directory.parent)):
+        done = run_waltz("cluster", "verify", *where, "--json", cwd=directory)
+        assert json.loads(done.stdout)["passed"], (done.stdout, done.stderr)
+        listed = run_waltz("admin", "storage", "list", *where, "--json", cwd=directory)
+        assert [each["trouble"] for each in json.loads(listed.stdout)] == [None] * 3, listed.stderr
+
+
 def test_every_port_refuses_plain(secured: RunningCluster) -> None:
     state = secured.state
     ports = [state["coordinator"], *(server["address"] for server in state["servers"])]

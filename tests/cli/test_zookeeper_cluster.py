@@ -24,7 +24,7 @@ from tests.clusters import (
     start_cluster,
     wait_until,
 )
-from tests.zookeepers import Proxy, RunningZooKeeper, running_zookeeper
+from tests.zookeepers import Proxy, RunningZooKeeper, running_zookeeper, tree_at
 from waltz.cli.layout import choose_ports
 from waltz.cluster.partition_metadata import PartitionMetadata
 from waltz.cluster.shell import ClusterView, ServerMembership, StorageEntry, create_cluster
@@ -55,25 +55,6 @@ def tail(coordinator: str) -> list[str]:
 
 def restarts(cluster: RunningCluster) -> dict[str, int]:
     return {process["name"]: process["restarts"] for process in cluster.state["processes"]}
-
-
-def nodes(coordinator: str, root: str) -> dict[str, Node]:
-    """All nodes of the cluster, by their path below its root."""
-
-    async def below(path: str) -> dict[str, Node]:
-        found = {path: await door.read(path)}
-        for name in await door.children(path):
-            found.update(await below(f"{path}/{name}"))
-        return found
-
-    async def main() -> dict[str, Node]:
-        try:
-            return await below(root)
-        finally:
-            await door.close()
-
-    door = real_host(parse_coordinator(coordinator)).coordinator
-    return {path.removeprefix(root): node for path, node in asyncio.run(main()).items()}
 
 
 def test_a_cluster_runs_its_own_zookeeper_and_starts_it_again(tmp_path: Path) -> None:
@@ -116,7 +97,12 @@ def test_a_cluster_that_speaks_tls_reaches_its_zookeeper_in_the_clear_and_says_s
         done = run_waltz("status", "--cluster", cluster.coordinator)
         assert done.returncode == 1, "what the metadata says is shown all the same"
         assert "partition 0 takes no appends: its server does not answer" in done.stdout
-        assert "it takes TLS only" in done.stderr
+        assert "it has hung up" not in done.stdout
+        for line in done.stdout.splitlines():
+            if "partition 0 takes" in line or line.startswith("storage node 127"):
+                assert "it takes TLS only" in line, "neither reachable nor gone"
+                assert "--tls-ca" in line, "the remedy"
+        assert done.stdout.count("it takes TLS only") == 7, "a server, and both ports of each node"
     for name in "storage-1", "server-1":
         said = (cluster.directory / "logs" / f"{name}.log").read_text()
         assert "connections to ZooKeeper at 127.0.0.1" in said
@@ -197,7 +183,7 @@ def check_tree(coordinator: str, root: str) -> None:
     partitions = [PartitionId(0), PartitionId(1)]
 
     def ours() -> dict[str, Node]:
-        found = nodes(coordinator, root)
+        found = tree_at(coordinator, root)
         return {path: node for path, node in found.items() if not path.startswith("/storageDirec")}
 
     def has_recovered() -> bool:
@@ -229,10 +215,10 @@ def test_two_clusters_in_one_zookeeper_do_not_meet(cluster: RunningCluster, tmp_
     """CM-05, CM-06"""
     elsewhere = cluster.coordinator.replace(ROOT, "/other")
     wait_until(lambda: has_settled(cluster.coordinator), "its replicas do not catch up")
-    before = nodes(cluster.coordinator, ROOT)
+    before = tree_at(cluster.coordinator, ROOT)
     with running_cluster(tmp_path / "c", "--partitions", "1", "--coordinator", elsewhere):
         assert append(elsewhere, "a") == ["0"]
-        assert nodes(cluster.coordinator, ROOT) == before
+        assert tree_at(cluster.coordinator, ROOT) == before
     done = run_waltz(
         *("up", "--directory", str(tmp_path / "d"), "--port", "0"),
         *("--coordinator", elsewhere),

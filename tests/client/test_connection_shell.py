@@ -83,6 +83,7 @@ def test_an_idle_connection_is_kept_alive() -> None:
     class Recording:
         peer = "recorded"
         unsent_bytes = 0
+        trouble = ""
 
         def __init__(self, connection: Connection) -> None:
             self.inner = connection

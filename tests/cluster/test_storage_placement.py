@@ -6,17 +6,19 @@ from collections.abc import Callable
 
 import pytest
 
+from waltz.cluster.partition_metadata import PartitionMetadata, ReplicaState
 from waltz.cluster.storage_placement import (
     StoragePlacement,
     add_storage_node,
     assign_replicas,
     auto_assign,
+    check_majority,
     exchange_replicas,
     remove_storage_node,
     unassign_replicas,
 )
 from waltz.errors import ConfigurationError
-from waltz.types import Address, PartitionId, ReplicaId
+from waltz.types import Address, Generation, PartitionId, ReplicaId, SessionId, TransactionId
 
 A, B, C, D = (ReplicaId(f"{name}:6000") for name in "abcd")
 ALL = tuple(map(PartitionId, range(3)))
@@ -109,3 +111,21 @@ def test_a_node_is_exchanged_for_another_of_its_group() -> None:
     refused(lambda: exchange_replicas(FULL, B, D), "of group 2, d:6000 of group 3")
     refused(lambda: exchange_replicas(FULL, A, B), "both hold partitions 0, 1, 2")
     refused(lambda: exchange_replicas(EMPTY, A, B), "no storage node a:6000")
+
+
+def test_what_is_left_of_a_partition_s_replicas_has_to_be_able_to_go_on() -> None:
+    """CM-22, TL-09: the quorum is over the partition's own replicas."""
+    current, left = ReplicaState(SessionId(4), None), ReplicaState(SessionId(3), TransactionId(9))
+    metadata = PartitionMetadata(Generation(1), SessionId(4), {A: current, B: current, C: left})
+    assert metadata.current_replicas == (A, B)
+
+    def without(*nodes: ReplicaId) -> StoragePlacement:
+        partitions = {node: () if node in nodes else held for node, held in FULL.partitions.items()}
+        return StoragePlacement(3, partitions, FULL.groups, FULL.admin_ports)
+
+    for gone in ((), (C,), (A, C), (B, C)):
+        check_majority(without(*gone), ALL[0], metadata)
+    for gone in ((A,), (B,), (A, B)):
+        with pytest.raises(ConfigurationError, match=r"no majority. Bring back c:6000"):
+            check_majority(without(*gone), ALL[0], metadata)
+    check_majority(without(A, B), ALL[0], None)

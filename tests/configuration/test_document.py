@@ -4,16 +4,25 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from waltz.configuration.document import EXAMPLE, SERVER_EXAMPLE, server_page, storage_page
+from waltz.configuration.document import (
+    EXAMPLE,
+    SERVER_EXAMPLE,
+    TOOLS_EXAMPLE,
+    server_page,
+    storage_page,
+    tools_page,
+)
 from waltz.configuration.server import SERVER_KEYS, server_settings
 from waltz.configuration.settings import read_yaml
 from waltz.configuration.storage import STORAGE_KEYS, storage_settings
+from waltz.configuration.tools import TOOL_KEYS, tool_settings
 
 OPERATING = Path(__file__).parents[2] / "docs" / "operating"
 
 
 def test_the_printed_page_is_current() -> None:
-    for name, page in (("storage", storage_page()), ("server", server_page())):
+    pages = {"storage": storage_page(), "server": server_page(), "tools": tools_page()}
+    for name, page in pages.items():
         printed = (OPERATING / f"{name}-configuration.md").read_text()
         assert printed == page, "run `make docs`"
 
@@ -23,8 +32,11 @@ def test_every_key_is_on_the_page() -> None:
     assert all(f"`{key.name}`" in page for key in STORAGE_KEYS)
     page = server_page()
     assert all(f"`{key.name}`" in page for key in SERVER_KEYS)
+    page = tools_page()
+    assert all(f"`{key.name}`" in page for key in TOOL_KEYS)
 
 
 def test_the_example_is_a_configuration() -> None:
     assert storage_settings(read_yaml(EXAMPLE, "example")).warnings == ()
     assert server_settings(read_yaml(SERVER_EXAMPLE, "example")).warnings == ()
+    assert tool_settings(read_yaml(TOOLS_EXAMPLE, "example")).warnings == ()

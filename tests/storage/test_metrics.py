@@ -183,6 +183,7 @@ def test_the_json_has_every_figure_of_the_lists() -> None:
     shown = json.loads(json.dumps(metrics_json(node_of(healthy(2)))))
     assert shown["directory_id"] == str(DIRECTORY_ID)
     assert metrics_json(node_of(directory_id=None))["directory_id"] is None
+    assert metrics_json(node_of(stage=Stage.STARTING))["problems"] == ["the node is starting"]
     assert list(shown["node"]) == [metric.name for metric in NODE_METRICS]
     assert list(shown["partitions"]["2"]) == [
         *(metric.name for metric in PARTITION_METRICS),

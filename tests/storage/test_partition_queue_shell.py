@@ -42,6 +42,7 @@ class Recorder:
     written: list[bytes] = field(default_factory=list)
     peer: str = "a test"
     unsent_bytes: int = 0
+    trouble: str = ""
 
     async def read(self) -> bytes:
         return b""

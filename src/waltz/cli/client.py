@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterable, Iterator
-from pathlib import Path
-from typing import Any
 
 import click
 from rich.console import Console
@@ -15,49 +13,17 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 import waltz
-from waltz.cli.layout import FILE_NAME, read_cluster_file, trial_client_tls
-from waltz.cli.nodes import COORDINATOR, run_loop
+from waltz.cli.cluster_place import ClusterPlace, cluster_options
+from waltz.cli.nodes import run_loop
 from waltz.cli.overview import ClusterOverview, read_overview
-from waltz.cli.tls_options import tls_options
-from waltz.errors import ConfigurationError
-from waltz.types import CoordinatorAddress, TlsSettings
-
-DEFAULT_DIRECTORY = Path("waltz-data")
-
-
-def cluster_option(command: Any) -> Any:
-    return click.option(
-        "--cluster",
-        type=COORDINATOR,
-        envvar="WALTZ_CLUSTER",
-        help="Where the coordinator is: host:port or zookeeper://host:port/root; default:"
-        " $WALTZ_CLUSTER, then ./waltz-data.",
-    )(command)
-
-
-def find_cluster(given: CoordinatorAddress | None, tls: TlsSettings) -> tuple[str, TlsSettings]:
-    """Return the coordinator's address, and the TLS with which the cluster is reached.
-
-    Raises ConfigurationError: none given, none found.
-    """
-    if given is not None:
-        return str(given), tls
-    if (DEFAULT_DIRECTORY / FILE_NAME).exists():
-        found = None if tls.files else trial_client_tls(DEFAULT_DIRECTORY)
-        return str(read_cluster_file(DEFAULT_DIRECTORY).coordinator), found or tls
-    raise ConfigurationError(
-        "no cluster given: pass --cluster host:port, set WALTZ_CLUSTER, or run in the directory"
-        " that holds waltz-data"
-    )
 
 
 @click.command()
-@cluster_option
-@tls_options
+@cluster_options
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def status(cluster: CoordinatorAddress | None, as_json: bool, tls: TlsSettings) -> None:
+def status(place: ClusterPlace, as_json: bool) -> None:
     """Show servers, storage nodes, partitions and their marks."""
-    overview = run_loop(read_overview(*find_cluster(cluster, tls)))
+    overview = run_loop(read_overview(place))
     if as_json:
         click.echo(json.dumps(overview.to_json(), indent=2))
     else:
@@ -72,7 +38,11 @@ def show_overview(overview: ClusterOverview) -> None:
     nodes = Table("storage node", "reachable", box=None, pad_edge=False)
     for storage in overview.storages:
         nodes.add_row(storage.replica_id, "yes" if storage.reachable else "[red]no[/]")
-    console.print(nodes, "")
+    console.print(nodes)
+    for storage in overview.storages:
+        for problem in storage.problems:
+            console.print(f"[red]storage node {storage.replica_id}[/] {escape(problem)}")
+    console.print()
     partitions = Table(box=None, pad_edge=False)
     for heading in ("partition", "generation", "session", "mark", "replicas"):
         partitions.add_column(heading, justify="right", no_wrap=True)
@@ -85,7 +55,7 @@ def show_overview(overview: ClusterOverview) -> None:
             str(partition.generation),
             str(partition.session_id),
             "[red]unknown[/]" if mark is None else str(mark),
-            f"{partition.replicas_current} of {len(overview.storages)}",
+            f"{partition.replicas_current} of {partition.replicas}",
             "yes" if partition.is_writable else "[red]no[/]",
             partition.server or "[red]none[/]",
         )
@@ -106,26 +76,24 @@ def parse_lock(text: str) -> waltz.PartitionLocalLock:
 
 
 @click.command()
-@cluster_option
-@tls_options
+@cluster_options
 @click.option("--partition", type=click.IntRange(min=0), required=True)
 @click.option("--header", type=click.IntRange(-(2**31), 2**31 - 1), default=0, show_default=True)
 @click.option("--write-lock", "write_locks", multiple=True, help="name:number; may be repeated.")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object per transaction.")
 @click.argument("data", nargs=-1)
 def append(
-    cluster: CoordinatorAddress | None,
+    place: ClusterPlace,
     partition: int,
     header: int,
     write_locks: tuple[str, ...],
     as_json: bool,
     data: tuple[str, ...],
-    tls: TlsSettings,
 ) -> None:
     """Append each DATA argument, or each line of standard input, and print its transaction ID."""
     locks = [parse_lock(text) for text in write_locks]
-    address, tls = find_cluster(cluster, tls)
-    with waltz.open_client(address, waltz.NoCallbacks(), tls=tls) as client:
+    address = str(place.coordinator)
+    with waltz.open_client(address, waltz.NoCallbacks(), tls=place.tls) as client:
         for line in with_progress(data) if data else stdin_lines():
             transaction_id = client.append(
                 partition, line.encode(), header=header, write_locks=locks
@@ -155,8 +123,7 @@ def with_progress(items: tuple[str, ...]) -> Iterable[str]:
 
 
 @click.command()
-@cluster_option
-@tls_options
+@cluster_options
 @click.option("--partition", type=click.IntRange(min=0), required=True)
 @click.option(
     "--from", "start", default="latest", show_default=True, help="earliest, latest or an ID."
@@ -164,16 +131,14 @@ def with_progress(items: tuple[str, ...]) -> Iterable[str]:
 @click.option("--follow/--no-follow", default=True, show_default=True, help="Wait for more.")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object per transaction.")
 def tail(
-    cluster: CoordinatorAddress | None,
+    place: ClusterPlace,
     partition: int,
     start: str,
     follow: bool,
     as_json: bool,
-    tls: TlsSettings,
 ) -> None:
     """Print the transactions of a partition, one a line: ID, header, data."""
-    address, tls = find_cluster(cluster, tls)
-    with waltz.open_reader(address, tls=tls) as reader:
+    with waltz.open_reader(str(place.coordinator), tls=place.tls) as reader:
         if start == "earliest":
             first = 0
         elif start == "latest":

@@ -13,7 +13,14 @@ from typing import Any
 
 import click
 from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    Progress,
+    ProgressColumn,
+    TextColumn,
+    TimeRemainingColumn,
+)
 from rich.table import Table
 
 from waltz.storage.inspection.survey import Target, find_target
@@ -80,14 +87,18 @@ def print_table(table: Table) -> None:
 
 
 @contextmanager
-def progress_bar(label: str, total_bytes: int) -> Iterator[Callable[[int], None]]:
-    """Give a function to tell of bytes done; on a terminal a bar appears after a second."""
+def progress_bar(
+    label: str, total: int, shown_as: ProgressColumn | None = None
+) -> Iterator[Callable[[int], None]]:
+    """Give a function to tell of bytes, or of what `shown_as` counts, that are done; on a terminal
+    a bar appears after a second."""
     if not sys.stderr.isatty():
         yield lambda count: None
         return
-    columns = (TextColumn(label), BarColumn(), DownloadColumn(), TimeRemainingColumn())
+    done = shown_as or DownloadColumn()
+    columns = (TextColumn(label), BarColumn(), done, TimeRemainingColumn())
     bar = Progress(*columns, console=Console(stderr=True), transient=True)
-    task = bar.add_task(label, total=total_bytes)
+    task = bar.add_task(label, total=total)
     started = time.monotonic()
     is_shown = False
 

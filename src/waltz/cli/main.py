@@ -10,7 +10,9 @@ from typing import NoReturn
 
 import click
 
+from waltz.cli.admin import admin
 from waltz.cli.client import append, status, tail
+from waltz.cli.cluster import cluster
 from waltz.cli.disk import disk
 from waltz.cli.nodes import installed_version
 from waltz.cli.pipeline import pipeline
@@ -26,7 +28,7 @@ def waltz() -> None:
     """Waltz: a replicated write-ahead log for transactions."""
 
 
-for command in (up, status, append, tail, server, storage, disk, pipeline):
+for command in (up, status, append, tail, server, storage, cluster, admin, disk, pipeline):
     waltz.add_command(command)
 
 

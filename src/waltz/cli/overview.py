@@ -3,32 +3,38 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import waltz
+from waltz.cli.cluster_place import ClusterPlace
 from waltz.cli.server_questions import ServerReport, ask_server
-from waltz.cluster.paths import root_at
-from waltz.cluster.shell import ClusterView, read_partition_metadata, read_replica_assignments
+from waltz.cli.storage_questions import StorageReport, ask_storage
+from waltz.cluster.placement.shell import read_placement
+from waltz.cluster.shell import ClusterView, read_partition_metadata, read_store_params
 from waltz.errors import NoNodeError, UnavailableError, WaltzError
 from waltz.host import Coordinator, Host
-from waltz.system.host import real_host
-from waltz.types import Address, PartitionId, TlsSettings, parse_coordinator
+from waltz.types import Address, PartitionId, ReplicaId
 
-VIEW_SECONDS_MAX = 10.0
 MARK_SECONDS_MAX = 10.0
 
 
 @dataclass(frozen=True, slots=True)
 class StorageOverview:
+    """`reachable` is whether servers can use it; `problems` is what it, or the attempt to reach it,
+    says is wrong."""
+
     replica_id: str
     reachable: bool
+    problems: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionOverview:
-    """`high_water_mark` is None where no server could say; `replicas_current` counts the replicas
-    that take part in the current store session, `problem` is why no appends are taken."""
+    """`high_water_mark` is None where no server could say; of `replicas`, which the partition is
+    assigned to, `replicas_current` take part in the current store session; `problem` is why no
+    appends are taken."""
 
     partition_id: int
     server: str | None
@@ -36,6 +42,7 @@ class PartitionOverview:
     session_id: int
     high_water_mark: int | None
     replicas_current: int
+    replicas: int
     problem: str | None
 
     @property
@@ -52,9 +59,9 @@ class ClusterOverview:
 
     @property
     def is_healthy(self) -> bool:
-        """Every partition can be written to and its mark is known, every storage node is
-        reachable."""
-        return all(storage.reachable for storage in self.storages) and all(
+        """Every partition can be written to and its mark is known, every storage node is reachable
+        and knows of nothing wrong."""
+        return not any(storage.problems for storage in self.storages) and all(
             partition.high_water_mark is not None and partition.is_writable
             for partition in self.partitions
         )
@@ -64,32 +71,30 @@ class ClusterOverview:
         return asdict(self) | {"partitions": partitions, "healthy": self.is_healthy}
 
 
-async def read_overview(cluster: str, tls: TlsSettings) -> ClusterOverview:
-    """Raises CoordinatorLostError: nobody answers there."""
-    address = parse_coordinator(cluster)
-    host = real_host(address, tls)
-    try:
-        return await look_around(host, cluster, root_at(address), tls)
-    finally:
-        await host.coordinator.close()
+async def read_overview(place: ClusterPlace) -> ClusterOverview:
+    """Raises CoordinatorLostError: nobody answers there. NoNodeError: there is no cluster."""
+    async with place.host() as host:
+        return await look_around(host, place)
 
 
-async def look_around(host: Host, cluster: str, root: str, tls: TlsSettings) -> ClusterOverview:
-    assignments = await read_replica_assignments(host.coordinator, root)
+async def look_around(host: Host, place: ClusterPlace) -> ClusterOverview:
+    root = place.root
+    placement = await read_placement(host.coordinator, root)
+    params = await read_store_params(host.coordinator, root)
     view = ClusterView(host, root=root)
     await view.start()
     try:
         snapshot = view.current
-        marks = await read_marks(cluster, tls, snapshot.partition_count)
-        addresses = {address for address, _ in snapshot.partitions.values()}
-        reports = dict(
-            zip(addresses, await asyncio.gather(*[report(host, a) for a in addresses]), strict=True)
-        )
+        addresses = sorted({address for address, _ in snapshot.partitions.values()})
+        answers = await asyncio.gather(*[report(host, address) for address in addresses])
+        reports = dict(zip(addresses, answers, strict=True))
+        marks = await read_marks(place, open_partitions(reports.values()))
         partitions = []
         for number in range(snapshot.partition_count):
             partition_id = PartitionId(number)
             owner = snapshot.partitions.get(partition_id)
-            session_id, current = await read_session(host.coordinator, partition_id, root)
+            replicas = placement.holding(partition_id)
+            session_id, current = await read_session(host.coordinator, partition_id, replicas, root)
             partitions.append(
                 PartitionOverview(
                     number,
@@ -98,22 +103,26 @@ async def look_around(host: Host, cluster: str, root: str, tls: TlsSettings) -> 
                     session_id,
                     marks.get(number),
                     current,
+                    len(replicas),
                     problem_of(partition_id, reports[owner[0]] if owner else None),
                 )
             )
     finally:
         await view.stop()
+    nodes = sorted(placement.partitions)
+    found = await asyncio.gather(
+        *[ask_storage(host, node, placement.admin_ports, params) for node in nodes]
+    )
     return ClusterOverview(
         snapshot.name,
         str(snapshot.cluster_key),
-        tuple(
-            [
-                StorageOverview(replica_id, await is_reachable(host, Address.parse(replica_id)))
-                for replica_id in sorted(assignments)
-            ]
-        ),
+        tuple(map(storage_overview, nodes, found)),
         tuple(partitions),
     )
+
+
+def storage_overview(replica_id: ReplicaId, found: StorageReport) -> StorageOverview:
+    return StorageOverview(replica_id, found.trouble is None, found.told())
 
 
 async def report(host: Host, address: Address) -> ServerReport | UnavailableError:
@@ -136,35 +145,33 @@ def problem_of(
 
 
 async def read_session(
-    coordinator: Coordinator, partition_id: PartitionId, root: str
+    coordinator: Coordinator, partition_id: PartitionId, replicas: Sequence[ReplicaId], root: str
 ) -> tuple[int, int]:
-    """Return the partition's store session and how many replicas take part in it."""
+    """Return the partition's store session and how many of `replicas` take part in it."""
     try:
         metadata = await read_partition_metadata(coordinator, partition_id, root)
     except NoNodeError:
         return -1, 0
-    current = sum(
-        state.session_id == metadata.session_id for state in metadata.replica_states.values()
-    )
-    return metadata.session_id, current
+    return metadata.session_id, len({*metadata.current_replicas} & {*replicas})
 
 
-async def is_reachable(host: Host, address: Address) -> bool:
-    try:
-        connection = await host.network.connect(address)
-    except UnavailableError:
-        return False
-    connection.close()
-    return True
+def open_partitions(reports: Iterable[ServerReport | UnavailableError]) -> list[PartitionId]:
+    """The partitions whose servers take appends: others would be waited for in vain."""
+    found = [report.partitions for report in reports if isinstance(report, ServerReport)]
+    return sorted(number for health in found for number, is_open in health.items() if is_open)
 
 
-async def read_marks(cluster: str, tls: TlsSettings, partition_count: int) -> dict[int, int]:
+async def read_marks(place: ClusterPlace, numbers: Sequence[PartitionId]) -> dict[int, int]:
     """Return the high-water marks that servers gave within the time allowed."""
 
     def ask() -> dict[int, int]:
-        marks = {}
-        with waltz.open_reader(cluster, timeout_seconds=MARK_SECONDS_MAX, tls=tls) as reader:
-            for number in range(partition_count):
+        marks: dict[int, int] = {}
+        if not numbers:
+            return marks
+        with waltz.open_reader(
+            str(place.coordinator), timeout_seconds=MARK_SECONDS_MAX, tls=place.tls
+        ) as reader:
+            for number in numbers:
                 try:
                     marks[number] = int(reader.high_water_mark(number))
                 except WaltzError:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import TypeVar
 
-from waltz.errors import ConnectionLostError, UnavailableError, WaltzError
-from waltz.host import Connection, Host
+from waltz.cli.conversation import Conversation, conversation
+from waltz.host import Host
 from waltz.limits import CONNECTIVITY_SECONDS_MAX, HANDSHAKE_SECONDS_MAX
 from waltz.types import Address, ClientId, Generation, PartitionId, RequestId
 from waltz.wire.client_protocol import (
@@ -16,22 +15,23 @@ from waltz.wire.client_protocol import (
     CLIENT_GREETING,
     CheckStorageConnectivityRequest,
     CheckStorageConnectivityResponse,
+    ServerPartitionsAssignmentRequest,
+    ServerPartitionsAssignmentResponse,
     ServerPartitionsHealthRequest,
     ServerPartitionsHealthResponse,
 )
-from waltz.wire.handshake import Link
-from waltz.wire.message import Message
-
-T = TypeVar("T", bound=Message)
 
 NOBODY = RequestId(ClientId(-1), Generation(0), PartitionId(0), 0)
 """What tools say that are no client: as the original's."""
 
+ANSWER_SECONDS_MAX = HANDSHAKE_SECONDS_MAX + CONNECTIVITY_SECONDS_MAX
+"""For a question: a server takes CONNECTIVITY_SECONDS_MAX to find out whom it reaches."""
+
 
 @dataclass(frozen=True, slots=True)
 class ServerReport:
-    """`storages` is which storage nodes the server reaches; asked for only if a partition is not
-    well."""
+    """`partitions` is which of them take appends; `storages` is which storage nodes the server
+    reaches, asked for only if a partition is not well."""
 
     partitions: Mapping[PartitionId, bool]
     storages: Mapping[str, bool]
@@ -49,56 +49,45 @@ class ServerReport:
         return f"it has no store session; its server reaches {reached}{missing}"
 
 
+@asynccontextmanager
+async def talk_to_server(
+    host: Host, address: Address, *, seconds: float = ANSWER_SECONDS_MAX
+) -> AsyncIterator[Conversation]:
+    """Raises UnavailableError: it does not answer in time, or not as a server."""
+    async with conversation(host, address, CLIENT_CODEC, CLIENT_GREETING, seconds=seconds) as talk:
+        yield talk
+
+
 async def ask_server(host: Host, address: Address) -> ServerReport:
     """Raises UnavailableError: it does not answer in time, or not as a server."""
-    seconds = HANDSHAKE_SECONDS_MAX + 2 * CONNECTIVITY_SECONDS_MAX
-    try:
-        async with asyncio.timeout(seconds):
-            connection = await host.network.connect(address)
-            try:
-                return await _ask(connection)
-            finally:
-                connection.close()
-    except TimeoutError:
-        raise UnavailableError(f"no answer from {address} in {seconds:g} s") from None
+    async with talk_to_server(host, address) as talk:
+        health = await ask_health(talk)
+        storages = {} if all(health.values()) else await ask_connectivity(talk)
+        return ServerReport(health, storages)
 
 
-async def _ask(connection: Connection) -> ServerReport:
-    asking = _Asking(connection)
-    health = await asking.ask(ServerPartitionsHealthRequest(NOBODY), ServerPartitionsHealthResponse)
-    storages: dict[str, bool] = {}
-    if not all(is_open for _, is_open in health.health):
-        answer = await asking.ask(
-            CheckStorageConnectivityRequest(NOBODY), CheckStorageConnectivityResponse
-        )
-        storages = dict(answer.connectivity)
-    return ServerReport(dict(health.health), storages)
+async def ask_health(talk: Conversation) -> Mapping[PartitionId, bool]:
+    """Whether each partition of the server takes appends. Raises UnavailableError."""
+    answer = await talk.ask(ServerPartitionsHealthRequest(NOBODY), ServerPartitionsHealthResponse)
+    return dict(answer.health)
 
 
-class _Asking:
-    """One question at a time."""
+async def ask_connectivity(talk: Conversation) -> Mapping[str, bool]:
+    """Whether the server reaches each storage node, for which it waits itself.
 
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
-        self._link = Link(CLIENT_CODEC, CLIENT_GREETING)
-        connection.write(self._link.hello())
+    Raises UnavailableError.
+    """
+    answer = await talk.ask(
+        CheckStorageConnectivityRequest(NOBODY),
+        CheckStorageConnectivityResponse,
+        seconds_min=ANSWER_SECONDS_MAX,
+    )
+    return dict(answer.connectivity)
 
-    async def ask(self, question: Message, kind: type[T]) -> T:
-        try:
-            while self._link.version is None:
-                await self._hear()
-            self._connection.write(self._link.encode(question))
-            while True:
-                for message in await self._hear():
-                    if isinstance(message, kind):
-                        return message
-        except UnavailableError:
-            raise
-        except WaltzError as error:
-            raise UnavailableError(f"it does not answer as a server: {error}") from error
 
-    async def _hear(self) -> Sequence[Message]:
-        data = await self._connection.read()
-        if not data:
-            raise ConnectionLostError("it has hung up")
-        return self._link.receive(data)
+async def ask_assigned(talk: Conversation) -> tuple[PartitionId, ...]:
+    """The partitions that the server believes to be its own, sorted. Raises UnavailableError."""
+    answer = await talk.ask(
+        ServerPartitionsAssignmentRequest(NOBODY), ServerPartitionsAssignmentResponse
+    )
+    return tuple(sorted(answer.partition_ids))

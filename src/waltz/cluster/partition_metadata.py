@@ -44,6 +44,15 @@ class PartitionMetadata:
     session_id: SessionId
     replica_states: Mapping[ReplicaId, ReplicaState]
 
+    @property
+    def current_replicas(self) -> tuple[ReplicaId, ...]:
+        """The replicas that take part in the last session."""
+        return tuple(
+            replica_id
+            for replica_id, state in self.replica_states.items()
+            if state.session_id == self.session_id
+        )
+
     LAYOUT = Parts(
         ("version", VERSION_1),
         ("generation", INT),

@@ -290,8 +290,11 @@ async def register_storage_directory(
 # Following
 
 
-async def _read_membership(coordinator: Coordinator, path: str) -> tuple[Node, Membership]:
-    """Read the parent, then its children: what is newer than the parent shows as a change of it."""
+async def read_membership(coordinator: Coordinator, path: str) -> tuple[Node, Membership]:
+    """Read the parent at `path`, then its children: what is newer than it shows as its change.
+
+    Raises NoNodeError: there is no cluster. RemoteProtocolError. CoordinatorLostError.
+    """
     while True:
         parent = await coordinator.read(path)
         assignment = PartitionAssignment.decode(parent.data or b"")
@@ -485,7 +488,7 @@ class ServerMembership:
     async def _look(self) -> Node:
         own, coordinator = self._own, self._host.coordinator
         path = self._paths.server_descriptors
-        parent, membership = await _read_membership(coordinator, path)
+        parent, membership = await read_membership(coordinator, path)
         if membership.descriptors.get(own.server_id) != own:
             # Looked for by what it says and not by node: a create whose answer was lost may have
             # worked, and a change of preferences may have been cut short.
@@ -563,7 +566,7 @@ class ClusterView:
         await _cancel(task)
 
     async def _look(self) -> Node:
-        parent, membership = await _read_membership(
+        parent, membership = await read_membership(
             self._host.coordinator, self._paths.server_descriptors
         )
         partitions = routes(membership)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
+from waltz.cluster.partition_metadata import PartitionMetadata
 from waltz.errors import ConfigurationError
 from waltz.types import Address, PartitionId, ReplicaId
 
@@ -145,6 +146,26 @@ def exchange_replicas(
             f" group {placement.groups.get(joining)}; expected one group"
         )
     return _with(placement, {leaving: (), joining: {*held, *others}})
+
+
+def check_majority(
+    after: StoragePlacement, partition_id: PartitionId, metadata: PartitionMetadata | None
+) -> None:
+    """Raise ConfigurationError if the replicas of the partition that `after` leaves cannot go on
+    with it: a majority of them takes no part in its store session, so that it would wait, perhaps
+    for ever, for those that were taken away. None: it has never had a session, nor anything else.
+    """
+    if metadata is None:
+        return
+    replicas = after.holding(partition_id)
+    current = [node for node in replicas if node in metadata.current_replicas]
+    if 2 * len(current) <= len(replicas):
+        absent = ", ".join(node for node in replicas if node not in current)
+        raise ConfigurationError(
+            f"partition {partition_id} would be left with {', '.join(replicas)}, of which"
+            f" {len(current)} of {len(replicas)} take part in its store session: no majority. Bring"
+            f" back {absent}, or wait until they have caught up (waltz status), and try again"
+        )
 
 
 def _with(

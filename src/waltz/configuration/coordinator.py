@@ -45,8 +45,8 @@ CLUSTER_ROOT: Final = Key(
 
 ZOOKEEPER_KEYS: Final[tuple[Key[Any], ...]] = (ZOOKEEPER_CONNECT, ZOOKEEPER_TIMEOUT, CLUSTER_ROOT)
 
-WAYS_TO_THE_COORDINATOR: Final[tuple[Key[Any], ...]] = (COORDINATOR_ADDRESS, ZOOKEEPER_CONNECT)
-"""Exactly one of them is to be given."""
+WAYS_TO_THE_COORDINATOR: Final = (COORDINATOR_ADDRESS.name, ZOOKEEPER_CONNECT.name)
+"""Exactly one of the keys of these names is to be given."""
 
 
 def judge_with_coordinator(keys: Sequence[Key[Any]], given: Mapping[str, Given]) -> Settings:
@@ -54,7 +54,8 @@ def judge_with_coordinator(keys: Sequence[Key[Any]], given: Mapping[str, Given])
 
     Raises ConfigurationError: every fault there is.
     """
-    settings = judge(keys, _over_the_file(given), one_of=WAYS_TO_THE_COORDINATOR)
+    ways = [key for key in keys if key.name in WAYS_TO_THE_COORDINATOR]
+    settings = judge(keys, _over_the_file(given), one_of=ways)
     if not settings.is_set(ZOOKEEPER_CONNECT):
         settings.warnings += tuple(
             f"{key.name} ({given[key.name].origin}) has no effect: it goes with"

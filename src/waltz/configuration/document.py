@@ -2,6 +2,7 @@
 
     python -m waltz.configuration.document storage > docs/operating/storage-configuration.md
     python -m waltz.configuration.document server > docs/operating/server-configuration.md
+    python -m waltz.configuration.document tools > docs/operating/tools-configuration.md
 
 Owns the words around the tables.
 """
@@ -15,6 +16,7 @@ from typing import Any
 from waltz.configuration.keys import Key
 from waltz.configuration.server import SERVER_KEYS
 from waltz.configuration.storage import STORAGE_KEYS
+from waltz.configuration.tools import TOOL_KEYS
 
 EXAMPLE = """\
 storage.directory: /var/lib/waltz/storage
@@ -45,6 +47,41 @@ def storage_page() -> str:
 def server_page() -> str:
     """Return the whole text of `docs/operating/server-configuration.md`."""
     return _page("server", "a server", SERVER_EXAMPLE, SERVER_KEYS)
+
+
+TOOLS_EXAMPLE = """\
+zookeeper:
+  connectString: zoo-1.example:2181,zoo-2.example:2181
+  sessionTimeout: 30000
+cluster.root: /prod/waltz
+"""
+
+
+def tools_page() -> str:
+    """Return the whole text of `docs/operating/tools-configuration.md`."""
+    return f"""\
+# Configuration of the tools
+
+Printed by `python -m waltz.configuration.document tools`; a test compares this file with the code.
+
+    waltz cluster … -c FILE
+    waltz admin … -c FILE
+
+Every command that works on a running cluster takes such a file, also `waltz status`, `waltz append`
+and `waltz tail`. It is YAML, with the keys that the command-line tools of Java Waltz have. Instead
+of it there are `--zookeeper host:port,host:port/root`, and `--cluster`, which takes the address of
+an embedded coordinator, too; without any of the three `$WALTZ_CLUSTER` counts, then `./waltz-data`.
+`--tls-ca`, `--tls-cert` and `--tls-key` override what the file says of TLS.
+
+```yaml
+{TOOLS_EXAMPLE}```
+
+{_table(key for key in TOOL_KEYS if not key.unused)}
+
+## Keys of the original that this release does not serve
+
+{_unserved(TOOL_KEYS)}
+"""
 
 
 def _page(command: str, process: str, example: str, keys: Sequence[Key[Any]]) -> str:
@@ -96,4 +133,5 @@ def _unserved(keys: Sequence[Key[Any]]) -> str:
 
 
 if __name__ == "__main__":
-    sys.stdout.write(server_page() if sys.argv[1:] == ["server"] else storage_page())
+    pages = {"storage": storage_page, "server": server_page, "tools": tools_page}
+    sys.stdout.write(pages[sys.argv[1]]())

@@ -448,6 +448,11 @@ class _End(Connection):
     def unsent_bytes(self) -> int:
         return self._outgoing.unsent_bytes
 
+    @property
+    def trouble(self) -> str:
+        """Everybody understands each other here."""
+        return ""
+
     async def drain(self) -> None:
         await self._outgoing.drained()
 

@@ -254,10 +254,11 @@ DRAIN_MEANING: Final = "Time for the writes and the sync of a group of requests.
 
 
 def metrics_json(state: NodeState) -> dict[str, Any]:
-    """Figures per partition; the counters since the node started."""
+    """Figures per partition, and what is wrong; the counters since the node started."""
     return {
         "stage": state.stage,
         "directory_id": None if state.directory_id is None else str(state.directory_id),
+        "problems": state.problems(),
         "node": {metric.name: metric.value(state) for metric in NODE_METRICS},
         "partitions": {
             str(partition.partition_id): {

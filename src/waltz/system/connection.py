@@ -65,6 +65,7 @@ class TcpConnection(asyncio.Protocol):
         self._has_heard = False
         self._peer_host = ""
         self._peer = "unconnected"
+        self._trouble = ""
         self._received = bytearray()
         self._outgoing: list[bytes] = []
         self._outgoing_bytes = 0
@@ -208,6 +209,7 @@ class TcpConnection(asyncio.Protocol):
             return
         if self._door is not None or self._verdict.done():
             log.warning("connection_refused peer=%s reason=%s", self._peer, reason)
+        self._trouble = reason
         self._settle(reason)
         self._end()
         self._close_transport()
@@ -279,6 +281,10 @@ class TcpConnection(asyncio.Protocol):
         if self._ended or self._transport is None:
             return 0
         return self._transport.get_write_buffer_size() + self._outgoing_bytes
+
+    @property
+    def trouble(self) -> str:
+        return self._trouble
 
     async def drain(self) -> None:
         self._flush()

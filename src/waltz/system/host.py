@@ -7,7 +7,7 @@ from typing import NoReturn
 
 from waltz.errors import LocalProtocolError
 from waltz.host import ANY_VERSION, Coordinator, Host, Node
-from waltz.limits import COORDINATOR_SESSION_SECONDS
+from waltz.limits import COORDINATOR_CALL_SECONDS_MAX, COORDINATOR_SESSION_SECONDS
 from waltz.system.clock import RealClock
 from waltz.system.disk import RealDisk
 from waltz.system.embedded import EmbeddedCoordinator
@@ -22,12 +22,14 @@ def real_host(
     tls: TlsSettings = NOT_CONFIGURED,
     *,
     connecting: TlsSettings | None = None,
+    coordinator_seconds_max: float = COORDINATOR_CALL_SECONDS_MAX,
 ) -> Host:
     """Return the doors of this process; `coordinator` is where the cluster's metadata is.
 
     With None every coordinator call raises LocalProtocolError: storage nodes need none. Closing
     `host.coordinator` is the caller's duty. `tls` is for the ports of this process, and unless
-    `connecting` says otherwise for its connections too. Raises ConfigurationError: a file that
+    `connecting` says otherwise for its connections too. A call to a coordinator that cannot be
+    reached waits for `coordinator_seconds_max`. Raises ConfigurationError: a file that
     `tls` names cannot be used.
     """
     network = RealNetwork(tls, connecting)
@@ -37,15 +39,17 @@ def real_host(
         disk=RealDisk(),
         random=RealRandom(),
         workers=RealWorkers(),
-        coordinator=_coordinator(coordinator, network),
+        coordinator=_coordinator(coordinator, network, coordinator_seconds_max),
     )
 
 
-def _coordinator(address: CoordinatorAddress | None, network: RealNetwork) -> Coordinator:
+def _coordinator(
+    address: CoordinatorAddress | None, network: RealNetwork, call_seconds_max: float
+) -> Coordinator:
     if address is None:
         return NoCoordinator()
     if not isinstance(address, ZooKeeperAddress):
-        return EmbeddedCoordinator(address, network)
+        return EmbeddedCoordinator(address, network, call_seconds_max=call_seconds_max)
     # Most processes of most tests need no kazoo.
     from waltz.system.zookeeper import ZooKeeperCoordinator
 
@@ -55,6 +59,7 @@ def _coordinator(address: CoordinatorAddress | None, network: RealNetwork) -> Co
         session_seconds=COORDINATOR_SESSION_SECONDS
         if milliseconds is None
         else milliseconds / 1000,
+        call_seconds_max=call_seconds_max,
     )
 
 

@@ -1,0 +1,105 @@
+"""`waltz admin storage recover-partition`: fill a storage node's partition from another's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+
+import click
+from rich.progress import TaskProgressColumn
+
+from waltz.cli.cluster_place import ClusterPlace, cluster_options
+from waltz.cli.disk_output import json_option, print_json, progress_bar
+from waltz.cli.nodes import ADDRESS
+from waltz.cli.offline_recovery import Copied, CopyJob, Destination, copy_partition
+from waltz.cli.storage_target import data_address, find_target, read_surroundings
+from waltz.host import Host
+from waltz.limits import RECORD_LIST_RECORDS_MAX
+from waltz.types import Address, PartitionId
+
+BATCH_RECORDS_DEFAULT = 1_000
+
+
+@click.command("recover-partition")
+@cluster_options
+@click.option(
+    *("-s", "--source-storage", "source"), type=ADDRESS, required=True, help="Copied from here."
+)
+@click.option(
+    *("-d", "--destination-storage", "destination"), type=ADDRESS, required=True, help="To here."
+)
+@click.option(
+    *("-dp", "--destination-storage-port", "destination_port"),
+    type=click.IntRange(1, 65535),
+    help="Where servers connect to it; only for a node that the cluster does not know.",
+)
+@click.option("-p", "--partition", "partition_id", type=click.IntRange(min=0), required=True)
+@click.option(
+    *("-b", "--batch-size"),
+    type=click.IntRange(1, RECORD_LIST_RECORDS_MAX),
+    default=BATCH_RECORDS_DEFAULT,
+    show_default=True,
+    help="Records that are copied at a time.",
+)
+@json_option
+def recover_partition(
+    place: ClusterPlace,
+    source: Address,
+    destination: Address,
+    destination_port: int | None,
+    partition_id: int,
+    batch_size: int,
+    as_json: bool,
+) -> None:
+    """Copy a partition to a node that servers may not use (availability -o false), from another.
+
+    What the source held when its store session began is copied; servers copy the rest once they may
+    use the node. It may be stopped, and goes on when called again.
+    """
+    number = PartitionId(partition_id)
+
+    async def work(host: Host, root: str) -> Copied:
+        around = await read_surroundings(host, root, (number,))
+        ports = around.placement.admin_ports
+        source_target = find_target(source, ports)
+        target = find_target(destination, ports, destination_port)
+        if source_target.admin == target.admin:
+            raise click.UsageError(f"{source} and {destination} are the same storage node")
+        job = CopyJob(
+            number,
+            source_target.admin,
+            Destination(target.replica_id, data_address(target), target.admin),
+            batch_size,
+        )
+        with ExitStack() as stack:
+
+            def on_total(total: int) -> Callable[[int], None]:
+                bar = progress_bar(f"partition {number}", total, TaskProgressColumn())
+                return stack.enter_context(bar)
+
+            return await copy_partition(
+                host, around.params, job, around.sessions.get(number), on_total
+            )
+
+    copied = place.run(work)
+    if as_json:
+        print_json(
+            {
+                "partition_id": partition_id,
+                "copied": copied.count,
+                "cut": copied.cut,
+                "last_transaction_id": copied.last,
+            }
+        )
+    elif copied.count:
+        click.echo(
+            f"partition {partition_id}: copied {copied.count} transactions,"
+            f" {copied.first + 1} to {copied.last}"
+        )
+    else:
+        click.echo(
+            f"partition {partition_id}: nothing to copy; the destination holds everything up to"
+            f" {copied.last}, and the source no more that its store session began with"
+        )
+    command = f"availability -s {destination} -p {partition_id} -o true"
+    click.echo(f"next: waltz admin storage {command}", err=True)

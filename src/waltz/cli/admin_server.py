@@ -1,0 +1,86 @@
+"""`waltz admin server`: which partitions a running server would like to have."""
+
+from __future__ import annotations
+
+import click
+
+from waltz.cli.cluster_place import ClusterPlace, cluster_options
+from waltz.cli.disk_output import json_option, print_json
+from waltz.cli.nodes import ADDRESS
+from waltz.cli.partition_list import listed_partitions, partitions_option
+from waltz.cli.server_questions import NOBODY, talk_to_server
+from waltz.cluster.shell import read_cluster_params
+from waltz.errors import ConfigurationError
+from waltz.host import Host
+from waltz.types import Address, PartitionId
+from waltz.wire.client_protocol import (
+    AddPreferredPartitionRequest,
+    AddPreferredPartitionResponse,
+    RemovePreferredPartitionRequest,
+    RemovePreferredPartitionResponse,
+)
+
+server_option = click.option(
+    "-s", "--server", type=ADDRESS, required=True, help="Its address as clients know it."
+)
+
+
+@click.command("add-preferred-partition")
+@cluster_options
+@server_option
+@partitions_option
+@json_option
+def add_preferred_partition(
+    place: ClusterPlace, server: Address, partition_ids: tuple[PartitionId, ...], as_json: bool
+) -> None:
+    """Let a server prefer partitions, now and after a restart; they move to it unless another
+    server claims them with a lower ID."""
+    change_preference(place, server, partition_ids, add=True, as_json=as_json)
+
+
+@click.command("remove-preferred-partition")
+@cluster_options
+@server_option
+@partitions_option
+@json_option
+def remove_preferred_partition(
+    place: ClusterPlace, server: Address, partition_ids: tuple[PartitionId, ...], as_json: bool
+) -> None:
+    """Let a server prefer partitions no longer; they move only if that makes the shares even."""
+    change_preference(place, server, partition_ids, add=False, as_json=as_json)
+
+
+def change_preference(
+    place: ClusterPlace,
+    server: Address,
+    partition_ids: tuple[PartitionId, ...],
+    *,
+    add: bool,
+    as_json: bool,
+) -> None:
+    """Raises ConfigurationError: no such partition. UnavailableError: the server does not answer,
+    or could not note it."""
+
+    async def work(host: Host, root: str) -> bool:
+        params = await read_cluster_params(host.coordinator, root)
+        if beyond := [each for each in partition_ids if each >= params.partition_count]:
+            raise ConfigurationError(
+                f"there is no partition {listed_partitions(beyond)}; expected 0 to"
+                f" {params.partition_count - 1}"
+            )
+        async with talk_to_server(host, server) as talk:
+            if add:
+                question = AddPreferredPartitionRequest(NOBODY, partition_ids)
+                return (await talk.ask(question, AddPreferredPartitionResponse)).result
+            removal = RemovePreferredPartitionRequest(NOBODY, partition_ids)
+            return (await talk.ask(removal, RemovePreferredPartitionResponse)).result
+
+    if not place.run(work):
+        raise ConfigurationError(
+            f"server {server} could not note it: it has lost the coordinator; its log says more"
+        )
+    if as_json:
+        print_json({"server": str(server), "added" if add else "removed": list(partition_ids)})
+    else:
+        verb = "prefers" if add else "no longer prefers"
+        click.echo(f"server {server} {verb} partitions {listed_partitions(partition_ids)}")

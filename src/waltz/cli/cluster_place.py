@@ -1,0 +1,160 @@
+"""Which cluster a command is for: the options that say it, a file, the environment, a directory.
+
+Owns the order in which these count. Every command that talks to a running cluster takes them.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import wraps
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import click
+
+from waltz.cli.layout import FILE_NAME, read_cluster_file, trial_client_tls
+from waltz.cli.nodes import COORDINATOR, run_loop
+from waltz.cli.settings import read_settings
+from waltz.cli.tls_options import tls_options
+from waltz.cluster.paths import root_at
+from waltz.configuration.coordinator import coordinator_address
+from waltz.configuration.tls import tls_settings
+from waltz.configuration.tools import CLUSTER_OPTION, CONNECT_TIMEOUT, TLS, TOOL_KEYS, tool_settings
+from waltz.errors import ConfigurationError
+from waltz.host import Host
+from waltz.limits import COORDINATOR_CALL_SECONDS_MAX
+from waltz.system.host import real_host
+from waltz.types import (
+    ZOOKEEPER_SCHEME,
+    CoordinatorAddress,
+    TlsSettings,
+    ZooKeeperAddress,
+    parse_coordinator,
+)
+
+T = TypeVar("T")
+
+DEFAULT_DIRECTORY: Final = Path("waltz-data")
+ENVIRONMENT: Final = "WALTZ_CLUSTER"
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterPlace:
+    """Where a cluster's metadata is, and how its processes are reached."""
+
+    coordinator: CoordinatorAddress
+    tls: TlsSettings
+    connect_seconds: float = COORDINATOR_CALL_SECONDS_MAX
+
+    @property
+    def root(self) -> str:
+        return root_at(self.coordinator)
+
+    @asynccontextmanager
+    async def host(self) -> AsyncIterator[Host]:
+        """The doors to it; the coordinator's session ends with the block."""
+        host = real_host(self.coordinator, self.tls, coordinator_seconds_max=self.connect_seconds)
+        try:
+            yield host
+        finally:
+            await host.coordinator.close()
+
+    def run(self, work: Callable[[Host, str], Awaitable[T]]) -> T:
+        """Do `work`, which is given the doors and the cluster's root, on a loop of its own."""
+
+        async def main() -> T:
+            async with self.host() as host:
+                return await work(host, self.root)
+
+        return run_loop(main())
+
+
+class ZooKeeperType(click.ParamType[ZooKeeperAddress]):
+    """An option of the form host:port,host:port/root."""
+
+    name = "host:port/root"
+
+    def convert(
+        self, value: str, param: click.Parameter | None, ctx: click.Context | None
+    ) -> ZooKeeperAddress:
+        prefix = f"{ZOOKEEPER_SCHEME}://"
+        try:
+            return ZooKeeperAddress.parse(prefix + value.removeprefix(prefix))
+        except ConfigurationError as error:
+            self.fail(str(error), param, ctx)
+
+
+def cluster_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options; `command` is given `place`, ClusterPlace."""
+
+    @wraps(command)
+    def with_place(
+        *,
+        cluster: CoordinatorAddress | None,
+        zookeeper: ZooKeeperAddress | None,
+        cli_config_path: str | None,
+        tls: TlsSettings,
+        **others: Any,
+    ) -> Any:
+        given = [each for each in (cluster, zookeeper, cli_config_path) if each is not None]
+        if len(given) > 1:
+            raise click.UsageError(f"{CLUSTER_OPTION}, --zookeeper and -c exclude each other")
+        if cli_config_path is not None:
+            place = _place_in_file(cli_config_path, tls)
+        else:
+            place = find_cluster(cluster or zookeeper, tls)
+        return command(place=place, **others)
+
+    decorated: Callable[..., Any] = tls_options(with_place)
+    for names, kind, text in (
+        (
+            ("-c", "--cli-config-path"),
+            click.Path(),
+            "YAML: zookeeper.connectString, cluster.root, ssl.*.",
+        ),
+        (("--zookeeper",), ZooKeeperType(), "Where the cluster is in a ZooKeeper."),
+        (
+            (CLUSTER_OPTION,),
+            COORDINATOR,
+            f"host:port or zookeeper://...; default: ${ENVIRONMENT}, ./{DEFAULT_DIRECTORY}.",
+        ),
+    ):
+        decorated = click.option(*names, type=kind, help=text)(decorated)
+    return decorated
+
+
+def find_cluster(given: CoordinatorAddress | None, tls: TlsSettings) -> ClusterPlace:
+    """Return `given`, else what the environment says, else what the directory here holds.
+
+    Raises ConfigurationError: none given, none found. click.UsageError: the environment says what
+    is no address.
+    """
+    if given is None and (text := os.environ.get(ENVIRONMENT)):
+        try:
+            given = parse_coordinator(text)
+        except ConfigurationError as error:
+            raise click.UsageError(f"{ENVIRONMENT}: {error}") from error
+    if given is not None:
+        return ClusterPlace(given, tls)
+    if (DEFAULT_DIRECTORY / FILE_NAME).exists():
+        found = None if tls.files else trial_client_tls(DEFAULT_DIRECTORY)
+        return ClusterPlace(read_cluster_file(DEFAULT_DIRECTORY).coordinator, found or tls)
+    raise ConfigurationError(
+        f"no cluster given: pass {CLUSTER_OPTION} host:port, --zookeeper host:port/root or -c FILE,"
+        f" set {ENVIRONMENT}, or run in the directory that holds {DEFAULT_DIRECTORY}"
+    )
+
+
+def _place_in_file(path: str, tls: TlsSettings) -> ClusterPlace:
+    """Raises ConfigurationError: every fault of the file."""
+    settings = read_settings(path, {}, TOOL_KEYS, tool_settings)
+    for warning in settings.warnings:
+        click.echo(f"warning: {warning}", err=True)
+    return ClusterPlace(
+        coordinator_address(settings),
+        tls if tls.files else tls_settings(settings, TLS, listens=False),
+        settings[CONNECT_TIMEOUT] / 1000,
+    )

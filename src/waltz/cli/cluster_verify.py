@@ -1,0 +1,169 @@
+"""`waltz cluster verify` and `check-connectivity`: ask everybody, judge, end with 1 if need be."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+import click
+
+from waltz.cli.cluster_list import read_metadata
+from waltz.cli.cluster_place import ClusterPlace, cluster_options
+from waltz.cli.disk_output import json_option, new_table, print_json, print_table
+from waltz.cli.partition_list import PARTITIONS, listed_partitions
+from waltz.cli.server_questions import ask_assigned, ask_connectivity, ask_health, talk_to_server
+from waltz.cli.storage_questions import ask_storage
+from waltz.cli.verification import CHECKS, Facts, ServerAnswers, Verdict, verdict
+from waltz.cluster.paths import ClusterPaths
+from waltz.cluster.shell import read_cluster_params, read_membership
+from waltz.cluster.store_params import StoreParams
+from waltz.errors import ConfigurationError, UnavailableError
+from waltz.host import Host
+from waltz.types import Address, PartitionId
+
+ANSWER_SECONDS_DEFAULT = 10.0
+
+timeout_option = click.option(
+    *("-t", "--timeout", "seconds"),
+    type=click.FloatRange(min=0.1),
+    default=ANSWER_SECONDS_DEFAULT,
+    show_default=True,
+    help="How long each question waits for its answer, in seconds.",
+)
+
+
+async def ask_everything(host: Host, address: Address, seconds: float) -> ServerAnswers:
+    """What a server says of itself; what keeps it from that is part of the answer."""
+    try:
+        async with talk_to_server(host, address, seconds=seconds) as talk:
+            assigned = frozenset(await ask_assigned(talk))
+            health = await ask_health(talk)
+            return ServerAnswers(None, assigned, health, await ask_connectivity(talk))
+    except UnavailableError as error:
+        return ServerAnswers(str(error))
+
+
+async def gather_facts(host: Host, root: str, seconds: float) -> Facts:
+    """Ask the coordinator, then all servers and storage nodes at a time. Raises NoNodeError: there
+    is no cluster. CoordinatorLostError."""
+    metadata = await read_metadata(host, root)
+    params = StoreParams(metadata.cluster_key, metadata.partition_count)
+    descriptors = metadata.membership.descriptors
+    asked_servers = asyncio.gather(
+        *[ask_everything(host, each.address, seconds) for each in descriptors.values()]
+    )
+    nodes = metadata.replicas()
+    ports = metadata.placement.admin_ports
+    asked_storages = asyncio.gather(
+        *[ask_storage(host, node, ports, params, seconds=seconds) for node in nodes]
+    )
+    servers = dict(zip(descriptors, await asked_servers, strict=True))
+    storages = dict(zip(nodes, await asked_storages, strict=True))
+    return Facts(metadata, servers, storages)
+
+
+@click.command()
+@cluster_options
+@click.option("-p", "--partition", "partition_ids", type=PARTITIONS, help="Judge only these.")
+@timeout_option
+@json_option
+def verify(
+    place: ClusterPlace,
+    partition_ids: tuple[PartitionId, ...] | None,
+    seconds: float,
+    as_json: bool,
+) -> None:
+    """Ask the coordinator, every server and every storage node, and compare what they say.
+
+    Ends with 0 if all is well, and with 1 if anything is not.
+    """
+
+    async def work(host: Host, root: str) -> Facts:
+        return await gather_facts(host, root, seconds)
+
+    facts = place.run(work)
+    if beyond := {*(partition_ids or ())} - {*facts.partition_ids}:
+        raise ConfigurationError(
+            f"there is no partition {listed_partitions(beyond)}; expected 0 to"
+            f" {facts.metadata.partition_count - 1}"
+        )
+    found = verdict(facts, partition_ids)
+    if as_json:
+        print_json(verdict_json(found))
+    else:
+        show_verdict(found)
+    if not found.has_passed:
+        sys.exit(1)
+
+
+def verdict_json(found: Verdict) -> dict[str, Any]:
+    failed = {*found.failed_partitions}
+    return {
+        "passed": found.has_passed,
+        "checks": [
+            {
+                "check": name,
+                "passed": not found.failed(name),
+                "faults": [
+                    {"text": fault.text, "partitions": list(fault.partition_ids)}
+                    for fault in found.failed(name)
+                ],
+            }
+            for name in CHECKS
+        ],
+        "partitions": {str(number): number not in failed for number in found.partition_ids},
+    }
+
+
+def show_verdict(found: Verdict) -> None:
+    table = new_table("check", "result", "meaning", left=("check", "result", "meaning"))
+    for name, check in CHECKS.items():
+        meaning = (check.__doc__ or "").rpartition(" (")[0]
+        table.add_row(name, "FAILED" if found.failed(name) else "passed", meaning)
+    print_table(table)
+    for fault in found.faults:
+        plural = "" if len(fault.partition_ids) == 1 else "s"
+        numbers = f" partition{plural} {listed_partitions(fault.partition_ids)}:"
+        click.echo(f"{fault.check}:{numbers if fault.partition_ids else ''} {fault.text}")
+    failed = found.failed_partitions
+    passed = {*found.partition_ids} - {*failed}
+    click.echo(f"partitions passed: {listed_partitions(passed)}")
+    click.echo(f"partitions failed: {listed_partitions(failed)}")
+
+
+@click.command("check-connectivity")
+@cluster_options
+@timeout_option
+@json_option
+def check_connectivity(place: ClusterPlace, seconds: float, as_json: bool) -> None:
+    """Ask every server which storage nodes it reaches; ends with 1 if it is not all of them."""
+    found = place.run(lambda host, root: _ask_servers(host, root, seconds))
+    if as_json:
+        print_json(
+            {
+                str(address): {"answers": answers.trouble is None, "trouble": answers.trouble}
+                | {"reaches": answers.reaches}
+                for address, answers in found.items()
+            }
+        )
+    else:
+        for address, answers in found.items():
+            if answers.reaches is None:
+                click.echo(f"server {address}: UNREACHABLE: {answers.trouble}")
+                continue
+            for node, is_reached in sorted(answers.reaches.items()):
+                click.echo(f"server {address}: storage node {node}: {str(is_reached).lower()}")
+    if not found:
+        raise ConfigurationError("no server of the cluster is running")
+    if not all(each.reaches is not None and all(each.reaches.values()) for each in found.values()):
+        sys.exit(1)
+
+
+async def _ask_servers(host: Host, root: str, seconds: float) -> Mapping[Address, ServerAnswers]:
+    await read_cluster_params(host.coordinator, root)
+    _, membership = await read_membership(host.coordinator, ClusterPaths(root).server_descriptors)
+    addresses = sorted({each.address for each in membership.descriptors.values()})
+    answers = await asyncio.gather(*[ask_everything(host, each, seconds) for each in addresses])
+    return dict(zip(addresses, answers, strict=True))

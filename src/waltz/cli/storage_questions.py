@@ -1,0 +1,196 @@
+"""What a storage node says when a tool asks: what it holds, what is wrong, who reaches it.
+
+Owns the two opened connections to a node, of which one is the servers' port and one the tools'.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from waltz.cli.conversation import Conversation, conversation
+from waltz.cluster.store_params import StoreParams
+from waltz.errors import ConfigurationError, RemoteStorageError, UnavailableError
+from waltz.host import Host
+from waltz.limits import HANDSHAKE_SECONDS_MAX
+from waltz.types import NO_SESSION, Address, PartitionId, ReplicaId
+from waltz.wire.admin_protocol import (
+    ADMIN_CLIENT_GREETING,
+    ADMIN_CODEC,
+    AdminLastSessionInfoRequest,
+    AdminLastSessionInfoResponse,
+    AdminOpenRequest,
+    AdminSuccessResponse,
+    AssignedPartitionStatusRequest,
+    AssignedPartitionStatusResponse,
+    MetricsRequest,
+    MetricsResponse,
+    SessionInfo,
+)
+from waltz.wire.storage_protocol import (
+    STORAGE_CLIENT_GREETING,
+    STORAGE_CODEC,
+    OpenRequest,
+    SuccessResponse,
+)
+
+NOBODY = -1
+"""The sequence number and the partition of what is no part of a session."""
+
+
+@dataclass(frozen=True, slots=True)
+class StorageReport:
+    """`trouble` is why servers cannot use the node, `admin_trouble` why tools cannot; None if they
+    can. `usable` has the partitions that the node has taken, and whether servers are served in
+    full. `problems` are the node's own words: damage, a full disk, what an administrator closed."""
+
+    trouble: str | None
+    admin_trouble: str | None
+    usable: Mapping[PartitionId, bool] = field(default_factory=dict)
+    problems: tuple[str, ...] = ()
+    partition_problems: Mapping[PartitionId, tuple[str, ...]] = field(default_factory=dict)
+
+    def unreachable(self) -> str | None:
+        """Which of the two ports cannot be used, and why; None if both can."""
+        if self.trouble is not None and self.admin_trouble is not None:
+            return f"does not answer: {self.trouble}; {self.admin_trouble}"
+        if self.trouble is not None:
+            return f"cannot be used by servers: {self.trouble}"
+        if self.admin_trouble is not None:
+            return f"cannot be reached by tools: {self.admin_trouble}"
+        return None
+
+    def told(self) -> tuple[str, ...]:
+        """Everything that is wrong, one after the other."""
+        unreachable = self.unreachable()
+        return (
+            *([] if unreachable is None else [unreachable]),
+            *self.problems,
+            *(
+                f"partition {partition_id}: {problem}"
+                for partition_id, problems in sorted(self.partition_problems.items())
+                for problem in problems
+            ),
+        )
+
+
+@asynccontextmanager
+async def talk_to_data_port(
+    host: Host, address: Address, params: StoreParams, *, seconds: float = HANDSHAKE_SECONDS_MAX
+) -> AsyncIterator[Conversation]:
+    """Open a connection as servers do. Raises UnavailableError. RemoteStorageError: the node is of
+    another cluster."""
+    async with conversation(
+        host, address, STORAGE_CODEC, STORAGE_CLIENT_GREETING, seconds=seconds
+    ) as talk:
+        request = OpenRequest(
+            NO_SESSION,
+            NOBODY,
+            PartitionId(NOBODY),
+            params.cluster_key,
+            params.partition_count,
+        )
+        await talk.ask(request, SuccessResponse)
+        yield talk
+
+
+@asynccontextmanager
+async def talk_to_admin_port(
+    host: Host, address: Address, params: StoreParams, *, seconds: float = HANDSHAKE_SECONDS_MAX
+) -> AsyncIterator[Conversation]:
+    """Raises as `talk_to_data_port`."""
+    async with conversation(
+        host, address, ADMIN_CODEC, ADMIN_CLIENT_GREETING, seconds=seconds
+    ) as talk:
+        request = AdminOpenRequest(NOBODY, params.cluster_key, params.partition_count)
+        await talk.ask(request, AdminSuccessResponse)
+        yield talk
+
+
+def admin_address_of(replica_id: ReplicaId, admin_ports: Mapping[ReplicaId, int]) -> Address:
+    """Raises ConfigurationError: the cluster's metadata do not know it."""
+    port = admin_ports.get(replica_id)
+    if port is None:
+        raise ConfigurationError(f"no admin port of storage node {replica_id} is known")
+    return Address(Address.parse(replica_id).host, port)
+
+
+async def ask_storage(
+    host: Host,
+    replica_id: ReplicaId,
+    admin_ports: Mapping[ReplicaId, int],
+    params: StoreParams,
+    *,
+    seconds: float = HANDSHAKE_SECONDS_MAX,
+) -> StorageReport:
+    """Look at both ports of a node; what does not answer is part of the report."""
+    trouble: str | None = None
+    try:
+        address = Address.parse(replica_id)
+        async with talk_to_data_port(host, address, params, seconds=seconds):
+            pass
+    except (UnavailableError, RemoteStorageError, ConfigurationError) as error:
+        trouble = str(error)
+    try:
+        admin = admin_address_of(replica_id, admin_ports)
+        async with talk_to_admin_port(host, admin, params, seconds=seconds) as talk:
+            usable = await ask_usable(talk)
+            problems, of_partitions = await ask_problems(talk)
+    except (UnavailableError, RemoteStorageError, ConfigurationError) as error:
+        return StorageReport(trouble, str(error))
+    return StorageReport(trouble, None, usable, problems, of_partitions)
+
+
+async def ask_usable(talk: Conversation) -> Mapping[PartitionId, bool]:
+    """The partitions that the node has taken, and whether servers are served in full.
+
+    Raises UnavailableError, RemoteStorageError.
+    """
+    answer = await talk.ask(AssignedPartitionStatusRequest(0), AssignedPartitionStatusResponse)
+    return dict(sorted(answer.statuses))
+
+
+async def ask_session(talk: Conversation, partition_id: PartitionId) -> SessionInfo:
+    """The partition's last session and marks, on that node. Raises UnavailableError,
+    RemoteStorageError: the node has not taken the partition."""
+    answer = await talk.ask(
+        AdminLastSessionInfoRequest(0, partition_id), AdminLastSessionInfoResponse
+    )
+    return answer.session_info
+
+
+async def ask_problems(
+    talk: Conversation,
+) -> tuple[tuple[str, ...], Mapping[PartitionId, tuple[str, ...]]]:
+    """What the node says is wrong with itself, and with each partition; a node of the Java original
+    says nothing. Raises UnavailableError."""
+    try:
+        answer = await talk.ask(MetricsRequest(0), MetricsResponse)
+    except RemoteStorageError as error:
+        return (f"it does not say what it knows: {error}",), {}
+    return problems_in(answer.metrics_json)
+
+
+def problems_in(metrics_json: str) -> tuple[tuple[str, ...], Mapping[PartitionId, tuple[str, ...]]]:
+    """What a node's metrics say of problems; whatever is not of the form that ours have is none."""
+    try:
+        found: Any = json.loads(metrics_json)
+    except ValueError:
+        return (), {}
+    if not isinstance(found, dict):
+        return (), {}
+    partitions = found.get("partitions")
+    of_partitions = {
+        PartitionId(int(name)): texts
+        for name, entry in (partitions.items() if isinstance(partitions, dict) else ())
+        if name.isascii() and name.isdigit() and isinstance(entry, dict)
+        if (texts := _texts(entry.get("problems")))
+    }
+    return _texts(found.get("problems")), of_partitions
+
+
+def _texts(value: object) -> tuple[str, ...]:
+    return tuple(map(str, value)) if isinstance(value, list) else ()

@@ -1,0 +1,149 @@
+"""Which storage node a command is for, by either of its two addresses.
+
+A node may be told what to do before the cluster's metadata name it, and after they did.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+import click
+
+from waltz.cli.cluster_list import read_sessions
+from waltz.cli.conversation import Conversation
+from waltz.cli.partition_list import listed_partitions
+from waltz.cli.storage_questions import admin_address_of, talk_to_admin_port
+from waltz.cluster.partition_metadata import PartitionMetadata
+from waltz.cluster.placement.shell import read_placement
+from waltz.cluster.shell import read_store_params
+from waltz.cluster.storage_placement import StoragePlacement
+from waltz.cluster.store_params import StoreParams
+from waltz.errors import ConfigurationError
+from waltz.host import Host
+from waltz.types import Address, PartitionId, ReplicaId
+
+
+@dataclass(frozen=True, slots=True)
+class StorageTarget:
+    """`replica_id` and `data` are None where the metadata do not know the node."""
+
+    replica_id: ReplicaId | None
+    data: Address | None
+    admin: Address
+
+    def __str__(self) -> str:
+        return f"storage node {self.replica_id or self.admin}"
+
+
+def find_target(
+    address: Address, admin_ports: Mapping[ReplicaId, int], data_port: int | None = None
+) -> StorageTarget:
+    """Return the node of that address, be it where servers connect or where tools do.
+
+    One that the metadata do not know is taken for an admin port, with `data_port` beside it.
+    """
+    for node in sorted(admin_ports):
+        data, admin = Address.parse(node), admin_address_of(node, admin_ports)
+        if address in (data, admin):
+            return StorageTarget(node, data, admin)
+    return StorageTarget(
+        None, None if data_port is None else Address(address.host, data_port), address
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What a command needs of the coordinator before it talks to a node."""
+
+    params: StoreParams
+    placement: StoragePlacement
+    sessions: Mapping[PartitionId, PartitionMetadata]
+
+    def check_partitions(self, partition_ids: tuple[PartitionId, ...]) -> None:
+        """Raises ConfigurationError: the cluster has no such partition."""
+        count = self.params.partition_count
+        if beyond := [str(each) for each in partition_ids if each >= count]:
+            raise ConfigurationError(
+                f"there is no partition {', '.join(beyond)}; expected 0 to {count - 1}"
+            )
+
+
+async def read_surroundings(
+    host: Host, root: str, partition_ids: tuple[PartitionId, ...]
+) -> Surroundings:
+    """Raises NoNodeError: there is no cluster. ConfigurationError: no such partition."""
+    params = await read_store_params(host.coordinator, root)
+    placement = await read_placement(host.coordinator, root)
+    found = Surroundings(params, placement, {})
+    found.check_partitions(partition_ids)
+    return Surroundings(params, placement, await read_sessions(host, root, partition_ids))
+
+
+@asynccontextmanager
+async def talk_to_storage(
+    host: Host, address: Address, around: Surroundings
+) -> AsyncIterator[tuple[StorageTarget, Conversation]]:
+    """Raises UnavailableError: it does not answer on its admin port. RemoteStorageError: it is of
+    another cluster."""
+    target = find_target(address, around.placement.admin_ports)
+    async with talk_to_admin_port(host, target.admin, around.params) as talk:
+        yield target, talk
+
+
+def data_address(target: StorageTarget) -> Address:
+    """Raises click.UsageError: nobody knows where servers connect to it."""
+    if target.data is None:
+        raise click.UsageError(
+            f"the cluster does not know {target}: say where servers connect to it, with the option"
+            " for its storage port"
+        )
+    return target.data
+
+
+def check_given_up(
+    around: Surroundings, target: StorageTarget, partition_ids: tuple[PartitionId, ...]
+) -> None:
+    """Raises ConfigurationError: the cluster counts on what the node would give up."""
+    if target.replica_id is None:
+        return
+    held = {*around.placement.partitions.get(target.replica_id, ())} & {*partition_ids}
+    if held:
+        raise ConfigurationError(
+            f"partitions {listed_partitions(held)} are assigned to {target}; waltz cluster unassign"
+            " first, or give --force"
+        )
+    if counting := [
+        number
+        for number in partition_ids
+        if number in around.sessions
+        and target.replica_id in around.sessions[number].current_replicas
+    ]:
+        raise ConfigurationError(
+            f"{target} still takes part in the store sessions of partitions"
+            f" {listed_partitions(counting)}; wait until servers have opened sessions without it,"
+            " or give --force"
+        )
+
+
+def check_spared(
+    around: Surroundings, target: StorageTarget, partition_ids: tuple[PartitionId, ...]
+) -> None:
+    """Raises ConfigurationError: without the node a partition's replicas have no majority."""
+    for number in partition_ids:
+        replicas = around.placement.holding(number)
+        metadata = around.sessions.get(number)
+        if metadata is None or target.replica_id not in metadata.current_replicas:
+            continue
+        others = [
+            node
+            for node in replicas
+            if node in metadata.current_replicas and node != target.replica_id
+        ]
+        if 2 * len(others) <= len(replicas):
+            raise ConfigurationError(
+                f"without {target} {len(others)} of {len(replicas)} replicas of partition {number}"
+                " take part in its store session: no majority, so it would take no appends."
+                " Bring the others back first, or give --force"
+            )

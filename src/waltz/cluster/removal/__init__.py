@@ -1,0 +1,1 @@
+"""Takes a whole cluster out of the coordinator."""

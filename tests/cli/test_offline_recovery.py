@@ -1,0 +1,224 @@
+"""Offline recovery between real nodes (TL-24)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.cli.storage_nodes import PARAMS, fill, run_nodes
+from tests.storage.support import batch, t
+from tests.storage.talkers import admin_talker, data_talker
+from waltz.cli.offline_recovery import Copied, CopyJob, Destination, copy_partition
+from waltz.cluster.partition_metadata import PartitionMetadata, ReplicaState
+from waltz.errors import ConfigurationError, RemoteStorageError
+from waltz.storage.shell import StorageNode
+from waltz.system.host import real_host
+from waltz.types import Generation, PartitionId, ReplicaId, SessionId, TransactionId
+from waltz.wire.admin_protocol import (
+    AdminLastSessionInfoRequest,
+    AdminLastSessionInfoResponse,
+    AdminRecordListRequest,
+    AdminRecordListResponse,
+    AdminSuccessResponse,
+    PartitionAvailableRequest,
+    SessionInfo,
+)
+from waltz.wire.storage_protocol import AppendRecordsRequest, SuccessResponse
+
+ZERO = PartitionId(0)
+
+
+async def set_available(node: StorageNode, available: bool) -> None:
+    talker = await admin_talker(node)
+    request = PartitionAvailableRequest(0, (ZERO,), available)
+    assert await talker.ask(request) == AdminSuccessResponse(0)
+    talker.connection.close()
+
+
+async def session_of(node: StorageNode) -> SessionInfo:
+    talker = await admin_talker(node)
+    answer = await talker.ask(AdminLastSessionInfoRequest(0, ZERO))
+    assert isinstance(answer, AdminLastSessionInfoResponse)
+    talker.connection.close()
+    return answer.session_info
+
+
+async def held(node: StorageNode) -> object:
+    talker = await admin_talker(node)
+    answer = await talker.ask(AdminRecordListRequest(0, ZERO, t(0), 10_000))
+    assert isinstance(answer, AdminRecordListResponse)
+    talker.connection.close()
+    return answer.records
+
+
+def watching(seen: list[int]) -> Callable[[int], Callable[[int], None]]:
+    """Note how many there are, and how many of each batch."""
+
+    def on_total(total: int) -> Callable[[int], None]:
+        seen.append(total)
+        return seen.append
+
+    return on_total
+
+
+async def copy(
+    source: StorageNode,
+    destination: StorageNode,
+    *,
+    seen: list[int] | None = None,
+    metadata: PartitionMetadata | None = None,
+    batch_records: int = 20,
+) -> Copied:
+    replica_id = ReplicaId(str(destination.data_address))
+    job = CopyJob(
+        ZERO,
+        source.admin_address,
+        Destination(replica_id, destination.data_address, destination.admin_address),
+        batch_records,
+    )
+    found: list[int] = [] if seen is None else seen
+    return await copy_partition(real_host(None), PARAMS, job, metadata, watching(found))
+
+
+def test_a_blank_partition_is_filled_to_the_source_s_mark(tmp_path: Path) -> None:
+    """TL-24: in batches, the mark moves with each; the second run is a no-op."""
+
+    async def story(source: StorageNode, destination: StorageNode) -> None:
+        await fill(source, 50)
+        await set_available(destination, False)
+        seen: list[int] = []
+        assert await copy(source, destination, seen=seen) == Copied(t(-1), t(49), 0)
+        assert seen == [50, 20, 20, 10]
+        assert await session_of(destination) == SessionInfo(SessionId(-1), t(49), t(49))
+        seen.clear()
+        assert await copy(source, destination, seen=seen) == Copied(t(49), t(49), 0)
+        assert seen == [0]
+        await set_available(destination, True)
+        assert await held(destination) == batch(0, 50)
+
+    run_nodes(tmp_path, 2, story)
+
+
+def test_what_came_after_the_source_s_session_began_is_left_to_servers(tmp_path: Path) -> None:
+    async def story(source: StorageNode, destination: StorageNode) -> None:
+        await fill(source, 10)
+        talker = await data_talker(source)
+        head = (SessionId(5), 0, ZERO)
+        request = AppendRecordsRequest(*head, batch(10, 5), offline=False)
+        assert await talker.ask(request) == SuccessResponse(*head)
+        await set_available(destination, False)
+        assert await copy(source, destination) == Copied(t(-1), t(9), 0)
+
+    run_nodes(tmp_path, 2, story)
+
+
+def test_the_destination_is_cut_to_its_mark_first(tmp_path: Path) -> None:
+    """TL-24: what lies beyond may be on no other replica."""
+
+    async def story(source: StorageNode, destination: StorageNode) -> None:
+        await fill(source, 30)
+        await fill(destination, 4, session=3)
+        talker = await data_talker(destination)
+        head = (SessionId(3), 0, ZERO)
+        stray = AppendRecordsRequest(*head, batch(4, 3), offline=False)
+        assert await talker.ask(stray) == SuccessResponse(*head)
+        await set_available(destination, False)
+        assert await copy(source, destination) == Copied(t(3), t(29), 3)
+        assert await session_of(destination) == SessionInfo(SessionId(3), t(29), t(29))
+        assert await held(destination) == batch(0, 30)
+
+    run_nodes(tmp_path, 2, story)
+
+
+def test_a_replica_that_lagged_is_filled_from_where_it_ends(tmp_path: Path) -> None:
+    """TL-24: its mark is ahead of what it holds, and never goes back."""
+
+    async def story(source: StorageNode, destination: StorageNode) -> None:
+        await fill(source, 30)
+        await fill(destination, 4, mark=20)
+        assert await session_of(destination) == SessionInfo(SessionId(5), t(20), t(3))
+        await set_available(destination, False)
+        assert await copy(source, destination, batch_records=10) == Copied(t(3), t(29), 0)
+        assert await session_of(destination) == SessionInfo(SessionId(5), t(29), t(29))
+        assert await held(destination) == batch(0, 30)
+
+    run_nodes(tmp_path, 2, story)
+
+
+def test_a_replica_that_its_session_counts_on_is_not_cut(tmp_path: Path) -> None:
+    """CI-01: what would be cut may be the copy that makes a commit."""
+
+    async def story(source: StorageNode, destination: StorageNode) -> None:
+        await fill(source, 30)
+        await fill(destination, 4)
+        talker = await data_talker(destination)
+        head = (SessionId(5), 0, ZERO)
+        newest = AppendRecordsRequest(*head, batch(4, 3), offline=False)
+        assert await talker.ask(newest) == SuccessResponse(*head)
+        await set_available(destination, False)
+        replica_id = ReplicaId(str(destination.data_address))
+
+        def metadata(mark: TransactionId | None) -> PartitionMetadata:
+            state = ReplicaState(SessionId(5), mark)
+            return PartitionMetadata(Generation(1), SessionId(6), {replica_id: state})
+
+        with pytest.raises(ConfigurationError, match="holds transactions 4 to 6 of partition 0"):
+            await copy(source, destination, metadata=metadata(None))
+        assert await held(destination) == batch(0, 7)
+        copied = await copy(source, destination, metadata=metadata(t(6)))
+        assert copied == Copied(t(3), t(29), 3)
+
+    run_nodes(tmp_path, 2, story)
+
+
+def test_a_destination_that_servers_use_is_left_alone(tmp_path: Path) -> None:
+    async def story(source: StorageNode, destination: StorageNode) -> None:
+        await fill(source, 3)
+        with pytest.raises(ConfigurationError, match=r"is in use by servers: .* availability"):
+            await copy(source, destination)
+        await destination._administrator.answer(PartitionAvailableRequest(0, (ZERO,), False))
+        await destination._queues[ZERO].command(
+            lambda: destination._queues[ZERO].partition.unassign(delete_files=True)
+        )
+        with pytest.raises(ConfigurationError, match=r"is not taken by the node: .* add-partition"):
+            await copy(source, destination)
+
+    run_nodes(tmp_path, 2, story)
+
+
+def test_a_copy_that_was_cut_short_goes_on_where_it_was(tmp_path: Path) -> None:
+    async def story(source: StorageNode, destination: StorageNode) -> None:
+        await fill(source, 50)
+        await set_available(destination, False)
+        replica_id = ReplicaId(str(destination.data_address))
+        job = CopyJob(
+            ZERO,
+            source.admin_address,
+            Destination(replica_id, destination.data_address, destination.admin_address),
+            20,
+        )
+
+        def stop(_: int) -> None:
+            raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            await copy_partition(real_host(None), PARAMS, job, None, lambda _: stop)
+        assert await copy(source, destination) == Copied(t(19), t(49), 0)
+        assert await held(destination) == batch(0, 50)
+
+    run_nodes(tmp_path, 2, story)
+
+
+def test_a_source_that_lacks_what_it_promised_is_named(tmp_path: Path) -> None:
+    async def story(source: StorageNode, destination: StorageNode) -> None:
+        await fill(source, 50)
+        await set_available(destination, False)
+        damaged = source._queues[ZERO].partition
+        await source._queues[ZERO].command(lambda: damaged._chain.truncate(t(24)))
+        with pytest.raises(RemoteStorageError, match="has no record 25 of partition 0"):
+            await copy(source, destination)
+        assert await session_of(destination) == SessionInfo(SessionId(-1), t(24), t(24))
+
+    run_nodes(tmp_path, 2, story)
