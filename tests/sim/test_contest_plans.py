@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from random import Random
 
-from waltz.sim.contest_plans import contested_partition, lone_tails
+from waltz.sim.contest_plans import changing_replicas, contested_partition, lone_tails
 from waltz.sim.drawing import Stage
 from waltz.sim.faults import (
     CoordinatorSlowness,
     Crash,
     Disconnection,
     Isolation,
+    LostAnswers,
+    Reassignment,
     SessionLoss,
     SlowLinks,
 )
@@ -35,6 +37,34 @@ def test_a_contested_partition_loses_owners_and_replicas_while_all_are_late() ->
 def test_contests_often_begin_when_a_partition_is_still_empty() -> None:
     starts = [contested_partition(Random(seed), STAGE)[0].progress for seed in range(200)]
     assert 50 < starts.count(0.0) < 150
+
+
+def test_replicas_come_and_go_in_all_manners_while_others_fail() -> None:
+    stage = Stage(STORAGES, SERVERS, ("client-0",), spares=("new-0", "new-1"), partition_count=2)
+    nodes = {*stage.storages, *stage.spares}
+    manners, alone, kinds = set(), set(), set()
+    for seed in range(300):
+        held = [{*STORAGES}, {*STORAGES}]
+        for fault in changing_replicas(Random(seed), stage):
+            kinds.add(type(fault))
+            if not isinstance(fault, Reassignment):
+                continue
+            assert len(fault.holders) == 2
+            alone.add(fault.holders.count(()))
+            for position, names in enumerate(fault.holders):
+                after, before = {*names}, held[position]
+                if after:
+                    assert len(after) == len(names)
+                    assert after <= nodes
+                    manners.add((len(after - before), len(before - after)))
+                    held[position] = after
+    assert alone == {0, 1}
+    assert {(0, 1), (0, 2), (1, 0), (2, 0), (1, 1), (2, 2), (1, 3)} <= manners
+    assert kinds == {
+        Reassignment, Crash, Disconnection, Isolation, SessionLoss, CoordinatorSlowness,
+        LostAnswers,
+    }  # fmt: skip
+    assert PLANS["changing_replicas"].spare_count_max == 3
 
 
 def test_a_lone_tail_is_on_a_replica_that_dies_with_the_servers_while_the_others_are_cut_off() -> (

@@ -33,7 +33,7 @@ from waltz.sim.loop import PROCESS, SimulatedLoop, SimulationError
 from waltz.sim.overseer import Overseer
 from waltz.sim.payload import Kind
 from waltz.sim.plans import PLANS
-from waltz.sim.replicas import MarkWatch, agreement, held_by_enough, tidiness
+from waltz.sim.replicas import MarkWatch, agreement, held_by_enough, settledness, tidiness
 from waltz.sim.scenario import Scenario, draw_scenario
 from waltz.sim.sites import Sites
 from waltz.sim.strikes import Strikes
@@ -265,7 +265,8 @@ class _Run:
         """What users know to be committed is on a majority of disks now, whatever comes next."""
         replicas = self.cluster.replicas(durable=True)
         harmed_count = 0 if self.has_converged else len(self.strikes.harmed)
-        self.violations += held_by_enough(self.history, replicas, harmed_count)
+        members = self.cluster.members()
+        self.violations += held_by_enough(self.history, replicas, members, harmed_count)
         self.marks.look(replicas, self.strikes.harmed)
 
     def _false_alarms(self) -> list[str]:
@@ -314,8 +315,8 @@ class _Run:
                 return mark.number
 
     async def _converge(self, log: Log) -> None:
-        """I12: give every replica time to hold the log and nothing else; violations where one does
-        not.
+        """I12: give every replica assigned time to hold the log and nothing else; violations where
+        one does not.
 
         Those whose disks were harmed as well: damage is repaired, a blank or outdated replica is
         filled up again. What is not promised to be told from a crash, `Strikes` does not do.
@@ -323,7 +324,12 @@ class _Run:
         began, pause_seconds = self.loop.time(), 0.01
         while True:
             replicas = self.cluster.replicas(durable=False)
-            violations = agreement(replicas, log) + tidiness(replicas)
+            assigned = self.cluster.assigned()
+            violations = [
+                *agreement(replicas, log, assigned),
+                *tidiness(replicas, assigned),
+                *settledness(self.cluster.members(), assigned),
+            ]
             self.converged_seconds = self.loop.time() - began
             if not violations or self.converged_seconds > CONVERGENCE_SECONDS_MAX:
                 self.has_converged = not violations
