@@ -283,7 +283,8 @@ class _Run:
     # Peace
 
     async def _judge(self, host: Host) -> None:
-        """Append to every partition, and read the whole log; what was appended marks its end."""
+        """Append to every partition, and read the whole log: what was appended, and what of clients
+        that are gone was still on its way and came after it."""
         began = self.loop.time()
         async with AsyncWaltzClient(host, self.judge) as client:
             async with asyncio.TaskGroup() as group:
@@ -296,6 +297,16 @@ class _Run:
             while not all(last <= user.contexts_seen for user in self._users()):
                 await asyncio.sleep(0.1)
             self.peace.set()
+            while not self._has_read_all():
+                await asyncio.sleep(0.1)
+
+    def _has_read_all(self) -> bool:
+        """Whether the others are gone, and were not fed anything that the judge was not."""
+        return all(self.sites.site(client.name).process.dead for client in self.clients) and all(
+            mark <= self.judge.marks.get(partition_id, mark - 1)
+            for user in self.applications
+            for partition_id, mark in user.marks.items()
+        )
 
     def _users(self) -> Collection[Application]:
         return [self.judge, *(client.application for client in self.clients)]
