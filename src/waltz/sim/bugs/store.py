@@ -216,4 +216,22 @@ STORE_BUGS: Final = (
         plans=("contested_partition",),
         caught=Scene(2, "append", "contested_partition"),
     ),
+    Bug(
+        name="a majority of the assigned replicas decides, not of the last session's",
+        breaks="I1 durability",
+        patches=_as_in_the_model(
+            "a majority of the assigned replicas decides, not of the last session's"
+        ),
+        workloads=("append", "bank"),
+        plans=("changing_replicas",),
+        caught=Scene(9, "bank", "changing_replicas"),
+    ),
+    Bug(
+        name="a new replica votes",
+        breaks="I1 durability",
+        patches=_as_in_the_model("a new replica votes"),
+        workloads=("append", "bank"),
+        plans=("changing_replicas",),
+        caught=Scene(0, "append", "changing_replicas"),
+    ),
 )
