@@ -9,6 +9,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import zip_longest
 from random import Random
 from typing import Final, NamedTuple
@@ -22,6 +23,8 @@ from waltz.types import ClientId, Generation, PartitionId, RequestId, Transactio
 CONTROL_FILE: Final = "waltz-storage.ctl"
 FILE_HEADER_BYTES: Final = 128
 ENTRY_BYTES: Final = 76
+FILES_MAX: Final = 64
+"""Segment files whose records are remembered."""
 _STRUCT: Final = struct.Struct(">qqqiiI")
 _RECORD: Final = struct.Struct(">q4iiiI")
 _CHECKSUM: Final = struct.Struct(">I")
@@ -133,8 +136,16 @@ def _records_in(file: bytes, first: TransactionId) -> Iterator[Fed]:
     return (record for _, record in _placed_records(file, first) if record is not None)
 
 
-def _placed_records(file: bytes, first: TransactionId) -> Iterator[tuple[int, Fed | None]]:
-    """Each record with the place of its first byte, and the place after the last one with None."""
+@lru_cache(maxsize=FILES_MAX)
+def _placed_records(file: bytes, first: TransactionId) -> Sequence[tuple[int, Fed | None]]:
+    """Each record with the place of its first byte, and the place after the last one with None.
+
+    The same file is looked at for several reasons, and again before it has changed.
+    """
+    return tuple(_checked_records(file, first))
+
+
+def _checked_records(file: bytes, first: TransactionId) -> Iterator[tuple[int, Fed | None]]:
     offset = FILE_HEADER_BYTES
     expected = int(first)
     while offset + _RECORD.size + _CHECKSUM.size <= len(file):
