@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from random import Random
 
-from waltz.sim.contest_plans import changing_replicas, contested_partition, lone_tails
+from waltz.sim.contest_plans import (
+    changing_replicas,
+    contested_partition,
+    lone_tails,
+    outlived_tails,
+)
 from waltz.sim.drawing import Stage
 from waltz.sim.faults import (
     CoordinatorSlowness,
@@ -82,3 +87,23 @@ def test_a_lone_tail_is_on_a_replica_that_dies_with_the_servers_while_the_others
             assert owners.delay_seconds == holder.delay_seconds < cut_off[0].seconds
             assert all({*fault.names} >= {*holder.names} for fault in again)
             assert all(fault.delay_seconds > holder.delay_seconds for fault in again)
+
+
+def test_a_tail_is_outlived_while_its_holder_is_away_and_owners_change() -> None:
+    changes = set()
+    for seed in range(100):
+        faults = outlived_tails(Random(seed), STAGE)
+        for moment in {fault.progress for fault in faults}:
+            together = [fault for fault in faults if fault.progress == moment]
+            cut_off = [fault for fault in together if isinstance(fault, Isolation) and fault.others]
+            owners, holder = together[len(cut_off) : len(cut_off) + 2]
+            assert isinstance(owners, Crash)
+            assert isinstance(holder, Crash)
+            assert {*holder.names, *(fault.name for fault in cut_off)} == {*STORAGES}
+            assert owners.delay_seconds == holder.delay_seconds < cut_off[0].seconds
+            end = holder.delay_seconds + holder.pause_seconds[0]
+            later = together[len(cut_off) + 2 :]
+            assert later
+            assert all(holder.delay_seconds <= fault.delay_seconds <= end for fault in later)
+            changes |= {type(fault) for fault in later}
+    assert changes == {SessionLoss, Crash, Isolation}

@@ -194,6 +194,32 @@ def _tail(random: Random, progress: float, stage: Stage) -> Sequence[Fault]:
     again = random.choice(([holder], [holder, others[0]], [*stage.storages]))
     after = end + away + random.choice((0.01, random.uniform(0.0, 1.0)))
     return [
+        *_lone_appends(random, progress, stage, holder, others, lag=lag, end=end, away=away),
+        *(
+            replace(
+                _brief_crash(random, progress, names),
+                delay_seconds=after,
+                disk_operations=tuple(random.randint(1, OPERATIONS_BACK_MAX) for _ in names),
+            )
+            for names in ([again] if random.random() < 0.8 else [])
+        ),
+    ]
+
+
+def _lone_appends(
+    random: Random,
+    progress: float,
+    stage: Stage,
+    holder: str,
+    others: Sequence[str],
+    *,
+    lag: float,
+    end: float,
+    away: float,
+) -> Sequence[Fault]:
+    """For `lag` seconds the servers reach the holder only; before that is over all of these die,
+    and the holder stays away."""
+    return [
         *(
             Isolation(
                 progress=progress,
@@ -211,12 +237,22 @@ def _tail(random: Random, progress: float, stage: Stage) -> Sequence[Fault]:
             disk_operations=(0,),
             pause_seconds=(away,),
         ),
-        *(
-            replace(
-                _brief_crash(random, progress, names),
-                delay_seconds=after,
-                disk_operations=tuple(random.randint(1, OPERATIONS_BACK_MAX) for _ in names),
-            )
-            for names in ([again] if random.random() < 0.8 else [])
-        ),
     ]
+
+
+def outlived_tails(random: Random, stage: Stage) -> Sequence[Fault]:
+    """A replica that alone got appends is away while the others write on and owners change, so that
+    it comes back to sessions that have known it as written off from their start. Once or twice."""
+    faults: list[Fault] = []
+    for moment in moments(random, stage, 2):
+        holder, *others = random.sample(stage.storages, len(stage.storages))
+        lag = random.uniform(0.02, random.choice((0.1, 1.0)))
+        end = random.uniform(0.0, lag)
+        away = random.uniform(5.0, 40.0)
+        faults += _lone_appends(random, moment, stage, holder, others, lag=lag, end=end, away=away)
+        delays = sorted(end + away * random.random() for _ in range(random.randint(1, 4)))
+        faults += [
+            replace(_change_of_owner(random, moment, stage), delay_seconds=delay)
+            for delay in delays
+        ]
+    return faults
