@@ -46,8 +46,6 @@ OPEN: Final[dict[str, Open]] = {
     "a torn tail stays in the file": Open(
         301, "not known: whatever is appended next is written over it"
     ),
-    "a closed replica votes": _in_model(286, "a closed replica votes"),
-    "a closed replica is not cut": _in_model(330, "a closed replica is not cut"),
     "a closed replica is cut below a mark that is on its disk": _in_model(
         87, "a closed replica is cut below a mark that is on its disk"
     ),

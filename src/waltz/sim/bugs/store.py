@@ -234,4 +234,20 @@ STORE_BUGS: Final = (
         plans=("changing_replicas",),
         caught=Scene(0, "append", "changing_replicas"),
     ),
+    Bug(
+        name="a closed replica is not cut",
+        breaks="I2 agreement",
+        patches=_as_in_the_model("a closed replica is not cut"),
+        workloads=("append", "bank"),
+        plans=("outlived_tails",),
+        caught=Scene(12, "append", "outlived_tails"),
+    ),
+    Bug(
+        name="a closed replica votes",
+        breaks="I2 agreement",
+        patches=_as_in_the_model("a closed replica votes"),
+        workloads=("append", "bank"),
+        plans=("outlived_tails",),
+        caught=Scene(12, "append", "outlived_tails"),
+    ),
 )
