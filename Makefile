@@ -6,6 +6,7 @@ BIN := $(VENV)/bin
 LIMIT ?=
 SEED ?=
 SEEDS ?= 200
+PROCESSES ?= $(shell getconf _NPROCESSORS_ONLN)
 CASE ?=
 HUNTS ?= tests/simulation/hunts.json
 STATES ?= 200000
@@ -42,7 +43,7 @@ check: $(STAMP) lint types
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m 'not spark and not processes'
 
 sim: $(STAMP)
-	$(BIN)/python -m waltz.sim --seeds $(SEEDS) $(if $(SEED),--seed $(SEED))
+	$(BIN)/python -m waltz.sim --seeds $(SEEDS) --processes $(PROCESSES) $(if $(SEED),--seed $(SEED))
 
 bugs: $(STAMP)
 	$(BIN)/python -m waltz.sim --bugs $(HUNTS)
@@ -51,7 +52,7 @@ model-check: $(STAMP)
 	$(BIN)/python -m waltz.sim.model_check $(if $(CASE),--case "$(CASE)")
 
 evidence: $(STAMP)
-	$(BIN)/python -m waltz.sim --seeds $(SEEDS) $(if $(SEED),--seed $(SEED)) --evidence $(EVIDENCE).json
+	$(BIN)/python -m waltz.sim --seeds $(SEEDS) --processes $(PROCESSES) $(if $(SEED),--seed $(SEED)) --evidence $(EVIDENCE).json
 	$(BIN)/python -m waltz.sim.model_check --evidence $(EVIDENCE).json
 	$(BIN)/python -m waltz.sim.evidence $(EVIDENCE).json --hunts tests/simulation/hunts.json > $(EVIDENCE).md
 

@@ -35,7 +35,7 @@ from waltz.host import Host
 from waltz.sim.application import Application, Draft, Intent
 from waltz.sim.checkers import Log
 from waltz.sim.clients import fed_in, submit
-from waltz.sim.cluster import ADMIN_PORT, PORT, SimulatedCluster
+from waltz.sim.cluster import ADMIN_PORT, PORT, SimulatedCluster, replica_id_of
 from waltz.sim.disk import SimulatedDisk
 from waltz.sim.disk_strikes import blank_disk
 from waltz.sim.history import Fed, History, Verdict
@@ -46,7 +46,7 @@ from waltz.sim.replicas import MarkWatch
 from waltz.sim.scenario import ClusterShape
 from waltz.sim.sites import Sites
 from waltz.sim.trace import Trace
-from waltz.types import Address, PartitionId, ReplicaId, SessionId, TransactionId
+from waltz.types import Address, PartitionId, SessionId, TransactionId
 
 PATIENCE_SECONDS: Final = 3600.0
 """How long the clients of a story wait for a server: what is undecided is to stay so."""
@@ -396,11 +396,3 @@ class Stage:
     def metadata(self, partition_id: PartitionId) -> PartitionMetadata:
         node = self.sites.coordinator.tree.read(ClusterPaths().partition_metadata(partition_id))
         return PartitionMetadata.decode(node.data or b"", partition_id)
-
-
-def replica_id_of(name: str) -> ReplicaId:
-    return ReplicaId(str(Address(name, PORT)))
-
-
-def machine_of(replica_id: ReplicaId) -> str:
-    return Address.parse(replica_id).host

@@ -10,12 +10,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tests.scenarios.language import Range
-from tests.scenarios.stage import Stage, machine_of, replica_id_of
+from tests.scenarios.stage import Stage
 from waltz.cluster.partition_metadata import ReplicaState
 from waltz.cluster.paths import ClusterPaths
 from waltz.cluster.replica_assignments import ReplicaAssignments
 from waltz.cluster.server_assignment import PartitionAssignment, ServerDescriptor
 from waltz.sim.application import Intent
+from waltz.sim.cluster import machine_of, replica_id_of
 from waltz.sim.history import Submission, Verdict
 from waltz.sim.replicas import Replica
 from waltz.types import PartitionId, TransactionId

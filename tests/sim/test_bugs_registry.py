@@ -7,6 +7,7 @@ from waltz.sim.bugs.registry import BUGS, OPEN
 from waltz.sim.bugs.server import SERVER_BUGS
 from waltz.sim.bugs.storage import STORAGE_BUGS
 from waltz.sim.bugs.store import STORE_BUGS
+from waltz.sim.model.mutations import MUTATIONS
 
 BUGS_MIN = 30
 
@@ -20,3 +21,11 @@ def test_there_are_enough_bugs_of_all_parts_with_names_of_their_own() -> None:
 
 def test_what_is_open_is_not_among_those_found() -> None:
     assert not {*OPEN} & {*BUGS}
+
+
+def test_what_is_open_says_what_keeps_it_from_being_seen() -> None:
+    names = {case.name for case in MUTATIONS}
+    for each in OPEN.values():
+        assert each.seeds > 0
+        assert each.why.split(":")[0] in ("rare", "not known") or each.why.startswith("harmless")
+        assert each.in_model is None or each.in_model in names

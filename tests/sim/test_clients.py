@@ -141,6 +141,14 @@ def test_a_client_that_is_ended_tells_its_contexts() -> None:
     assert Verdict.LOST not in field.verdicts()
 
 
+def test_a_client_that_has_not_come_yet_can_be_ended() -> None:
+    late = ClientPlan(work="append", transactions=10, starts_at=0.5)
+    field = Field(late, WRITER)
+    field.play(stop(0.1))
+    assert field.strikes.stubborn == []
+    assert len(field.history.submissions) == 40
+
+
 def test_a_reader_that_comes_late_reads_everything_from_the_start() -> None:
     reader = ClientPlan(work="read", starts_at=0.5)
     field = Field(reader, WRITER)

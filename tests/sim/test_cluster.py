@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from uuid import UUID
 
 from waltz.client.shell import AsyncWaltzClient
@@ -56,11 +57,29 @@ def test_what_a_client_appends_lies_on_every_disk_across_segments() -> None:
         assert len(log) == 10
         for durable in (True, False):
             replicas = cluster.replicas(durable=durable)
-            assert agreement(replicas, {PartitionId(0): log}) == []
+            assert agreement(replicas, {PartitionId(0): log}, cluster.assigned()) == []
             assert [len(found.records[PartitionId(0)]) for found in replicas.values()] == [10] * 3
             assert all(found.marks[PartitionId(0)].session_id == 0 for found in replicas.values())
         names = cluster.sites.disk("storage-0").list_directory("/storage/0")
         assert len(names) > 4
+    finally:
+        loop.shut_down()
+
+
+def test_spares_run_and_belong_to_nobody() -> None:
+    loop = SimulatedLoop(1)
+    cluster = SimulatedCluster(Sites(loop, 1, Trace()), replace(SHAPE, spare_count=1), UUID(int=1))
+
+    async def scene() -> None:
+        await cluster.start()
+        assert cluster.members() == {PartitionId(0): set()}
+        await asyncio.sleep(10.0)
+
+    try:
+        loop.run_until_complete(scene())
+        first = {"storage-0", "storage-1", "storage-2"}
+        assert cluster.assigned() == cluster.members() == {PartitionId(0): first}
+        assert {*cluster.replicas(durable=True)} == {*first, "storage-3"}
     finally:
         loop.shut_down()
 
@@ -134,6 +153,7 @@ def test_storage_nodes_and_servers_can_come_later() -> None:
         log = user.history.feed("client", PartitionId(0))
         replicas = cluster.replicas(durable=True)
         assert [*replicas] == ["storage-0", "storage-1", "storage-2", "storage-3"]
-        assert agreement(replicas, {PartitionId(0): log}) == []
+        assert agreement(replicas, {PartitionId(0): log}, cluster.assigned()) == []
+        assert cluster.assigned() == cluster.members() == {PartitionId(0): {*replicas}}
     finally:
         loop.shut_down()

@@ -28,6 +28,7 @@ from waltz.sim.faults import (
     OldDisk,
     Partition,
     Pause,
+    Reassignment,
     SessionLoss,
     SlowDisk,
     SlowLinks,
@@ -68,6 +69,12 @@ ONE_OF_EACH: list[tuple[Fault, int]] = [
     (CoordinatorSlowness(progress=0.1, seconds=2.0, slowest_seconds=1.0), 1),
     (LostAnswers(progress=0.1, seconds=2.0, share=0.5), 1),
     (ForeignWrites(progress=0.1, choices=(0.1, 0.9), pause_seconds=0.0), 2),
+    (
+        Reassignment(
+            progress=0.1, holders=(("a", "b"), (), ("c",)), at_once=True, pause_seconds=0.5
+        ),
+        2,
+    ),
     (ClockJump(progress=0.1, names=("a", "b"), milliseconds=(-5, 5)), 2),
     (ClockDrift(progress=0.1, names=("a",), rates=(2.0,), seconds=1.0), 1),
     (SlowDisk(progress=0.1, name="a", seconds=1.0, slowest_seconds=0.5), 1),

@@ -22,6 +22,7 @@ from waltz.sim.replicas import (
     leftovers_in,
     records_on_disk,
     replica_on,
+    settledness,
     tidiness,
 )
 from waltz.types import ClientId, Generation, PartitionId, RequestId, TransactionId
@@ -98,8 +99,10 @@ def test_bytes_after_the_last_record_and_wrong_index_entries_are_left_over() -> 
     assert found(whole, first, second, 0) == []
     assert found(whole, first, first) == [f"{stem}.idx says 128 of record 1; it is at {second}"]
     assert found(whole, first, second, 900) == [f"{stem}.idx says 900 of record 2; it is at None"]
-    (violation,) = tidiness({"storage-0": Replica({}, {}, ("partition 0: something",))})
+    replicas = {"storage-0": Replica({}, {}, {P: ["something"]})}
+    (violation,) = tidiness(replicas, {P: ["storage-0"]})
     assert violation == "I12 convergence: storage-0, partition 0: something"
+    assert tidiness(replicas, {P: []}) == []
 
 
 def test_a_directory_is_read_with_its_records_and_marks() -> None:
@@ -140,14 +143,23 @@ def test_what_is_durable_is_what_was_synced() -> None:
 
 
 def test_replicas_that_differ_are_found() -> None:
-    assert agreement({"a": replica(LOG)}, {P: LOG}) == []
+    assert agreement({"a": replica(LOG)}, {P: LOG}, {P: "a"}) == []
     for records in ([*LOG[:2], fed(2, 1)], LOG[:2], []):
-        (violation,) = agreement({"a": replica(LOG), "b": replica(records)}, {P: LOG})
+        replicas = {"a": replica(LOG), "b": replica(records)}
+        (violation,) = agreement(replicas, {P: LOG}, {P: "ab"})
         assert violation.startswith("I2 agreement: b")
+        assert agreement(replicas, {P: LOG}, {P: "a"}) == []
 
 
 def test_uncommitted_records_beyond_the_log_are_no_violation() -> None:
-    assert agreement({"a": replica([*LOG, fed(3, 1)])}, {P: LOG}) == []
+    assert agreement({"a": replica([*LOG, fed(3, 1)])}, {P: LOG}, {P: "a"}) == []
+
+
+def test_a_change_of_replicas_that_does_not_come_to_its_end_is_found() -> None:
+    assert settledness({P: {"a", "b"}}, {P: {"b", "a"}}) == []
+    for members in ({"a"}, {"a", "b", "c"}, set[str]()):
+        (violation,) = settledness({P: members}, {P: {"a", "b"}})
+        assert violation.startswith("I12 convergence: the metadata of partition 0 name")
 
 
 def committed_history() -> History:
@@ -160,23 +172,31 @@ def committed_history() -> History:
 def test_a_committed_transaction_must_lie_on_a_majority_of_disks() -> None:
     history, shorter = committed_history(), replica(LOG[:2])
     replicas = {"a": replica(LOG), "b": replica(LOG), "c": shorter}
-    assert held_by_enough(history, replicas) == []
-    (violation,) = held_by_enough(history, replicas | {"b": shorter})
+    assert held_by_enough(history, replicas, {P: "abc"}) == []
+    (violation,) = held_by_enough(history, replicas | {"b": shorter}, {P: "abc"})
     assert violation.startswith("I1 durability: context 3")
     assert "1 of 3" in violation
+
+
+def test_those_that_are_no_members_count_for_nothing() -> None:
+    history, shorter = committed_history(), replica(LOG[:2])
+    replicas = {"a": replica(LOG), "b": replica(LOG), "c": shorter}
+    assert held_by_enough(history, replicas, {P: "a"}) == []
+    (violation,) = held_by_enough(history, replicas, {P: "bc"})
+    assert "1 of 2" in violation
 
 
 def test_of_disks_that_were_harmed_less_is_asked() -> None:
     history, shorter = committed_history(), replica(LOG[:2])
     replicas = {"a": replica(LOG), "b": shorter, "c": shorter}
-    assert held_by_enough(history, replicas, harmed_count=1) == []
-    assert held_by_enough(history, replicas | {"a": shorter}, harmed_count=1)
+    assert held_by_enough(history, replicas, {P: "abc"}, harmed_count=1) == []
+    assert held_by_enough(history, replicas | {"a": shorter}, {P: "abc"}, harmed_count=1)
 
 
 def test_what_nobody_was_promised_may_lie_anywhere() -> None:
     history = History()
     history.end(history.submit("client", P), Verdict.FAILED)
-    assert held_by_enough(history, {"a": replica([])}) == []
+    assert held_by_enough(history, {"a": replica([])}, {P: "a"}) == []
 
 
 FIRST = Marks(session_id=3, low_water_mark=0, local_low_water_mark=0)

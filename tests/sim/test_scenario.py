@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -17,6 +18,11 @@ def test_equal_seeds_draw_equal_shapes() -> None:
         shape = draw_shape(Random(seed), server_count_min=1)
         assert shape == draw_shape(Random(seed), server_count_min=1)
         assert draw_shape(Random(seed), server_count_min=2).server_count >= 2
+        assert not shape.spares
+        spared = draw_shape(Random(seed), server_count_min=1, spare_count_max=3)
+        assert spared == replace(shape, spare_count=spared.spare_count)
+        assert 1 <= len(spared.spares) <= 3
+        assert not {*spared.spares} & {*spared.storages}
         assert shape.storage_count in (3, 5), "a majority is left when one is lost"
         assert len(shape.storages) == shape.storage_count
         assert len(shape.servers) == shape.server_count

@@ -129,6 +129,17 @@ def test_the_command_adds_what_it_ran_to_the_evidence(
     assert "2 seeds, 0 failed" in capsys.readouterr().out
 
 
+def test_processes_share_the_work_and_tell_the_same(capsys: pytest.CaptureFixture[str]) -> None:
+    said = []
+    for processes in ("1", "2"):
+        assert main([*SCENE, "--seeds", "3", "--processes", processes]) == 0
+        said.append(capsys.readouterr().out)
+    assert said[0] == said[1]
+    assert main([*SCENE, "--bug", BUG, "--processes", "2"]) == 1
+    with pytest.raises(SystemExit):
+        main([*SCENE, "--trace", "--processes", "2"])
+
+
 @pytest.mark.parametrize(
     "arguments", [["--faults", "earthquake"], ["--workload", "x"], ["--plan", "/none"]]
 )

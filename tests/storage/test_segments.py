@@ -19,6 +19,7 @@ from waltz.errors import (
 from waltz.limits import INDEX_PREALLOCATED_BYTES, PREALLOCATED_BYTES_MIN
 from waltz.sim.disk import Operation, SimulatedDisk, fail_nth
 from waltz.storage.recovery import TornTail, Trust
+from waltz.storage.segment import Segment
 from waltz.storage.segments import ScrubStep, SegmentChain
 
 THRESHOLD = 1000
@@ -469,6 +470,22 @@ def test_scrub_does_not_look_beyond_what_is_synced() -> None:
     spoil(disk, 4)
     step = chain.scrub(t(0), 10**6)
     assert (step.next_transaction_id, step.records, step.damaged) == (3, 3, ())
+
+
+def test_scrub_ends_at_a_segment_that_lags_behind_the_next_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """SD-21: whatever has gone wrong, it says so and does not read the same place for ever."""
+    chain, _ = open_chain(fresh_disk())
+    chain.write(batch(0, 3, size=60))
+    chain.sync()
+    monkeypatch.setattr(Segment, "write_index", lambda self: None)
+    chain.write(batch(3, 12, size=60))
+    chain.sync()
+    assert chain.segment_count > 1
+    assert chain.scrub(t(0), 1).records == 1
+    with pytest.raises(StorageError, match="records from 3 on are not known to be durable"):
+        chain.scrub(t(0), 10**6)
 
 
 def test_unreadable_blocks_are_damage_until_they_can_be_read() -> None:

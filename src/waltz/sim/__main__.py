@@ -8,7 +8,9 @@ import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from itertools import product
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Final
 
@@ -20,6 +22,7 @@ from waltz.sim.plans import PLANS
 from waltz.sim.scenario import Scenario, draw_scenario
 from waltz.sim.shrinking import shrink, signature
 from waltz.sim.simulation import Outcome, play
+from waltz.sim.trace import Trace
 from waltz.sim.workloads import WORKLOADS
 
 FAILURES_MAX: Final = 5
@@ -35,6 +38,8 @@ SEEDS_SHOWN_MAX: Final = 20
 def main(arguments: Sequence[str] | None = None) -> int:
     """Return 0 if all runs were clean, or all hunts found their bug; else 1."""
     options = _parser().parse_args(arguments)
+    if options.trace and options.processes > 1:
+        sys.exit("--trace needs one process")
     if options.bugs:
         return _hunt(options)
     with _planted(options):
@@ -67,8 +72,7 @@ def _run(options: argparse.Namespace) -> int:
     effects = 0
     runs = failures = transactions = 0
     virtual_seconds = 0.0
-    for scenario in _scenarios(options):
-        outcome = play(scenario, with_log=options.trace)
+    for outcome in _outcomes(options):
         runs += 1
         transactions += outcome.transactions
         faults += outcome.faults
@@ -94,6 +98,21 @@ def _run(options: argparse.Namespace) -> int:
         f" {faults.total()} faults with {effects} effects, {virtual_seconds:.0f} virtual seconds"
     )
     return 1 if failures else 0
+
+
+def _outcomes(options: argparse.Namespace) -> Iterator[Outcome]:
+    """Run all scenarios, in their order, on so many processes as there may be."""
+    if options.processes == 1:
+        for scenario in _scenarios(options):
+            yield play(scenario, with_log=options.trace)
+        return
+    with get_context("fork").Pool(options.processes) as pool:  # with the bug that is planted
+        yield from pool.imap(_played_apart, _scenarios(options))
+
+
+def _played_apart(scenario: Scenario) -> Outcome:
+    """What is told to another process: of its trace only the digest."""
+    return replace(play(scenario), trace=Trace())
 
 
 def _scenarios(options: argparse.Namespace) -> Iterator[Scenario]:
@@ -123,6 +142,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--seeds", type=int, help="how many seeds (default 1), or at most per hunt")
     parser.add_argument("--workload", help=f"of {', '.join(WORKLOADS)}; default: all, by seed")
     parser.add_argument("--faults", help=f"of {', '.join(PLANS)}; default: all, by seed")
+    parser.add_argument("--processes", type=int, default=1, help="that share the work (default 1)")
     parser.add_argument("--length", type=int, default=1, help="times an ordinary run (default 1)")
     parser.add_argument("--plan", metavar="FILE", help="replay the scenario in a file instead")
     parser.add_argument("--bug", choices=BUGS, metavar="NAME", help="plant a bug by its name")

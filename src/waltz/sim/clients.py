@@ -65,7 +65,9 @@ class Client:
 
     async def main(self, host: Host) -> None:
         """What its process does."""
-        await self._field.reached(self.plan.starts_at)
+        await until_stopped(self._field.reached(self.plan.starts_at))
+        if PROCESS.get().stop_wanted.is_set():
+            return
         self._lives_count += 1
         if self.plan.forgets and self._lives_count > 1:
             self.application = self._field.application(f"{self.name}~{self._lives_count}")

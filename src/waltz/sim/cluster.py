@@ -10,8 +10,9 @@ from typing import Final
 from uuid import UUID
 
 from waltz import limits
-from waltz.cluster.partition_metadata import PartitionMetadata
+from waltz.cluster.partition_metadata import NEW_PARTITION, PartitionMetadata
 from waltz.cluster.paths import DEFAULT_ROOT, ClusterPaths
+from waltz.cluster.replica_assignments import ReplicaAssignments
 from waltz.cluster.shell import StorageEntry, create_cluster, register_storage_directory
 from waltz.errors import NoNodeError
 from waltz.host import Host
@@ -21,7 +22,7 @@ from waltz.sim.replicas import Replicas, durable_part, replica_on
 from waltz.sim.scenario import ClusterShape
 from waltz.sim.sites import Sites, until_stopped
 from waltz.storage.shell import StorageConfig, StorageNode
-from waltz.types import Address, ReplicaId
+from waltz.types import Address, PartitionId, ReplicaId
 
 STORAGE_DIRECTORY: Final = "/storage"
 PORT: Final = 7000
@@ -29,6 +30,16 @@ ADMIN_PORT: Final = 7001
 PATHS: Final = ClusterPaths(DEFAULT_ROOT)
 SCRUB_SECONDS: Final = 30.0
 """Between two passes over the records: what nobody has read is to be found before a run ends."""
+
+
+def replica_id_of(name: str) -> ReplicaId:
+    """How the cluster calls the storage node on a machine."""
+    return ReplicaId(str(Address(name, PORT)))
+
+
+def machine_of(replica_id: ReplicaId) -> str:
+    """The machine that a storage node runs on."""
+    return Address.parse(replica_id).host
 
 
 class SimulatedCluster:
@@ -46,6 +57,8 @@ class SimulatedCluster:
         await self.sites.run("creator", self._create_metadata)
         for name in self.storages:
             self._start_storage(name)
+        for name in self.shape.spares:
+            self.add_storage(name)
         for name in self.servers:
             self._start_server(name)
 
@@ -79,19 +92,38 @@ class SimulatedCluster:
             for name, disk in disks.items()
         }
 
+    def assigned(self) -> dict[PartitionId, set[str]]:
+        """Per partition the names of the storage nodes that are to hold it."""
+        node = self.sites.coordinator.tree.read(PATHS.replica_assignments)
+        assignments = ReplicaAssignments.decode(node.data or b"")
+        return {
+            partition_id: {*map(machine_of, assignments.replicas(partition_id))}
+            for partition_id in self.shape.partition_ids
+        }
+
+    def members(self) -> dict[PartitionId, set[str]]:
+        """Per partition the names of the storage nodes that its metadata name: of them a majority
+        holds what is committed. Nobody before its first session."""
+        return {
+            partition_id: {*map(machine_of, self._metadata(partition_id).replica_states)}
+            for partition_id in self.shape.partition_ids
+        }
+
+    def _metadata(self, partition_id: PartitionId) -> PartitionMetadata:
+        try:
+            node = self.sites.coordinator.tree.read(PATHS.partition_metadata(partition_id))
+        except NoNodeError:
+            return NEW_PARTITION
+        return PartitionMetadata.decode(node.data or b"", partition_id)
+
     def is_outdated(self, name: str, disk: SimulatedDisk) -> bool:
         """Whether the cluster can tell that the disk of a storage node, which is not running, is
         an old one: of each partition the metadata know of a later session there, or have written
         its replica off."""
         marks = replica_on(disk, STORAGE_DIRECTORY, self.shape.partition_ids).marks
-        replica_id = ReplicaId(str(Address(name, PORT)))
+        replica_id = replica_id_of(name)
         for partition_id in self.shape.partition_ids:
-            try:
-                node = self.sites.coordinator.tree.read(PATHS.partition_metadata(partition_id))
-            except NoNodeError:
-                continue
-            metadata = PartitionMetadata.decode(node.data or b"", partition_id)
-            state = metadata.replica_states.get(replica_id)
+            state = self._metadata(partition_id).replica_states.get(replica_id)
             if state is None or state.closing_high_water_mark is not None:
                 continue
             if partition_id in marks and marks[partition_id].session_id >= state.session_id:
@@ -115,8 +147,7 @@ class SimulatedCluster:
         address = Address(name, PORT)
 
         async def register(directory_id: UUID) -> None:
-            replica_id = ReplicaId(str(address))
-            await register_storage_directory(host.coordinator, replica_id, directory_id)
+            await register_storage_directory(host.coordinator, replica_id_of(name), directory_id)
             await host.coordinator.close()
 
         config = StorageConfig(

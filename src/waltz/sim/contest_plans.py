@@ -11,13 +11,15 @@ from dataclasses import replace
 from random import Random
 from typing import Final
 
-from waltz.sim.drawing import Stage, crash, moments
+from waltz.sim.drawing import Stage, crash, delay_seconds, moments, span_seconds
 from waltz.sim.faults import (
     CoordinatorSlowness,
     Crash,
     Disconnection,
     Fault,
     Isolation,
+    LostAnswers,
+    Reassignment,
     SessionLoss,
     SlowLinks,
 )
@@ -112,6 +114,71 @@ def _brief_crash(random: Random, progress: float, names: Sequence[str]) -> Crash
     return replace(crash(random, progress, names), pause_seconds=pauses)
 
 
+def changing_replicas(random: Random, stage: Stage) -> Sequence[Fault]:
+    """Replicas are added, removed and exchanged, several at once and again before the last change
+    is done, while storage nodes and servers die, lag and lose each other. Once to four times."""
+    nodes = replace(stage, storages=(*stage.storages, *stage.spares))
+    held = [tuple(stage.storages)] * stage.partition_count
+    faults: list[Fault] = []
+    for moment in moments(random, stage, 4):
+        held, wanted = _reassigned(random, held, nodes.storages)
+        faults.append(
+            Reassignment(
+                progress=moment,
+                delay_seconds=delay_seconds(random),
+                holders=tuple(wanted),
+                at_once=random.random() < 0.7,
+                pause_seconds=random.choice((0.0, random.uniform(0.0, 3.0))),
+            )
+        )
+        within = random.choice((0.1, 1.0, 10.0))
+        makers = (_leaving, _lagging, _change_of_owner, _late_coordinator)
+        faults += [
+            replace(
+                random.choice(makers)(random, moment, nodes),
+                delay_seconds=random.uniform(0.0, within),
+            )
+            for _ in range(random.randint(0, 4))
+        ]
+    return faults
+
+
+def _reassigned(
+    random: Random, held: Sequence[tuple[str, ...]], nodes: Sequence[str]
+) -> tuple[list[tuple[str, ...]], list[tuple[str, ...]]]:
+    """Return who holds each partition after a change, and what the change says."""
+    wanted = [_other_holders(random, each, nodes) for each in held]
+    if random.random() < 0.5:
+        wanted = [wanted[0]] * len(held)
+    elif len(held) > 1:
+        wanted[random.randrange(len(held))] = ()
+    return [new or old for new, old in zip(wanted, held, strict=True)], wanted
+
+
+def _other_holders(random: Random, held: Sequence[str], nodes: Sequence[str]) -> tuple[str, ...]:
+    others = [node for node in nodes if node not in held]
+    match random.randrange(5):
+        case 0 | 1 if others:
+            count = random.randint(1, min(len(held), len(others)))
+            staying = random.sample(held, len(held) - count)
+            return (*staying, *random.sample(others, count))
+        case 2 if others:
+            return (*held, *random.sample(others, random.randint(1, len(others))))
+        case 3 if len(held) > 1:
+            return tuple(random.sample(held, random.randint(1, len(held) - 1)))
+        case _:
+            return tuple(random.sample(nodes, random.randint(1, min(5, len(nodes)))))
+
+
+def _late_coordinator(random: Random, progress: float, stage: Stage) -> Fault:
+    seconds = span_seconds(random)
+    if random.random() < 0.3:
+        share = random.choice((0.1, 0.5))
+        return LostAnswers(progress=progress, seconds=seconds, share=share)
+    slowest = random.choice((0.1, 1.0, 5.0))
+    return CoordinatorSlowness(progress=progress, seconds=seconds, slowest_seconds=slowest)
+
+
 def lone_tails(random: Random, stage: Stage) -> Sequence[Fault]:
     """A replica gets appends that the others do not, and is away when the next owner begins without
     it; what nobody else holds is cut when it comes back, and then somebody dies again. Once to four
@@ -126,6 +193,32 @@ def _tail(random: Random, progress: float, stage: Stage) -> Sequence[Fault]:
     away = random.choice((random.uniform(0.0, 0.5), random.uniform(0.0, 5.0)))
     again = random.choice(([holder], [holder, others[0]], [*stage.storages]))
     after = end + away + random.choice((0.01, random.uniform(0.0, 1.0)))
+    return [
+        *_lone_appends(random, progress, stage, holder, others, lag=lag, end=end, away=away),
+        *(
+            replace(
+                _brief_crash(random, progress, names),
+                delay_seconds=after,
+                disk_operations=tuple(random.randint(1, OPERATIONS_BACK_MAX) for _ in names),
+            )
+            for names in ([again] if random.random() < 0.8 else [])
+        ),
+    ]
+
+
+def _lone_appends(
+    random: Random,
+    progress: float,
+    stage: Stage,
+    holder: str,
+    others: Sequence[str],
+    *,
+    lag: float,
+    end: float,
+    away: float,
+) -> Sequence[Fault]:
+    """For `lag` seconds the servers reach the holder only; before that is over all of these die,
+    and the holder stays away."""
     return [
         *(
             Isolation(
@@ -144,12 +237,22 @@ def _tail(random: Random, progress: float, stage: Stage) -> Sequence[Fault]:
             disk_operations=(0,),
             pause_seconds=(away,),
         ),
-        *(
-            replace(
-                _brief_crash(random, progress, names),
-                delay_seconds=after,
-                disk_operations=tuple(random.randint(1, OPERATIONS_BACK_MAX) for _ in names),
-            )
-            for names in ([again] if random.random() < 0.8 else [])
-        ),
     ]
+
+
+def outlived_tails(random: Random, stage: Stage) -> Sequence[Fault]:
+    """A replica that alone got appends is away while the others write on and owners change, so that
+    it comes back to sessions that have known it as written off from their start. Once or twice."""
+    faults: list[Fault] = []
+    for moment in moments(random, stage, 2):
+        holder, *others = random.sample(stage.storages, len(stage.storages))
+        lag = random.uniform(0.02, random.choice((0.1, 1.0)))
+        end = random.uniform(0.0, lag)
+        away = random.uniform(5.0, 40.0)
+        faults += _lone_appends(random, moment, stage, holder, others, lag=lag, end=end, away=away)
+        delays = sorted(end + away * random.random() for _ in range(random.randint(1, 4)))
+        faults += [
+            replace(_change_of_owner(random, moment, stage), delay_seconds=delay)
+            for delay in delays
+        ]
+    return faults

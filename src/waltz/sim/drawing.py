@@ -23,6 +23,9 @@ class Stage:
     clients: Sequence[str]
     length: int = 1
     """Times as many faults as in an ordinary run."""
+    spares: Sequence[str] = ()
+    """Storage nodes that hold nothing at first."""
+    partition_count: int = 1
 
     @property
     def links(self) -> list[Way]:

@@ -164,6 +164,24 @@ class ForeignWrites(Moment):
     """Between two of them."""
 
 
+# Assignment
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reassignment(Moment):
+    """Somebody changes which storage nodes hold which partitions, with the code that operators
+    use; nodes that the cluster does not have are added, those that hold nothing removed."""
+
+    holders: tuple[tuple[str, ...], ...]
+    """Of each partition, who is to hold it; nobody: it stays as it is."""
+
+    at_once: bool
+    """Whether it is one change; else nodes come one by one, and then go one by one."""
+
+    pause_seconds: float
+    """Between two changes."""
+
+
 # Clocks
 
 
@@ -254,6 +272,7 @@ KINDS: tuple[type[Moment], ...] = (
     Crash, Stop, Pause,
     Isolation, Partition, SlowLinks, Flapping, Disconnection,
     SessionLoss, CoordinatorOutage, CoordinatorSlowness, LostAnswers, ForeignWrites,
+    Reassignment,
     ClockJump, ClockDrift,
     SlowDisk, DiskFailure, BitFlips, FullDisk, LostDisk, OldDisk,
 )  # fmt: skip
@@ -272,6 +291,7 @@ Fault: TypeAlias = (
     | CoordinatorSlowness
     | LostAnswers
     | ForeignWrites
+    | Reassignment
     | ClockJump
     | ClockDrift
     | SlowDisk
@@ -300,6 +320,8 @@ def count_of(fault: Fault) -> int:
             return fault.times
         case ForeignWrites():
             return len(fault.choices)
+        case Reassignment():
+            return sum(map(bool, fault.holders))
         case DiskFailure():
             return fault.count
         case BitFlips():

@@ -133,6 +133,7 @@ class Hunts:
         """The results as a section of Markdown."""
         results = self.results.values()
         found = sum(bool(hunted.found) for hunted in results)
+        in_model = sum(each.in_model is not None for each in OPEN.values())
         typical = _median([_median_seeds(hunted.seeds) for hunted in results])
         return [
             "## Seeded bugs",
@@ -140,7 +141,8 @@ class Hunts:
             f"{found} of {len(self.results)} mistakes in the list were found when planted.",
             f"Half of them took {typical} seeds or fewer.",
             "The list was chosen: it has what short hunts have found at least once.",
-            f"{len(OPEN)} more were not found by them; `waltz/sim/bugs/registry.py` names those.",
+            f"{len(OPEN)} more were not found by them; {in_model} of those are found by the model",
+            "check, and `waltz/sim/bugs/registry.py` says of each what keeps it from being seen.",
             "",
             "| Mistake | Breaks | Hunts | Found | Median seeds | Any plan |",
             "|---|---|---:|---:|---:|---:|",

@@ -11,7 +11,12 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Final
 
-from waltz.sim.contest_plans import contested_partition, lone_tails
+from waltz.sim.contest_plans import (
+    changing_replicas,
+    contested_partition,
+    lone_tails,
+    outlived_tails,
+)
 from waltz.sim.disk_plans import (
     bit_flips,
     failing_disk,
@@ -61,6 +66,7 @@ class Plan:
     overlapping: bool = False
     """Whether a fault may strike while another one lasts; else it waits until that is over."""
     server_count_min: int = 1
+    spare_count_max: int = 0
     harms_disks: bool = False
     """Whether copies of what was durable are harmed: of each record on a minority."""
 
@@ -447,6 +453,8 @@ PLANS: Final[dict[str, Plan]] = {
     "moving_partitions": Plan(moving_partitions, overlapping=True, server_count_min=2),
     "contested_partition": Plan(contested_partition, overlapping=True, server_count_min=2),
     "lone_tails": Plan(lone_tails, overlapping=True),
+    "outlived_tails": Plan(outlived_tails, overlapping=True),
+    "changing_replicas": Plan(changing_replicas, overlapping=True, spare_count_max=3),
     "clock_trouble": Plan(clock_trouble, overlapping=True),
     "slow_disk": Plan(slow_disk, overlapping=True),
     "everything": Plan(everything, overlapping=True),

@@ -7,9 +7,9 @@ reader cannot hide itself.
 from __future__ import annotations
 
 import struct
-from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import zip_longest
 from random import Random
 from typing import Final, NamedTuple
@@ -23,6 +23,8 @@ from waltz.types import ClientId, Generation, PartitionId, RequestId, Transactio
 CONTROL_FILE: Final = "waltz-storage.ctl"
 FILE_HEADER_BYTES: Final = 128
 ENTRY_BYTES: Final = 76
+FILES_MAX: Final = 64
+"""Segment files whose records are remembered."""
 _STRUCT: Final = struct.Struct(">qqqiiI")
 _RECORD: Final = struct.Struct(">q4iiiI")
 _CHECKSUM: Final = struct.Struct(">I")
@@ -45,12 +47,15 @@ class Replica:
     """Per partition: from the first on, as far as they check out."""
     marks: dict[PartitionId, Marks]
     """Of partitions with a sound entry in the control file."""
-    leftovers: tuple[str, ...] = ()
+    leftovers: Mapping[PartitionId, Sequence[str]] = field(default_factory=dict)
     """What lies in segment files and is neither a record of the log nor its index entry."""
 
 
 Replicas = Mapping[str, Replica]
 """By the name of the node."""
+
+Holders = Mapping[PartitionId, Collection[str]]
+"""Per partition the names of the nodes that are meant."""
 
 
 def replica_on(
@@ -60,7 +65,7 @@ def replica_on(
     contents = disk.contents()
     control = contents.get(f"{directory}/{CONTROL_FILE}") or b""
     records, marks = {}, {}
-    leftovers: list[str] = []
+    leftovers: dict[PartitionId, Sequence[str]] = {}
     for partition_id in partition_ids:
         prefix = f"{directory}/{partition_id}/"
         files = {
@@ -69,11 +74,11 @@ def replica_on(
             if data is not None and path.startswith(prefix)
         }
         records[partition_id] = records_on_disk(files)
-        leftovers += (f"partition {partition_id}: {what}" for what in leftovers_in(files))
+        leftovers[partition_id] = [*leftovers_in(files)]
         found = _marks_in(control, partition_id)
         if found is not None:
             marks[partition_id] = found
-    return Replica(records, marks, tuple(leftovers))
+    return Replica(records, marks, leftovers)
 
 
 class _Worst(Random):
@@ -131,8 +136,16 @@ def _records_in(file: bytes, first: TransactionId) -> Iterator[Fed]:
     return (record for _, record in _placed_records(file, first) if record is not None)
 
 
-def _placed_records(file: bytes, first: TransactionId) -> Iterator[tuple[int, Fed | None]]:
-    """Each record with the place of its first byte, and the place after the last one with None."""
+@lru_cache(maxsize=FILES_MAX)
+def _placed_records(file: bytes, first: TransactionId) -> Sequence[tuple[int, Fed | None]]:
+    """Each record with the place of its first byte, and the place after the last one with None.
+
+    The same file is looked at for several reasons, and again before it has changed.
+    """
+    return tuple(_checked_records(file, first))
+
+
+def _checked_records(file: bytes, first: TransactionId) -> Iterator[tuple[int, Fed | None]]:
     offset = FILE_HEADER_BYTES
     expected = int(first)
     while offset + _RECORD.size + _CHECKSUM.size <= len(file):
@@ -179,12 +192,12 @@ def _marks_in(control: bytes, partition_id: PartitionId) -> Marks | None:
 # Judgement
 
 
-def agreement(replicas: Replicas, log: Log) -> list[str]:
-    """I2 and I12: every replica holds the log, byte for byte."""
+def agreement(replicas: Replicas, log: Log, assigned: Holders) -> list[str]:
+    """I2 and I12: every replica assigned holds the log, byte for byte."""
     violations = []
-    for name, replica in replicas.items():
-        for partition_id, records in log.items():
-            held = replica.records.get(partition_id, [])
+    for partition_id, records in log.items():
+        for name in sorted(assigned[partition_id]):
+            held = replicas[name].records.get(partition_id, [])
             for record, there in zip_longest(records, held[: len(records)]):
                 if record != there:
                     violations.append(
@@ -195,30 +208,45 @@ def agreement(replicas: Replicas, log: Log) -> list[str]:
     return violations
 
 
-def tidiness(replicas: Replicas) -> list[str]:
+def tidiness(replicas: Replicas, assigned: Holders) -> list[str]:
     """I12: segment files hold the log and its index, and nothing else: whoever reads them to their
     end, or goes by the index, finds what is there."""
     return [
-        f"I12 convergence: {name}, {leftover}"
-        for name, replica in replicas.items()
-        for leftover in replica.leftovers
+        f"I12 convergence: {name}, partition {partition_id}: {leftover}"
+        for partition_id, names in assigned.items()
+        for name in sorted(names)
+        for leftover in replicas[name].leftovers.get(partition_id, ())
     ]
 
 
-def held_by_enough(history: History, replicas: Replicas, harmed_count: int = 0) -> list[str]:
-    """I1 on disks: what was reported committed lies on a majority of the disks, less those that
-    were harmed."""
-    needed = len(replicas) // 2 + 1 - harmed_count
-    counts: Counter[int] = Counter()
-    for replica in replicas.values():
-        counts.update(attempts(replica.records).keys())
+def settledness(members: Holders, assigned: Holders) -> list[str]:
+    """I12: a change of replicas comes to its end."""
     return [
-        f"I1 durability: context {context} of {submission.client} was reported committed in"
-        f" partition {submission.partition_id} and lies on {counts[context]} of"
-        f" {len(replicas)} disks"
-        for context, submission in history.submissions.items()
-        if submission.has_ended(Verdict.COMMITTED) and counts[context] < needed
+        f"I12 convergence: the metadata of partition {partition_id} name"
+        f" {sorted(members[partition_id])}; assigned are {sorted(names)}"
+        for partition_id, names in assigned.items()
+        if members[partition_id] != names
     ]
+
+
+def held_by_enough(
+    history: History, replicas: Replicas, members: Holders, harmed_count: int = 0
+) -> list[str]:
+    """I1 on disks: what was reported committed lies on a majority of the disks of those whose
+    majority the next session asks, less those that were harmed."""
+    held = {name: attempts(replica.records) for name, replica in replicas.items()}
+    violations = []
+    for context, submission in history.submissions.items():
+        if not submission.has_ended(Verdict.COMMITTED):
+            continue
+        names = members[submission.partition_id]
+        count = sum(context in held[name] for name in names)
+        if count < len(names) // 2 + 1 - harmed_count:
+            violations.append(
+                f"I1 durability: context {context} of {submission.client} was reported committed"
+                f" in partition {submission.partition_id} and lies on {count} of {len(names)} disks"
+            )
+    return violations
 
 
 class MarkWatch:

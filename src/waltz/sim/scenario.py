@@ -30,6 +30,8 @@ class ClusterShape:
     storage_count: int
     server_count: int
     segment_bytes_threshold: int
+    spare_count: int = 0
+    """Storage nodes besides, which the cluster does not know at first."""
 
     @property
     def partition_ids(self) -> list[PartitionId]:
@@ -38,6 +40,11 @@ class ClusterShape:
     @property
     def storages(self) -> list[str]:
         return [f"storage-{number}" for number in range(self.storage_count)]
+
+    @property
+    def spares(self) -> list[str]:
+        first = self.storage_count
+        return [f"storage-{number}" for number in range(first, first + self.spare_count)]
 
     @property
     def servers(self) -> list[str]:
@@ -105,18 +112,25 @@ def draw_scenario(seed: int, workload: str, plan: str, *, length: int = 1) -> Sc
     """Draw a run; what one part draws does not change what the others do."""
     source = f"{seed}/{workload}/{plan}/{length}"
     clients = WORKLOADS[workload](Random(f"{source}/clients"), length)
-    shape = draw_shape(Random(f"{source}/shape"), server_count_min=PLANS[plan].server_count_min)
+    shape = draw_shape(
+        Random(f"{source}/shape"),
+        server_count_min=PLANS[plan].server_count_min,
+        spare_count_max=PLANS[plan].spare_count_max,
+    )
     names = tuple(f"client-{number}" for number in range(len(clients)))
-    stage = Stage(shape.storages, shape.servers, names, length)
+    stage = Stage(shape.storages, shape.servers, names, length, shape.spares, shape.partition_count)
     faults = PLANS[plan].draw(Random(f"{source}/faults"), stage)
     knobs = draw_knobs(Random(f"{source}/knobs"))
     return Scenario(seed, workload, plan, length, shape, clients, tuple(faults), knobs)
 
 
-def draw_shape(random: Random, *, server_count_min: int) -> ClusterShape:
+def draw_shape(
+    random: Random, *, server_count_min: int = 1, spare_count_max: int = 0
+) -> ClusterShape:
     return ClusterShape(
         partition_count=random.choice((1, 2, 2, 3)),
         storage_count=random.choice((3, 3, 3, 3, 3, 5)),
         server_count=max(random.choice((1, 2, 2, 3)), server_count_min),
         segment_bytes_threshold=random.choice((2_000, 20_000, 1_000_000_000)),
+        spare_count=random.randint(1, spare_count_max) if spare_count_max else 0,
     )

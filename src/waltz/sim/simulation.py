@@ -33,7 +33,7 @@ from waltz.sim.loop import PROCESS, SimulatedLoop, SimulationError
 from waltz.sim.overseer import Overseer
 from waltz.sim.payload import Kind
 from waltz.sim.plans import PLANS
-from waltz.sim.replicas import MarkWatch, agreement, held_by_enough, tidiness
+from waltz.sim.replicas import MarkWatch, agreement, held_by_enough, settledness, tidiness
 from waltz.sim.scenario import Scenario, draw_scenario
 from waltz.sim.sites import Sites
 from waltz.sim.strikes import Strikes
@@ -265,7 +265,8 @@ class _Run:
         """What users know to be committed is on a majority of disks now, whatever comes next."""
         replicas = self.cluster.replicas(durable=True)
         harmed_count = 0 if self.has_converged else len(self.strikes.harmed)
-        self.violations += held_by_enough(self.history, replicas, harmed_count)
+        members = self.cluster.members()
+        self.violations += held_by_enough(self.history, replicas, members, harmed_count)
         self.marks.look(replicas, self.strikes.harmed)
 
     def _false_alarms(self) -> list[str]:
@@ -282,7 +283,8 @@ class _Run:
     # Peace
 
     async def _judge(self, host: Host) -> None:
-        """Append to every partition, and read the whole log; what was appended marks its end."""
+        """Append to every partition, and read the whole log: what was appended, and what of clients
+        that are gone was still on its way and came after it."""
         began = self.loop.time()
         async with AsyncWaltzClient(host, self.judge) as client:
             async with asyncio.TaskGroup() as group:
@@ -295,6 +297,16 @@ class _Run:
             while not all(last <= user.contexts_seen for user in self._users()):
                 await asyncio.sleep(0.1)
             self.peace.set()
+            while not self._has_read_all():
+                await asyncio.sleep(0.1)
+
+    def _has_read_all(self) -> bool:
+        """Whether the others are gone, and were not fed anything that the judge was not."""
+        return all(self.sites.site(client.name).process.dead for client in self.clients) and all(
+            mark <= self.judge.marks.get(partition_id, mark - 1)
+            for user in self.applications
+            for partition_id, mark in user.marks.items()
+        )
 
     def _users(self) -> Collection[Application]:
         return [self.judge, *(client.application for client in self.clients)]
@@ -314,8 +326,8 @@ class _Run:
                 return mark.number
 
     async def _converge(self, log: Log) -> None:
-        """I12: give every replica time to hold the log and nothing else; violations where one does
-        not.
+        """I12: give every replica assigned time to hold the log and nothing else; violations where
+        one does not.
 
         Those whose disks were harmed as well: damage is repaired, a blank or outdated replica is
         filled up again. What is not promised to be told from a crash, `Strikes` does not do.
@@ -323,7 +335,12 @@ class _Run:
         began, pause_seconds = self.loop.time(), 0.01
         while True:
             replicas = self.cluster.replicas(durable=False)
-            violations = agreement(replicas, log) + tidiness(replicas)
+            assigned = self.cluster.assigned()
+            violations = [
+                *agreement(replicas, log, assigned),
+                *tidiness(replicas, assigned),
+                *settledness(self.cluster.members(), assigned),
+            ]
             self.converged_seconds = self.loop.time() - began
             if not violations or self.converged_seconds > CONVERGENCE_SECONDS_MAX:
                 self.has_converged = not violations

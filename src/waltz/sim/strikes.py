@@ -12,6 +12,8 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Final, assert_never
 
+from waltz.cluster.storage_placement import StoragePlacement
+from waltz.host import Host
 from waltz.limits import SHUTDOWN_SECONDS_MAX
 from waltz.sim.disk import SimulatedDisk
 from waltz.sim.disk_strikes import (
@@ -40,12 +42,14 @@ from waltz.sim.faults import (
     OldDisk,
     Partition,
     Pause,
+    Reassignment,
     SessionLoss,
     SlowDisk,
     SlowLinks,
     Stop,
 )
 from waltz.sim.network import Way
+from waltz.sim.placement_strikes import Act, reassign
 from waltz.sim.sites import Site, Sites
 
 CRASH_SECONDS_MAX: Final = 1.0
@@ -70,6 +74,7 @@ class Strikes:
         self._coordinator = sites.coordinator
         self.counts: Counter[str] = Counter()
         """By kind, how many injections have struck."""
+        self._operators_count = 0
         self.stubborn: list[str] = []
         """The processes that did not end in time when asked to, and were killed."""
         self.harmed: dict[str, None] = {}
@@ -91,6 +96,8 @@ class Strikes:
                 | ForeignWrites()
             ):
                 await self._strike_coordinator(fault)
+            case Reassignment():
+                await self._reassign(fault)
             case ClockJump() | ClockDrift():
                 await self._strike_clocks(fault)
             case SlowDisk() | DiskFailure() | BitFlips() | FullDisk() | LostDisk() | OldDisk():
@@ -267,6 +274,23 @@ class Strikes:
                     await asyncio.sleep(fault.pause_seconds)
             case _:
                 assert_never(fault)
+
+    async def _reassign(self, fault: Reassignment) -> None:
+        for number, names in enumerate(fault.holders):
+            if names:
+                self._struck(fault, number, *names)
+        await reassign(fault, self._operate)
+        self._note("reassigned")
+
+    async def _operate(self, act: Act) -> StoragePlacement:
+        async def main(host: Host) -> StoragePlacement:
+            try:
+                return await act(host.coordinator)
+            finally:
+                await host.coordinator.close()
+
+        self._operators_count += 1
+        return await self._sites.run(f"operator-{self._operators_count}", main)
 
     # Clocks
 

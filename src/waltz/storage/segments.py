@@ -459,7 +459,8 @@ class SegmentChain:
         """Read the durable records from `first` on again, about `bytes_max` bytes of them, against
         checksum, ID and index; damaged ones once more, for they may have been unreadable only.
 
-        Raises StorageError: what is wrong in an index cannot be put right; OSError.
+        Raises StorageError: what is wrong in an index cannot be put right, or a segment that others
+        follow is not known to be durable to its end; OSError.
         """
         known, healed = self.damage, self.indexes_healed
         position, end = TransactionId(max(0, first)), self._writer.durable_next
@@ -474,6 +475,11 @@ class SegmentChain:
                     position = damaged.next_transaction_id
                     continue
                 self._examine(segment, damaged.first, damaged.next_transaction_id)
+            if position >= segment.durable_next:
+                raise StorageError(
+                    f"{segment.data_path}: records from {position} on are not known to be durable,"
+                    f" and those before {end} are"
+                )
             # As many as may fit: what is wrong further on is no matter of this slice.
             fitting = (bytes_max - bytes_read) // RECORD_OVERHEAD_BYTES + 1
             count_max = min(fitting, segment.durable_next - position)

@@ -35,8 +35,9 @@ async def change_placement(
     """Make one change and return what holds after it. One at a time, whoever makes them (CM-24).
 
     Raises ConfigurationError: it was refused, and nothing has changed. NoNodeError: there is no
-    cluster. CoordinatorLostError, VersionConflictError: look, and make it again; the replica
-    assignments, which alone count, have the change as a whole or not at all (CM-25).
+    cluster. CoordinatorLostError, VersionConflictError: look, and make it again, in a new session,
+    for the old one may hold the lock; the replica assignments, which alone count, have the change
+    as a whole or not at all (CM-25).
     """
     paths = ClusterPaths(root)
     async with admin_lock(coordinator, root=root):

@@ -42,6 +42,25 @@ def _forgetting_claims(admit: Callable[..., Any]) -> Callable[..., Any]:
     return admitted
 
 
+def _forgetting_claims_once_committed(commit: Callable[..., None]) -> Callable[..., None]:
+    def committed(self: Any, *arguments: Any) -> None:
+        commit(self, *arguments)
+        self._claims.fill(0)
+
+    return committed
+
+
+def _deciding_only(_: Callable[..., None]) -> Callable[..., None]:
+    def committed(self: Any, first_transaction_id: TransactionId, count: int) -> None:
+        self._decide(count)
+
+    return committed
+
+
+def _elsewhere(request: Any) -> tuple[int, ...]:
+    return tuple(lock_hash ^ 0x5555 for lock_hash in request.read_locks)
+
+
 def _overtaking(reserve: Callable[..., None]) -> Callable[..., None]:
     def reserved(self: Any, request: Any, until: int) -> None:
         reserve(self, request, until)
@@ -86,6 +105,42 @@ SERVER_BUGS: Final = (
         workloads=("lock_contention", "bank"),
         plans=("none",),
         caught=Scene(0, "lock_contention", "none"),
+    ),
+    Bug(
+        name="a commit forgets what else is in flight",
+        breaks="I7 locks",
+        patches=(Patch(LockTable, "commit", _forgetting_claims_once_committed),),
+        workloads=("lock_contention", "bank"),
+        plans=("none",),
+        caught=Scene(0, "bank", "none"),
+    ),
+    Bug(
+        name="committed locks are not recorded",
+        breaks="I7 locks",
+        patches=(Patch(LockTable, "commit", _deciding_only),),
+        workloads=("lock_contention", "bank"),
+        plans=("none",),
+        caught=Scene(0, "bank", "none"),
+    ),
+    Bug(
+        name="of several locks only the first one counts",
+        breaks="I7 locks",
+        patches=(
+            Patch(
+                LockTable, "admit", _checking(write_locks=lambda request: request.write_locks[:1])
+            ),
+        ),
+        workloads=("bank",),
+        plans=("none",),
+        caught=Scene(0, "bank", "none"),
+    ),
+    Bug(
+        name="locks that are read are looked for where nobody writes them",
+        breaks="I7 locks",
+        patches=(Patch(LockTable, "admit", _checking(read_locks=_elsewhere)),),
+        workloads=("bank",),
+        plans=("none",),
+        caught=Scene(0, "bank", "none"),
     ),
     Bug(
         name="a new owner knows nothing of earlier locks",

@@ -216,4 +216,38 @@ STORE_BUGS: Final = (
         plans=("contested_partition",),
         caught=Scene(2, "append", "contested_partition"),
     ),
+    Bug(
+        name="a majority of the assigned replicas decides, not of the last session's",
+        breaks="I1 durability",
+        patches=_as_in_the_model(
+            "a majority of the assigned replicas decides, not of the last session's"
+        ),
+        workloads=("append", "bank"),
+        plans=("changing_replicas",),
+        caught=Scene(9, "bank", "changing_replicas"),
+    ),
+    Bug(
+        name="a new replica votes",
+        breaks="I1 durability",
+        patches=_as_in_the_model("a new replica votes"),
+        workloads=("append", "bank"),
+        plans=("changing_replicas",),
+        caught=Scene(0, "append", "changing_replicas"),
+    ),
+    Bug(
+        name="a closed replica is not cut",
+        breaks="I2 agreement",
+        patches=_as_in_the_model("a closed replica is not cut"),
+        workloads=("append", "bank"),
+        plans=("outlived_tails",),
+        caught=Scene(12, "append", "outlived_tails"),
+    ),
+    Bug(
+        name="a closed replica votes",
+        breaks="I2 agreement",
+        patches=_as_in_the_model("a closed replica votes"),
+        workloads=("append", "bank"),
+        plans=("outlived_tails",),
+        caught=Scene(12, "append", "outlived_tails"),
+    ),
 )

@@ -199,10 +199,12 @@ class Upkeep:
         result = ScrubResult(turn.first)
         while True:
             began = clock.now()
-            step = partition.scrub(result.next_transaction_id, turn.slice_bytes)
+            first = result.next_transaction_id
+            step = partition.scrub(first, turn.slice_bytes)
             result.add(step, clock.now() - began)
             if (
                 queue.is_waited_for
+                or step.next_transaction_id <= first
                 or result.bytes_read >= turn.bytes_max
                 or step.next_transaction_id >= partition.next_transaction_id
             ):
