@@ -44,6 +44,12 @@ PROBES_MAX: Final = 4
 """A silent peer is probed after the first, again after each second; a machine that answers none is
 gone within a minute. Until then its client's newer connection may have to wait (hazard H5)."""
 
+UNACKNOWLEDGED_SECONDS_MAX: Final = 30.0
+UNACKNOWLEDGED_LOOK_SECONDS: Final = 5.0
+"""A peer that acknowledges nothing of what was sent for so long is gone, too; probes wait for what
+was sent, which the system repeats for a quarter of an hour, up to two minutes apart. The second is
+how often it is looked at."""
+
 CONNECT_SECONDS_MAX: Final = 10.0
 
 HANDSHAKE_SECONDS_MAX: Final = 5.0

@@ -10,7 +10,9 @@ import asyncio
 import logging
 import socket
 import ssl
-from typing import Protocol, cast
+import struct
+import sys
+from typing import Final, Protocol, cast
 
 from waltz.limits import (
     CLOSE_SECONDS_MAX,
@@ -20,6 +22,8 @@ from waltz.limits import (
     PROBES_MAX,
     READ_BYTES_MAX,
     TLS_VERDICT_SECONDS_MAX,
+    UNACKNOWLEDGED_LOOK_SECONDS,
+    UNACKNOWLEDGED_SECONDS_MAX,
     WRITE_BUFFER_BYTES_HIGH,
     WRITE_BUFFER_BYTES_LOW,
 )
@@ -29,6 +33,10 @@ from waltz.system.tls_trouble import ENDED, EXPECTED_TLS, EXPECTS_TLS, SLOW, exp
 from waltz.types import Address
 
 log = logging.getLogger(__name__)
+
+PEER_CAN_BE_WATCHED: Final = sys.platform == "linux"
+TCP_INFO: Final = struct.Struct("=3xB20xI28xI")
+"""Of Linux: probes without an answer, segments without one, milliseconds since the last one."""
 
 
 class Door(Protocol):
@@ -75,6 +83,9 @@ class TcpConnection(asyncio.Protocol):
         self._reader: asyncio.Future[None] | None = None
         self._drainers: list[asyncio.Future[None]] = []
         self._timer: asyncio.TimerHandle | None = None
+        self._watch: asyncio.TimerHandle | None = None
+        """Runs while something that was sent may not have arrived."""
+        self._unacknowledged_looks = 0
         loop = asyncio.get_running_loop()
         self._verdict: asyncio.Future[str] = loop.create_future()
 
@@ -126,8 +137,9 @@ class TcpConnection(asyncio.Protocol):
     def connection_lost(self, error: Exception | None) -> None:
         if not self._is_open and self._door is None:
             self._fail(ENDED)
-        if self._timer is not None:
-            self._timer.cancel()
+        for timer in (self._timer, self._watch):
+            if timer is not None:
+                timer.cancel()
         if self._door is not None:
             self._door.leave(self)
         self._end()
@@ -268,6 +280,35 @@ class TcpConnection(asyncio.Protocol):
         else:
             self._tls.send(data)
             self._send_records()
+        if self._watch is None and PEER_CAN_BE_WATCHED:
+            self._look_later()
+
+    def _look_later(self) -> None:
+        self._watch = asyncio.get_running_loop().call_later(
+            UNACKNOWLEDGED_LOOK_SECONDS, self._look_at_peer
+        )
+
+    def _look_at_peer(self) -> None:
+        """Give up a peer that has acknowledged nothing for too long, though there was something."""
+        self._watch = None
+        if self._transport is None or self._transport.is_closing():
+            return
+        is_waiting, silent_seconds = _unacknowledged(self._transport.get_extra_info("socket"))
+        if not is_waiting and not self.unsent_bytes:
+            self._unacknowledged_looks = 0
+            return
+        is_silent = is_waiting and silent_seconds >= UNACKNOWLEDGED_LOOK_SECONDS
+        self._unacknowledged_looks = self._unacknowledged_looks + 1 if is_silent else 0
+        # The last acknowledgement may be old because nothing was sent: looks count, not its age.
+        silent_looks_max = UNACKNOWLEDGED_SECONDS_MAX / UNACKNOWLEDGED_LOOK_SECONDS
+        if self._unacknowledged_looks < silent_looks_max:
+            self._look_later()
+            return
+        log.warning(
+            "connection_silent peer=%s reason=it has acknowledged nothing for %.0f s",
+            self._peer, silent_seconds,
+        )  # fmt: skip
+        self._abort()
 
     def _send_records(self) -> None:
         assert self._tls is not None
@@ -353,3 +394,13 @@ def _probe_when_silent(connected_socket: socket.socket) -> None:
     ):
         if hasattr(socket, name):  # not every system lets one choose
             connected_socket.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+
+
+def _unacknowledged(connected_socket: socket.socket) -> tuple[bool, float]:
+    """Whether something waits for an acknowledgement, and for how many seconds none has come.
+
+    A peer that takes nothing acknowledges that it was asked to.
+    """
+    text = connected_socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, TCP_INFO.size)
+    probes, segments, milliseconds = TCP_INFO.unpack(text)
+    return bool(probes or segments), milliseconds / 1000
