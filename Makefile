@@ -15,7 +15,7 @@ EVIDENCE := docs/evidence
 STAMP := $(VENV)/.installed
 
 .PHONY: install demo test check types lint sim bugs model-check evidence crash-states corruption fuzz
-.PHONY: fuzz-servers network-matrix bench bench-storage docs docs-check clean
+.PHONY: fuzz-servers network-matrix bench bench-idle bench-storage docs docs-check clean
 
 install: $(STAMP)
 
@@ -74,6 +74,9 @@ network-matrix: $(STAMP)
 
 bench: $(STAMP)
 	$(BIN)/python -m bench
+
+bench-idle: $(STAMP)
+	$(BIN)/python -m bench.idle_connections
 
 bench-storage: $(STAMP)
 	$(BIN)/python -m bench.storage

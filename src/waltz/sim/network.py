@@ -448,6 +448,9 @@ class _End(Connection):
     def unsent_bytes(self) -> int:
         return self._outgoing.unsent_bytes
 
+    def note_held(self, byte_count: int) -> None:
+        """Memory has no bound here."""
+
     async def drain(self) -> None:
         await self._outgoing.drained()
 

@@ -16,6 +16,7 @@ from typing import Final, Protocol, cast
 
 from waltz.limits import (
     CLOSE_SECONDS_MAX,
+    CONNECTION_BYTES_STEP,
     HANDSHAKE_SECONDS_MAX,
     PROBE_AFTER_SECONDS,
     PROBE_INTERVAL_SECONDS,
@@ -48,6 +49,10 @@ class Door(Protocol):
 
     def leave(self, connection: TcpConnection) -> None:
         """One that was let in has ended."""
+        ...
+
+    def weigh(self, connection: TcpConnection, byte_count: int) -> None:
+        """One that was let in holds so many bytes; it may be given up for that."""
         ...
 
 
@@ -86,6 +91,9 @@ class TcpConnection(asyncio.Protocol):
         self._watch: asyncio.TimerHandle | None = None
         """Runs while something that was sent may not have arrived."""
         self._unacknowledged_looks = 0
+        self._held_by_reader = 0
+        self._weight = 0
+        """What the door was told that it holds."""
         loop = asyncio.get_running_loop()
         self._verdict: asyncio.Future[str] = loop.create_future()
 
@@ -126,6 +134,7 @@ class TcpConnection(asyncio.Protocol):
         if len(self._received) > READ_BYTES_MAX and self._transport and not self._reading_paused:
             self._reading_paused = True
             self._transport.pause_reading()
+        self._weigh()
         self._wake_reader()
 
     def eof_received(self) -> bool:
@@ -149,6 +158,7 @@ class TcpConnection(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         self._writing_paused = False
+        self._weigh()
         self._wake_drainers()
 
     # How both sides come to an understanding
@@ -280,6 +290,7 @@ class TcpConnection(asyncio.Protocol):
         else:
             self._tls.send(data)
             self._send_records()
+        self._weigh()
         if self._watch is None and PEER_CAN_BE_WATCHED:
             self._look_later()
 
@@ -304,11 +315,7 @@ class TcpConnection(asyncio.Protocol):
         if self._unacknowledged_looks < silent_looks_max:
             self._look_later()
             return
-        log.warning(
-            "connection_silent peer=%s reason=it has acknowledged nothing for %.0f s",
-            self._peer, silent_seconds,
-        )  # fmt: skip
-        self._abort()
+        self.give_up(f"it has acknowledged nothing for {silent_seconds:.0f} s")
 
     def _send_records(self) -> None:
         assert self._tls is not None
@@ -320,6 +327,33 @@ class TcpConnection(asyncio.Protocol):
         if self._ended or self._transport is None:
             return 0
         return self._transport.get_write_buffer_size() + self._outgoing_bytes
+
+    def note_held(self, byte_count: int) -> None:
+        self._held_by_reader = byte_count
+        self._weigh()
+
+    @property
+    def held_bytes(self) -> int:
+        """All that this side holds because of the connection."""
+        if self._ended:
+            return 0
+        return len(self._received) + self._held_by_reader + self.unsent_bytes
+
+    def _weigh(self) -> None:
+        if self._door is None:
+            return
+        weight = self.held_bytes
+        if abs(weight - self._weight) >= CONNECTION_BYTES_STEP:
+            self._weight = weight
+            self._door.weigh(self, weight)
+
+    def give_up(self, reason: str) -> None:
+        """End the connection at once; nothing that it holds is kept."""
+        log.warning("connection_given_up peer=%s reason=%s", self._peer, reason)
+        self._received.clear()
+        self._outgoing.clear()
+        self._outgoing_bytes = 0
+        self._abort()
 
     async def drain(self) -> None:
         self._flush()
