@@ -15,7 +15,7 @@ EVIDENCE := docs/evidence
 STAMP := $(VENV)/.installed
 
 .PHONY: install demo test check types lint sim bugs model-check evidence crash-states corruption fuzz
-.PHONY: fuzz-servers network-matrix bench bench-idle bench-storage docs docs-check clean
+.PHONY: fuzz-servers network-matrix interop bench bench-idle bench-storage docs docs-check clean
 
 install: $(STAMP)
 
@@ -71,6 +71,9 @@ fuzz-servers: $(STAMP)
 
 network-matrix: $(STAMP)
 	$(BIN)/python -m tests.network $(if $(SEED),--seed $(SEED))
+
+interop: $(STAMP)
+	$(BIN)/python -m pytest tests/interop
 
 bench: $(STAMP)
 	$(BIN)/python -m bench

@@ -83,9 +83,11 @@ class Cost:
 class Idler(asyncio.Protocol):
     """One of them."""
 
-    def __init__(self, opening: bytes) -> None:
+    def __init__(self, opening: bytes, trickle: bytes) -> None:
+        """Sends all of `opening` at once; `trickle` over and over, a byte a second."""
         self.is_open = False
         self._opening = opening
+        self._trickle = itertools.cycle(trickle)
         self._transport: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -95,6 +97,9 @@ class Idler(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         self.is_open = False
+
+    def trickle(self) -> None:
+        self.send(bytes([next(self._trickle)]))
 
     def send(self, data: bytes) -> None:
         if self.is_open and self._transport is not None and data:
@@ -123,7 +128,7 @@ async def hold(target: str, behaviour: str, address: Address, count: int, key: U
         source = f"127.0.2.{1 + number // (CONNECTIONS_PER_PEER_MAX // 2)}"
         async with room:
             _, idler = await loop.create_connection(
-                lambda: Idler(hello if is_known else b""),
+                lambda: Idler(hello if is_known else b"", keep_alive if is_known else hello),
                 address.host,
                 address.port,
                 local_addr=(source, 0),
@@ -131,11 +136,10 @@ async def hold(target: str, behaviour: str, address: Address, count: int, key: U
         idlers.append(idler)
 
     async def trickle() -> None:
-        text = itertools.cycle(keep_alive if is_known else hello)
-        for byte in text:
+        while True:
             began = loop.time()
             for place, idler in enumerate(idlers):
-                idler.send(bytes([byte]))
+                idler.trickle()
                 if place % 100 == 99:  # spread over the second
                     ahead = began + place / max(1, len(idlers)) - loop.time()
                     await asyncio.sleep(max(0.0, ahead))

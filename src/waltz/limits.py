@@ -61,6 +61,10 @@ CONNECTIONS_DESCRIPTORS_SHARE: Final = 0.6
 """Accepted connections of one process, within this share of the descriptors it may have: files need
 the others."""
 
+CONNECTIONS_WAITING_MAX: Final = 1_024
+"""Connections that the system has made and the process has not accepted yet. With more of them some
+look open to their peers and to nobody else."""
+
 CONNECTIONS_PER_PEER_MAX: Final = 1_000
 """Of these from one address."""
 

@@ -24,6 +24,7 @@ from waltz.limits import (
     CONNECTIONS_DESCRIPTORS_SHARE,
     CONNECTIONS_MAX,
     CONNECTIONS_PER_PEER_MAX,
+    CONNECTIONS_WAITING_MAX,
 )
 from waltz.system.connection import TcpConnection
 from waltz.system.tls import Tls
@@ -194,7 +195,10 @@ class RealNetwork:
                 found = await loop.getaddrinfo(address.host, 0, type=socket.SOCK_STREAM)
                 hosts = [str(found[0][4][0])]
             server = await loop.create_server(
-                lambda: TcpConnection(self._listening, door), hosts, address.port
+                lambda: TcpConnection(self._listening, door),
+                hosts,
+                address.port,
+                backlog=CONNECTIONS_WAITING_MAX,
             )
         except (OSError, UnicodeError, OverflowError) as error:
             if isinstance(error, OSError) and error.errno == errno.EADDRINUSE:
