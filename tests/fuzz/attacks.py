@@ -29,6 +29,10 @@ CODECS: Final[Mapping[str, Codec]] = {
 """What is spoken on each port."""
 
 GOLDEN: Final = [frame for _, frame in MESSAGE_FRAMES]
+GENERATION: Final = struct.pack(">i", 1)
+GENERATION_PLACE: Final = 12
+"""In a frame of a client: after the header, the type and the client's ID."""
+
 MOUNT: Final = 0
 """Type of the request that mounts a client on a partition."""
 
@@ -76,7 +80,12 @@ class Target:
         own = [frame for frame in GOLDEN if frame[0] == self.codec.magic]
         if self.port != "server":
             return [encode_frame(each[0], version, [each[7:]]) for each in own]
-        return [each for each in own if struct.unpack_from(">h", each, 1) == (version,)]
+        # In the generation that the partitions of a new cluster have, or little would be heard.
+        return [
+            each[:GENERATION_PLACE] + GENERATION + each[GENERATION_PLACE + 4 :]
+            for each in own
+            if struct.unpack_from(">h", each, 1) == (version,)
+        ]
 
 
 def attack(target: Target, seed: str) -> Attack:

@@ -14,6 +14,7 @@ import json
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from random import Random
@@ -97,11 +98,10 @@ def read_replica(deployment: Deployment, name: str) -> dict[int, list[str]]:
 
 
 def play(
-    deployment: Deployment, case: Case, draw: Random, seconds_max: float, findings: Findings
+    deployment: Deployment, case: Case, pause: float, seconds: float, findings: Findings
 ) -> bool:
     """Cut, wait, heal, and wait until all is well; return whether it ever was."""
-    time.sleep(draw.uniform(0, 1))
-    seconds = min(seconds_max, draw.uniform(*draw.choices(CUT_SECONDS, CUT_WEIGHTS)[0]))
+    time.sleep(pause)
     deployment.links.cut(case.ways)
     time.sleep(seconds)
     deployment.links.heal()
@@ -127,14 +127,15 @@ async def run(
     deployment: Deployment,
     cases: list[Case],
     draw: Random,
-    seconds_max: float,
+    draw_seconds: Callable[[], float],
     findings: Findings,
 ) -> None:
     await deployment.start()
     assert deployment.seconds_until_written(0, START_SECONDS_MAX) is not None, "nothing is written"
     sampled = [(await read_sessions(deployment))[0]]
     for case in cases:
-        is_well = await asyncio.to_thread(play, deployment, case, draw, seconds_max, findings)
+        pause, seconds = draw.uniform(0, 1), draw_seconds()
+        is_well = await asyncio.to_thread(play, deployment, case, pause, seconds, findings)
         if ended := deployment.ended():
             findings.violations.append(f"{case.name}: {ended} ended")
         if ended or not is_well:
@@ -170,6 +171,16 @@ def judge(
     findings.violations += judge_metadata(sampled)
 
 
+def lengths(draw: Random, *, fixed: float | None, short: bool) -> Callable[[], float]:
+    """What says how long the next cut lasts."""
+
+    def next_seconds() -> float:
+        drawn = draw.uniform(*draw.choices(CUT_SECONDS, CUT_WEIGHTS)[0])
+        return fixed or (min(drawn, CUT_SECONDS_SHORT) if short else drawn)
+
+    return next_seconds
+
+
 def play_all(arguments: argparse.Namespace) -> int:
     findings = Findings(arguments.seed)
     with tempfile.TemporaryDirectory(dir=Path.cwd()) as scratch:
@@ -183,8 +194,8 @@ def play_all(arguments: argparse.Namespace) -> int:
         if arguments.short:
             chosen = one_of_each_kind(cases)
         try:
-            seconds_max = CUT_SECONDS_SHORT if arguments.short else CUT_SECONDS[-1][1]
-            asyncio.run(run(deployment, chosen, draw, seconds_max, findings))
+            draw_seconds = lengths(draw, fixed=arguments.seconds, short=arguments.short)
+            asyncio.run(run(deployment, chosen, draw, draw_seconds, findings))
         finally:
             deployment.close()
     print(
@@ -205,6 +216,7 @@ def main() -> int:
     parser.add_argument("--cases", type=int, help="so many only, the first in the seed's order")
     parser.add_argument("--only", default="", help="cases whose name has this in it")
     parser.add_argument("--short", action="store_true", help="one case of each kind")
+    parser.add_argument("--seconds", type=float, help="every cut lasts so long")
     parser.add_argument("--servers", type=int, default=2)
     parser.add_argument("--json", help="write what was seen to this file")
     parser.add_argument("--directory", help="keep the cluster's files and logs there")
