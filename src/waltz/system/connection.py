@@ -36,8 +36,11 @@ from waltz.types import Address
 log = logging.getLogger(__name__)
 
 PEER_CAN_BE_WATCHED: Final = sys.platform == "linux"
-TCP_INFO: Final = struct.Struct("=3xB20xI28xI")
-"""Of Linux: probes without an answer, segments without one, milliseconds since the last one."""
+TCP_INFO: Final = struct.Struct("=3xB20xI92xQ")
+"""Of Linux: probes without an answer, segments without one, bytes that were acknowledged."""
+
+AT_ONCE: Final = struct.pack("ii", 1, 0)
+"""The value of SO_LINGER with which the system keeps nothing of a connection that ends."""
 
 
 class Door(Protocol):
@@ -90,7 +93,8 @@ class TcpConnection(asyncio.Protocol):
         self._timer: asyncio.TimerHandle | None = None
         self._watch: asyncio.TimerHandle | None = None
         """Runs while something that was sent may not have arrived."""
-        self._unacknowledged_looks = 0
+        self._acknowledged_bytes = 0
+        self._looks_in_vain = 0
         self._held_by_reader = 0
         self._weight = 0
         """What the door was told that it holds."""
@@ -304,18 +308,19 @@ class TcpConnection(asyncio.Protocol):
         self._watch = None
         if self._transport is None or self._transport.is_closing():
             return
-        is_waiting, silent_seconds = _unacknowledged(self._transport.get_extra_info("socket"))
-        if not is_waiting and not self.unsent_bytes:
-            self._unacknowledged_looks = 0
-            return
-        is_silent = is_waiting and silent_seconds >= UNACKNOWLEDGED_LOOK_SECONDS
-        self._unacknowledged_looks = self._unacknowledged_looks + 1 if is_silent else 0
-        # The last acknowledgement may be old because nothing was sent: looks count, not its age.
-        silent_looks_max = UNACKNOWLEDGED_SECONDS_MAX / UNACKNOWLEDGED_LOOK_SECONDS
-        if self._unacknowledged_looks < silent_looks_max:
+        text = self._transport.get_extra_info("socket").getsockopt(
+            socket.IPPROTO_TCP, socket.TCP_INFO, TCP_INFO.size
+        )
+        probes, segments, acknowledged_bytes = TCP_INFO.unpack(text)
+        # Packets of the peer that acknowledge nothing new do not count: what this side sends may
+        # be lost on the way. One that takes nothing answers the probes whether it would.
+        is_silent = probes > 1 or (segments and acknowledged_bytes == self._acknowledged_bytes)
+        self._looks_in_vain = self._looks_in_vain + 1 if is_silent else 0
+        self._acknowledged_bytes = acknowledged_bytes
+        if self._looks_in_vain >= UNACKNOWLEDGED_SECONDS_MAX / UNACKNOWLEDGED_LOOK_SECONDS:
+            self.give_up(f"it has acknowledged nothing for {UNACKNOWLEDGED_SECONDS_MAX:g} s")
+        elif segments or probes or self.unsent_bytes:
             self._look_later()
-            return
-        self.give_up(f"it has acknowledged nothing for {silent_seconds:.0f} s")
 
     def _send_records(self) -> None:
         assert self._tls is not None
@@ -353,6 +358,10 @@ class TcpConnection(asyncio.Protocol):
         self._received.clear()
         self._outgoing.clear()
         self._outgoing_bytes = 0
+        if self._transport is not None and not self._transport.is_closing():
+            # The system would keep what was not acknowledged, and the peer would not be told.
+            connected_socket = self._transport.get_extra_info("socket")
+            connected_socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, AT_ONCE)
         self._abort()
 
     async def drain(self) -> None:
@@ -428,13 +437,3 @@ def _probe_when_silent(connected_socket: socket.socket) -> None:
     ):
         if hasattr(socket, name):  # not every system lets one choose
             connected_socket.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
-
-
-def _unacknowledged(connected_socket: socket.socket) -> tuple[bool, float]:
-    """Whether something waits for an acknowledgement, and for how many seconds none has come.
-
-    A peer that takes nothing acknowledges that it was asked to.
-    """
-    text = connected_socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, TCP_INFO.size)
-    probes, segments, milliseconds = TCP_INFO.unpack(text)
-    return bool(probes or segments), milliseconds / 1000
