@@ -11,10 +11,12 @@ CASE ?=
 HUNTS ?= tests/simulation/hunts.json
 STATES ?= 200000
 INPUTS ?= 2000000
+N ?= 1000000
 EVIDENCE := docs/evidence
 STAMP := $(VENV)/.installed
 
-.PHONY: install demo test check types lint sim bugs model-check evidence crash-states corruption fuzz bench docs docs-check clean
+.PHONY: install demo test check types lint sim bugs model-check evidence crash-states corruption fuzz
+.PHONY: fuzz-servers network-matrix interop bench bench-idle bench-storage docs docs-check clean
 
 install: $(STAMP)
 
@@ -65,8 +67,20 @@ corruption: $(STAMP)
 fuzz: $(STAMP)
 	$(BIN)/python -m tests.fuzz --inputs $(INPUTS) $(if $(SEED),--seed $(SEED))
 
+fuzz-servers: $(STAMP)
+	$(BIN)/python -m tests.fuzz.processes --frames $(N) $(if $(SEED),--seed $(SEED))
+
+network-matrix: $(STAMP)
+	$(BIN)/python -m tests.network $(if $(SEED),--seed $(SEED))
+
+interop: $(STAMP)
+	$(BIN)/python -m pytest tests/interop
+
 bench: $(STAMP)
 	$(BIN)/python -m bench
+
+bench-idle: $(STAMP)
+	$(BIN)/python -m bench.idle_connections
 
 bench-storage: $(STAMP)
 	$(BIN)/python -m bench.storage

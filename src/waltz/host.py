@@ -56,6 +56,11 @@ class Connection(Protocol):
         """How much of what was written still waits on this side."""
         ...
 
+    def note_held(self, byte_count: int) -> None:
+        """So much of what was read from an accepted connection is not worked off yet. What all of
+        a process hold is bounded (`limits.CONNECTIONS_BYTES_MAX`)."""
+        ...
+
     async def drain(self) -> None:
         """Return once what waits to be sent is below the low mark, or the connection has ended."""
         ...

@@ -44,19 +44,41 @@ PROBES_MAX: Final = 4
 """A silent peer is probed after the first, again after each second; a machine that answers none is
 gone within a minute. Until then its client's newer connection may have to wait (hazard H5)."""
 
+UNACKNOWLEDGED_SECONDS_MAX: Final = 30.0
+UNACKNOWLEDGED_LOOK_SECONDS: Final = 5.0
+"""A peer that acknowledges nothing of what was sent for so long is gone, too; probes wait for what
+was sent, which the system repeats for a quarter of an hour, up to two minutes apart. The second is
+how often it is looked at."""
+
 CONNECT_SECONDS_MAX: Final = 10.0
 
 HANDSHAKE_SECONDS_MAX: Final = 5.0
 """From the first moment of a connection until its peer is known: TLS, Hello, and a storage node's
 open request. The original waits 10 s for TLS and for ever for the rest."""
 
-CONNECTIONS_MAX: Final = 10_000
-CONNECTIONS_DESCRIPTORS_SHARE: Final = 0.5
+CONNECTIONS_MAX: Final = 20_000
+CONNECTIONS_DESCRIPTORS_SHARE: Final = 0.6
 """Accepted connections of one process, within this share of the descriptors it may have: files need
 the others."""
 
+CONNECTIONS_WAITING_MAX: Final = 1_024
+"""Connections that the system has made and the process has not accepted yet. With more of them some
+look open to their peers and to nobody else."""
+
 CONNECTIONS_PER_PEER_MAX: Final = 1_000
 """Of these from one address."""
+
+CONNECTIONS_BYTES_MAX: Final = 1024**3
+"""What all accepted connections of a process hold: received and not decoded, decoded and not worked
+off, written and not sent. Beyond it those that hold most are ended. The bounds of one connection
+let some dozens of them come so far together."""
+
+CONNECTIONS_BYTES_LEFT: Final = 0.9
+"""Of it what is left to the others once some were ended."""
+
+CONNECTION_BYTES_STEP: Final = 16 * 1024
+"""A connection that holds less is not counted there, nor is a change by less: most never hold so
+much, and counting costs."""
 
 TLS_VERDICT_SECONDS_MAX: Final = 1.0
 """In TLS 1.3 the connecting side is done before its certificate was judged: how long it waits for

@@ -96,6 +96,8 @@ def test_an_idle_connection_is_kept_alive() -> None:
             self.written.append(data)
             self.inner.write(data)
 
+        def note_held(self, byte_count: int) -> None: ...
+
         async def drain(self) -> None: ...
 
         def close(self) -> None:

@@ -292,6 +292,18 @@ def test_only_the_smallest_server_decides_and_only_when_needed() -> None:
     assert proposed_assignment(replace(stale, descriptors=descriptors(7)), ServerId(7), 4)
 
 
+def test_partitions_of_a_server_that_is_not_there_are_given_away_whatever_the_tag_says() -> None:
+    """CM-08: in a copied tree child versions begin anew, and one of them is that of the tag."""
+    copied = Membership(5, 1, assignment(1, 2, {1: {0: 5, 1: 5}}), descriptors(2, 3))
+    assert copied.is_consistent
+    proposed = proposed_assignment(copied, ServerId(2), 2)
+    assert proposed == assignment(1, 2, {2: {0: 6}, 3: {1: 6}})
+    assert proposed_assignment(copied, ServerId(3), 2) is None
+    assert proposed_assignment(replace(copied, assignment=proposed), ServerId(2), 2) is None
+    idle = replace(copied, assignment=assignment(1, 2, {2: {0: 5, 1: 5}, 9: {}}))
+    assert proposed_assignment(idle, ServerId(2), 2) is None, "nothing waits for that one"
+
+
 def test_routes_are_kept_until_an_assignment_fits_the_membership() -> None:
     """CM-14: without servers there are no routes; with an old assignment there is no news."""
     made = assignment(3, 2, {1: {0: 5}, 2: {1: 6}})

@@ -8,28 +8,34 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from uuid import uuid4
 
+import pytest
+
 from tests.server.test_shell import Caller
 from waltz.cluster.shell import StorageEntry, create_cluster
 from waltz.host import Host
 from waltz.limits import (
     CONNECTION_BACKLOG_BYTES_MAX,
     CONNECTION_UNSENT_BYTES_MAX,
+    FRAME_BYTES_MAX,
     READ_BYTES_MAX,
     WRITE_BUFFER_BYTES_HIGH,
 )
 from waltz.server.shell import Server, ServerConfig
 from waltz.storage.shell import StorageConfig, StorageNode
 from waltz.storage.space import FreeMinimum
+from waltz.system import network as system_network
 from waltz.system.embedded import EmbeddedCoordinatorServer
 from waltz.system.host import real_host
 from waltz.types import Address, PartitionId, TransactionId
 from waltz.wire.client_protocol import (
+    CLIENT_CODEC,
     FeedData,
     FeedRequest,
     FeedSuspended,
     TransactionDataRequest,
     TransactionDataResponse,
 )
+from waltz.wire.frame import FRAME_HEADER
 
 LOOPBACK = Address("127.0.0.1", 0)
 BODY = bytes(range(256)) * 256
@@ -168,3 +174,36 @@ def test_writer_that_never_reads_is_read_no_further_than_its_bound(tmp_path: Pat
             assert (state.backlog_bytes, state.partitions[0].pending_bytes) == (0, 0)
 
     asyncio.run(asyncio.wait_for(main(), 60.0))
+
+
+def test_connections_that_hold_too_much_together_end_and_others_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """UA-41: one keeps back the rest of a frame, others do not take what they have asked for."""
+    monkeypatch.setattr(system_network, "CONNECTIONS_BYTES_MAX", 3 * 1024 * 1024)
+
+    async def until_it_ends(caller: Caller) -> None:
+        while await caller.connection.read():
+            pass
+
+    async def main() -> None:
+        async with running_server(tmp_path) as (host, server):
+            writer = await connected(host, server, 7)
+            for number in range(COUNT // 2):
+                writer.append(BODY)
+                await hear_feed(writer, number)
+            keeper = await connected(host, server, 8)
+            header = FRAME_HEADER.pack(CLIENT_CODEC.magic, keeper.link.version, FRAME_BYTES_MAX)
+            keeper.connection.write(header + bytes(2 * 1024 * 1024))
+            sleepers = [await connected(host, server, client) for client in (9, 10, 11)]
+            asked = [TransactionId(number) for number in range(COUNT // 2)] * 4
+            for sleeper in sleepers:
+                sleeper.say(*[TransactionDataRequest(sleeper.id(), number) for number in asked])
+            await until_it_ends(keeper)
+            for number in range(COUNT // 2, COUNT):
+                writer.append(BODY)
+                await hear_feed(writer, number)
+            assert server.state().connections < 5
+
+    asyncio.run(asyncio.wait_for(main(), 60.0))
+    assert "this one held most: 2" in caplog.text

@@ -305,3 +305,17 @@ def test_a_partition_whose_promises_are_lost_refuses_and_is_given_up() -> None:
     assert control.fence(ZERO) == 3
     answer = ask(partition, SetLowWaterMarkRequest(SessionId(3), 1, ZERO, t(4), offline=False))
     assert isinstance(answer, SuccessResponse)
+
+
+@pytest.mark.parametrize("number", [-2, -1000, -(2**63)])
+def test_a_truncation_to_before_the_beginning_is_refused_and_changes_nothing(number: int) -> None:
+    """SN-07: it lowered the local mark to what no replica can hold, then ended the whole node."""
+    disk = fresh_disk()
+    partition = used_partition(disk)
+    start_session(partition, SESSION, 4)
+    before = partition.session_info
+    said = refusal(partition, TruncateRequest(SESSION, 2, ZERO, t(number), offline=False))
+    assert f"no truncation to {number}" in said
+    for each in (partition, reopened(disk)):
+        assert each.session_info == before
+        assert len(read_all(each)) == 5

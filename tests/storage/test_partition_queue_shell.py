@@ -50,6 +50,8 @@ class Recorder:
     def write(self, data: bytes) -> None:
         self.written.append(data)
 
+    def note_held(self, byte_count: int) -> None: ...
+
     async def drain(self) -> None:
         """Nothing waits."""
 

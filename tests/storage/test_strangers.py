@@ -10,11 +10,14 @@ import pytest
 from tests.storage.support import KEY, SESSION
 from tests.storage.talkers import NOBODY, P0, Talker, append, data_talker
 from tests.storage.test_shell import run_node
-from waltz.limits import HELLO_BYTES_MAX
+from waltz.limits import FRAME_BYTES_MAX, HELLO_BYTES_MAX
 from waltz.storage import shell as storage_shell
 from waltz.storage.shell import StorageNode
+from waltz.system import network as system_network
 from waltz.types import NO_SESSION
+from waltz.wire.frame import FRAME_HEADER
 from waltz.wire.storage_protocol import (
+    STORAGE_CODEC,
     LastSessionInfoRequest,
     OpenRequest,
     SuccessResponse,
@@ -84,6 +87,26 @@ def test_before_the_open_request_frames_are_small(
 
     run_node(tmp_path, test)
     assert f"expected 0 to {HELLO_BYTES_MAX}" in caplog.text
+
+
+def test_peers_that_send_halves_of_frames_are_bounded_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Each may send 32 MiB; the one that has sent most ends, and the others are served."""
+    monkeypatch.setattr(system_network, "CONNECTIONS_BYTES_MAX", 4 * 1024 * 1024)
+
+    async def test(node: StorageNode) -> None:
+        sizes = (1_000_000, 2_000_000, 1_500_000)
+        talkers = [await data_talker(node) for _ in sizes]
+        for talker, size in zip(talkers, sizes, strict=True):
+            header = FRAME_HEADER.pack(STORAGE_CODEC.magic, talker.link.version, FRAME_BYTES_MAX)
+            talker.connection.write(header + bytes(size))
+        await until_the_end(talkers[1])
+        assert isinstance(await (await data_talker(node)).ask(append(0, 0, 1)), SuccessResponse)
+
+    run_node(tmp_path, test)
+    assert caplog.text.count("connection_given_up") == 1
+    assert "this one held most" in caplog.text
 
 
 def test_an_open_request_and_what_follows_may_come_at_once(tmp_path: Path) -> None:

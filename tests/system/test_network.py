@@ -238,7 +238,7 @@ def test_a_name_of_several_addresses_listens_on_one_free_port(
 
 
 def test_guests_are_bounded_in_all_and_per_address(caplog: pytest.LogCaptureFixture) -> None:
-    guests = Guests(connections_max=4, connections_per_peer_max=2)
+    guests = Guests(connections_max=4, connections_per_peer_max=2, bytes_max=1)
     assert [guests.enter("a") for _ in range(3)] == [True, True, False]
     assert [guests.enter("b") for _ in range(3)] == [True, True, False]
     assert not guests.enter("c")
@@ -253,6 +253,81 @@ def test_connections_leave_descriptors_for_files() -> None:
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (500, before[1]))
     try:
-        assert connections_max() == 250
+        assert connections_max() == 300
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+class Holder:
+    """A guest that holds what it is said to, until it is given up."""
+
+    def __init__(self, held_bytes: int) -> None:
+        self.held_bytes = held_bytes
+        self.reason = ""
+
+    def give_up(self, reason: str) -> None:
+        self.reason = reason
+
+
+def test_those_that_hold_most_are_given_up_when_all_hold_too_much() -> None:
+    guests = Guests(connections_max=9, connections_per_peer_max=9, bytes_max=1000)
+    holders = [Holder(100), Holder(500), Holder(300), Holder(50)]
+    for holder in holders:
+        guests.weigh(holder, holder.held_bytes)
+    late = Holder(60)
+    guests.weigh(late, 60)
+    assert [bool(holder.reason) for holder in (*holders, late)] == [False, True] + [False] * 3
+    assert holders[1].reason == (
+        "all connections hold 1010 bytes, more than 1000, and this one held most: 500"
+    )
+    guests.weigh(holders[2], 0)
+    guests.weigh(Holder(790), 790)
+    assert not holders[0].reason, "100, 50, 60 and 790 are just allowed"
+
+
+def test_what_was_sent_meanwhile_is_not_held_against_anybody() -> None:
+    guests = Guests(connections_max=9, connections_per_peer_max=9, bytes_max=1000)
+    sent, late = Holder(900), Holder(200)
+    guests.weigh(sent, 900)
+    sent.held_bytes = 0
+    guests.weigh(late, 200)
+    assert not sent.reason
+    assert not late.reason
+
+
+def test_a_connection_that_holds_most_ends_and_the_others_go_on(
+    run: Run, network: RealNetwork, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whether what it sent is kept by whoever has read it, or it takes nothing."""
+    bytes_max = 4 * 1024 * 1024
+
+    async def story() -> None:
+        async def accept(connection: Connection) -> None:
+            while data := await connection.read():
+                match data[:1]:
+                    case b"k":  # keeps what it reads
+                        connection.note_held(8 * 1024 * 1024)
+                    case b"w":  # writes more than is taken
+                        connection.write(bytes(64 * 1024 * 1024))
+                    case b"e":
+                        connection.write(b"e")
+
+        listener = await network.listen(LOOPBACK, accept)
+        sound = await network.connect(listener.address)
+        for greed in b"k", b"w":
+            greedy = await network.connect(listener.address)
+            greedy.write(greed)
+            if greed == b"w":
+                # It takes nothing until it is cut off, then what was on the way.
+                while caplog.text.count("connection_given_up") < 2:
+                    await asyncio.sleep(0.01)
+            while await greedy.read():
+                pass
+            sound.write(b"e")
+            assert await sound.read() == b"e"
+        sound.close()
+        await listener.close()
+
+    network._guests = Guests(100, 100, bytes_max)
+    run(story())
+    assert caplog.text.count("this one held most") == 2

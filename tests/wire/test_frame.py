@@ -33,6 +33,17 @@ def encoded(payloads: list[bytes]) -> bytes:
     return b"".join(encode_frame(MAGIC, 4, [payload]) for payload in payloads)
 
 
+def test_what_is_kept_of_a_frame_that_is_not_whole_is_told() -> None:
+    """UA-41: so that all connections together can be held to a bound."""
+    found = decoder()
+    whole = encode_frame(MAGIC, 4, [bytes(100)])
+    assert found.unfinished_bytes == 0
+    frames(found, whole + whole[:60])
+    assert found.unfinished_bytes == 60 - FRAME_HEADER.size
+    frames(found, whole[60:])
+    assert found.unfinished_bytes == 0
+
+
 def test_a_frame_is_magic_version_length_and_payload() -> None:
     """CS-01."""
     assert encode_frame(MAGIC, 4, [b"a", b"bc"]).hex() == "4c000400000003616263"

@@ -195,16 +195,30 @@ class Membership:
         """Whether the assignment belongs to the present membership and may be followed."""
         return self.assignment.membership_version == self.child_version
 
+    @property
+    def has_orphans(self) -> bool:
+        """Whether partitions are assigned to a server that is not there.
+
+        With a consistent assignment that is so for a moment, where the server has just gone, or in
+        a tree that was copied: its child version counts from the beginning again and may be that
+        of the assignment by chance.
+        """
+        return any(
+            held and server_id not in self.descriptors
+            for server_id, held in self.assignment.servers.items()
+        )
+
 
 def proposed_assignment(
     membership: Membership, own_server_id: ServerId, partition_count: int
 ) -> PartitionAssignment | None:
     """Return what this server is to write, only if the parent is still at `membership.version`.
 
-    None while the assignment is consistent or another server has the smallest ID. Raises as
-    `assign_partitions`.
+    None while the assignment is consistent and without orphans, or another server has the smallest
+    ID. Raises as `assign_partitions`.
     """
-    if membership.is_consistent or min(membership.descriptors, default=None) != own_server_id:
+    is_good = membership.is_consistent and not membership.has_orphans
+    if is_good or min(membership.descriptors, default=None) != own_server_id:
         return None
     return assign_partitions(
         membership.assignment,

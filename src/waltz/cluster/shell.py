@@ -495,16 +495,15 @@ class ServerMembership:
             async with self._changing:
                 await self._register()
             return parent
-        if membership.is_consistent:
-            assigned = dict(membership.assignment.servers.get(own.server_id, {}))
-            if assigned != self._assigned:
-                self._assigned = assigned
-                self._on_assignment(dict(assigned))
-            return parent
         proposed = proposed_assignment(membership, own.server_id, self._partition_count)
         if proposed is not None:
             with contextlib.suppress(VersionConflictError):
                 await coordinator.write(path, proposed.encode(), version=membership.version)
+        elif membership.is_consistent:
+            assigned = dict(membership.assignment.servers.get(own.server_id, {}))
+            if assigned != self._assigned:
+                self._assigned = assigned
+                self._on_assignment(dict(assigned))
         return parent
 
 

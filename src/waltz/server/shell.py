@@ -120,6 +120,7 @@ class _Client:
 
     def note_intake(self) -> None:
         """The intake has changed."""
+        self.connection.note_held(self.intake.byte_count + self.link.unfinished_bytes)
         if self.intake.may_read:
             self.may_read.set()
         else:
@@ -345,6 +346,7 @@ class Server:
     async def _hand_on(self, client: _Client, messages: Sequence[Message]) -> None:
         """Give `messages` to those they are for; return when there is room for more."""
         if not messages or self._is_stopping:
+            client.note_intake()  # a part of a frame may have come
             return
         assert client.link.version is not None
         for_partitions, for_server = client.sorter.sort(messages, client.link.version)

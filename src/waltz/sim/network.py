@@ -453,6 +453,9 @@ class _End(Connection):
         """Everybody understands each other here."""
         return ""
 
+    def note_held(self, byte_count: int) -> None:
+        """Memory has no bound here."""
+
     async def drain(self) -> None:
         await self._outgoing.drained()
 

@@ -35,7 +35,7 @@ from waltz.storage.recovery import TornTail, Trust
 from waltz.storage.segment import SegmentHome
 from waltz.storage.segments import ScrubStep, SegmentChain
 from waltz.storage.space import SpaceAccount, is_no_space
-from waltz.types import NO_SESSION, PartitionId, SessionId, TransactionId
+from waltz.types import NO_SESSION, NOTHING, PartitionId, SessionId, TransactionId
 from waltz.wire.storage_protocol import (
     DamagedRange,
     ReplicaStateRequest,
@@ -338,9 +338,14 @@ class StoragePartition:
 
         A replica that was written off is cut to a mark that may be below what a session that never
         opened has set here. The local mark follows, first and durably: what it covers must be here.
-        Raises CorruptionError: not everything before is good; SegmentFailedError, OSError.
+        Raises StorageError: there is no such ID, and nothing has changed; CorruptionError: not
+        everything before is good; SegmentFailedError, OSError.
         """
         self.check_writable()
+        if last_transaction_id < NOTHING:
+            raise StorageError(
+                f"no truncation to {last_transaction_id}; expected {NOTHING} or more"
+            )
         self._chain.check_cut(last_transaction_id)
         if last_transaction_id >= self.next_transaction_id - 1:
             return TransactionId(self.next_transaction_id - 1)

@@ -302,9 +302,11 @@ class StorageNode:
             peer.connection.write(peer.link.hello())
             async with asyncio.timeout(HANDSHAKE_SECONDS_MAX) as patience:
                 while not peer.is_gone and (data := await peer.connection.read()):
+                    peer.connection.note_held(peer.link.unfinished_bytes + len(data))
                     for message in peer.link.receive(data):
                         if not peer.is_gone:
                             await receive(peer, message)
+                    peer.connection.note_held(peer.link.unfinished_bytes)
                     if peer.is_opened:
                         patience.reschedule(None)
                     await peer.connection.drain()

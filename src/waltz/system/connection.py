@@ -10,16 +10,21 @@ import asyncio
 import logging
 import socket
 import ssl
-from typing import Protocol, cast
+import struct
+import sys
+from typing import Final, Protocol, cast
 
 from waltz.limits import (
     CLOSE_SECONDS_MAX,
+    CONNECTION_BYTES_STEP,
     HANDSHAKE_SECONDS_MAX,
     PROBE_AFTER_SECONDS,
     PROBE_INTERVAL_SECONDS,
     PROBES_MAX,
     READ_BYTES_MAX,
     TLS_VERDICT_SECONDS_MAX,
+    UNACKNOWLEDGED_LOOK_SECONDS,
+    UNACKNOWLEDGED_SECONDS_MAX,
     WRITE_BUFFER_BYTES_HIGH,
     WRITE_BUFFER_BYTES_LOW,
 )
@@ -29,6 +34,13 @@ from waltz.system.tls_trouble import ENDED, EXPECTED_TLS, EXPECTS_TLS, SLOW, exp
 from waltz.types import Address
 
 log = logging.getLogger(__name__)
+
+PEER_CAN_BE_WATCHED: Final = sys.platform == "linux"
+TCP_INFO: Final = struct.Struct("=3xB20xI92xQ")
+"""Of Linux: probes without an answer, segments without one, bytes that were acknowledged."""
+
+AT_ONCE: Final = struct.pack("ii", 1, 0)
+"""The value of SO_LINGER with which the system keeps nothing of a connection that ends."""
 
 
 class Door(Protocol):
@@ -40,6 +52,10 @@ class Door(Protocol):
 
     def leave(self, connection: TcpConnection) -> None:
         """One that was let in has ended."""
+        ...
+
+    def weigh(self, connection: TcpConnection, byte_count: int) -> None:
+        """One that was let in holds so many bytes; it may be given up for that."""
         ...
 
 
@@ -76,6 +92,13 @@ class TcpConnection(asyncio.Protocol):
         self._reader: asyncio.Future[None] | None = None
         self._drainers: list[asyncio.Future[None]] = []
         self._timer: asyncio.TimerHandle | None = None
+        self._watch: asyncio.TimerHandle | None = None
+        """Runs while something that was sent may not have arrived."""
+        self._acknowledged_bytes = 0
+        self._looks_in_vain = 0
+        self._held_by_reader = 0
+        self._weight = 0
+        """What the door was told that it holds."""
         loop = asyncio.get_running_loop()
         self._verdict: asyncio.Future[str] = loop.create_future()
 
@@ -116,6 +139,7 @@ class TcpConnection(asyncio.Protocol):
         if len(self._received) > READ_BYTES_MAX and self._transport and not self._reading_paused:
             self._reading_paused = True
             self._transport.pause_reading()
+        self._weigh()
         self._wake_reader()
 
     def eof_received(self) -> bool:
@@ -127,8 +151,9 @@ class TcpConnection(asyncio.Protocol):
     def connection_lost(self, error: Exception | None) -> None:
         if not self._is_open and self._door is None:
             self._fail(ENDED)
-        if self._timer is not None:
-            self._timer.cancel()
+        for timer in (self._timer, self._watch):
+            if timer is not None:
+                timer.cancel()
         if self._door is not None:
             self._door.leave(self)
         self._end()
@@ -138,6 +163,7 @@ class TcpConnection(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         self._writing_paused = False
+        self._weigh()
         self._wake_drainers()
 
     # How both sides come to an understanding
@@ -270,6 +296,33 @@ class TcpConnection(asyncio.Protocol):
         else:
             self._tls.send(data)
             self._send_records()
+        self._weigh()
+        if self._watch is None and PEER_CAN_BE_WATCHED:
+            self._look_later()
+
+    def _look_later(self) -> None:
+        self._watch = asyncio.get_running_loop().call_later(
+            UNACKNOWLEDGED_LOOK_SECONDS, self._look_at_peer
+        )
+
+    def _look_at_peer(self) -> None:
+        """Give up a peer that has acknowledged nothing for too long, though there was something."""
+        self._watch = None
+        if self._transport is None or self._transport.is_closing():
+            return
+        text = self._transport.get_extra_info("socket").getsockopt(
+            socket.IPPROTO_TCP, socket.TCP_INFO, TCP_INFO.size
+        )
+        probes, segments, acknowledged_bytes = TCP_INFO.unpack(text)
+        # Packets of the peer that acknowledge nothing new do not count: what this side sends may
+        # be lost on the way. One that takes nothing answers the probes whether it would.
+        is_silent = probes > 1 or (segments and acknowledged_bytes == self._acknowledged_bytes)
+        self._looks_in_vain = self._looks_in_vain + 1 if is_silent else 0
+        self._acknowledged_bytes = acknowledged_bytes
+        if self._looks_in_vain >= UNACKNOWLEDGED_SECONDS_MAX / UNACKNOWLEDGED_LOOK_SECONDS:
+            self.give_up(f"it has acknowledged nothing for {UNACKNOWLEDGED_SECONDS_MAX:g} s")
+        elif segments or probes or self.unsent_bytes:
+            self._look_later()
 
     def _send_records(self) -> None:
         assert self._tls is not None
@@ -285,6 +338,37 @@ class TcpConnection(asyncio.Protocol):
     @property
     def trouble(self) -> str:
         return self._trouble
+
+    def note_held(self, byte_count: int) -> None:
+        self._held_by_reader = byte_count
+        self._weigh()
+
+    @property
+    def held_bytes(self) -> int:
+        """All that this side holds because of the connection."""
+        if self._ended:
+            return 0
+        return len(self._received) + self._held_by_reader + self.unsent_bytes
+
+    def _weigh(self) -> None:
+        if self._door is None:
+            return
+        weight = self.held_bytes
+        if abs(weight - self._weight) >= CONNECTION_BYTES_STEP:
+            self._weight = weight
+            self._door.weigh(self, weight)
+
+    def give_up(self, reason: str) -> None:
+        """End the connection at once; nothing that it holds is kept."""
+        log.warning("connection_given_up peer=%s reason=%s", self._peer, reason)
+        self._received.clear()
+        self._outgoing.clear()
+        self._outgoing_bytes = 0
+        if self._transport is not None and not self._transport.is_closing():
+            # The system would keep what was not acknowledged, and the peer would not be told.
+            connected_socket = self._transport.get_extra_info("socket")
+            connected_socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, AT_ONCE)
+        self._abort()
 
     async def drain(self) -> None:
         self._flush()

@@ -13,14 +13,18 @@ import resource
 import socket
 from collections import Counter
 from collections.abc import Awaitable, Callable
+from typing import Protocol
 
 from waltz.errors import ConfigurationError, ConnectionFailedError
 from waltz.host import Connection
 from waltz.limits import (
     CONNECT_SECONDS_MAX,
+    CONNECTIONS_BYTES_LEFT,
+    CONNECTIONS_BYTES_MAX,
     CONNECTIONS_DESCRIPTORS_SHARE,
     CONNECTIONS_MAX,
     CONNECTIONS_PER_PEER_MAX,
+    CONNECTIONS_WAITING_MAX,
 )
 from waltz.system.connection import TcpConnection
 from waltz.system.tls import Tls
@@ -47,12 +51,30 @@ class TcpListener:
         await asyncio.sleep(0)  # the loop releases the port in its next turn
 
 
-class Guests:
-    """The accepted connections of a process: how many there are, and from where."""
+class Guest(Protocol):
+    """An accepted connection, as far as its memory goes."""
 
-    def __init__(self, connections_max: int, connections_per_peer_max: int) -> None:
+    @property
+    def held_bytes(self) -> int: ...
+
+    def give_up(self, reason: str) -> None: ...
+
+
+class Guests:
+    """The accepted connections of a process: how many there are, from where, what they hold."""
+
+    def __init__(
+        self,
+        connections_max: int,
+        connections_per_peer_max: int,
+        bytes_max: int,
+    ) -> None:
         self._connections_max = connections_max
         self._connections_per_peer_max = connections_per_peer_max
+        self._bytes_max = bytes_max
+        self._held: dict[Guest, int] = {}
+        """Of those that hold enough to be counted."""
+        self._held_bytes = 0
         self._counts: Counter[str] = Counter()
         self._is_refusing = False
 
@@ -76,6 +98,32 @@ class Guests:
         if not self._counts[host]:
             del self._counts[host]
 
+    def weigh(self, guest: Guest, byte_count: int) -> None:
+        """`guest` holds so much now; 0: it has gone. Gives up those that hold most if all hold
+        more than they may."""
+        self._held_bytes += byte_count - self._held.pop(guest, 0)
+        if byte_count:
+            self._held[guest] = byte_count
+        if self._held_bytes > self._bytes_max:
+            self._make_room()
+
+    def _make_room(self) -> None:
+        # What was sent since they were weighed is gone.
+        self._held = {guest: guest.held_bytes for guest in self._held}
+        self._held_bytes = sum(self._held.values())
+        if self._held_bytes <= self._bytes_max:
+            return
+        most_first = sorted(self._held, key=self._held.__getitem__, reverse=True)
+        for guest in most_first:
+            if self._held_bytes <= self._bytes_max * CONNECTIONS_BYTES_LEFT:
+                break
+            held_bytes, all_bytes = self._held.pop(guest), self._held_bytes
+            self._held_bytes -= held_bytes
+            guest.give_up(
+                f"all connections hold {all_bytes} bytes, more than {self._bytes_max}, and"
+                f" this one held most: {held_bytes}"
+            )
+
 
 class ListeningDoor:
     """Implements `connection.Door`: runs `accept` in a task for each connection that is let in."""
@@ -94,7 +142,11 @@ class ListeningDoor:
         return True
 
     def leave(self, connection: TcpConnection) -> None:
+        self._guests.weigh(connection, 0)
         self._guests.leave(connection.peer_host)
+
+    def weigh(self, connection: TcpConnection, byte_count: int) -> None:
+        self._guests.weigh(connection, byte_count)
 
 
 class RealNetwork:
@@ -109,7 +161,7 @@ class RealNetwork:
         """
         self._listening = Tls(listening)
         self._connecting = self._listening if connecting is None else Tls(connecting)
-        self._guests = Guests(connections_max(), CONNECTIONS_PER_PEER_MAX)
+        self._guests = Guests(connections_max(), CONNECTIONS_PER_PEER_MAX, CONNECTIONS_BYTES_MAX)
 
     async def connect(self, address: Address) -> Connection:
         loop = asyncio.get_running_loop()
@@ -143,7 +195,10 @@ class RealNetwork:
                 found = await loop.getaddrinfo(address.host, 0, type=socket.SOCK_STREAM)
                 hosts = [str(found[0][4][0])]
             server = await loop.create_server(
-                lambda: TcpConnection(self._listening, door), hosts, address.port
+                lambda: TcpConnection(self._listening, door),
+                hosts,
+                address.port,
+                backlog=CONNECTIONS_WAITING_MAX,
             )
         except (OSError, UnicodeError, OverflowError) as error:
             if isinstance(error, OSError) and error.errno == errno.EADDRINUSE:

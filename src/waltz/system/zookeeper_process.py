@@ -27,7 +27,7 @@ from waltz.limits import (
     ZOOKEEPER_STOP_SECONDS_MAX,
 )
 from waltz.system.network import RealNetwork
-from waltz.types import Address
+from waltz.types import Address, Plain, TlsSettings
 
 logger = logging.getLogger(__name__)
 
@@ -142,7 +142,8 @@ class ZooKeeperProcess:
             MAIN_CLASS,
             str(directory / "zoo.cfg"),
         )
-        self._network = RealNetwork()
+        # It speaks no TLS, wherever it listens.
+        self._network = RealNetwork(TlsSettings(plain=Plain.ALWAYS))
         self._process: asyncio.subprocess.Process | None = None
         self._stopping = asyncio.Event()
 

@@ -58,6 +58,11 @@ class FrameDecoder:
         self._version = version
         self._bytes_max = bytes_max
 
+    @property
+    def unfinished_bytes(self) -> int:
+        """What has arrived of a payload that is not whole yet."""
+        return len(self._payload)
+
     def receive(self, data: bytes) -> None:
         """Take what has arrived. All frames that were whole before must have been taken out."""
         assert self._position == 0

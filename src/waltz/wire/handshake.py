@@ -66,6 +66,11 @@ class Link:
         self._agreed_bytes_max = HELLO_BYTES_MAX if opens else FRAME_BYTES_MAX
         self._fault: str | None = None
 
+    @property
+    def unfinished_bytes(self) -> int:
+        """What has arrived of a frame that is not whole yet."""
+        return self._frames.unfinished_bytes
+
     def opened(self) -> None:
         """The peer has shown that it belongs here."""
         assert self.version is not None

@@ -1,0 +1,160 @@
+"""What a broken or hostile peer sends a server or a storage node, made by a seed alone."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from random import Random
+from typing import Final
+from uuid import UUID
+
+from tests.fuzz.inputs import NUMBERS, body, mutated, random_bytes
+from tests.wire.golden import MESSAGE_FRAMES
+from waltz.types import NO_SESSION, PartitionId
+from waltz.wire.admin_protocol import ADMIN_CODEC, AdminOpenRequest
+from waltz.wire.client_protocol import CLIENT_CODEC
+from waltz.wire.frame import encode_frame
+from waltz.wire.message import Codec
+from waltz.wire.storage_protocol import STORAGE_CODEC, OpenRequest
+
+PARTITIONS: Final = 8
+"""Of the cluster that is attacked: what the original printed is for partition 2."""
+
+CODECS: Final[Mapping[str, Codec]] = {
+    "server": CLIENT_CODEC,
+    "storage": STORAGE_CODEC,
+    "admin": ADMIN_CODEC,
+}
+"""What is spoken on each port."""
+
+GOLDEN: Final = [frame for _, frame in MESSAGE_FRAMES]
+GENERATION: Final = struct.pack(">i", 1)
+GENERATION_PLACE: Final = 12
+"""In a frame of a client: after the header, the type and the client's ID."""
+
+MOUNT: Final = 0
+"""Type of the request that mounts a client on a partition."""
+
+
+@dataclass(frozen=True)
+class Attack:
+    """Its kind, and all that is sent on one connection."""
+
+    kind: str
+    data: bytes
+
+
+@dataclass(frozen=True)
+class Target:
+    """A port: what is spoken there, and the key that opens it."""
+
+    port: str
+    key: UUID
+
+    @property
+    def codec(self) -> Codec:
+        return CODECS[self.port]
+
+    def hello(self, version: int) -> bytes:
+        text = struct.pack(">ihi", 1, version, 4) + b"fuzz"
+        return encode_frame(ord("H"), 0, [text])
+
+    def opening(self, draw: Random, version: int) -> bytes:
+        """What lets in: a Hello, and on a storage node the open request or for a client a mount."""
+        hello = self.hello(version)
+        match self.port:
+            case "storage":
+                nobody = (NO_SESSION, -1, PartitionId(-1))
+                request = OpenRequest(*nobody, self.key, PARTITIONS)
+                return hello + STORAGE_CODEC.encode(request, version)
+            case "admin":
+                request_of_tools = AdminOpenRequest(-1, self.key, PARTITIONS)
+                return hello + ADMIN_CODEC.encode(request_of_tools, version)
+            case _:
+                mounts = [each for each in self.golden(version) if each[7] == MOUNT]
+                return hello + (draw.choice(mounts) if draw.random() < 0.5 else b"")
+
+    def golden(self, version: int) -> list[bytes]:
+        """What the original says here, under this version number."""
+        own = [frame for frame in GOLDEN if frame[0] == self.codec.magic]
+        if self.port != "server":
+            return [encode_frame(each[0], version, [each[7:]]) for each in own]
+        # In the generation that the partitions of a new cluster have, or little would be heard.
+        return [
+            each[:GENERATION_PLACE] + GENERATION + each[GENERATION_PLACE + 4 :]
+            for each in own
+            if struct.unpack_from(">h", each, 1) == (version,)
+        ]
+
+
+def attack(target: Target, seed: str) -> Attack:
+    """The attack that a seed makes."""
+    draw = Random(f"{target.port} {seed}")
+    kind = draw.choice(list(KINDS))
+    version = draw.choice(target.codec.versions)
+    return Attack(kind, KINDS[kind](draw, target, version))
+
+
+def _damaged_hello(draw: Random, target: Target, version: int) -> bytes:
+    return mutated(draw, target.hello(version), GOLDEN)
+
+
+def _hostile_length(draw: Random, target: Target, version: int) -> bytes:
+    """A frame that claims to be of any length; little of it comes."""
+    claimed = draw.choice((*NUMBERS, 64 * 1024 + 1, 32 * 1024 * 1024, 32 * 1024 * 1024 + 1))
+    header = struct.pack(">Bhi", target.codec.magic, version, (claimed + 2**31) % 2**32 - 2**31)
+    before = target.opening(draw, version) if draw.random() < 0.7 else b""
+    return before + header + random_bytes(draw)
+
+
+def _damaged_frame(draw: Random, target: Target, version: int) -> bytes:
+    golden = target.golden(version)
+    before = b"".join(draw.choice(golden) for _ in range(draw.choice((0, 0, 1, 4))))
+    damaged = mutated(draw, draw.choice(golden), golden)
+    return target.opening(draw, version) + before + damaged
+
+
+def _frame_of_its_own_making(draw: Random, target: Target, version: int) -> bytes:
+    """Fields as they are declared, with values from the edges."""
+    frames = [
+        encode_frame(target.codec.magic, version, [body(draw, target.codec, version)])
+        for _ in range(draw.choice((1, 1, 3)))
+    ]
+    return target.opening(draw, version) + b"".join(frames)
+
+
+def _foreign_frame(draw: Random, target: Target, version: int) -> bytes:
+    return target.opening(draw, version) + draw.choice(GOLDEN)
+
+
+def _too_early(draw: Random, target: Target, version: int) -> bytes:
+    """Sound frames before an open request, or before a mount."""
+    golden = target.golden(version)
+    return target.hello(version) + b"".join(draw.choice(golden) for _ in range(3))
+
+
+def _half_a_frame(draw: Random, target: Target, version: int) -> bytes:
+    whole = target.opening(draw, version) + draw.choice(target.golden(version))
+    return whole[: draw.randrange(1, len(whole))]
+
+
+def _twice(draw: Random, target: Target, version: int) -> bytes:
+    return target.opening(draw, version) * 2
+
+
+def _random(draw: Random, target: Target, version: int) -> bytes:
+    return random_bytes(draw)
+
+
+KINDS: Final[Mapping[str, Callable[[Random, Target, int], bytes]]] = {
+    "random bytes": _random,
+    "a damaged Hello": _damaged_hello,
+    "a hostile length": _hostile_length,
+    "a damaged frame": _damaged_frame,
+    "any values": _frame_of_its_own_making,
+    "another protocol": _foreign_frame,
+    "too early": _too_early,
+    "half a frame": _half_a_frame,
+    "opened twice": _twice,
+}

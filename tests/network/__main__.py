@@ -1,0 +1,236 @@
+"""Cuts the network of a real cluster in every way of `cases.py`, under load, and judges it.
+
+make network-matrix
+python -m tests.network --seed 7                        all cases
+python -m tests.network --seed 7 --cases 8              the first eight in the order of the seed
+python -m tests.network --seed 7 --only 'server-1 | zookeeper'
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from random import Random
+
+import waltz
+from tests.network.cases import Case, all_cases, one_of_each_kind
+from tests.network.deployment import (
+    PARTITIONS,
+    ROOT,
+    START_SECONDS_MAX,
+    STORAGES,
+    Deployment,
+)
+from tests.network.judgement import judge_clients, judge_metadata, judge_replica, judge_servers
+from tests.network.links import refusal, run_alone
+from tests.storage.independent_reader import parse_directory, read_files
+from waltz.cluster.shell import read_partition_metadata
+from waltz.system.host import real_host
+from waltz.types import PartitionId
+
+WRITABLE_SECONDS_MAX = 30.0
+"""After healing. A packet that TCP sends again is at most as late as the cut was long."""
+
+PATIENCE_SECONDS = 120.0
+"""How long a case that has missed it is watched before the run is given up."""
+
+CURRENT_SECONDS_MAX = 60.0
+
+CUT_SECONDS = ((0.3, 2.0), (4.0, 8.0), (15.0, 25.0))
+CUT_WEIGHTS = (10, 8, 2)
+CUT_SECONDS_SHORT = 4.5
+"""Shorter than a coordinator's session, longer, longer than a storage node is waited for."""
+
+
+@dataclass
+class Findings:
+    """What one run has seen."""
+
+    seed: str
+    cases: list[dict[str, str | float | None]] = field(default_factory=list)
+    slowest_seconds: float = 0.0
+    transactions: int = 0
+    sessions: int = 0
+    violations: list[str] = field(default_factory=list)
+
+
+async def read_sessions(deployment: Deployment) -> tuple[dict[int, tuple[int, int]], bool]:
+    """Generation and session of each partition, and whether all replicas are in the session."""
+    door = real_host(deployment.coordinator).coordinator
+    try:
+        found, are_current = {}, True
+        for number in range(PARTITIONS):
+            metadata = await read_partition_metadata(door, PartitionId(number), ROOT)
+            found[number] = (int(metadata.generation), int(metadata.session_id))
+            states = metadata.replica_states.values()
+            current = sum(state.session_id == metadata.session_id for state in states)
+            are_current = are_current and current == len(STORAGES)
+        return found, are_current
+    finally:
+        await door.close()
+
+
+def read_log(deployment: Deployment) -> dict[int, list[str]]:
+    with waltz.open_reader(str(deployment.coordinator)) as reader:
+        return {
+            number: [
+                data.decode()
+                for run in reader.read(number, 0, reader.high_water_mark(number) + 1)
+                for data in run.data
+            ]
+            for number in range(PARTITIONS)
+        }
+
+
+def read_replica(deployment: Deployment, name: str) -> dict[int, list[str]]:
+    directory = parse_directory(read_files(deployment.directory / name))
+    return {
+        number: [record.data.decode() for record in directory.records(number)]
+        for number in range(PARTITIONS)
+    }
+
+
+def play(
+    deployment: Deployment, case: Case, pause: float, seconds: float, findings: Findings
+) -> bool:
+    """Cut, wait, heal, and wait until all is well; return whether it ever was."""
+    time.sleep(pause)
+    deployment.links.cut(case.ways)
+    time.sleep(seconds)
+    deployment.links.heal()
+    healed = time.monotonic()
+    taken = deployment.seconds_until_written(healed, WRITABLE_SECONDS_MAX)
+    if taken is None:
+        waiting = ", ".join(deployment.not_writing(healed))
+        taken = deployment.seconds_until_written(healed, PATIENCE_SECONDS)
+        findings.violations.append(
+            f"{case.name}, {seconds:.1f} s: {WRITABLE_SECONDS_MAX:g} s after it nothing is written"
+            f" by {waiting}; then {'never' if taken is None else f'after {taken:.1f} s'}"
+        )
+    findings.slowest_seconds = max(findings.slowest_seconds, taken or 0.0)
+    shown = None if taken is None else round(taken, 2)
+    findings.cases.append(
+        {"case": case.name, "cut_seconds": round(seconds, 2), "writable_after_seconds": shown}
+    )
+    print(f"{case.name:<50} cut {seconds:4.1f} s, writable after {shown} s", flush=True)
+    return taken is not None
+
+
+async def run(
+    deployment: Deployment,
+    cases: list[Case],
+    draw: Random,
+    draw_seconds: Callable[[], float],
+    findings: Findings,
+) -> None:
+    await deployment.start()
+    assert deployment.seconds_until_written(0, START_SECONDS_MAX) is not None, "nothing is written"
+    sampled = [(await read_sessions(deployment))[0]]
+    for case in cases:
+        pause, seconds = draw.uniform(0, 1), draw_seconds()
+        is_well = await asyncio.to_thread(play, deployment, case, pause, seconds, findings)
+        if ended := deployment.ended():
+            findings.violations.append(f"{case.name}: {ended} ended")
+        if ended or not is_well:
+            return
+        sampled.append((await read_sessions(deployment))[0])
+    deployment.stop(*deployment.told)
+    for told in deployment.told.values():
+        told.read()
+    log = await asyncio.to_thread(read_log, deployment)
+    deadline = time.monotonic() + CURRENT_SECONDS_MAX
+    while not (current := await read_sessions(deployment))[1]:
+        if time.monotonic() > deadline:
+            findings.violations.append(f"not all replicas are in the session: {current[0]}")
+            break
+        await asyncio.sleep(0.1)
+    deployment.stop(*deployment.servers, *STORAGES, "zookeeper")
+    judge(deployment, log, [*sampled, current[0]], findings)
+
+
+def judge(
+    deployment: Deployment,
+    log: dict[int, list[str]],
+    sampled: list[dict[int, tuple[int, int]]],
+    findings: Findings,
+) -> None:
+    told = {name: each.lines for name, each in deployment.told.items()}
+    findings.transactions = sum(map(len, log.values()))
+    findings.sessions = sum(session for _, session in sampled[-1].values())
+    findings.violations += judge_clients(log, told)
+    for name in STORAGES:
+        findings.violations += judge_replica(log, name, read_replica(deployment, name))
+    findings.violations += judge_servers({n: deployment.log(n) for n in deployment.servers})
+    findings.violations += judge_metadata(sampled)
+
+
+def lengths(draw: Random, *, fixed: float | None, short: bool) -> Callable[[], float]:
+    """What says how long the next cut lasts."""
+
+    def next_seconds() -> float:
+        drawn = draw.uniform(*draw.choices(CUT_SECONDS, CUT_WEIGHTS)[0])
+        return fixed or (min(drawn, CUT_SECONDS_SHORT) if short else drawn)
+
+    return next_seconds
+
+
+def play_all(arguments: argparse.Namespace) -> int:
+    findings = Findings(arguments.seed)
+    with tempfile.TemporaryDirectory(dir=Path.cwd()) as scratch:
+        directory = Path(arguments.directory or scratch).absolute()
+        directory.mkdir(exist_ok=True)
+        draw = Random(arguments.seed)
+        deployment = Deployment(directory, servers=arguments.servers)
+        cases = all_cases(deployment.servers)
+        draw.shuffle(cases)
+        chosen = [case for case in cases if arguments.only in case.name][: arguments.cases]
+        if arguments.short:
+            chosen = one_of_each_kind(cases)
+        try:
+            draw_seconds = lengths(draw, fixed=arguments.seconds, short=arguments.short)
+            asyncio.run(run(deployment, chosen, draw, draw_seconds, findings))
+        finally:
+            deployment.close()
+    print(
+        f"{len(findings.cases)} cuts, {findings.transactions} transactions in"
+        f" {findings.sessions} store sessions; writable after at most"
+        f" {findings.slowest_seconds:.2f} s; {len(findings.violations)} violations"
+    )
+    for violation in findings.violations:
+        print(violation)
+    if arguments.json:
+        Path(arguments.json).write_text(json.dumps(asdict(findings), indent=1))
+    return 1 if findings.violations else 0
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Cut the network of a real cluster.")
+    parser.add_argument("--seed", default="1")
+    parser.add_argument("--cases", type=int, help="so many only, the first in the seed's order")
+    parser.add_argument("--only", default="", help="cases whose name has this in it")
+    parser.add_argument("--short", action="store_true", help="one case of each kind")
+    parser.add_argument("--seconds", type=float, help="every cut lasts so long")
+    parser.add_argument("--servers", type=int, default=2)
+    parser.add_argument("--json", help="write what was seen to this file")
+    parser.add_argument("--directory", help="keep the cluster's files and logs there")
+    parser.add_argument(
+        "--here", action="store_true", help="the network namespace is there already"
+    )
+    arguments = parser.parse_args()
+    if arguments.here:
+        return play_all(arguments)
+    if (reason := refusal()) is not None:
+        print(f"left out: {reason}")
+        return 0
+    return run_alone("-m", "tests.network", "--here", *sys.argv[1:]).returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main())
