@@ -8,15 +8,20 @@ SEED ?=
 SEEDS ?= 200
 PROCESSES ?= $(shell getconf _NPROCESSORS_ONLN)
 CASE ?=
+JSON ?=
+N ?= 200000
+SECONDS_MAX ?= 3600
+KILLS ?= 50
 HUNTS ?= tests/simulation/hunts.json
 STATES ?= 200000
 INPUTS ?= 2000000
-N ?= 1000000
+FRAMES ?= 1000000
 EVIDENCE := docs/evidence
 STAMP := $(VENV)/.installed
 
 .PHONY: install demo test check types lint sim bugs model-check evidence crash-states corruption fuzz
-.PHONY: fuzz-servers network-matrix interop bench bench-idle bench-storage docs docs-check clean
+.PHONY: fuzz-servers network-matrix interop smoke bench bench-failover bench-idle bench-storage docs
+.PHONY: docs-check clean
 
 install: $(STAMP)
 
@@ -68,13 +73,15 @@ fuzz: $(STAMP)
 	$(BIN)/python -m tests.fuzz --inputs $(INPUTS) $(if $(SEED),--seed $(SEED))
 
 fuzz-servers: $(STAMP)
-	$(BIN)/python -m tests.fuzz.processes --frames $(N) $(if $(SEED),--seed $(SEED))
+	$(BIN)/python -m tests.fuzz.processes --frames $(FRAMES) $(if $(SEED),--seed $(SEED))
 
 network-matrix: $(STAMP)
 	$(BIN)/python -m tests.network $(if $(SEED),--seed $(SEED))
 
 interop: $(STAMP)
 	$(BIN)/python -m pytest tests/interop
+smoke: $(STAMP)
+	$(BIN)/python -m tests.smoke --transactions $(N) --seconds $(SECONDS_MAX) $(if $(SEED),--seed $(SEED)) $(if $(JSON),--json $(JSON))
 
 bench: $(STAMP)
 	$(BIN)/python -m bench
@@ -84,6 +91,9 @@ bench-idle: $(STAMP)
 
 bench-storage: $(STAMP)
 	$(BIN)/python -m bench.storage
+
+bench-failover: $(STAMP)
+	$(BIN)/python -m bench.failover --kills $(KILLS) $(if $(SEED),--seed $(SEED)) $(if $(JSON),--json $(JSON))
 
 docs: $(STAMP)
 	$(BIN)/python -m waltz.wire.document > docs/formats/wire.md

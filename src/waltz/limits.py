@@ -234,7 +234,11 @@ SCRUB_LOOK_SECONDS: Final = 5.0
 
 RETRY_SECONDS_MIN: Final = 0.1
 RETRY_SECONDS_MAX: Final = 20.0
-"""storage.initialRetryInterval, storage.maxRetryInterval: store sessions, storage connects."""
+"""storage.initialRetryInterval, storage.maxRetryInterval: store sessions, and others."""
+
+STORAGE_RECONNECT_SECONDS_MAX: Final = 1.0
+"""The most between two attempts to reach a storage node that somebody waits for. One that is back
+and not noticed is one that must not be missed: the next one lost takes the majority with it."""
 
 METADATA_RETRY_SECONDS_MIN: Final = 0.1
 METADATA_RETRY_SECONDS_MAX: Final = 1.0
@@ -362,8 +366,10 @@ LONG_WAIT_SECONDS: Final = 5.0
 RETRY_THREADS: Final = 1
 """client.numTransactionRetryThreads."""
 
-NOT_READY_SECONDS: Final = 0.5
-"""Between a NOT_READY answer and the next mount."""
+NOT_READY_SECONDS_MIN: Final = 0.02
+NOT_READY_SECONDS_MAX: Final = 0.5
+"""Between a NOT_READY answer and the next mount: short at first, for a partition that moves is open
+again after some hundredths of a second, then as long as the original's pause."""
 
 RECONNECT_SECONDS_MIN: Final = 0.05
 RECONNECT_SECONDS_MAX: Final = 5.0

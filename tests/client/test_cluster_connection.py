@@ -119,6 +119,23 @@ def test_a_server_that_is_down_is_tried_ever_more_rarely() -> None:
         assert world.sleep(delay + 1e-6) == [OpenConnection(ONE, Role.STREAM, attempt + 1)]
 
 
+def test_a_server_that_is_given_partitions_anew_is_tried_at_once() -> None:
+    """CI-07: one that was killed and has come back to its address need not wait for a back-off."""
+    world = World()
+    world.step(view(p0=ONE))
+    for attempt in range(12):
+        world.step(Disconnected(attempt, 1.0))
+        world.sleep(RECONNECT_SECONDS_MAX)
+    assert world.step(Disconnected(12, 1.0)) == []
+    assert world.step(view(p0=ONE)) == [], "nothing is new"
+    assert world.step(view(p0_2=ONE)) == [
+        RaiseGeneration(PartitionId(0), Generation(2)),
+        OpenConnection(ONE, Role.STREAM, 13),
+    ]
+    world.step(Disconnected(13, 1.0))
+    assert world.machine.deadline == pytest.approx(world.now + RECONNECT_SECONDS_MIN)
+
+
 def test_a_server_that_accepts_and_hangs_up_is_not_hammered() -> None:
     world = World().connected(view(p0=ONE), 0)
     world.step(Disconnected(0, 1.0))

@@ -32,7 +32,12 @@ from waltz.client.partition_events import (
 from waltz.client.submission import Submission
 from waltz.client.transaction import PlainAppend
 from waltz.errors import LocalProtocolError
-from waltz.limits import LONG_WAIT_SECONDS, MOUNT_SECONDS_MAX, NOT_READY_SECONDS
+from waltz.limits import (
+    LONG_WAIT_SECONDS,
+    MOUNT_SECONDS_MAX,
+    NOT_READY_SECONDS_MAX,
+    NOT_READY_SECONDS_MIN,
+)
 from waltz.types import ClientId, Generation, PartitionId, RequestId, TransactionId
 from waltz.wire.client_protocol import (
     AppendRequest,
@@ -147,20 +152,28 @@ def test_a_ready_mount_asks_for_the_feed_in_the_mounts_name() -> None:
 
 
 def test_a_server_that_is_not_ready_is_asked_again_with_a_new_request_id() -> None:
-    """CI-25; same connection sequence."""
+    """CI-25; same connection sequence. Soon at first: a partition that moves is open again soon."""
     world = World()
     world.step(StreamOpened(6), HighWaterMarkLoaded(TransactionId(-1)))
-    assert world.hear(MountResponse(request(1), MountState.NOT_READY), stream=6) == []
-    assert world.machine.deadline == world.now + NOT_READY_SECONDS
-    effects = world.sleep(NOT_READY_SECONDS)
-    assert sent(effects) == [MountRequest(request(2), TransactionId(-1), 6)]
+    pause, pauses = NOT_READY_SECONDS_MIN, []
+    for attempt in range(1, 11):
+        assert world.hear(MountResponse(request(attempt), MountState.NOT_READY), stream=6) == []
+        assert world.machine.deadline == world.now + pause
+        pauses.append(pause)
+        effects = world.sleep(pause)
+        assert sent(effects) == [MountRequest(request(attempt + 1), TransactionId(-1), 6)]
+        pause = min(2 * pause, NOT_READY_SECONDS_MAX)
+    assert pauses[-1] == NOT_READY_SECONDS_MAX
+    world.step(StreamLost(6), StreamOpened(7), HighWaterMarkLoaded(TransactionId(-1)))
+    world.hear(MountResponse(request(12), MountState.NOT_READY), stream=7)
+    assert world.machine.deadline == world.now + NOT_READY_SECONDS_MIN
 
 
 def test_an_answer_to_an_older_mount_is_ignored() -> None:
     world = World()
     world.step(StreamOpened(0), HighWaterMarkLoaded(TransactionId(-1)))
     world.hear(MountResponse(request(1), MountState.NOT_READY))
-    world.sleep(NOT_READY_SECONDS)
+    world.sleep(NOT_READY_SECONDS_MAX)
     assert world.hear(MountResponse(request(1), MountState.READY)) == []
     assert world.machine.phase is Phase.MOUNTING
 

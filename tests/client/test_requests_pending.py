@@ -104,7 +104,7 @@ def test_a_window_bounds_what_is_in_flight_on_a_connection() -> None:
     assert asked(world.step(wanted(*range(5)))) == [0, 1, 2]
     assert asked(world.step(wanted(50, partition_id=P1))) == []
     assert asked(world.hear(body(0, b""))) == [3]
-    assert asked(world.hear(body(1, b""), body(2, b""), body(3, b""))) == [4, 50]
+    assert asked(world.hear(body(1, b""), body(2, b""), body(3, b""))) == [50, 4]
 
 
 def test_what_was_in_flight_moves_with_the_partition() -> None:
@@ -185,3 +185,29 @@ def test_a_feed_on_this_connection_breaks_it() -> None:
     (effect,) = world.hear(FeedData(request_id(P0), TransactionId(0), 0))
     assert isinstance(effect, BreakConnection)
     assert "FeedData" in effect.reason
+
+
+def test_a_partition_with_much_to_ask_for_does_not_keep_another_waiting() -> None:
+    """CI-22: as long as one had anything left, others of its server were never asked for."""
+    world = World(in_flight_max=4)
+    world.step(PartitionAttached(P0, 0), PartitionAttached(P1, 0))
+    world.step(wanted(*range(1_000)))
+    assert asked(world.step(wanted(*range(3), partition_id=P1))) == []
+    turns: list[PartitionId] = []
+    for number in range(6):
+        effects = world.hear(body(number, b"x"))
+        sent = next(effect for effect in effects if isinstance(effect, SendRequests))
+        turns += [
+            message.request_id.partition_id
+            for message in sent.messages
+            if isinstance(message, TransactionDataRequest)
+        ]
+    assert turns == [P0, P1, P0, P1, P0, P1]
+
+
+def test_the_room_of_a_connection_is_shared_out() -> None:
+    world = World(in_flight_max=10)
+    world.step(wanted(*range(100)), wanted(*range(100), partition_id=P1))
+    effects = world.step(PartitionAttached(P0, 0), PartitionAttached(P1, 0))
+    assert sorted(asked(effects)) == sorted([*range(5), *range(5)])
+    assert asked(world.step(PartitionDetached(P1, 0))) == [*range(5, 10)], "what the other had"

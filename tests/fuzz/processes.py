@@ -1,7 +1,7 @@
 """Sends a running server and a running storage node what no peer should, and holds them to their
 promises: they live on, say why they end a connection, take no more memory, and serve others.
 
-make fuzz-servers N=1000000
+make fuzz-servers FRAMES=1000000
 python -m tests.fuzz.processes --frames 20000 --seed mine
 python -m tests.fuzz.processes --show 'server mine 17'        the bytes of one attack
 """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 
 import pytest
 
@@ -11,7 +12,7 @@ from tests.storage.support import DIRECTORY_ID, KEY, ZERO, fresh_disk, t
 from waltz.cluster.store_params import StoreParams
 from waltz.errors import LocalProtocolError, RemoteStorageError, WaltzError
 from waltz.host import Connection, Host
-from waltz.limits import RETRY_SECONDS_MAX
+from waltz.limits import OBSTACLE_SECONDS, STORAGE_RECONNECT_SECONDS_MAX
 from waltz.sim.loop import Process
 from waltz.store.storage_connections.shell import (
     BuildMessage,
@@ -139,13 +140,38 @@ def test_a_node_that_nobody_waits_for_is_not_dialled() -> None:
             async with asyncio.timeout(100.0):
                 await node.connected()
         assert attempts > 5
-        await asyncio.sleep(2 * RETRY_SECONDS_MAX)
+        await asyncio.sleep(2 * STORAGE_RECONNECT_SECONDS_MAX)
         attempts = 0
         await asyncio.sleep(1_000.0)
         assert attempts == 0
         await listener.close()
         await old.network.listen(OLD, serve_as_the_original)
         assert not (await node.connected()).is_repairable
+        await nodes.close()
+
+    run_node(test, fresh_disk())
+
+
+def test_a_node_that_was_away_for_long_is_found_soon_after_it_is_back(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """ST-43: until then its partitions lack a replica, and the next one lost is one too many. That
+    it is away is said again now and then, not at every attempt."""
+    caplog.set_level(logging.INFO)
+
+    async def test(world: World) -> None:
+        clock = world._host(Process("server")).clock
+        nodes = connections(world._host(Process("server")))
+        waiting = asyncio.create_task(nodes.to(ReplicaId(str(OLD))).connected())
+        away_seconds = 600.0
+        await asyncio.sleep(away_seconds)
+        told = [each for each in caplog.messages if each.startswith("storage_disconnected")]
+        assert 2 < len(told) <= away_seconds / OBSTACLE_SECONDS + 2
+        listener = await world._host(Process(OLD.host)).network.listen(OLD, serve_as_the_original)
+        since = clock.now()
+        await waiting
+        assert clock.now() - since < STORAGE_RECONNECT_SECONDS_MAX + 0.1, "virtual time"
+        await listener.close()
         await nodes.close()
 
     run_node(test, fresh_disk())

@@ -182,9 +182,17 @@ class ClusterConnection:
             if sequence is not None:
                 del self._by_sequence[sequence]
                 self._effects.append(CloseConnection(sequence))
+        assigned_anew = {
+            address
+            for partition_id, (address, generation) in partitions.items()
+            if before.get(partition_id) != (address, generation)
+        }
         for address in addresses:
             for role in self._roles:
-                self._places.setdefault((address, role), _Place(address, role, due_at=now))
+                place = self._places.setdefault((address, role), _Place(address, role, due_at=now))
+                if address in assigned_anew and place.connection_sequence is None:
+                    # It has been given partitions, so it is there, or there again.
+                    place.failures, place.due_at = 0, now
         for partition_id in moved:
             if partition_id in partitions:
                 self._tell(partition_id, partitions[partition_id][0], AttachPartition)

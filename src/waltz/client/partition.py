@@ -42,7 +42,8 @@ from waltz.limits import (
     FEED_BUFFER_TRANSACTIONS_MAX,
     LONG_WAIT_SECONDS,
     MOUNT_SECONDS_MAX,
-    NOT_READY_SECONDS,
+    NOT_READY_SECONDS_MAX,
+    NOT_READY_SECONDS_MIN,
 )
 from waltz.types import (
     NO_GENERATION,
@@ -105,6 +106,7 @@ class ClientPartition:
         self.mark_known = False
         self._mount_request_id: RequestId | None = None
         self._mount_at: float | None = None
+        self._not_ready_seconds = NOT_READY_SECONDS_MIN
         self._waiting: deque[Submission] = deque()
         self._buffer: deque[FeedData] = deque()
         self._in_hand: list[FeedData] = []
@@ -241,6 +243,7 @@ class ClientPartition:
         self._connection_sequence = None
         self._mount_request_id = None
         self._mount_at = None
+        self._not_ready_seconds = NOT_READY_SECONDS_MIN
         self._nudge_at = None
         self._feed_due = self._gap_seen = False
         self._feeds = 0
@@ -265,7 +268,8 @@ class ClientPartition:
                 self._submit(waiting, now)
             case MountState.NOT_READY:
                 self.phase = Phase.NOT_READY
-                self._mount_at = now + NOT_READY_SECONDS
+                self._mount_at = now + self._not_ready_seconds
+                self._not_ready_seconds = min(2 * self._not_ready_seconds, NOT_READY_SECONDS_MAX)
             case MountState.CLIENT_AHEAD:
                 self.phase = Phase.AHEAD
                 self._mount_at = None

@@ -302,7 +302,7 @@ async def read_membership(coordinator: Coordinator, path: str) -> tuple[Node, Me
         with contextlib.suppress(NoNodeError):
             # One that has gone since may have been replaced by one that is not in the list: without
             # either, a server that only changes what it prefers would lose its partitions.
-            nodes = [await coordinator.read(f"{path}/{name}") for name in names]
+            nodes = await asyncio.gather(*(coordinator.read(f"{path}/{name}") for name in names))
             break
     descriptors: dict[ServerId, ServerDescriptor] = {}
     for name, node in zip(names, nodes, strict=True):
@@ -473,12 +473,16 @@ class ServerMembership:
             return
         await _cancel(task)
         coordinator, path = self._host.coordinator, self._paths.server_descriptors
+
+        async def leave(name: str) -> None:
+            with contextlib.suppress(NoNodeError, RemoteProtocolError):
+                node = await coordinator.read(f"{path}/{name}")
+                if ServerDescriptor.decode(node.data or b"").server_id == self._own.server_id:
+                    await coordinator.delete(f"{path}/{name}")
+
         with contextlib.suppress(UnavailableError, CoordinationError):
-            for name in await coordinator.children(path):
-                with contextlib.suppress(NoNodeError, RemoteProtocolError):
-                    node = await coordinator.read(f"{path}/{name}")
-                    if ServerDescriptor.decode(node.data or b"").server_id == self._own.server_id:
-                        await coordinator.delete(f"{path}/{name}")
+            # At once: the partitions have no server until the others see that it has gone.
+            await asyncio.gather(*map(leave, await coordinator.children(path)))
 
     @property
     def _own(self) -> ServerDescriptor:

@@ -42,7 +42,10 @@ NO_THRESHOLD: Final = (
     f"a feed counts as near the head while it is owed at most {FEED_RUN_RECORDS_MAX} transactions"
 )
 OWN_BATCHES: Final = "batches to the replicas are bounded in bytes, and made as large as they fit"
-OWN_PAUSES: Final = "pauses grow from 0.1 s to 20 s, as the original's do unless told otherwise"
+OWN_PAUSES: Final = (
+    "pauses grow from 0.1 s, between store sessions to 20 s, as the original's do unless told"
+    " otherwise, between attempts to reach a storage node to 1 s"
+)
 NO_REGION: Final = "the original does nothing with it either"
 
 BIND_ADDRESS: Final = Key(

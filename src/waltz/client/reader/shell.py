@@ -31,7 +31,8 @@ from waltz.errors import (
 )
 from waltz.host import Host
 from waltz.limits import (
-    NOT_READY_SECONDS,
+    NOT_READY_SECONDS_MAX,
+    NOT_READY_SECONDS_MIN,
     READER_BYTES_MAX,
     READER_FETCH_ROWS_MAX,
     READER_FETCHES_IN_FLIGHT_MAX,
@@ -298,6 +299,7 @@ class AsyncLogReader:
         sequence = self._next_sequence
         self._next_sequence += 1
         self._feeds[sequence] = partition_id, address, connection
+        not_ready_seconds = NOT_READY_SECONDS_MIN
         try:
             connection.send([cursor.mount(generation, sequence)])
             while not cursor.done:
@@ -318,7 +320,8 @@ class AsyncLogReader:
                 if replies:
                     connection.send(replies)
                 if cursor.phase is FeedPhase.NOT_READY:
-                    await asyncio.sleep(NOT_READY_SECONDS)
+                    await asyncio.sleep(not_ready_seconds)
+                    not_ready_seconds = min(2 * not_ready_seconds, NOT_READY_SECONDS_MAX)
                     connection.send([cursor.mount(generation, sequence)])
         except RemoteProtocolError as error:
             logger.warning("feed_broken partition=%d error=%s", partition_id, error)

@@ -11,6 +11,7 @@ import heapq
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from math import ceil
 from typing import TypeAlias, assert_never
 
 from waltz.limits import (
@@ -122,7 +123,8 @@ class PendingRequests:
         self._partitions: dict[PartitionId, _Partition] = {}
         self._in_flight: dict[int, int] = {}
         self._again: list[tuple[float, PartitionId, TransactionId]] = []
-        self._sending: dict[PartitionId, None] = {}
+        self._waiting: dict[PartitionId, None] = {}
+        """Partitions with unsent requests, in the order of their turns."""
         self._outboxes: dict[int, list[Message]] = {}
         self._effects: list[Effect] = []
 
@@ -140,7 +142,7 @@ class PendingRequests:
         while self._again and self._again[0][0] <= now:
             _, partition_id, transaction_id = heapq.heappop(self._again)
             self._partitions[partition_id].unsent.append(transaction_id)
-            self._sending[partition_id] = None
+            self._waiting[partition_id] = None
         for partition_id, partition in self._partitions.items():
             if partition.mark_due_at is not None and partition.mark_due_at <= now:
                 self._ask_mark(partition_id, partition, now)
@@ -161,6 +163,7 @@ class PendingRequests:
             else:
                 sequence = each.connection_sequence
                 counts[sequence] = counts.get(sequence, 0) + len(each.in_flight)
+                assert not each.unsent or partition_id in self._waiting
         for sequence, count in self._in_flight.items():
             assert count == counts.get(sequence, 0) <= self._in_flight_max
 
@@ -172,7 +175,7 @@ class PendingRequests:
                     if transaction_id not in partition.attempts:
                         partition.attempts[transaction_id] = 0
                         partition.unsent.append(transaction_id)
-                self._sending[event.partition_id] = None
+                self._waiting[event.partition_id] = None
             case MarkWanted():
                 partition = self._partition(event.partition_id)
                 if not partition.mark_wanted:
@@ -183,7 +186,7 @@ class PendingRequests:
                 partition = self._partition(event.partition_id)
                 partition.connection_sequence = event.connection_sequence
                 self._in_flight.setdefault(event.connection_sequence, 0)
-                self._sending[event.partition_id] = None
+                self._waiting[event.partition_id] = None
                 if partition.mark_wanted:
                     partition.mark_due_at = now
             case PartitionDetached():
@@ -241,10 +244,6 @@ class PendingRequests:
                     )
                 )
                 return
-        if self._in_flight.get(sequence, self._in_flight_max) < self._in_flight_max:
-            for partition_id, partition in self._partitions.items():
-                if partition.connection_sequence == sequence and partition.unsent:
-                    self._sending[partition_id] = None
 
     def _receive_mark(self, message: HighWaterMarkResponse) -> None:
         partition_id = message.request_id.partition_id
@@ -266,24 +265,38 @@ class PendingRequests:
         )
 
     def _send(self) -> None:
-        sending, self._sending = self._sending, {}
-        for partition_id in sending:
+        """Fill the room of each connection, by turns: a partition with much to ask for must not
+        keep the others of its server waiting until it has all."""
+        turns: dict[int, list[PartitionId]] = {}
+        for partition_id in list(self._waiting):
             partition = self._partitions[partition_id]
             sequence = partition.connection_sequence
-            if sequence is None:
-                continue
-            room = self._in_flight_max - self._in_flight[sequence]
-            count = min(room, len(partition.unsent))
-            if not count:
-                continue
-            outbox = self._outboxes.setdefault(sequence, [])
-            for _ in range(count):
-                transaction_id = partition.unsent.popleft()
-                partition.in_flight[transaction_id] = None
-                outbox.append(
-                    TransactionDataRequest(self._next_request_id(partition_id), transaction_id)
-                )
-            self._in_flight[sequence] += count
+            if sequence is None or not partition.unsent:
+                del self._waiting[partition_id]
+            elif self._in_flight[sequence] < self._in_flight_max:
+                turns.setdefault(sequence, []).append(partition_id)
+        for sequence, partition_ids in turns.items():
+            for index, partition_id in enumerate(partition_ids):
+                room = self._in_flight_max - self._in_flight[sequence]
+                share = ceil(room / (len(partition_ids) - index))
+                self._send_some(partition_id, sequence, share)
+
+    def _send_some(self, partition_id: PartitionId, sequence: int, share: int) -> None:
+        partition = self._partitions[partition_id]
+        count = min(share, len(partition.unsent))
+        if not count:
+            return
+        outbox = self._outboxes.setdefault(sequence, [])
+        for _ in range(count):
+            transaction_id = partition.unsent.popleft()
+            partition.in_flight[transaction_id] = None
+            outbox.append(
+                TransactionDataRequest(self._next_request_id(partition_id), transaction_id)
+            )
+        self._in_flight[sequence] += count
+        del self._waiting[partition_id]  # its next turn comes last
+        if partition.unsent:
+            self._waiting[partition_id] = None
 
     def _next_request_id(self, partition_id: PartitionId) -> RequestId:
         self._sequence_number += 1

@@ -27,8 +27,9 @@ from waltz.host import Connection, Host
 from waltz.limits import (
     HANDSHAKE_SECONDS_MAX,
     KEEP_ALIVE_SECONDS,
-    RETRY_SECONDS_MAX,
+    OBSTACLE_SECONDS,
     RETRY_SECONDS_MIN,
+    STORAGE_RECONNECT_SECONDS_MAX,
     STORAGE_REQUEST_SECONDS_MAX,
 )
 from waltz.types import NO_SESSION, Address, PartitionId, ReplicaId
@@ -185,6 +186,8 @@ class StorageConnection:
         self._wanted = asyncio.Event()
         """Set while somebody waits for the connection."""
         self._retry_seconds = 0.0
+        self._logged: str | None = None
+        self._log_again_at = 0.0
         self._task = asyncio.create_task(self._run(), name=f"storage connection {replica_id}")
 
     @property
@@ -218,16 +221,19 @@ class StorageConnection:
             except ValueError as error:
                 reason = f"{self._replica_id} cannot be connected to: {error}"
             self._retry_seconds = min(
-                max(2 * self._retry_seconds, RETRY_SECONDS_MIN), RETRY_SECONDS_MAX
+                max(2 * self._retry_seconds, RETRY_SECONDS_MIN), STORAGE_RECONNECT_SECONDS_MAX
             )
-            pause = self._host.random.uniform(self._retry_seconds / 2, self._retry_seconds)
-            log.info(
-                "storage_disconnected replica=%s retry_seconds=%.3f reason=%s",
-                self._replica_id,
-                pause,
-                reason,
+            self._log_once(reason)
+            await asyncio.sleep(
+                self._host.random.uniform(self._retry_seconds / 2, self._retry_seconds)
             )
-            await asyncio.sleep(pause)
+
+    def _log_once(self, reason: str) -> None:
+        """Say what is new at once, and the rest now and then: a node may be away for days."""
+        now = self._host.clock.now()
+        if reason != self._logged or now >= self._log_again_at:
+            self._logged, self._log_again_at = reason, now + OBSTACLE_SECONDS
+            log.info("storage_disconnected replica=%s reason=%s", self._replica_id, reason)
 
     async def _connect_and_serve(self) -> str:
         connection = await self._host.network.connect(Address.parse(self._replica_id))
@@ -276,6 +282,7 @@ class StorageConnection:
         log.info("storage_connected replica=%s", self._replica_id)
         self._exchange = exchange
         self._retry_seconds = 0.0
+        self._logged = None
         self._connected.set()
         reason = "closed by this server"
         try:
