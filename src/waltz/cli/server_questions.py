@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
-from waltz.errors import ConnectionLostError, UnavailableError, WaltzError
-from waltz.host import Connection, Host
+from waltz.client.connection.shell import ServerConnection
+from waltz.errors import ConnectionLostError, ProtocolError, UnavailableError
+from waltz.host import Host
 from waltz.limits import CONNECTIVITY_SECONDS_MAX, HANDSHAKE_SECONDS_MAX
 from waltz.types import Address, ClientId, Generation, PartitionId, RequestId
 from waltz.wire.client_protocol import (
-    CLIENT_CODEC,
-    CLIENT_GREETING,
     CheckStorageConnectivityRequest,
     CheckStorageConnectivityResponse,
     ServerPartitionsHealthRequest,
     ServerPartitionsHealthResponse,
 )
-from waltz.wire.handshake import Link
 from waltz.wire.message import Message
 
 T = TypeVar("T", bound=Message)
@@ -54,51 +52,36 @@ async def ask_server(host: Host, address: Address) -> ServerReport:
     seconds = HANDSHAKE_SECONDS_MAX + 2 * CONNECTIVITY_SECONDS_MAX
     try:
         async with asyncio.timeout(seconds):
-            connection = await host.network.connect(address)
+            connection = await ServerConnection.open(host, address)
             try:
                 return await _ask(connection)
             finally:
                 connection.close()
     except TimeoutError:
         raise UnavailableError(f"no answer from {address} in {seconds:g} s") from None
+    except ProtocolError as error:
+        raise UnavailableError(f"it does not answer as a server: {error}") from error
 
 
-async def _ask(connection: Connection) -> ServerReport:
-    asking = _Asking(connection)
-    health = await asking.ask(ServerPartitionsHealthRequest(NOBODY), ServerPartitionsHealthResponse)
+async def _ask(connection: ServerConnection) -> ServerReport:
+    health = await _answer(
+        connection, ServerPartitionsHealthRequest(NOBODY), ServerPartitionsHealthResponse
+    )
     storages: dict[str, bool] = {}
     if not all(is_open for _, is_open in health.health):
-        answer = await asking.ask(
-            CheckStorageConnectivityRequest(NOBODY), CheckStorageConnectivityResponse
+        answer = await _answer(
+            connection, CheckStorageConnectivityRequest(NOBODY), CheckStorageConnectivityResponse
         )
         storages = dict(answer.connectivity)
     return ServerReport(dict(health.health), storages)
 
 
-class _Asking:
-    """One question at a time."""
-
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
-        self._link = Link(CLIENT_CODEC, CLIENT_GREETING)
-        connection.write(self._link.hello())
-
-    async def ask(self, question: Message, kind: type[T]) -> T:
-        try:
-            while self._link.version is None:
-                await self._hear()
-            self._connection.write(self._link.encode(question))
-            while True:
-                for message in await self._hear():
-                    if isinstance(message, kind):
-                        return message
-        except UnavailableError:
-            raise
-        except WaltzError as error:
-            raise UnavailableError(f"it does not answer as a server: {error}") from error
-
-    async def _hear(self) -> Sequence[Message]:
-        data = await self._connection.read()
-        if not data:
-            raise ConnectionLostError("it has hung up")
-        return self._link.receive(data)
+async def _answer(connection: ServerConnection, question: Message, kind: type[T]) -> T:
+    """Raises ProtocolError: what answers does not know the question, or is no server."""
+    for _, error in connection.send([question]):
+        raise error
+    while (messages := await connection.receive()) is not None:
+        for message in messages:
+            if isinstance(message, kind):
+                return message
+    raise ConnectionLostError("it has hung up")

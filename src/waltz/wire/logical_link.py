@@ -96,7 +96,12 @@ class LogicalLink:
     def end(self, reason: str) -> bytes:
         """Give it up; return what the other end is to be told."""
         self._retained.end()
-        return self.link.encode(ConnectionEnd(reason)) if self._has_lifecycle else b""
+        if not self._has_lifecycle:
+            return b""
+        try:
+            return self.link.encode(ConnectionEnd(reason))
+        except RemoteProtocolError:
+            return b""  # the other end has broken the protocol, and is told nothing more
 
     def break_off(self) -> None:
         """The connection that carried it has ended."""

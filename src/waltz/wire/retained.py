@@ -1,9 +1,9 @@
 """Two streams of bytes, one each way, that outlive the connections that carry them.
 
 Owns, at one end, how much was sent and received since the logical connection began, and the newest
-of what was sent, until the other end has acknowledged it. Must not know what the bytes mean nor what
-carries them. Both ends count bytes, so whoever goes on begins with exactly the byte that the other
-has not got: nothing is lost and nothing comes twice. Source: IEP-90, "Logical connection".
+of what was sent, until the other end has acknowledged it. Must not know what the bytes mean nor
+what carries them. Both ends count bytes, so whoever goes on begins with exactly the byte that the
+other has not got: nothing is lost and nothing comes twice. Source: IEP-90, "Logical connection".
 """
 
 from __future__ import annotations
