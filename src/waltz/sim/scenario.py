@@ -107,6 +107,9 @@ class Scenario:
                 "shape": ClusterShape(**data["shape"]),
                 "clients": tuple(ClientPlan(**client) for client in data["clients"]),
                 "faults": from_data(data["faults"]),
+                "versions": {
+                    name: tuple(versions) for name, versions in data.get("versions", {}).items()
+                },
             }
             return cls(**values)
         except (KeyError, TypeError) as error:
