@@ -33,9 +33,13 @@ class Proxy:
         self._writers: set[asyncio.StreamWriter] = set()
         self._server: asyncio.Server | None = None
 
-    async def start(self) -> Address:
-        self._server = await asyncio.start_server(self._accept, LOOPBACK.host, 0)
+    @property
+    def address(self) -> Address:
+        assert self._server is not None, "started"
         return Address(LOOPBACK.host, self._server.sockets[0].getsockname()[1])
+
+    async def start(self) -> None:
+        self._server = await asyncio.start_server(self._accept, LOOPBACK.host, 0)
 
     def cut(self) -> None:
         """End all connections; what is on its way is lost."""
