@@ -91,6 +91,9 @@ CONNECTION_RESTORE_SECONDS: Final = 10.0
 IDLE_SECONDS_MAX: Final = 30.0
 """server.idleTimeout: a client of version 5 that says nothing for so long is cut off."""
 
+LOGICAL_SECONDS_LIMIT: Final = 3600.0
+"""The most that may be asked for as either; a figure meant as milliseconds is above it."""
+
 HEARTBEATS_PER_IDLE_TIME: Final = 3
 """So many heartbeats fit into the idle time-out."""
 

@@ -40,7 +40,7 @@ class TlsSession:
     @property
     def peer_name(self) -> str:
         """The subject of the peer's certificate, if it showed one and it was verified."""
-        certificate = self._tls.getpeercert() or {}
+        certificate = (self._tls.getpeercert() or {}) if self.is_established else {}
         subject = cast(tuple[tuple[tuple[str, str], ...], ...], certificate.get("subject", ()))
         return ",".join(f"{name}={value}" for part in subject for name, value in part)
 

@@ -130,7 +130,7 @@ CONNECTION_BUGS: Final[tuple[Bug, ...]] = (
     _bug(
         "a server goes on reading a connection that another one has replaced",
         "I5 verdicts",
-        Scene(1, "append", "broken_connections"),
+        Scene(1, "bank", "broken_connections"),
         Patch(Client, "attach", _leaving_open),
         Patch(Client, "read", _reading_on),
         Patch(Clients, "_serve", _serving_on),
