@@ -138,7 +138,7 @@ CONNECTION_BUGS: Final[tuple[Bug, ...]] = (
     _bug(
         "a client loses what it sends while its connection is broken",
         "I12 convergence",
-        Scene(1, "append", "broken_connections"),
+        Scene(3, "bank", "broken_connections"),
         Patch(ServerConnection, "_write", _losing_what_nothing_carries),
     ),
     _bug(
