@@ -4,10 +4,12 @@
       ProtocolError
         RemoteProtocolError      a peer sent bytes or a message that its protocol does not allow
         LocalProtocolError       our own code asked for what the protocol or the API forbids
+        HandshakeRefusedError    a server does not take this client, and says why
       FencedError                a newer session or generation took over; what was sent: unknown
       UnavailableError           not now: ask again later
         ConnectionFailedError    nobody answered at that address; nothing was sent
         ConnectionLostError      the connection ended; what was sent on it: unknown
+          ConnectionUnknownError the server does not know the logical connection any more
         CoordinatorLostError     the coordinator cannot be reached; what was asked: unknown
         PartitionNotReadyError   the partition has no usable store session or server yet
         OperationTimeoutError    the caller's time ran out; what was sent: unknown
@@ -56,6 +58,10 @@ class LocalProtocolError(ProtocolError):
     """Our own side asked for something the protocol or the API forbids; nothing was sent."""
 
 
+class HandshakeRefusedError(ProtocolError):
+    """A server does not take this client, or speaks no version that it does; both are named."""
+
+
 class FencedError(WaltzError):
     """A newer session or generation has taken over. Fenced is not failed; it is unknown."""
 
@@ -72,6 +78,10 @@ class ConnectionFailedError(UnavailableError): ...
 
 class ConnectionLostError(UnavailableError):
     may_be_written = True
+
+
+class ConnectionUnknownError(ConnectionLostError):
+    """The logical connection cannot be gone on with; what was sent on it: unknown."""
 
 
 class CoordinatorLostError(UnavailableError):

@@ -42,6 +42,11 @@ class Connection(Protocol):
         """The other side, for log lines."""
         ...
 
+    @property
+    def identity(self) -> str:
+        """Whom the peer's verified certificate names; empty without one."""
+        ...
+
     async def read(self) -> bytes:
         """Return what has arrived, one byte to `limits.READ_BYTES_MAX`; `b""` once the connection
         has ended, for whatever reason."""

@@ -96,6 +96,46 @@ TLS_SELF_SIGNED_DAYS: Final = 3650
 TLS_TRIAL_DAYS: Final = 365
 """How long the certificates of `waltz up --tls` are valid; each start makes new ones."""
 
+# Logical connections
+
+EXTENSIONS_MAX: Final = 100
+EXTENSION_BYTES_MAX: Final = 16 * 1024
+"""Of one handshake message, which fits into HELLO_BYTES_MAX as a whole."""
+
+FEATURE_BYTES_MAX: Final = 1024
+
+HANDSHAKE_ATTEMPTS_MAX: Final = 3
+"""Versions that a client proposes on one connection."""
+
+CONNECTION_RESTORE_SECONDS: Final = 10.0
+"""server.connectionRestoreTimeout: how long a server keeps a logical connection that is broken."""
+
+IDLE_SECONDS_MAX: Final = 30.0
+"""server.idleTimeout: a client of version 5 that says nothing for so long is cut off."""
+
+LOGICAL_SECONDS_LIMIT: Final = 3600.0
+"""The most that may be asked for as either; a figure meant as milliseconds is above it."""
+
+HEARTBEATS_PER_IDLE_TIME: Final = 3
+"""So many heartbeats fit into the idle time-out."""
+
+HEARTBEAT_TIMEOUT_FACTOR: Final = 2
+"""Times the interval between heartbeats in which a live peer has answered one."""
+
+TIMER_SECONDS_MIN: Final = 0.001
+"""No timer is armed for less: a clock may be slower than the timers that it is looked at with."""
+
+RETAINED_BYTES_MAX: Final = 4 * 1024 * 1024
+RETAINED_WRITES_MAX: Final = 10_000
+"""What one end of a logical connection keeps of what was sent and not acknowledged."""
+
+ACKNOWLEDGE_BYTES: Final = 256 * 1024
+"""So much arrives between two acknowledgements; heartbeats acknowledge, too."""
+
+BROKEN_CONNECTIONS_MAX: Final = 1_000
+BROKEN_BYTES_MAX: Final = 256 * 1024 * 1024
+"""Logical connections that a server keeps without a TCP connection, and what they hold together."""
+
 # Batches
 
 BATCH_RECORDS_MAX: Final = 1_000

@@ -24,7 +24,7 @@ from waltz.types import Address, Generation, PartitionId
 
 
 def test_settings_become_the_servers_configuration() -> None:
-    """CF-21, CF-23 to CF-25, CF-32, CF-110."""
+    """CF-21, CF-23 to CF-25, CF-32, CF-103, CF-104, CF-110."""
     given = {
         "coordinator.address": "c:1",
         "server.port": 7000,
@@ -34,6 +34,8 @@ def test_settings_become_the_servers_configuration() -> None:
         "server.minFetchSize": 30,
         "storage.checkpointInterval": 40,
         "server.preferredPartitions": [2],
+        "server.connectionRestoreTimeout": 50,
+        "server.idleTimeout": 60.5,
     }
     settings = server_settings({name: Given(value, "test") for name, value in given.items()})
     config = server_config(settings, "me.example")
@@ -44,6 +46,7 @@ def test_settings_become_the_servers_configuration() -> None:
     assert config.feed_fetch_min == 30
     assert config.checkpoint_transactions == 40
     assert config.preferred_partitions == (2,)
+    assert (config.restore_seconds, config.idle_seconds) == (50, 60.5)
 
 
 def test_what_a_stop_waits_for_is_named_by_partition() -> None:

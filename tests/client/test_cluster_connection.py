@@ -7,6 +7,7 @@ import pytest
 
 from waltz.client.cluster_connection import (
     AttachPartition,
+    Broken,
     CloseConnection,
     ClusterConnection,
     Connected,
@@ -16,6 +17,8 @@ from waltz.client.cluster_connection import (
     Event,
     OpenConnection,
     RaiseGeneration,
+    RestoreConnection,
+    Restored,
     Role,
     Stopped,
     ViewChanged,
@@ -163,6 +166,110 @@ def test_stopping_closes_everything() -> None:
     assert world.machine.closed
 
 
+RESTORE = RestoreConnection(ONE, Role.STREAM, 0)
+P0 = PartitionId(0)
+
+
+def broken(jitter: float = 1.0) -> Broken:
+    return Broken(0, 10.0, jitter)
+
+
+def test_a_broken_connection_is_restored_while_its_partitions_stay_attached() -> None:
+    """LC-04, LC-44, LC-71: nobody is detached, and the sequence number stays."""
+    world = World().connected(view(p0=ONE), 0)
+    world.now += 2 * RECONNECT_SECONDS_MIN
+    assert world.step(broken()) == [RESTORE]
+    assert world.step(Restored(0)) == []
+    assert world.machine.deadline is None
+
+
+def test_a_connection_that_breaks_at_once_again_is_restored_after_a_pause() -> None:
+    """LC-64."""
+    world = World().connected(view(p0=ONE), 0)
+    world.now += 2 * RECONNECT_SECONDS_MIN
+    world.step(broken())
+    delays = []
+    for _ in range(8):
+        assert world.step(Restored(0)) == []
+        assert world.step(broken()) == []
+        assert world.machine.deadline is not None
+        delays.append(world.machine.deadline - world.now)
+        assert world.sleep(delays[-1] + 1e-6) == [RESTORE]
+    assert delays == sorted(delays)
+    assert delays[-1] == pytest.approx(RECONNECT_BROKEN_SECONDS_MAX)
+
+
+def test_restoring_is_tried_until_the_server_has_forgotten() -> None:
+    """LC-49, LC-50, LC-72: then the partitions are detached, and all begins anew."""
+    world = World().connected(view(p0=ONE), 0)
+    world.now += 2 * RECONNECT_SECONDS_MIN
+    began = world.now
+    assert world.step(broken()) == [RESTORE]
+    attempts = 1
+    while True:
+        effects = world.step(broken())
+        if not effects:
+            assert world.machine.deadline is not None
+            effects = world.sleep(world.machine.deadline - world.now)
+        if effects != [RESTORE]:
+            break
+        attempts += 1
+    assert world.now - began == pytest.approx(10.0)
+    assert 10 < attempts < 10 / RECONNECT_SECONDS_MIN
+    assert effects[:2] == [CloseConnection(0), DetachPartition(P0, Role.STREAM, 0)]
+    if len(effects) == 2:
+        effects = [*effects, *world.sleep(RECONNECT_BROKEN_SECONDS_MAX)]
+    assert effects[2:] == [OpenConnection(ONE, Role.STREAM, 1)]
+    assert world.step(broken()) == []
+
+
+def test_an_attempt_that_never_ends_is_ended() -> None:
+    world = World().connected(view(p0=ONE), 0)
+    world.now += 2 * RECONNECT_SECONDS_MIN
+    assert world.step(broken()) == [RESTORE]
+    assert world.machine.deadline == world.now + 10.0
+    assert CloseConnection(0) in world.sleep(10.0)
+
+
+def test_a_connection_unknown_to_its_server_is_replaced() -> None:
+    """LC-50."""
+    world = World().connected(view(p0=ONE), 0)
+    world.now += 2 * RECONNECT_SECONDS_MIN
+    assert world.step(broken()) == [RESTORE]
+    effects = [*world.step(Disconnected(0, 1.0)), *world.sleep(RECONNECT_BROKEN_SECONDS_MAX)]
+    assert effects == [
+        DetachPartition(P0, Role.STREAM, 0),
+        OpenConnection(ONE, Role.STREAM, 1),
+    ]
+    assert world.step(Restored(0)) == []
+
+
+def test_partitions_come_and_go_on_a_broken_connection() -> None:
+    """What is said for them waits until it is restored."""
+    world = World().connected(view(p0=ONE), 0)
+    world.step(broken())
+    one, two = PartitionId(1), PartitionId(2)
+    assert world.step(view(p0=ONE, p1=ONE, p2=TWO)) == [
+        RaiseGeneration(one, Generation(1)),
+        RaiseGeneration(two, Generation(1)),
+        AttachPartition(one, Role.STREAM, 0),
+        OpenConnection(TWO, Role.STREAM, 1),
+    ]
+    assert world.step(view(p0=TWO, p1=TWO, p2=TWO)) == [
+        DetachPartition(P0, Role.STREAM, 0),
+        DetachPartition(one, Role.STREAM, 0),
+        CloseConnection(0),
+    ]
+
+
+def test_a_broken_connection_of_a_server_that_left_is_given_up() -> None:
+    world = World().connected(view(p0=ONE), 0)
+    world.step(broken())
+    assert CloseConnection(0) in world.step(view())
+    assert world.step(broken(), Restored(0)) == []
+    assert world.machine.deadline is None
+
+
 @pytest.mark.parametrize("seed", range(30))
 def test_after_any_history_every_partition_is_attached_where_it_is(seed: int) -> None:
     """A plain model: who is attached to what follows from the effects alone."""
@@ -187,11 +294,16 @@ def test_after_any_history_every_partition_is_attached_where_it_is(seed: int) ->
             sequence = random.choice(opening)
             connected.add(sequence)
             events.append(Connected(sequence))
-        elif choice < 0.8 and open_:
+        elif choice < 0.7 and open_:
             sequence = random.choice(list(open_))
             del open_[sequence]
             connected.discard(sequence)
             events.append(Disconnected(sequence, random.random()))
+        elif choice < 0.8 and connected:
+            sequence = random.choice(sorted(connected))
+            events.append(Broken(sequence, 3.0, random.random()))
+        elif choice < 0.9 and connected:
+            events.append(Restored(random.choice(sorted(connected))))
         world.now += random.choice((0.0, 0.1, 10.0))
         for effect in world.step(*events):
             match effect:

@@ -82,6 +82,7 @@ def test_an_idle_connection_is_kept_alive() -> None:
 
     class Recording:
         peer = "recorded"
+        identity = ""
         unsent_bytes = 0
         trouble = ""
 
@@ -105,9 +106,10 @@ def test_an_idle_connection_is_kept_alive() -> None:
 
     async def work(cluster: FakeCluster) -> None:
         connection = await ServerConnection.open(cluster.host, cluster.server.address)
+        assert connection._connection is not None
         recording = Recording(connection._connection)
         connection._connection = recording
-        timer = connection._keep_alive
+        timer = connection._timer
         assert timer is not None
         assert timer.when() - asyncio.get_running_loop().time() <= KEEP_ALIVE_SECONDS
         connection.send([HighWaterMarkRequest(REQUEST_ID)])

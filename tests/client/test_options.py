@@ -23,8 +23,24 @@ def test_an_unknown_option_is_named() -> None:
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("max_concurrent_transactions", 0), ("retry_threads", -1), ("long_wait_seconds", 0.0)],
+    [
+        ("max_concurrent_transactions", 0),
+        ("retry_threads", -1),
+        ("long_wait_seconds", 0.0),
+        ("heartbeat_interval_seconds", 0.0),
+        ("heartbeat_timeout_seconds", 1e9),
+        ("protocol_version_max", 6),
+    ],
 )
 def test_a_value_out_of_range_is_named(name: str, value: float) -> None:
     with pytest.raises(ConfigurationError, match=f"{name} is {value}"):
         options_from({name: value})
+
+
+def test_what_connections_are_like_may_be_set() -> None:
+    """CF-104, LC-82."""
+    connections = ClientOptions(heartbeat_interval_seconds=2.0, protocol_version_max=3).connections
+    assert connections.heartbeat_interval_seconds == 2.0
+    assert connections.heartbeat_timeout_seconds is None
+    assert connections.codec.versions == (0, 1, 2, 3)
+    assert ClientOptions().connections.codec.versions[-1] == 5

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from collections.abc import AsyncIterator
 from pathlib import Path
-from uuid import uuid4
 
 import pytest
 
+from tests.server.real_server import running_server
 from tests.server.test_shell import Caller
-from waltz.cluster.shell import StorageEntry, create_cluster
 from waltz.host import Host
 from waltz.limits import (
     CONNECTION_BACKLOG_BYTES_MAX,
@@ -20,13 +17,9 @@ from waltz.limits import (
     READ_BYTES_MAX,
     WRITE_BUFFER_BYTES_HIGH,
 )
-from waltz.server.shell import Server, ServerConfig
-from waltz.storage.shell import StorageConfig, StorageNode
-from waltz.storage.space import FreeMinimum
+from waltz.server.shell import Server
 from waltz.system import network as system_network
-from waltz.system.embedded import EmbeddedCoordinatorServer
-from waltz.system.host import real_host
-from waltz.types import Address, PartitionId, TransactionId
+from waltz.types import TransactionId
 from waltz.wire.client_protocol import (
     CLIENT_CODEC,
     FeedData,
@@ -37,49 +30,9 @@ from waltz.wire.client_protocol import (
 )
 from waltz.wire.frame import FRAME_HEADER
 
-LOOPBACK = Address("127.0.0.1", 0)
 BODY = bytes(range(256)) * 256
 COUNT = 400
 """Bodies of 64 KiB: more than the buffers of two sockets hold."""
-
-
-@contextlib.asynccontextmanager
-async def running_server(directory: Path) -> AsyncIterator[tuple[Host, Server]]:
-    """One server, one storage node and a coordinator in this process."""
-    coordinator = EmbeddedCoordinatorServer(str(directory / "coordinator.json"))
-    await coordinator.start(LOOPBACK)
-    host = real_host(coordinator.address)
-    key = uuid4()
-    (directory / "storage").mkdir()
-    node = StorageNode(
-        real_host(None),
-        StorageConfig(
-            directory=str(directory / "storage"),
-            cluster_key=key,
-            partition_count=1,
-            data_address=LOOPBACK,
-            admin_address=LOOPBACK,
-            assigned_partitions=frozenset([PartitionId(0)]),
-            disk_free_minimum=FreeMinimum.parse("1MiB"),
-        ),
-    )
-    await node.start()
-    await create_cluster(
-        host.coordinator,
-        name="test",
-        partition_count=1,
-        cluster_key=key,
-        storages=[StorageEntry(node.data_address, node.admin_address)],
-    )
-    server = Server(host, ServerConfig(LOOPBACK))
-    await server.start()
-    try:
-        yield host, server
-    finally:
-        await server.stop()
-        await node.stop()
-        await host.coordinator.close()
-        await coordinator.stop()
 
 
 async def connected(host: Host, server: Server, client: int) -> Caller:

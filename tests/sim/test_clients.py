@@ -53,6 +53,9 @@ class Field:
             for number, plan in enumerate(plans)
         ]
 
+    def next_version(self, _: str) -> int:
+        return 5
+
     def application(self, name: str) -> Application:
         return Application(name, self.history, Trace(), self.loop.time)
 

@@ -9,7 +9,7 @@ import pytest
 
 from waltz.errors import ConfigurationError
 from waltz.sim.plans import PLANS
-from waltz.sim.scenario import Scenario, draw_scenario, draw_shape
+from waltz.sim.scenario import VERSIONS, Scenario, draw_scenario, draw_shape, draw_versions
 from waltz.sim.workloads import WORKLOADS
 
 
@@ -65,3 +65,12 @@ def test_what_one_part_draws_changes_nothing_of_the_others() -> None:
 def test_what_is_no_scenario_is_refused(text: str) -> None:
     with pytest.raises(ConfigurationError):
         Scenario.from_json(text)
+
+
+def test_a_cluster_may_be_of_several_versions() -> None:
+    """LC-43, CS-02: always old, upgraded by a restart, or put back."""
+    names = ["server-0", "client-0", "client-1"]
+    drawn = [draw_versions(Random(seed), names) for seed in range(200)]
+    assert {} in drawn
+    assert {versions for each in drawn for versions in each.values()} == {*VERSIONS}
+    assert all({*each} <= {*names} for each in drawn)

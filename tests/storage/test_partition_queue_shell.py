@@ -41,6 +41,7 @@ class Recorder:
 
     written: list[bytes] = field(default_factory=list)
     peer: str = "a test"
+    identity: str = ""
     unsent_bytes: int = 0
     trouble: str = ""
 

@@ -41,6 +41,15 @@ def test_both_sides_are_established_with_the_newest_version(tls_files: TlsFiles)
     assert client.version == server.version == "TLSv1.3"
 
 
+def test_each_side_knows_whom_the_others_certificate_names(tls_files: TlsFiles) -> None:
+    """LC-51: once it was verified, and not before."""
+    client, server = pair(tls_files)
+    assert client.peer_name == server.peer_name == ""
+    client, server = established(tls_files)
+    assert client.peer_name == server.peer_name != ""
+    assert "commonName=" in server.peer_name
+
+
 def test_it_begins_with_the_byte_by_which_it_is_told_apart(tls_files: TlsFiles) -> None:
     client, _ = pair(tls_files)
     client.start()

@@ -27,6 +27,7 @@ from waltz.wire.fields import (
     Text,
     UniqueId,
 )
+from waltz.wire.lifecycle_protocol import FeatureSet, MagicBytes
 from waltz.wire.message import Message
 from waltz.wire.records import Records
 
@@ -91,6 +92,10 @@ def values(field: AnyField) -> st.SearchStrategy[Any]:  # noqa: C901
             return st.tuples(values(field._first), values(field._second))
         case Structure():
             return st.builds(field._kind, *map(values, field.fields.values()))
+        case MagicBytes():
+            return st.just(b"WLTZ")
+        case FeatureSet():
+            return st.frozensets(st.integers(0, 80), max_size=5)
         case Records():
             return batches()
         case _:

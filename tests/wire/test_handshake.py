@@ -106,10 +106,10 @@ def test_keep_alives_are_ignored_before_and_after_the_handshake() -> None:
     assert server.receive(stream) == [FLUSH]
 
 
-@given(st.sets(st.integers(-(2**15), 2**15 - 1), max_size=8), st.sets(st.integers(0, 4)))
+@given(st.sets(st.integers(-(2**15), 2**15 - 1), max_size=8), st.sets(st.integers(0, 5)))
 def test_both_ends_take_the_highest_common_version(others: set[int], shared: set[int]) -> None:
     """CS-02; versions that one side does not know are ignored."""
-    offered = {version for version in others if not 0 <= version <= 4} | shared
+    offered = {version for version in others if not 0 <= version <= 5} | shared
     link = Link(CLIENT_CODEC, SERVER_GREETING)
     hello = Hello(tuple(offered), "x").encode()
     if shared:
@@ -125,7 +125,7 @@ def test_with_no_common_version_the_own_hello_is_out_already() -> None:
     """CS-02: nobody waits for the other, so the peer learns which versions there are."""
     link = Link(CLIENT_CODEC, SERVER_GREETING)
     sent = link.hello()
-    with pytest.raises(RemoteProtocolError, match=r"speaks \[9\], this side \[0, 1, 2, 3, 4\]"):
+    with pytest.raises(RemoteProtocolError, match=r"speaks \[9\], this side \[0, 1, 2, 3, 4, 5\]"):
         link.receive(Hello((9,), "x").encode())
     assert decode_hello(sent[7:]).versions == CLIENT_CODEC.versions
 
@@ -278,3 +278,44 @@ def test_a_peer_that_has_to_open_sends_small_frames_until_then() -> None:
     stranger.receive(Hello((0,), "peer").encode())
     with pytest.raises(RemoteProtocolError, match=f"expected 0 to {HELLO_BYTES_MAX}"):
         stranger.receive(frame)
+
+
+@given(CUTS)
+def test_hello_and_first_message_are_taken_apart_from_what_follows(cuts: list[int]) -> None:
+    """What follows may belong to another link."""
+    opening = Link(CLIENT_CODEC, SERVER_GREETING, opens=True)
+    stream = Hello((5,), "peer").encode() + connected(5).encode(FLUSH)
+    rest = b"whatever it is"
+    greeted: bytes | None = None
+    first = None
+    for piece in pieces(stream + rest, cuts):
+        if first is not None:
+            first = first[0], first[1] + piece
+        elif greeted is None:
+            greeted = opening.greet(piece)
+            first = None if greeted is None else opening.receive_first(greeted)
+        else:
+            first = opening.receive_first(piece)
+    assert first == (FLUSH, rest)
+
+
+def test_a_fault_in_the_opening_kills_the_link() -> None:
+    for data in (b"GET / HTTP/1.1", Hello((9,), "x").encode()):
+        link = Link(CLIENT_CODEC, SERVER_GREETING)
+        with pytest.raises(RemoteProtocolError):
+            link.greet(data)
+        with pytest.raises(RemoteProtocolError):
+            link.hello()
+    link = Link(CLIENT_CODEC, SERVER_GREETING)
+    assert link.greet(Hello((5,), "x").encode()) == b""
+    with pytest.raises(RemoteProtocolError, match="unknown message type"):
+        link.receive_first(encode_frame(ord("L"), 5, [b"\x7f"]))
+    with pytest.raises(RemoteProtocolError, match="unknown message type"):
+        link.encode(FLUSH)
+
+
+def test_a_codec_may_be_held_back() -> None:
+    """Whoever is not to speak a version yet does not offer it."""
+    held = CLIENT_CODEC.up_to(4)
+    assert decode_hello(Link(held, "x").hello()[7:]).versions == (0, 1, 2, 3, 4)
+    assert CLIENT_CODEC.versions[-1] == 5

@@ -21,6 +21,9 @@ from waltz.wire.client_protocol import (
     ServerPartitionsHealthResponse,
 )
 
+SPOKEN = CLIENT_CODEC.up_to(4)
+"""Later versions begin with a handshake, for connections that are kept; a question needs none."""
+
 NOBODY = RequestId(ClientId(-1), Generation(0), PartitionId(0), 0)
 """What tools say that are no client: as the original's."""
 
@@ -54,7 +57,7 @@ async def talk_to_server(
     host: Host, address: Address, *, seconds: float = ANSWER_SECONDS_MAX
 ) -> AsyncIterator[Conversation]:
     """Raises UnavailableError: it does not answer in time, or not as a server."""
-    async with conversation(host, address, CLIENT_CODEC, CLIENT_GREETING, seconds=seconds) as talk:
+    async with conversation(host, address, SPOKEN, CLIENT_GREETING, seconds=seconds) as talk:
         yield talk
 
 

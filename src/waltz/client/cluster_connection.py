@@ -1,9 +1,10 @@
 """Which connections a client has and wants: one or two to every server that has partitions.
 
 Owns, per server and role, whether it is connected and when to try again, and which partition is
-at which server. Must not know what is said on a connection. Jitter comes with the events. Always:
-every server of the present view has each connection open, under way, or due at a known time
-(CI-01, CI-06 to CI-08).
+at which server. A connection is a logical one: what carries it may break, and for a while it can be
+restored without its partitions noticing. Must not know what is said on a connection. Jitter comes
+with the events. Always: every server of the present view has each connection open, under way, or
+due at a known time (CI-01, CI-06 to CI-08; LC-04, LC-44 to LC-50).
 """
 
 from __future__ import annotations
@@ -49,11 +50,28 @@ class Disconnected:
 
 
 @dataclass(frozen=True, slots=True)
+class Broken:
+    """Nothing carries it any more, or an attempt to restore it came to nothing; its server keeps it
+    for `restore_seconds` from the break on. `jitter` is from 0 to 1."""
+
+    connection_sequence: int
+    restore_seconds: float
+    jitter: float
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """It goes on where it broke."""
+
+    connection_sequence: int
+
+
+@dataclass(frozen=True, slots=True)
 class Stopped:
     """The client closes."""
 
 
-Event: TypeAlias = ViewChanged | Connected | Disconnected | Stopped
+Event: TypeAlias = ViewChanged | Connected | Disconnected | Broken | Restored | Stopped
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +85,18 @@ class OpenConnection:
 
 
 @dataclass(frozen=True, slots=True)
+class RestoreConnection:
+    """Go on with one that is broken, over a new connection to its server."""
+
+    address: Address
+    role: Role
+    connection_sequence: int
+
+
+@dataclass(frozen=True, slots=True)
 class CloseConnection:
+    """Give it up, whether anything carries it or not."""
+
     connection_sequence: int
 
 
@@ -98,20 +127,39 @@ class RaiseGeneration:
 
 
 Effect: TypeAlias = (
-    OpenConnection | CloseConnection | AttachPartition | DetachPartition | RaiseGeneration
+    OpenConnection
+    | RestoreConnection
+    | CloseConnection
+    | AttachPartition
+    | DetachPartition
+    | RaiseGeneration
 )
 
 
 @dataclass(slots=True)
 class _Place:
-    """One connection that is wanted; `connection_sequence` is None while waiting for `due_at`."""
+    """One connection that is wanted; `connection_sequence` is None while waiting for `due_at`.
+
+    `broken_until` is not None while nothing carries it; it is restored from `due_at` on, unless it
+    `is_restoring` already.
+    """
 
     address: Address
     role: Role
     connection_sequence: int | None = None
     connected_at: float | None = None
+    broken_until: float | None = None
+    is_restoring: bool = False
     due_at: float = 0.0
     failures: int = 0
+
+    @property
+    def deadline(self) -> float | None:
+        if self.connection_sequence is None:
+            return self.due_at
+        if self.broken_until is None or self.is_restoring:
+            return self.broken_until
+        return min(self.due_at, self.broken_until)
 
 
 class ClusterConnection:
@@ -128,10 +176,8 @@ class ClusterConnection:
 
     @property
     def deadline(self) -> float | None:
-        return min(
-            (place.due_at for place in self._places.values() if place.connection_sequence is None),
-            default=None,
-        )
+        deadlines = [place.deadline for place in self._places.values()]
+        return min((each for each in deadlines if each is not None), default=None)
 
     def step(self, events: Sequence[Event], now: float) -> Sequence[Effect]:
         self._effects = []
@@ -143,14 +189,17 @@ class ClusterConnection:
                     self._connect(event.connection_sequence, now)
                 case Disconnected():
                     self._disconnect(event, now)
+                case Broken():
+                    self._break(event, now)
+                case Restored():
+                    self._restored(event.connection_sequence, now)
                 case Stopped():
                     self._change_view({}, now)
                     self.closed = True
                 case _:
                     assert_never(event)
         for place in self._places.values():
-            if place.connection_sequence is None and place.due_at <= now:
-                self._open(place)
+            self._pursue(place, now)
         return self._effects
 
     def check_invariants(self) -> None:
@@ -160,6 +209,8 @@ class ClusterConnection:
             assert place.connection_sequence == sequence
         for place in self._places.values():
             assert place.connected_at is None or place.connection_sequence is not None
+            assert place.broken_until is None or place.connected_at is not None
+            assert place.broken_until is not None or not place.is_restoring
 
     def _change_view(
         self, partitions: Mapping[PartitionId, tuple[Address, Generation]], now: float
@@ -212,6 +263,21 @@ class ClusterConnection:
             ):
                 self._effects.append(effect(partition_id, role, place.connection_sequence))
 
+    def _pursue(self, place: _Place, now: float) -> None:
+        """Do what is due."""
+        sequence = place.connection_sequence
+        if sequence is not None and place.broken_until is not None:
+            if place.broken_until <= now:
+                # LC-50: unknown to its server by now. A new one need not wait, nor hurry.
+                self._effects.append(CloseConnection(sequence))
+                self._part(place, sequence)
+                place.due_at = max(place.due_at, now)
+            elif place.due_at <= now and not place.is_restoring:
+                place.is_restoring = True
+                self._effects.append(RestoreConnection(place.address, place.role, sequence))
+        if place.connection_sequence is None and place.due_at <= now:
+            self._open(place)
+
     def _open(self, place: _Place) -> None:
         sequence = self._next_sequence
         self._next_sequence += 1
@@ -229,23 +295,51 @@ class ClusterConnection:
                 self._effects.append(AttachPartition(partition_id, place.role, sequence))
 
     def _disconnect(self, event: Disconnected, now: float) -> None:
-        place = self._by_sequence.pop(event.connection_sequence, None)
+        place = self._by_sequence.get(event.connection_sequence)
         if place is None:
             return
+        place.due_at = now + self._delay(place, event.jitter, now)
+        self._part(place, event.connection_sequence)
+
+    def _break(self, event: Broken, now: float) -> None:
+        place = self._by_sequence.get(event.connection_sequence)
+        if place is None:
+            return
+        place.due_at = now + self._delay(place, event.jitter, now)
+        place.is_restoring = False
+        if place.broken_until is None:
+            place.broken_until = now + event.restore_seconds
+
+    def _restored(self, sequence: int, now: float) -> None:
+        place = self._by_sequence.get(sequence)
+        if place is not None:
+            place.connected_at = now
+            place.broken_until = None
+            place.is_restoring = False
+
+    def _part(self, place: _Place, sequence: int) -> None:
+        """The place is without a connection."""
+        del self._by_sequence[sequence]
         if place.connected_at is not None:
             for partition_id, (address, _) in self._partitions.items():
                 if address == place.address:
-                    self._effects.append(
-                        DetachPartition(partition_id, place.role, event.connection_sequence)
-                    )
+                    self._effects.append(DetachPartition(partition_id, place.role, sequence))
+        place.connected_at = place.connection_sequence = place.broken_until = None
+        place.is_restoring = False
+
+    def _delay(self, place: _Place, jitter: float, now: float) -> float:
+        """Return how long to wait before the next attempt, and count it."""
         longest = (
             RECONNECT_SECONDS_MAX if place.connected_at is None else RECONNECT_BROKEN_SECONDS_MAX
         )
-        delay = min(longest, RECONNECT_SECONDS_MIN * 2 ** min(place.failures, 20))
-        if place.connected_at is not None and now - place.connected_at >= delay:
+        delay = min(longest, RECONNECT_SECONDS_MIN * 2.0 ** min(place.failures, 20))
+        if (
+            place.connected_at is not None
+            and place.broken_until is None
+            and now - place.connected_at >= delay
+        ):
             # What has worked for longer than it is to wait is replaced at once (CI-07).
             place.failures = 0
             delay = 0.0
         place.failures += 1
-        place.connected_at = place.connection_sequence = None
-        place.due_at = now + delay * (0.5 + 0.5 * event.jitter)
+        return delay * (0.5 + 0.5 * jitter)

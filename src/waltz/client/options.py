@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
+from waltz.client.handshake import ConnectionSettings
 from waltz.cluster.paths import DEFAULT_ROOT
 from waltz.errors import ConfigurationError
 from waltz.limits import (
@@ -17,6 +18,7 @@ from waltz.limits import (
     TRANSACTIONS_PENDING_MAX,
     WORKER_THREADS_MAX,
 )
+from waltz.wire.client_protocol import CLIENT_CODEC
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +43,17 @@ class ClientOptions:
     close_seconds_max: float = CLIENT_CLOSE_SECONDS
     """How long closing waits for callbacks that are running."""
 
+    heartbeat_interval_seconds: float | None = None
+    """Between two signs of life on a connection; None: a third of its server's idle time-out, which
+    it never exceeds."""
+
+    heartbeat_timeout_seconds: float | None = None
+    """After how long without any answer to one its server is taken for dead; None: twice the
+    interval."""
+
+    protocol_version_max: int = CLIENT_CODEC.versions[-1]
+    """The latest version of the client protocol that is offered to servers."""
+
     partitions: Collection[int] | None = None
     """The partitions to follow and to write to; None for all."""
 
@@ -57,6 +70,19 @@ class ClientOptions:
             "close_seconds_max",
         ):
             self._check(name, 0.001, 86_400.0)
+        for name in ("heartbeat_interval_seconds", "heartbeat_timeout_seconds"):
+            if getattr(self, name) is not None:
+                self._check(name, 0.001, 86_400.0)
+        self._check("protocol_version_max", CLIENT_CODEC.versions[0], CLIENT_CODEC.versions[-1])
+
+    @property
+    def connections(self) -> ConnectionSettings:
+        """What its connections are to be like."""
+        return ConnectionSettings(
+            codec=CLIENT_CODEC.up_to(self.protocol_version_max),
+            heartbeat_interval_seconds=self.heartbeat_interval_seconds,
+            heartbeat_timeout_seconds=self.heartbeat_timeout_seconds,
+        )
 
     def _check(self, name: str, low: float, high: float) -> None:
         value = getattr(self, name)

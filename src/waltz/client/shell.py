@@ -137,6 +137,7 @@ class AsyncWaltzClient:
             self._tasks,
             {Role.STREAM: StreamSide(self.runners), Role.REQUESTS: requests},
             self._raise_generation,
+            self.options.connections,
         )
         submissions = self._submissions = Submissions(
             self.runners,

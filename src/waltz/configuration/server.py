@@ -26,10 +26,13 @@ from waltz.configuration.storage import (
 from waltz.configuration.tls import tls_keys, tls_settings
 from waltz.limits import (
     CHECKPOINT_TRANSACTIONS,
+    CONNECTION_RESTORE_SECONDS,
     FEED_CACHE_BYTES,
     FEED_FETCH_MIN,
     FEED_RUN_RECORDS_MAX,
+    IDLE_SECONDS_MAX,
     LOCK_TABLE_SLOTS,
+    LOGICAL_SECONDS_LIMIT,
     SHUTDOWN_SECONDS_LIMIT,
     SHUTDOWN_SECONDS_MAX,
 )
@@ -124,6 +127,20 @@ CHECKPOINT_INTERVAL: Final = Key(
     default=CHECKPOINT_TRANSACTIONS,
     description="Transactions after which a partition begins a new store session.",
 )
+RESTORE_TIMEOUT: Final = Key(
+    name="server.connectionRestoreTimeout",
+    kind=number(0, LOGICAL_SECONDS_LIMIT, "seconds"),
+    default=CONNECTION_RESTORE_SECONDS,
+    description="How long a client whose connection broke may go on where it was, from version 5 of"
+    " the client protocol on. 0: not at all.",
+)
+IDLE_TIMEOUT: Final = Key(
+    name="server.idleTimeout",
+    kind=number(0, LOGICAL_SECONDS_LIMIT, "seconds"),
+    default=IDLE_SECONDS_MAX,
+    description="A client that says nothing for so long is cut off, from version 5 of the client"
+    " protocol on; clients send a heartbeat three times as often. 0: none is.",
+)
 SHUTDOWN_TIMEOUT: Final = Key(
     name="server.shutdownTimeout",
     kind=number(0.1, SHUTDOWN_SECONDS_LIMIT, "seconds"),
@@ -186,6 +203,8 @@ SERVER_KEYS: Final[tuple[Key[Any], ...]] = (
     FEED_CACHE_SIZE,
     MIN_FETCH_SIZE,
     CHECKPOINT_INTERVAL,
+    RESTORE_TIMEOUT,
+    IDLE_TIMEOUT,
     SHUTDOWN_TIMEOUT,
     *TLS.all,
     _unused("server.realtimeThreshold", whole_number(1, 1 << 31), NO_THRESHOLD, "Lag in IDs."),

@@ -67,6 +67,8 @@ class ServerState:
     advertised: str
     preferred_partitions: tuple[PartitionId, ...] = ()
     connections: int = 0
+    broken_connections: int = 0
+    retained_bytes: int = 0
     full_connections: int = 0
     backlog_bytes: int = 0
     backlog_bytes_peak: int = 0
@@ -89,8 +91,13 @@ SERVER_METRICS: Final[Sequence[Metric[ServerState]]] = (
     gauge("partitions", "Partitions assigned to this server.", lambda s: len(s.partitions)),
     gauge("connections", "Connections of clients.", lambda s: s.connections),
     gauge(
+        "broken_connections",
+        "Of those, ones that were interrupted and can be restored.",
+        lambda s: s.broken_connections,
+    ),
+    gauge(
         "full_connections",
-        "Of those, ones whose clients take less than there is for them.",
+        "Of those, ones that are interrupted or whose clients take less than there is for them.",
         lambda s: s.full_connections,
     ),
     gauge("backlog_bytes", "Requests not decided or answered.", lambda s: s.backlog_bytes),
@@ -104,6 +111,11 @@ SERVER_METRICS: Final[Sequence[Metric[ServerState]]] = (
         "unsent_peak_bytes",
         "The most that one connection has had of them.",
         lambda s: s.unsent_bytes_peak,
+    ),
+    gauge(
+        "retained_bytes",
+        "Written and not acknowledged; sent again if a connection is restored.",
+        lambda s: s.retained_bytes,
     ),
     gauge("cache_bytes", "Recent transactions that are kept.", lambda s: s.cache_bytes),
 )

@@ -19,44 +19,41 @@ from waltz.cluster.paths import DEFAULT_ROOT
 from waltz.cluster.shell import ServerMembership, read_replica_assignments, read_store_params
 from waltz.errors import (
     CoordinationError,
-    LocalProtocolError,
     ProtocolError,
-    RemoteProtocolError,
     UnavailableError,
 )
-from waltz.host import Connection, Host, Listener
+from waltz.host import Host, Listener
 from waltz.limits import (
     CHECKPOINT_TRANSACTIONS,
+    CONNECTION_RESTORE_SECONDS,
     CONNECTIVITY_SECONDS_MAX,
     FEED_CACHE_BYTES,
     FEED_FETCH_MIN,
-    HANDSHAKE_SECONDS_MAX,
+    IDLE_SECONDS_MAX,
     LOCK_TABLE_SLOTS,
     RETRY_SECONDS_MAX,
     RETRY_SECONDS_MIN,
     SERVER_QUESTIONS_MAX,
-    WRITE_BUFFER_BYTES_HIGH,
 )
-from waltz.server.backlog import BacklogEffect, Intake, ResumeReading, StopReading, WorkedOff
-from waltz.server.connection import Mounts, Sorter, answer_without_partition
+from waltz.server.backlog import BacklogEffect, ResumeReading, StopReading, WorkedOff
+from waltz.server.clients.shell import Client, Clients
+from waltz.server.connection import Mounts, answer_without_partition
 from waltz.server.feed_cache import FeedCache
 from waltz.server.metrics import PartitionState, ServerState, Stage
 from waltz.server.outbox import Part
 from waltz.server.partition import ServerPartition
 from waltz.server.partition_events import (
-    ConnectionDrained,
-    ConnectionLost,
     PartitionEvent,
     PartitionRevoked,
     ReleaseRequested,
 )
 from waltz.server.partitions.shell import RunningPartition
+from waltz.server.reception import Terms
 from waltz.store.events import StoreEvent
 from waltz.store.shell import StorageConnections, StorePartition
 from waltz.types import Address, Generation, PartitionId, ReplicaId
 from waltz.wire.client_protocol import (
     CLIENT_CODEC,
-    SERVER_GREETING,
     AddPreferredPartitionRequest,
     AddPreferredPartitionResponse,
     CheckStorageConnectivityRequest,
@@ -69,7 +66,6 @@ from waltz.wire.client_protocol import (
     ServerPartitionsHealthRequest,
     ServerPartitionsHealthResponse,
 )
-from waltz.wire.handshake import Link
 from waltz.wire.message import Message
 
 logger = logging.getLogger(__name__)
@@ -87,6 +83,12 @@ class ServerConfig:
     lock_table_slots: int = LOCK_TABLE_SLOTS
     checkpoint_transactions: int = CHECKPOINT_TRANSACTIONS
     root: str = DEFAULT_ROOT
+    restore_seconds: float = CONNECTION_RESTORE_SECONDS
+    """How long a broken connection can be restored; 0: not at all."""
+    idle_seconds: float = IDLE_SECONDS_MAX
+    """How long a client may be silent, from version 5 of the protocol on; 0: for ever."""
+    protocol_version_max: int = CLIENT_CODEC.versions[-1]
+    """The latest version of the client protocol that is offered to clients."""
     ends_with_partition: bool = False
     """Whether a partition that fails ends the server, so that tests see every bug."""
 
@@ -102,37 +104,6 @@ class PartitionFailure:
 NO_FAILURE: Final = PartitionFailure()
 
 
-class _Client:
-    """One accepted connection."""
-
-    def __init__(self, connection_id: int, connection: Connection) -> None:
-        self.connection_id = connection_id
-        self.connection = connection
-        self.link = Link(CLIENT_CODEC, SERVER_GREETING)
-        self.sorter = Sorter(connection_id)
-        self.intake = Intake()
-        self.questions = 0
-        """To the server as a whole, not answered yet."""
-        self.may_read = asyncio.Event()
-        self.may_read.set()
-        self.draining: asyncio.Task[None] | None = None
-        """Runs while the connection has more to send than it should."""
-
-    def note_intake(self) -> None:
-        """The intake has changed."""
-        self.connection.note_held(self.intake.byte_count + self.link.unfinished_bytes)
-        if self.intake.may_read:
-            self.may_read.set()
-        else:
-            self.may_read.clear()
-
-    def send(self, parts: Sequence[Part]) -> None:
-        """Write `parts` at once. Raises LocalProtocolError: nothing was written."""
-        encode = self.link.encode
-        frames = [part if isinstance(part, bytes) else encode(part) for part in parts]
-        self.connection.write(frames[0] if len(frames) == 1 else b"".join(frames))
-
-
 class Server:
     """A server of the cluster, from `start` to `stop`."""
 
@@ -140,12 +111,15 @@ class Server:
         self.host = host
         self._config = config
         self._cache = FeedCache(config.feed_cache_bytes)
-        self._clients: dict[int, _Client] = {}
-        self._client_count = 0
-        self._full: set[int] = set()
-        """Connections with more unsent bytes than they should have."""
+        self._clients = Clients(
+            host,
+            CLIENT_CODEC.up_to(config.protocol_version_max),
+            idle_seconds=config.idle_seconds,
+            restore_seconds=config.restore_seconds,
+            hand_on=self._hand_on,
+            tell_all=self._tell_all,
+        )
         self._backlog_bytes_peak = 0
-        self._unsent_bytes_peak = 0
         self._partitions: dict[PartitionId, RunningPartition] = {}
         self._openings = 0
         self._left_behind: dict[PartitionId, Mounts] = {}
@@ -175,7 +149,7 @@ class Server:
         self._ended = asyncio.get_running_loop().create_future()
         params = await read_store_params(self.host.coordinator, self._config.root)
         self._storages = StorageConnections(self.host, params)
-        self._listener = await self.host.network.listen(self._config.address, self._accept)
+        self._listener = await self.host.network.listen(self._config.address, self._clients.accept)
         self._membership = ServerMembership(
             self.host,
             self._config.advertised or self.address,
@@ -188,6 +162,16 @@ class Server:
         except BaseException:
             await self._listener.close()
             raise
+        assert self._membership.server_id is not None, "started"
+        self._clients.begin(
+            Terms(
+                params.cluster_key,
+                self._membership.server_id,
+                str(self._config.advertised or self.address),
+                self._config.idle_seconds,
+                self._config.restore_seconds,
+            )
+        )
         logger.info(
             "server_started server_id=%s address=%s", self._membership.server_id, self.address
         )
@@ -195,7 +179,7 @@ class Server:
     def state(self) -> ServerState:
         """What the server is like at this moment."""
         membership = self._membership
-        clients = self._clients.values()
+        clients = self._clients
         is_serving = membership is not None and membership.server_id is not None
         return ServerState(
             stage=Stage.STOPPING
@@ -207,11 +191,13 @@ class Server:
             advertised=str(self._config.advertised or self._config.address),
             preferred_partitions=() if membership is None else membership.preferred_partitions,
             connections=len(clients),
-            full_connections=len(self._full),
+            broken_connections=clients.broken_count,
+            retained_bytes=sum(client.link.retained_bytes for client in clients),
+            full_connections=len(clients.full),
             backlog_bytes=sum(client.intake.byte_count for client in clients),
             backlog_bytes_peak=self._backlog_bytes_peak,
-            unsent_bytes=sum(client.connection.unsent_bytes for client in clients),
-            unsent_bytes_peak=self._unsent_bytes_peak,
+            unsent_bytes=sum(client.unsent_bytes for client in clients),
+            unsent_bytes_peak=clients.unsent_bytes_peak,
             cache_bytes=self._cache.byte_count,
             partitions=tuple(
                 self._partition_state(partition_id, generation)
@@ -244,6 +230,7 @@ class Server:
         if self._is_stopping or self._listener is None or self._membership is None:
             return
         self._is_stopping = True
+        self._clients.refuse()
         for errand in self._errands:
             errand.cancel()
         await self._listener.close()
@@ -252,8 +239,7 @@ class Server:
         if self._tasks:
             await asyncio.wait(self._tasks)
         await self._membership.stop()
-        for client in list(self._clients.values()):
-            client.connection.close()
+        self._clients.stop()
         await self._storages.close()
         self._end(None)
         logger.info("server_stopped server_id=%s", self._membership.server_id)
@@ -261,29 +247,14 @@ class Server:
     # For the partitions
 
     def send(self, connection_id: int, parts: Sequence[Part]) -> None:
-        """Write `parts` if the connection is still there, and tell all when it is full."""
-        client = self._clients.get(connection_id)
-        if client is None:
-            return
-        try:
-            client.send(parts)
-        except LocalProtocolError as error:
-            self.cut_off(connection_id, str(error))
-        unsent_bytes = client.connection.unsent_bytes
-        self._unsent_bytes_peak = max(self._unsent_bytes_peak, unsent_bytes)
-        if client.draining is None and unsent_bytes > WRITE_BUFFER_BYTES_HIGH:
-            self._full.add(connection_id)
-            client.draining = asyncio.get_running_loop().create_task(self._drain(client))
+        self._clients.send(connection_id, parts)
 
     def cut_off(self, connection_id: int, reason: str) -> None:
-        client = self._clients.get(connection_id)
-        if client is not None:
-            logger.warning("client_cut_off peer=%s reason=%s", client.connection.peer, reason)
-            client.connection.close()
+        self._clients.cut_off(connection_id, reason)
 
     def note_backlog(self, opening: int, effect: BacklogEffect) -> None:
         """What a partition has worked off, or whom it cannot take more from."""
-        client = self._clients.get(effect.connection_id)
+        client = self._clients.find(effect.connection_id)
         if client is None:
             return
         match effect:
@@ -297,58 +268,17 @@ class Server:
                 assert_never(effect)
         client.note_intake()
 
-    async def _drain(self, client: _Client) -> None:
-        await client.connection.drain()
-        client.draining = None
-        self._full.discard(client.connection_id)
-        if client.connection_id in self._clients:
-            self._tell_all(ConnectionDrained(client.connection_id))
-
     def _tell_all(self, event: PartitionEvent) -> None:
         for partition in self._partitions.values():
             partition.put(event)
 
     # Connections
 
-    async def _accept(self, connection: Connection) -> None:
-        """Serve one connection to its end."""
-        self._client_count += 1
-        client = _Client(self._client_count, connection)
-        self._clients[client.connection_id] = client
-        try:
-            await self._serve(client)
-        except TimeoutError:
-            logger.warning("client_silent peer=%s", connection.peer)
-        except RemoteProtocolError as error:
-            logger.warning("client_faulted peer=%s error=%s", connection.peer, error)
-        finally:
-            del self._clients[client.connection_id]
-            self._full.discard(client.connection_id)
-            self._tell_all(ConnectionLost(client.connection_id))
-            if client.draining is not None:
-                client.draining.cancel()
-
-    async def _serve(self, client: _Client) -> None:
-        """Raises RemoteProtocolError. TimeoutError: no Hello."""
-        link, read = client.link, client.connection.read
-        client.connection.write(link.hello())
-        async with asyncio.timeout(HANDSHAKE_SECONDS_MAX):
-            messages: list[Message] = []
-            while link.version is None:
-                if not (data := await read()):
-                    return
-                messages = link.receive(data)
-        while data:
-            await self._hand_on(client, messages)
-            data = await read()
-            messages = link.receive(data)
-
-    async def _hand_on(self, client: _Client, messages: Sequence[Message]) -> None:
+    async def _hand_on(self, client: Client, messages: Sequence[Message]) -> None:
         """Give `messages` to those they are for; return when there is room for more."""
         if not messages or self._is_stopping:
             client.note_intake()  # a part of a frame may have come
             return
-        assert client.link.version is not None
         for_partitions, for_server = client.sorter.sort(messages, client.link.version)
         for partition_id, event, byte_count in for_partitions:
             partition = self._partitions.get(partition_id)
@@ -368,10 +298,10 @@ class Server:
         client.note_intake()
         self._backlog_bytes_peak = max(self._backlog_bytes_peak, client.intake.byte_count)
         await client.may_read.wait()
-        if client.draining is not None:
+        if client.draining is not None and client.connection is not None:
             await client.connection.drain()
 
-    async def _answer_later(self, client: _Client, message: ClientMessage) -> None:
+    async def _answer_later(self, client: Client, message: ClientMessage) -> None:
         try:
             self.send(client.connection_id, [await self._answer(message)])
         finally:
@@ -477,7 +407,7 @@ class Server:
             partition_id,
             generation,
             self._cache,
-            self._full,
+            self._clients.full,
             feed_fetch_min=self._config.feed_fetch_min,
             lock_table_slots=self._config.lock_table_slots,
         )
@@ -493,7 +423,7 @@ class Server:
         """Nothing that came for the partition is under way any more."""
         del self._tasks[task]
         waiting = []
-        for client in self._clients.values():
+        for client in self._clients:
             if client.intake.waits_for(partition.opening):
                 waiting.append(client.connection_id)
             client.intake.forget(partition.opening)

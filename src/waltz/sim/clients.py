@@ -29,6 +29,11 @@ class Field(Protocol):
     """What a client finds when it comes to a run."""
 
     partition_count: int
+
+    def next_version(self, name: str) -> int:
+        """Return the latest version of the protocol that the process speaks in its next life."""
+        ...
+
     peace: asyncio.Event
     """Set once nothing more is expected of anybody."""
 
@@ -76,7 +81,10 @@ class Client:
     # Writing
 
     async def _work(self, host: Host) -> None:
-        options = ClientOptions(max_concurrent_transactions=5)
+        options = ClientOptions(
+            max_concurrent_transactions=5,
+            protocol_version_max=self._field.next_version(self.name),
+        )
         process = PROCESS.get()
         try:
             async with AsyncWaltzClient(host, self.application, options) as client:

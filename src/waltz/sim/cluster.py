@@ -5,6 +5,7 @@ Owns how the product's shells are set up and started. Knows them by their public
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Final
 from uuid import UUID
@@ -23,6 +24,7 @@ from waltz.sim.scenario import ClusterShape
 from waltz.sim.sites import Sites, until_stopped
 from waltz.storage.shell import StorageConfig, StorageNode
 from waltz.types import Address, PartitionId, ReplicaId
+from waltz.wire.client_protocol import CLIENT_CODEC
 
 STORAGE_DIRECTORY: Final = "/storage"
 PORT: Final = 7000
@@ -45,12 +47,20 @@ def machine_of(replica_id: ReplicaId) -> str:
 class SimulatedCluster:
     """A cluster on simulated machines."""
 
-    def __init__(self, sites: Sites, shape: ClusterShape, cluster_key: UUID) -> None:
+    def __init__(
+        self,
+        sites: Sites,
+        shape: ClusterShape,
+        cluster_key: UUID,
+        next_version: Callable[[str], int] = lambda _: CLIENT_CODEC.versions[-1],
+    ) -> None:
+        """`next_version` is asked, at each start of a process, for the latest version it speaks."""
         self.sites = sites
         self.shape = shape
         self.cluster_key = cluster_key
         self.storages = shape.storages
         self.servers = shape.servers
+        self._next_version = next_version
 
     async def start(self) -> None:
         """Create the cluster's metadata and let storage nodes and servers start."""
@@ -173,6 +183,9 @@ class SimulatedCluster:
             feed_fetch_min=limits.FEED_FETCH_MIN,
             lock_table_slots=limits.LOCK_TABLE_SLOTS,
             checkpoint_transactions=limits.CHECKPOINT_TRANSACTIONS,
+            restore_seconds=limits.CONNECTION_RESTORE_SECONDS,
+            idle_seconds=limits.IDLE_SECONDS_MAX,
+            protocol_version_max=self._next_version(name),
             ends_with_partition=True,
         )
         server = Server(host, config)

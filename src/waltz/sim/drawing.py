@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
-from typing import Final
+from typing import Final, TypeVar
 
 from waltz.sim.faults import Crash
 from waltz.sim.network import Way
+
+T = TypeVar("T")
 
 DISK_OPERATIONS_MAX: Final = 30
 PAUSE_SECONDS_MAX: Final = 20.0
@@ -40,7 +42,7 @@ def moments(random: Random, stage: Stage, count_max: int) -> list[float]:
     return sorted(random.random() for _ in range(random.randint(1, count_max) * stage.length))
 
 
-def some(random: Random, names: Sequence[str]) -> list[str]:
+def some(random: Random, names: Sequence[T]) -> list[T]:
     """One of `names`, or some, or all."""
     return random.sample(names, random.choice((1, random.randint(1, len(names)))))
 

@@ -15,9 +15,11 @@ from typing import Any, Final
 
 from waltz import limits
 from waltz.client.partition import ClientPartition
+from waltz.server.contexts import Contexts
 from waltz.server.lock_table import LockTable
 from waltz.store.session_keeper import SessionKeeper
 from waltz.store.shell import StorePartition
+from waltz.wire.retained import Retained
 
 KNOBS: Final[Mapping[str, tuple[float, ...]]] = {
     # Batches
@@ -65,6 +67,14 @@ KNOBS: Final[Mapping[str, tuple[float, ...]]] = {
     "REPAIR_BYTES_MAX": (200, 5_000),
     "REPAIR_LOOK_SECONDS": (0.5, 30.0),
     "DAMAGED_RANGES_MAX": (1, 2),
+    # Logical connections
+    "RETAINED_BYTES_MAX": (300, 3_000),
+    "RETAINED_WRITES_MAX": (3, 20),
+    "ACKNOWLEDGE_BYTES": (100, 3_000),
+    "BROKEN_CONNECTIONS_MAX": (1, 3),
+    "BROKEN_BYTES_MAX": (1_000,),
+    "CONNECTION_RESTORE_SECONDS": (0.2, 3.0),
+    "IDLE_SECONDS_MAX": (1.0, 5.0),
 }
 """What each bound may be instead."""
 
@@ -76,6 +86,11 @@ ARGUMENTS: Final[Mapping[str, tuple[tuple[Callable[..., Any], str], ...]]] = {
     "LOCK_TABLE_SLOTS": ((LockTable.__init__, "slot_count"),),
     "APPLY_TRANSACTIONS_MAX": ((ClientPartition.__init__, "apply_count_max"),),
     "FEED_BUFFER_TRANSACTIONS_MAX": ((ClientPartition.__init__, "buffer_count_max"),),
+    "RETAINED_BYTES_MAX": ((Retained.__init__, "bytes_max"),),
+    "RETAINED_WRITES_MAX": ((Retained.__init__, "writes_max"),),
+    "ACKNOWLEDGE_BYTES": ((Retained.__init__, "acknowledge_bytes"),),
+    "BROKEN_CONNECTIONS_MAX": ((Contexts.__init__, "broken_max"),),
+    "BROKEN_BYTES_MAX": ((Contexts.__init__, "broken_bytes_max"),),
 }
 """Arguments whose default is the bound."""
 

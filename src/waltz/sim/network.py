@@ -437,6 +437,10 @@ class _End(Connection):
     def peer(self) -> str:
         return self._peer
 
+    @property
+    def identity(self) -> str:
+        return ""
+
     async def read(self) -> bytes:
         await self._incoming.readable()
         return self._incoming.take()

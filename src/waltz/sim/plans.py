@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Final
 
+from waltz.sim.connection_plans import broken_connections
 from waltz.sim.contest_plans import (
     changing_replicas,
     contested_partition,
@@ -449,6 +450,7 @@ PLANS: Final[dict[str, Plan]] = {
     "one_way": Plan(one_way),
     "slow_links": Plan(slow_links, overlapping=True),
     "flapping": Plan(flapping, overlapping=True),
+    "broken_connections": Plan(broken_connections, overlapping=True),
     "coordinator_trouble": Plan(coordinator_trouble, overlapping=True),
     "moving_partitions": Plan(moving_partitions, overlapping=True, server_count_min=2),
     "contested_partition": Plan(contested_partition, overlapping=True, server_count_min=2),

@@ -8,10 +8,10 @@ is the same run, also when somebody has taken faults out of it.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from random import Random
-from typing import Any
+from typing import Any, Final
 
 from waltz.errors import ConfigurationError
 from waltz.sim.drawing import Stage
@@ -20,6 +20,11 @@ from waltz.sim.knobs import KNOBS, draw_knobs
 from waltz.sim.plans import PLANS
 from waltz.sim.workloads import WORKLOADS, ClientPlan
 from waltz.types import PartitionId
+
+OF_ONE_VERSION_SHARE: Final = 0.6
+OLDER_SHARE: Final = 0.4
+VERSIONS: Final = ((4,), (3,), (4, 5), (3, 5), (5, 4))
+"""Always old, upgraded, or put back; before version 2 not all locks can be asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +71,9 @@ class Scenario:
     faults: tuple[Fault, ...]
     knobs: Mapping[str, float] = field(default_factory=dict)
     """Bounds that are not the usual ones, by their name in `waltz.limits`."""
+    versions: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    """By name of a process, the latest version of the client protocol that it speaks in its first
+    life, its second, and so on; the last one stays. Others speak the latest there is."""
 
     @property
     def source(self) -> str:
@@ -82,7 +90,11 @@ class Scenario:
 
     def to_json(self) -> str:
         """One text that `from_json` reads."""
-        other = {"faults": as_data(self.faults), "knobs": dict(self.knobs)}
+        other = {
+            "faults": as_data(self.faults),
+            "knobs": dict(self.knobs),
+            "versions": dict(self.versions),
+        }
         return json.dumps(asdict(self) | other, indent=1)
 
     @classmethod
@@ -102,6 +114,9 @@ class Scenario:
                 "shape": ClusterShape(**data["shape"]),
                 "clients": tuple(ClientPlan(**client) for client in data["clients"]),
                 "faults": from_data(data["faults"]),
+                "versions": {
+                    name: tuple(versions) for name, versions in data.get("versions", {}).items()
+                },
             }
             return cls(**values)
         except (KeyError, TypeError) as error:
@@ -121,7 +136,15 @@ def draw_scenario(seed: int, workload: str, plan: str, *, length: int = 1) -> Sc
     stage = Stage(shape.storages, shape.servers, names, length, shape.spares, shape.partition_count)
     faults = PLANS[plan].draw(Random(f"{source}/faults"), stage)
     knobs = draw_knobs(Random(f"{source}/knobs"))
-    return Scenario(seed, workload, plan, length, shape, clients, tuple(faults), knobs)
+    versions = draw_versions(Random(f"{source}/versions"), [*shape.servers, *names])
+    return Scenario(seed, workload, plan, length, shape, clients, tuple(faults), knobs, versions)
+
+
+def draw_versions(random: Random, names: Sequence[str]) -> dict[str, tuple[int, ...]]:
+    """Draw who speaks an older version, and whether that changes with a restart; often nobody."""
+    if random.random() < OF_ONE_VERSION_SHARE:
+        return {}
+    return {name: random.choice(VERSIONS) for name in names if random.random() < OLDER_SHARE}
 
 
 def draw_shape(

@@ -39,6 +39,7 @@ from waltz.sim.sites import Sites
 from waltz.sim.strikes import Strikes
 from waltz.sim.trace import Trace
 from waltz.types import PartitionId
+from waltz.wire.client_protocol import CLIENT_CODEC
 
 RUN_SECONDS_MAX: Final = 10_000.0
 """Virtual time of an ordinary run; the longest back-offs and pauses sum up to far less."""
@@ -139,6 +140,7 @@ class _Run:
         self.shape = scenario.shape
         self.partition_count = scenario.shape.partition_count
         source = scenario.source
+        self._versions = {name: [*versions] for name, versions in scenario.versions.items()}
         self.loop = SimulatedLoop(source, virtual_seconds_max=virtual_seconds_max)
         self.trace = Trace()
         self.random = Random(f"{source}/run")
@@ -146,7 +148,7 @@ class _Run:
         self.overseer = Overseer()
         self.sites = Sites(self.loop, source, self.trace, self.overseer.look)
         cluster_key = UUID(int=self.random.getrandbits(128), version=4)
-        self.cluster = SimulatedCluster(self.sites, self.shape, cluster_key)
+        self.cluster = SimulatedCluster(self.sites, self.shape, cluster_key, self.next_version)
         self.strikes = Strikes(self.sites, self.cluster.is_outdated)
         self.history = History(on_end=self._ended)
         self.applications: list[Application] = []
@@ -200,6 +202,11 @@ class _Run:
         application = Application(name, self.history, self.trace, self.loop.time)
         self.applications.append(application)
         return application
+
+    def next_version(self, name: str) -> int:
+        """An upgrade is a restart with another version; the last one stays."""
+        versions = self._versions.get(name, [CLIENT_CODEC.versions[-1]])
+        return versions.pop(0) if len(versions) > 1 else versions[0]
 
     async def reached(self, progress: float) -> None:
         ended_count = int(progress * self.scenario.transactions)

@@ -255,6 +255,10 @@ class TcpConnection(asyncio.Protocol):
         return self._peer
 
     @property
+    def identity(self) -> str:
+        return "" if self._tls is None else self._tls.peer_name
+
+    @property
     def peer_host(self) -> str:
         """The IP address of the other side."""
         return self._peer_host

@@ -7,6 +7,7 @@ whatever its context believes.
 from __future__ import annotations
 
 import ssl
+from typing import cast
 
 RECORD_BYTES = 16 * 1024
 """What a TLS record holds at most: more is never read at once."""
@@ -35,6 +36,13 @@ class TlsSession:
     def version(self) -> str:
         """Of the protocol, once established: `TLSv1.2`, `TLSv1.3`."""
         return self._tls.version() or ""
+
+    @property
+    def peer_name(self) -> str:
+        """The subject of the peer's certificate, if it showed one and it was verified."""
+        certificate = (self._tls.getpeercert() or {}) if self.is_established else {}
+        subject = cast(tuple[tuple[tuple[str, str], ...], ...], certificate.get("subject", ()))
+        return ",".join(f"{name}={value}" for part in subject for name, value in part)
 
     def start(self) -> None:
         """Say the first word; the connecting side has it."""

@@ -1,7 +1,8 @@
-"""What clients and servers say to each other: protocol L, versions 0 to 4.
+"""What clients and servers say to each other: protocol L, versions 0 to 5.
 
 Owns the messages and their hand-packed fast paths. Version 1 added read locks and the storage
-connectivity, 2 append locks, assignments and preferred partitions, 3 the mount state, 4 the health.
+connectivity, 2 append locks, assignments and preferred partitions, 3 the mount state, 4 the health,
+5 logical connections, whose messages are declared in a file of their own.
 There is no answer to an append: success is seen in the feed. Source: Client-Server Communication.
 """
 
@@ -35,6 +36,7 @@ from waltz.wire.fields import (
     Pair,
     Reader,
 )
+from waltz.wire.lifecycle_protocol import LIFECYCLE_MESSAGES
 from waltz.wire.message import (
     ChecksumOf,
     Codec,
@@ -450,7 +452,7 @@ assert _FEED_FRAME.itemsize == _FEED_DATA_FRAME.size
 
 CLIENT_CODEC: Final = Codec(
     _MAGIC,
-    (0, 1, 2, 3, 4),
+    (0, 1, 2, 3, 4, 5),
     (
         MountRequest,
         MountResponse,
@@ -475,6 +477,7 @@ CLIENT_CODEC: Final = Codec(
         RemovePreferredPartitionResponse,
         ServerPartitionsHealthRequest,
         ServerPartitionsHealthResponse,
+        *LIFECYCLE_MESSAGES,
     ),
     (
         FastPath(AppendRequest, _encode_append, _decode_append),

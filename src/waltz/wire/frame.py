@@ -97,6 +97,13 @@ class FrameDecoder:
         self._position = 0
         return None
 
+    def take_rest(self) -> bytes:
+        """Return, and forget, what has arrived behind the frame that was taken out last."""
+        assert not self._missing
+        rest, self._data = self._data[self._position :], b""
+        self._position = 0
+        return rest
+
     def _continued(self) -> bytes | None:
         """Move what has arrived of the payload begun; return it if that was all of it."""
         end = min(self._position + self._missing, len(self._data))

@@ -84,6 +84,37 @@ class Link:
         self._greeted = True
         return Hello(self._codec.versions, self._greeting).encode()
 
+    def greet(self, data: bytes) -> bytes | None:
+        """Take `data` until the peer's Hello is complete; return what came after it, None before.
+
+        Raises RemoteProtocolError, as `receive`.
+        """
+        self._check_alive()
+        assert self.version is None
+        if (body := self._next_frame(data)) is None:
+            return None
+        try:
+            self._agree(decode_hello(body))
+        except RemoteProtocolError as error:
+            self._fault = str(error)
+            raise
+        return self._frames.take_rest()
+
+    def receive_first(self, data: bytes) -> tuple[Message, bytes] | None:
+        """Return the first message that `data` completes and what came after it; None before.
+
+        Raises RemoteProtocolError, as `receive`.
+        """
+        self._check_alive()
+        assert self.version is not None
+        if (body := self._next_frame(data)) is None:
+            return None
+        try:
+            return self._codec.decode(body, self.version), self._frames.take_rest()
+        except RemoteProtocolError as error:
+            self._fault = str(error)
+            raise
+
     def receive(self, data: bytes) -> list[Message]:
         """Return the messages that `data` completes; the peer's Hello is consumed inside.
 
@@ -124,6 +155,14 @@ class Link:
         if self.version is None:
             return encode_frame(HELLO_MAGIC, HELLO_VERSION, ())
         return encode_frame(self._codec.magic, self.version, ())
+
+    def _next_frame(self, data: bytes) -> bytes | None:
+        try:
+            self._frames.receive(data)
+            return self._frames.next_frame()
+        except RemoteProtocolError as error:
+            self._fault = str(error)
+            raise
 
     def _agree(self, hello: Hello) -> None:
         common = set(hello.versions).intersection(self._codec.versions)

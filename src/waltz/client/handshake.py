@@ -1,0 +1,136 @@
+"""How a client asks for a logical connection, and what it makes of the answers.
+
+Owns the attempts with one version after the other, and what both sides agree on in the end. Must
+not know sockets: whoever has one sends what `request` returns and hands the answers to `take`.
+Source: IEP-90, "Handshake".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from uuid import UUID
+
+from waltz.errors import HandshakeRefusedError, LocalProtocolError, RemoteProtocolError
+from waltz.limits import HANDSHAKE_ATTEMPTS_MAX, HEARTBEAT_TIMEOUT_FACTOR, HEARTBEATS_PER_IDLE_TIME
+from waltz.types import ServerId
+from waltz.wire.client_protocol import CLIENT_CODEC
+from waltz.wire.lifecycle_protocol import (
+    CLIENT_CODE,
+    FEATURES,
+    MAGIC_BYTES,
+    PROTOCOL_VERSIONS,
+    Feature,
+    HandshakeCode,
+    HandshakeRequest,
+    HandshakeResponse,
+    ProtocolVersion,
+)
+from waltz.wire.message import Codec, Message
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionSettings:
+    """What a client wants of its connections; intervals None: by the server's idle time-out."""
+
+    codec: Codec = CLIENT_CODEC
+    features: Collection[Feature] = FEATURES
+    heartbeat_interval_seconds: float | None = None
+    heartbeat_timeout_seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Agreement:
+    """What a handshake has come to. `cluster_key` is the cluster's tag, `node_id` the server's."""
+
+    version: ProtocolVersion
+    features: frozenset[int]
+    cluster_key: UUID
+    connection_id: UUID
+    node_id: ServerId
+    node_name: str
+    idle_seconds: float
+    restore_seconds: float
+
+    def heartbeat_seconds(self, settings: ConnectionSettings) -> tuple[float, float] | None:
+        """Return the interval between heartbeats and the time for an answer; None: there are none.
+
+        The interval is a third of the server's idle time-out at most, whatever is set (LC-82).
+        """
+        if Feature.HEARTBEAT not in self.features:
+            return None
+        longest = self.idle_seconds / HEARTBEATS_PER_IDLE_TIME
+        interval = settings.heartbeat_interval_seconds or longest
+        if longest:
+            interval = min(interval, longest)
+        if not interval:
+            return None
+        timeout = settings.heartbeat_timeout_seconds or HEARTBEAT_TIMEOUT_FACTOR * interval
+        return interval, timeout
+
+    def expect(self, feature: Feature) -> None:
+        """Raises LocalProtocolError: not both sides have the feature (LC-41)."""
+        if feature not in self.features:
+            raise LocalProtocolError(
+                f"{feature.name} was not agreed on with {self.node_name}, which speaks"
+                f" {self.version}; upgrade servers"
+            )
+
+
+class Handshake:
+    """One handshake, on one TCP connection."""
+
+    def __init__(
+        self,
+        features: Collection[Feature] = FEATURES,
+        supported: Sequence[ProtocolVersion] = PROTOCOL_VERSIONS,
+    ) -> None:
+        self._features = frozenset(features)
+        self._supported = tuple(supported)
+        self._tried = [max(supported)]
+
+    @property
+    def request(self) -> HandshakeRequest:
+        """What is to be sent now: at first with the latest version and all features (LC-36)."""
+        return HandshakeRequest(MAGIC_BYTES, self._tried[-1], CLIENT_CODE, self._features, ())
+
+    def take(self, answer: Message) -> Agreement | None:
+        """Return what was agreed on; None: the server wants a version that is `request`ed next.
+
+        Raises HandshakeRefusedError: it refuses, or no version is common to both;
+        RemoteProtocolError: not an answer.
+        """
+        if not isinstance(answer, HandshakeResponse):
+            raise RemoteProtocolError(
+                f"{type(answer).__name__} as answer to a handshake; expected HandshakeResponse"
+            )
+        asked = self._tried[-1]
+        if answer.version != asked:
+            self._try_next(answer)
+            return None
+        if answer.error_code != HandshakeCode.NONE:
+            raise HandshakeRefusedError(
+                f"the server refuses with code {answer.error_code}: {answer.text!r}; it was asked"
+                f" for version {asked}"
+            )
+        return Agreement(
+            answer.version,
+            answer.features & self._features,
+            answer.cluster_key,
+            answer.connection_id,
+            answer.node_id,
+            answer.node_name,
+            answer.idle_milliseconds / 1000,
+            answer.restore_milliseconds / 1000,
+        )
+
+    def _try_next(self, answer: HandshakeResponse) -> None:
+        wanted = answer.version
+        is_known = any(each[:2] == wanted[:2] for each in self._supported)
+        if not is_known or wanted in self._tried or len(self._tried) == HANDSHAKE_ATTEMPTS_MAX:
+            raise HandshakeRefusedError(
+                f"no common version: the server wants {wanted} ({answer.text!r}), this side speaks"
+                f" {', '.join(map(str, self._supported))} and has asked for"
+                f" {', '.join(map(str, self._tried))}"
+            )
+        self._tried.append(wanted)

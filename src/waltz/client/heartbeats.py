@@ -1,0 +1,56 @@
+"""When a client says that it lives, and when it takes its server for dead.
+
+Owns the times of one connection. Must not know what is said on it. A server is dead when nothing at
+all has come for so long after a heartbeat while this side was reading; while it was not, nothing
+could come. Source: IEP-83.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+
+class Duty(Enum):
+    NOTHING = "not yet"
+    BEAT = "send a heartbeat that wants an answer"
+    GIVE_UP = "the server is dead"
+
+
+class Heartbeats:
+    """The heartbeats of one connection, from `now` on."""
+
+    def __init__(self, interval_seconds: float, timeout_seconds: float, now: float) -> None:
+        self._interval_seconds = interval_seconds
+        self._timeout_seconds = timeout_seconds
+        self._beat_at = now + interval_seconds
+        self._is_reading = False
+        self._is_unanswered = False
+        self._waits_since: float | None = None
+
+    @property
+    def deadline(self) -> float:
+        """When to `step` next."""
+        if self._waits_since is None:
+            return self._beat_at
+        return min(self._beat_at, self._waits_since + self._timeout_seconds)
+
+    def begin_reading(self, now: float) -> None:
+        self._is_reading = True
+        self._waits_since = now if self._is_unanswered else None
+
+    def hear(self) -> None:
+        """Something has come, and is worked off before more is read."""
+        self._is_reading = self._is_unanswered = False
+        self._waits_since = None
+
+    def step(self, now: float) -> Duty:
+        """Return what is due; a heartbeat is due once."""
+        if self._waits_since is not None and now >= self._waits_since + self._timeout_seconds:
+            return Duty.GIVE_UP
+        if now < self._beat_at:
+            return Duty.NOTHING
+        self._beat_at = now + self._interval_seconds
+        self._is_unanswered = True
+        if self._is_reading and self._waits_since is None:
+            self._waits_since = now
+        return Duty.BEAT

@@ -1,0 +1,1 @@
+"""The clients of a server and what carries their connections."""

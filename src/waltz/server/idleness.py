@@ -1,0 +1,50 @@
+"""When a server takes a client for gone, and when it has to say that it lives itself.
+
+Owns the times of one connection. Must not know what is said on it. A server that is not reading,
+for the client has too much under way, hears no heartbeats: it does not count that as silence, and
+sends some of its own, or the client would take it for dead. Source: IEP-83.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from waltz.limits import HEARTBEATS_PER_IDLE_TIME
+
+
+class Finding(Enum):
+    NOTHING = "all is well"
+    BEAT = "say that this side lives"
+    SILENT = "the client has said nothing for too long"
+
+
+class Idleness:
+    """How long one connection has been silent; nobody reads it before `begin_reading`."""
+
+    def __init__(self, idle_seconds: float, now: float) -> None:
+        self._idle_seconds = idle_seconds
+        self._beat_seconds = idle_seconds / HEARTBEATS_PER_IDLE_TIME
+        self._since = now
+        self._is_reading = False
+
+    @property
+    def deadline(self) -> float:
+        """When to `step` next."""
+        return self._since + (self._idle_seconds if self._is_reading else self._beat_seconds)
+
+    def begin_reading(self, now: float) -> None:
+        self._is_reading = True
+        self._since = now
+
+    def hear(self, now: float) -> None:
+        """Something has come, and is worked off before more is read."""
+        self._is_reading = False
+        self._since = now
+
+    def step(self, now: float) -> Finding:
+        if now < self.deadline:
+            return Finding.NOTHING
+        if self._is_reading:
+            return Finding.SILENT
+        self._since = now
+        return Finding.BEAT

@@ -1,0 +1,65 @@
+"""What a server answers to whoever wants a logical connection.
+
+Owns the judgement of one handshake request. Must not know sockets or who is connected already.
+Source: IEP-90, "Handshake"; IEP-76 for the fields of the answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from uuid import UUID
+
+from waltz.limits import CONNECTION_RESTORE_SECONDS, IDLE_SECONDS_MAX
+from waltz.types import ServerId
+from waltz.wire.lifecycle_protocol import (
+    FEATURES,
+    PROTOCOL_VERSIONS,
+    Feature,
+    HandshakeCode,
+    HandshakeRequest,
+    HandshakeResponse,
+    ProtocolVersion,
+    version_taken,
+)
+
+NO_CONNECTION = UUID(int=0)
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What a server offers everybody. `idle_seconds` 0: nobody is too silent; `restore_seconds` 0:
+    nothing is kept of a connection that has ended."""
+
+    cluster_key: UUID
+    node_id: ServerId
+    node_name: str
+    idle_seconds: float = IDLE_SECONDS_MAX
+    restore_seconds: float = CONNECTION_RESTORE_SECONDS
+    features: frozenset[Feature] = FEATURES
+    supported: Sequence[ProtocolVersion] = PROTOCOL_VERSIONS
+
+    def answer(self, request: HandshakeRequest, connection_id: UUID) -> HandshakeResponse:
+        """Return the answer to `request`; `connection_id` is in it if it is taken.
+
+        Extensions are all unknown to this server, and skipped (LC-35).
+        """
+        version = version_taken(request.version, self.supported)
+        is_taken = version == request.version
+        features = request.features & self.features
+        if not self.restore_seconds:
+            features -= {Feature.RESTORE}
+        restore_seconds = self.restore_seconds if Feature.RESTORE in features else 0.0
+        return HandshakeResponse(
+            version,
+            HandshakeCode.NONE if is_taken else HandshakeCode.VERSION,
+            "" if is_taken else f"this server speaks {', '.join(map(str, self.supported))}",
+            self.cluster_key,
+            connection_id if is_taken else NO_CONNECTION,
+            self.node_id,
+            self.node_name,
+            round(self.idle_seconds * 1000),
+            round(restore_seconds * 1000) if is_taken else 0,
+            frozenset(features) if is_taken else frozenset(),
+            (),
+        )

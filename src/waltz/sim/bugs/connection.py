@@ -1,0 +1,151 @@
+"""Seeded bugs of logical connections: what is kept, counted, sent again and given up."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from waltz.client.cluster_connection import ClusterConnection
+from waltz.client.connection.shell import ServerConnection
+from waltz.errors import ConnectionUnknownError, UnavailableError
+from waltz.server.clients.shell import Client, Clients
+from waltz.sim.bugs.bug import Bug, Scene
+from waltz.sim.patches import Patch
+from waltz.wire.logical_link import LogicalLink
+from waltz.wire.retained import Retained
+
+
+def _all_but_the_first(resume: Callable[..., Any]) -> Callable[..., Any]:
+    def resumed(self: Any, received: int) -> Any:
+        again = resume(self, received)
+        if again is not None and len(self._writes) > 1:
+            return b"".join([*self._writes][1:])
+        return again
+
+    return resumed
+
+
+def _all_that_is_kept(resume: Callable[..., Any]) -> Callable[..., Any]:
+    def resumed(self: Any, received: int) -> Any:
+        kept = b"".join(self._writes)
+        return kept if resume(self, received) is not None else None
+
+    return resumed
+
+
+def _what_was_told(_: property) -> property:
+    return property(_acknowledged)
+
+
+def _acknowledged(self: Any) -> int:
+    retained = vars(self)["_retained"]
+    return int(vars(retained)["_told"])
+
+
+def _leaving_open(attach: Callable[..., None]) -> Callable[..., None]:
+    def attached(self: Any, connection: Any) -> None:
+        self.connection = None
+        attach(self, connection)
+
+    return attached
+
+
+def _reading_on(_: Callable[..., Any]) -> Callable[..., Any]:
+    async def read(self: Any, connection: Any) -> Any:
+        return await connection.read()
+
+    return read
+
+
+def _serving_on(serve: Callable[..., Any]) -> Callable[..., Any]:
+    async def served(self: Any, client: Any, arrival: Any) -> None:
+        data = arrival.rest
+        while data is not None:
+            messages = client.link.receive(data)
+            client.write(client.link.take_replies())
+            await self._hand_on(client, messages)
+            data = await arrival.connection.read() or None
+
+    return served
+
+
+def _losing_what_nothing_carries(write: Callable[..., None]) -> Callable[..., None]:
+    def written(self: Any, data: bytes) -> None:
+        if self._connection is not None:
+            write(self, data)
+
+    return written
+
+
+def _for_ever(break_: Callable[..., None]) -> Callable[..., None]:
+    def broken(self: Any, event: Any, now: float) -> None:
+        break_(self, event, now)
+        place = self._by_sequence.get(event.connection_sequence)
+        if place is not None:
+            place.broken_until = 1e9
+
+    return broken
+
+
+def _hoping(restore: Callable[..., Any]) -> Callable[..., Any]:
+    async def restored(self: Any, address: Any) -> None:
+        try:
+            await restore(self, address)
+        except ConnectionUnknownError as error:
+            raise UnavailableError(str(error)) from error
+
+    return restored
+
+
+def _bug(name: str, breaks: str, caught: Scene, *patches: Patch) -> Bug:
+    return Bug(
+        name=name,
+        breaks=breaks,
+        patches=patches,
+        workloads=("append", "bank", "lock_contention", "slow_consumer"),
+        plans=("broken_connections",),
+        caught=caught,
+    )
+
+
+CONNECTION_BUGS: Final[tuple[Bug, ...]] = (
+    _bug(
+        "a connection that is restored sends one write too few again",
+        "I12 convergence",
+        Scene(3, "bank", "broken_connections"),
+        Patch(Retained, "resume", _all_but_the_first),
+    ),
+    _bug(
+        "a connection that is restored sends again what has arrived",
+        "I5 verdicts",
+        Scene(1, "bank", "broken_connections"),
+        Patch(Retained, "resume", _all_that_is_kept),
+    ),
+    _bug(
+        "a restore asks for what came after the last acknowledgement",
+        "I5 verdicts",
+        Scene(1, "bank", "broken_connections"),
+        Patch(LogicalLink, "received", _what_was_told),
+    ),
+    _bug(
+        "a server goes on reading a connection that another one has replaced",
+        "I5 verdicts",
+        Scene(1, "bank", "broken_connections"),
+        Patch(Client, "attach", _leaving_open),
+        Patch(Client, "read", _reading_on),
+        Patch(Clients, "_serve", _serving_on),
+    ),
+    _bug(
+        "a client loses what it sends while its connection is broken",
+        "I12 convergence",
+        Scene(3, "bank", "broken_connections"),
+        Patch(ServerConnection, "_write", _losing_what_nothing_carries),
+    ),
+    _bug(
+        "a client never gives up a connection that its server does not know",
+        "I12 convergence",
+        Scene(1, "append", "broken_connections"),
+        Patch(ClusterConnection, "_break", _for_ever),
+        Patch(ServerConnection, "restore", _hoping),
+    ),
+)

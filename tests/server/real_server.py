@@ -1,0 +1,110 @@
+"""A server on real sockets, and a proxy before it that cuts and holds."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+from waltz.cluster.shell import StorageEntry, create_cluster
+from waltz.host import Host
+from waltz.server.shell import Server, ServerConfig
+from waltz.storage.shell import StorageConfig, StorageNode
+from waltz.storage.space import FreeMinimum
+from waltz.system.embedded import EmbeddedCoordinatorServer
+from waltz.system.host import real_host
+from waltz.types import Address, PartitionId
+
+LOOPBACK = Address("127.0.0.1", 0)
+
+
+class Proxy:
+    """Passes bytes on to `target` and back, until told otherwise."""
+
+    def __init__(self) -> None:
+        self.target = LOOPBACK
+        self.count = 0
+        """TCP connections so far."""
+        self.may_flow = asyncio.Event()
+        self.may_flow.set()
+        self._writers: set[asyncio.StreamWriter] = set()
+        self._server: asyncio.Server | None = None
+
+    @property
+    def address(self) -> Address:
+        assert self._server is not None, "started"
+        return Address(LOOPBACK.host, self._server.sockets[0].getsockname()[1])
+
+    async def start(self) -> None:
+        self._server = await asyncio.start_server(self._accept, LOOPBACK.host, 0)
+
+    def cut(self) -> None:
+        """End all connections; what is on its way is lost."""
+        for writer in self._writers:
+            writer.transport.abort()
+
+    async def stop(self) -> None:
+        assert self._server is not None
+        self._server.close()
+        self.cut()
+
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.count += 1
+        try:
+            there_reader, there_writer = await asyncio.open_connection(*self.target)
+        except OSError:
+            writer.close()
+            return
+        self._writers |= {writer, there_writer}
+        await asyncio.gather(self._pass(reader, there_writer), self._pass(there_reader, writer))
+        self._writers -= {writer, there_writer}
+
+    async def _pass(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError):
+            while data := await reader.read(1024):
+                await self.may_flow.wait()
+                writer.write(data)
+                await writer.drain()
+        writer.close()
+
+
+@contextlib.asynccontextmanager
+async def running_server(directory: Path, **settings: Any) -> AsyncIterator[tuple[Host, Server]]:
+    """A server with these `settings`, a storage node and a coordinator in this process."""
+    coordinator = EmbeddedCoordinatorServer(str(directory / "coordinator.json"))
+    await coordinator.start(LOOPBACK)
+    host = real_host(coordinator.address)
+    key = uuid4()
+    (directory / "storage").mkdir()
+    node = StorageNode(
+        real_host(None),
+        StorageConfig(
+            directory=str(directory / "storage"),
+            cluster_key=key,
+            partition_count=1,
+            data_address=LOOPBACK,
+            admin_address=LOOPBACK,
+            assigned_partitions=frozenset([PartitionId(0)]),
+            disk_free_minimum=FreeMinimum.parse("1MiB"),
+        ),
+    )
+    await node.start()
+    await create_cluster(
+        host.coordinator,
+        name="test",
+        partition_count=1,
+        cluster_key=key,
+        storages=[StorageEntry(node.data_address, node.admin_address)],
+    )
+    server = Server(host, ServerConfig(LOOPBACK, **settings))
+    await server.start()
+    try:
+        yield host, server
+    finally:
+        await server.stop()
+        await node.stop()
+        await host.coordinator.close()
+        await coordinator.stop()

@@ -1,0 +1,45 @@
+"""The plan that breaks connections of clients, and nothing but those."""
+
+from __future__ import annotations
+
+from random import Random
+
+from waltz.sim.connection_plans import broken_connections
+from waltz.sim.drawing import Stage
+from waltz.sim.faults import Crash, Disconnection, Fault, Partition, Pause
+from waltz.sim.network import Way
+
+CLIENTS, SERVERS = ("client-0", "client-1"), ("server-0", "server-1")
+STAGE = Stage(("storage-0",), SERVERS, CLIENTS)
+
+
+def drawn() -> list[Fault]:
+    return [fault for seed in range(200) for fault in broken_connections(Random(seed), STAGE)]
+
+
+def is_between_client_and_server(way: Way) -> bool:
+    return {name.split("-")[0] for name in way} == {"client", "server"}
+
+
+def test_it_breaks_what_is_between_clients_and_servers() -> None:
+    faults = drawn()
+    assert {type(fault) for fault in faults} == {Disconnection, Partition, Pause, Crash}
+    for fault in faults:
+        match fault:
+            case Disconnection(pairs=ways) | Partition(ways=ways):
+                assert ways
+                assert all(map(is_between_client_and_server, ways))
+            case Pause(names=names):
+                assert {*names} <= {*CLIENTS, *SERVERS}
+            case Crash(names=names):
+                assert {*names} <= {*SERVERS}
+
+
+def test_silence_is_longer_than_any_timeout_now_and_then() -> None:
+    seconds = [fault.seconds for fault in drawn() if isinstance(fault, Partition)]
+    assert min(seconds) < 1.0
+    assert max(seconds) > 40.0
+
+
+def test_equal_seeds_give_equal_faults() -> None:
+    assert broken_connections(Random(3), STAGE) == broken_connections(Random(3), STAGE)
