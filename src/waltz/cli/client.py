@@ -16,11 +16,11 @@ from rich.table import Table
 
 import waltz
 from waltz.cli.layout import FILE_NAME, read_cluster_file, trial_client_tls
-from waltz.cli.nodes import COORDINATOR, run_loop
+from waltz.cli.nodes import CLUSTER, run_loop
 from waltz.cli.overview import ClusterOverview, read_overview
 from waltz.cli.tls_options import tls_options
 from waltz.errors import ConfigurationError
-from waltz.types import CoordinatorAddress, TlsSettings
+from waltz.types import ClusterAddress, ServersAddress, TlsSettings
 
 DEFAULT_DIRECTORY = Path("waltz-data")
 
@@ -28,15 +28,15 @@ DEFAULT_DIRECTORY = Path("waltz-data")
 def cluster_option(command: Any) -> Any:
     return click.option(
         "--cluster",
-        type=COORDINATOR,
+        type=CLUSTER,
         envvar="WALTZ_CLUSTER",
-        help="Where the coordinator is: host:port or zookeeper://host:port/root; default:"
-        " $WALTZ_CLUSTER, then ./waltz-data.",
+        help="Some servers: waltz://host:port,host:port; or the coordinator: host:port or"
+        " zookeeper://host:port/root; default: $WALTZ_CLUSTER, then ./waltz-data.",
     )(command)
 
 
-def find_cluster(given: CoordinatorAddress | None, tls: TlsSettings) -> tuple[str, TlsSettings]:
-    """Return the coordinator's address, and the TLS with which the cluster is reached.
+def find_cluster(given: ClusterAddress | None, tls: TlsSettings) -> tuple[str, TlsSettings]:
+    """Return the cluster's address, and the TLS with which it is reached.
 
     Raises ConfigurationError: none given, none found.
     """
@@ -55,8 +55,13 @@ def find_cluster(given: CoordinatorAddress | None, tls: TlsSettings) -> tuple[st
 @cluster_option
 @tls_options
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def status(cluster: CoordinatorAddress | None, as_json: bool, tls: TlsSettings) -> None:
+def status(cluster: ClusterAddress | None, as_json: bool, tls: TlsSettings) -> None:
     """Show servers, storage nodes, partitions and their marks."""
+    if isinstance(cluster, ServersAddress):
+        raise ConfigurationError(
+            f"{cluster} names servers; status reads what only the coordinator knows, so give its"
+            " address: host:port or zookeeper://host:port/root"
+        )
     overview = run_loop(read_overview(*find_cluster(cluster, tls)))
     if as_json:
         click.echo(json.dumps(overview.to_json(), indent=2))
@@ -114,7 +119,7 @@ def parse_lock(text: str) -> waltz.PartitionLocalLock:
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object per transaction.")
 @click.argument("data", nargs=-1)
 def append(
-    cluster: CoordinatorAddress | None,
+    cluster: ClusterAddress | None,
     partition: int,
     header: int,
     write_locks: tuple[str, ...],
@@ -164,7 +169,7 @@ def with_progress(items: tuple[str, ...]) -> Iterable[str]:
 @click.option("--follow/--no-follow", default=True, show_default=True, help="Wait for more.")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object per transaction.")
 def tail(
-    cluster: CoordinatorAddress | None,
+    cluster: ClusterAddress | None,
     partition: int,
     start: str,
     follow: bool,

@@ -117,8 +117,14 @@ class _Place:
 class ClusterConnection:
     """See the module. `roles` are the connections that every server gets."""
 
-    def __init__(self, roles: Sequence[Role] = tuple(Role)) -> None:
+    def __init__(
+        self,
+        roles: Sequence[Role] = tuple(Role),
+        *,
+        reconnect_seconds_max: float = RECONNECT_SECONDS_MAX,
+    ) -> None:
         self.closed = False
+        self._reconnect_seconds_max = reconnect_seconds_max
         self._roles = tuple(roles)
         self._next_sequence = 0
         self._places: dict[tuple[Address, Role], _Place] = {}
@@ -230,9 +236,9 @@ class ClusterConnection:
                     self._effects.append(
                         DetachPartition(partition_id, place.role, event.connection_sequence)
                     )
-        longest = (
-            RECONNECT_SECONDS_MAX if place.connected_at is None else RECONNECT_BROKEN_SECONDS_MAX
-        )
+        longest = self._reconnect_seconds_max
+        if place.connected_at is not None:
+            longest = min(longest, RECONNECT_BROKEN_SECONDS_MAX)
         delay = min(longest, RECONNECT_SECONDS_MIN * 2 ** min(place.failures, 20))
         if place.connected_at is not None and now - place.connected_at >= delay:
             # What has worked for longer than it is to wait is replaced at once (CI-07).

@@ -16,7 +16,12 @@ from functools import partial
 from typing import Final, assert_never
 
 from waltz.cluster.paths import DEFAULT_ROOT
-from waltz.cluster.shell import ServerMembership, read_replica_assignments, read_store_params
+from waltz.cluster.shell import (
+    ServerMembership,
+    read_cluster_params,
+    read_replica_assignments,
+    read_store_params,
+)
 from waltz.errors import (
     CoordinationError,
     LocalProtocolError,
@@ -39,6 +44,7 @@ from waltz.limits import (
 )
 from waltz.server.backlog import BacklogEffect, Intake, ResumeReading, StopReading, WorkedOff
 from waltz.server.connection import Mounts, Sorter, answer_without_partition
+from waltz.server.directory.shell import Directory
 from waltz.server.feed_cache import FeedCache
 from waltz.server.metrics import PartitionState, ServerState, Stage
 from waltz.server.outbox import Part
@@ -69,6 +75,7 @@ from waltz.wire.client_protocol import (
     ServerPartitionsHealthRequest,
     ServerPartitionsHealthResponse,
 )
+from waltz.wire.discovery_protocol import ClientIdRequest, TopologyRequest
 from waltz.wire.handshake import Link
 from waltz.wire.message import Message
 
@@ -154,6 +161,7 @@ class Server:
         self._errands: dict[asyncio.Task[None], None] = {}
         self._assigned: dict[PartitionId, Generation] = {}
         self._failures: dict[PartitionId, PartitionFailure] = {}
+        self._directory = Directory(host, config.root, self.send, self._full)
         self._listener: Listener | None = None
         self._membership: ServerMembership | None = None
         self._ended: asyncio.Future[None] | None = None
@@ -173,7 +181,9 @@ class Server:
         """
         self._ended = asyncio.get_running_loop().create_future()
         params = await read_store_params(self.host.coordinator, self._config.root)
+        cluster = await read_cluster_params(self.host.coordinator, self._config.root)
         self._storages = StorageConnections(self.host, params)
+        self._directory.start()
         self._listener = await self.host.network.listen(self._config.address, self._accept)
         self._membership = ServerMembership(
             self.host,
@@ -181,10 +191,12 @@ class Server:
             self._on_assignment,
             preferred_partitions=self._config.preferred_partitions,
             root=self._config.root,
+            on_membership=partial(self._directory.change, cluster, params),
         )
         try:
             await self._membership.start()
         except BaseException:
+            await self._directory.stop()
             await self._listener.close()
             raise
         logger.info(
@@ -251,6 +263,7 @@ class Server:
         if self._tasks:
             await asyncio.wait(self._tasks)
         await self._membership.stop()
+        await self._directory.stop()
         for client in list(self._clients.values()):
             client.connection.close()
         await self._storages.close()
@@ -324,6 +337,7 @@ class Server:
             del self._clients[client.connection_id]
             self._full.discard(client.connection_id)
             self._tell_all(ConnectionLost(client.connection_id))
+            self._directory.forget(client.connection_id)
             if client.draining is not None:
                 client.draining.cancel()
 
@@ -369,14 +383,22 @@ class Server:
         if client.draining is not None:
             await client.connection.drain()
 
-    async def _answer_later(self, client: _Client, message: ClientMessage) -> None:
+    async def _answer_later(self, client: _Client, message: Message) -> None:
         try:
-            self.send(client.connection_id, [await self._answer(message)])
+            self.send(client.connection_id, [await self._answer(client, message)])
         finally:
             client.questions -= 1
 
-    async def _answer(self, message: ClientMessage) -> ClientMessage:
+    async def _answer(self, client: _Client, message: Message) -> Message:
         """Answer what is asked of the server as a whole."""
+        if isinstance(message, TopologyRequest):
+            topology = await self._directory.topology()
+            if message.subscribe and client.connection_id in self._clients:
+                self._directory.subscribe(client.connection_id)
+            return topology
+        if isinstance(message, ClientIdRequest):
+            return await self._directory.give_client_id(message)
+        assert isinstance(message, ClientMessage)
         request_id = message.request_id
         match message:
             case CheckStorageConnectivityRequest():

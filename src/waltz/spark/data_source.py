@@ -16,7 +16,8 @@ from waltz.spark.schema import arrow_schema, log_schema
 class WaltzDataSource(DataSource):
     """The committed transactions of a cluster, one row each (PS-01).
 
-    Options: `cluster` (the coordinator's host:port, required), `partitions` ("0-3,7"),
+    Options: `cluster` (`waltz://` and servers, or the coordinator's host:port; required),
+    `partitions` ("0-3,7"),
     `startingOffsets` and `endingOffsets` (earliest, latest, or JSON of partition to transaction ID;
     the end is not read), `minPartitions`, `rowsPerBatch`, and `tlsCa`, `tlsCert`, `tlsKey`
     (PEM files). A schema of some of the columns is honoured: what is not asked for does not cross

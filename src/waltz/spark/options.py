@@ -10,7 +10,7 @@ from waltz.errors import ConfigurationError
 from waltz.spark.codes import INVALID_OPTION, MISSING_OPTION, UNKNOWN_OPTION
 from waltz.spark.offsets import TASKS_MAX, Offsets, parse_offsets, parse_partitions
 from waltz.spark.schema import BATCH_ROWS
-from waltz.types import PartitionId, TlsSettings, parse_coordinator
+from waltz.types import PartitionId, TlsSettings, parse_cluster
 
 OPTIONS: Final = (
     "cluster",
@@ -31,7 +31,7 @@ BATCH_ROWS_MAX: Final = 1_000_000
 class ReadOptions:
     """What to read, and in what pieces.
 
-    cluster         the coordinator's address.
+    cluster         the address of servers, or the coordinator's.
     partitions      sorted, each once; None for all.
     task_count_min  how many tasks there are at least, if there are that many rows.
     batch_rows_max  rows of one Arrow record batch.
@@ -63,10 +63,11 @@ def parse_options(options: Mapping[str, str]) -> ReadOptions:
         given[name] = value
     if "cluster" not in given:
         raise ConfigurationError(
-            f"{MISSING_OPTION} option cluster is missing; expected the coordinator's host:port"
+            f"{MISSING_OPTION} option cluster is missing; expected"
+            " waltz://host:port,host:port or the coordinator's host:port"
         )
     try:
-        parse_coordinator(given["cluster"])
+        parse_cluster(given["cluster"])
     except ConfigurationError as error:
         raise ConfigurationError(f"{INVALID_OPTION} option cluster: {error}") from error
     return ReadOptions(

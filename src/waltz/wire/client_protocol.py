@@ -1,7 +1,8 @@
-"""What clients and servers say to each other: protocol L, versions 0 to 4.
+"""What clients and servers say to each other: protocol L, versions 0 to 5.
 
 Owns the messages and their hand-packed fast paths. Version 1 added read locks and the storage
-connectivity, 2 append locks, assignments and preferred partitions, 3 the mount state, 4 the health.
+connectivity, 2 append locks, assignments and preferred partitions, 3 the mount state, 4 the health,
+5 discovery.
 There is no answer to an append: success is seen in the feed. Source: Client-Server Communication.
 """
 
@@ -18,6 +19,7 @@ from numpy.typing import NDArray
 
 from waltz.limits import DATA_BYTES_MAX, LOCKS_MAX, METADATA_ENTRIES_MAX, PARTITIONS_MAX
 from waltz.types import PartitionId, RequestId, TransactionId
+from waltz.wire.discovery_protocol import DISCOVERY_MESSAGES
 from waltz.wire.fields import (
     BOOLEAN,
     CHECKSUM,
@@ -417,7 +419,7 @@ def encode_feed_run(
     """Return the feed data frames of dense transactions from `batch_first_id` on, back to back.
 
     `request_ids` has a row of 16 bytes for each of `headers`. One frame per transaction is what
-    versions 0 to 4 demand; the frames have one size, so they are columns of one array.
+    the client protocol demands; the frames have one size, so they are columns of one array.
     """
     count = len(headers)
     assert version in CLIENT_CODEC.versions
@@ -450,7 +452,7 @@ assert _FEED_FRAME.itemsize == _FEED_DATA_FRAME.size
 
 CLIENT_CODEC: Final = Codec(
     _MAGIC,
-    (0, 1, 2, 3, 4),
+    (0, 1, 2, 3, 4, 5),
     (
         MountRequest,
         MountResponse,
@@ -475,6 +477,7 @@ CLIENT_CODEC: Final = Codec(
         RemovePreferredPartitionResponse,
         ServerPartitionsHealthRequest,
         ServerPartitionsHealthResponse,
+        *DISCOVERY_MESSAGES,
     ),
     (
         FastPath(AppendRequest, _encode_append, _decode_append),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Protocol, assert_never
 
 from waltz.client.cluster_connection import (
@@ -26,10 +26,16 @@ from waltz.client.cluster_connection import (
     Stopped,
     ViewChanged,
 )
+from waltz.client.nodes.shell import open_transport
 from waltz.client.tasks.shell import Tasks
 from waltz.errors import LocalProtocolError, RemoteProtocolError, UnavailableError
 from waltz.host import Connection, Host
-from waltz.limits import CLIENT_MAILBOX_EVENTS_MAX, HANDSHAKE_SECONDS_MAX, KEEP_ALIVE_SECONDS
+from waltz.limits import (
+    CLIENT_MAILBOX_EVENTS_MAX,
+    HANDSHAKE_SECONDS_MAX,
+    KEEP_ALIVE_SECONDS,
+    RECONNECT_SECONDS_MAX,
+)
 from waltz.shell import Mailbox, run
 from waltz.types import Address, Generation, PartitionId
 from waltz.wire.client_protocol import CLIENT_CODEC, CLIENT_GREETING
@@ -56,7 +62,7 @@ class ServerConnection:
         Raises ConnectionFailedError; UnavailableError: it ended or fell silent meanwhile;
         RemoteProtocolError: what answers there is not a server of ours.
         """
-        connection = await host.network.connect(address)
+        connection = await open_transport(host, address)
         opened = cls(connection, Link(CLIENT_CODEC, CLIENT_GREETING))
         try:
             async with asyncio.timeout(HANDSHAKE_SECONDS_MAX):
@@ -90,6 +96,10 @@ class ServerConnection:
             return early
         data = await self._connection.read()
         return self._link.receive(data) if data else None
+
+    def put_back(self, messages: Sequence[Message]) -> None:
+        """Let `receive` return these next."""
+        self._early = [*messages, *self._early]
 
     def send(self, messages: Sequence[Message]) -> list[tuple[Message, LocalProtocolError]]:
         """Send all `messages` with one write; return those the server's version cannot express."""
@@ -134,6 +144,14 @@ class ServerConnection:
         )
 
 
+class ServerWatcher(Protocol):
+    """Who is told which servers there are connections to, one of each role."""
+
+    def server_connected(self, address: Address) -> None: ...
+
+    def server_disconnected(self, address: Address) -> None: ...
+
+
 class Side(Protocol):
     """Who talks on the connections of one role."""
 
@@ -148,6 +166,9 @@ class Side(Protocol):
         ...
 
 
+OpenServer = Callable[[Address, Role], Awaitable[ServerConnection]]
+
+
 class Connections:
     """All connections of a client to the servers of its cluster, kept up until `stop`."""
 
@@ -157,12 +178,18 @@ class Connections:
         tasks: Tasks,
         sides: Mapping[Role, Side],
         on_generation: Callable[[PartitionId, Generation], None],
+        *,
+        open_server: OpenServer,
+        watchers: Sequence[ServerWatcher] = (),
+        reconnect_seconds_max: float = RECONNECT_SECONDS_MAX,
     ) -> None:
         self._host = host
         self._tasks = tasks
         self._sides = sides
         self._on_generation = on_generation
-        self._machine = ClusterConnection(tuple(sides))
+        self._open_server = open_server
+        self._watchers = watchers
+        self._machine = ClusterConnection(tuple(sides), reconnect_seconds_max=reconnect_seconds_max)
         self._mailbox: Mailbox[Event] = Mailbox(host.clock, CLIENT_MAILBOX_EVENTS_MAX)
         self._open: dict[int, ServerConnection] = {}
         self._opening: dict[int, asyncio.Task[None]] = {}
@@ -217,9 +244,11 @@ class Connections:
         sequence = effect.connection_sequence
         side = self._sides[effect.role]
         try:
-            connection = await ServerConnection.open(self._host, effect.address)
+            connection = await self._open_server(effect.address, effect.role)
             self._open[sequence] = connection
             self._mailbox.put(Connected(sequence))
+            for watcher in self._watchers:
+                watcher.server_connected(effect.address)
             while (messages := await connection.receive()) is not None:
                 if messages:
                     await side.receive(sequence, messages)
@@ -231,4 +260,6 @@ class Connections:
             ended = self._open.pop(sequence, None)
             if ended is not None:
                 ended.close()
+                for watcher in self._watchers:
+                    watcher.server_disconnected(effect.address)
             self._mailbox.put(Disconnected(sequence, self._host.random.uniform(0.0, 1.0)))
