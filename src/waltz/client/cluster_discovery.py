@@ -159,10 +159,11 @@ class ClusterDiscovery:
 
     @property
     def deadline(self) -> float | None:
-        times = [self._search_at, None if self._is_busy else self._refresh_at]
         if self._search is not None:
-            times.append(self._search.deadline)
-        return min((time for time in times if time is not None), default=None)
+            return self._search.deadline
+        if self._is_busy:
+            return None
+        return self._refresh_at if self._connected else self._search_at
 
     @property
     def snapshot(self) -> ClusterSnapshot:
@@ -238,10 +239,12 @@ class ClusterDiscovery:
                 self._effects.append(ReleaseGuide())
         if self._search is not None:
             self._search_on(None, now)
-        elif self._search_at is not None and self._search_at <= now and not self._is_busy:
+        if self._is_busy:
+            return
+        if self._search_at is not None and self._search_at <= now:
             self._search_at = None
             self._begin_search(self.candidates(), None, now)
-        elif self._refresh_at is not None and self._refresh_at <= now and not self._is_busy:
+        elif self._connected and self._refresh_at is not None and self._refresh_at <= now:
             self._refresh_at = now + self._refresh_seconds
             others = [each for each in self.candidates() if each not in self._connected]
             if others:

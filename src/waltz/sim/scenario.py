@@ -18,7 +18,7 @@ from waltz.sim.drawing import Stage
 from waltz.sim.faults import Fault, as_data, from_data
 from waltz.sim.knobs import KNOBS, draw_knobs
 from waltz.sim.plans import PLANS
-from waltz.sim.workloads import WORKLOADS, ClientPlan
+from waltz.sim.workloads import WORKLOADS, ClientPlan, draw_ways
 from waltz.types import PartitionId
 
 
@@ -105,6 +105,7 @@ def draw_scenario(seed: int, workload: str, plan: str, *, length: int = 1) -> Sc
     """Draw a run; what one part draws does not change what the others do."""
     source = f"{seed}/{workload}/{plan}/{length}"
     clients = WORKLOADS[workload](Random(f"{source}/clients"), length)
+    clients = draw_ways(Random(f"{source}/ways"), clients)
     shape = draw_shape(Random(f"{source}/shape"), server_count_min=PLANS[plan].server_count_min)
     names = tuple(f"client-{number}" for number in range(len(clients)))
     stage = Stage(shape.storages, shape.servers, names, length)
