@@ -206,12 +206,12 @@ def test_following_goes_with_the_partition_to_another_server() -> None:
 class MovingNetwork(RealNetwork):
     """Once, something happens between a connection's opening and its use."""
 
-    def __init__(self, meanwhile: Callable[[], Awaitable[None]]) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self.meanwhile: Callable[[], Awaitable[None]] | None = meanwhile
+        self.meanwhile: Callable[[], Awaitable[None]] | None = None
 
-    async def connect(self, address: Address) -> Connection:
-        connection = await super().connect(address)
+    async def connect(self, address: Address, *, name: str | None = None) -> Connection:
+        connection = await super().connect(address, name=name)
         meanwhile, self.meanwhile = self.meanwhile, None
         if meanwhile is not None:
             await meanwhile()
@@ -230,9 +230,11 @@ def test_a_partition_that_moves_while_its_server_is_connected_is_read_at_the_oth
             await cluster.coordinator.assign({other.address: {0: 2}})
             await asyncio.sleep(0.1)
 
-        network = MovingNetwork(move)
-        async with AsyncLogReader(cluster.host, timeout_seconds=10.0) as reader:
-            reader._host = replace(cluster.host, network=network)
+        network = MovingNetwork()
+        host = replace(cluster.host, network=network)
+        async with AsyncLogReader(host, timeout_seconds=10.0) as reader:
+            await reader.high_water_mark(0)  # all else is connected
+            network.meanwhile = move
             check(await collect(reader.read(0, 0, 1)), 0, 1)
         assert network.meanwhile is None
         await other.stop()

@@ -3,7 +3,7 @@
 Owns, per server and role, whether it is connected and when to try again, and which partition is
 at which server. Must not know what is said on a connection. Jitter comes with the events. Always:
 every server of the present view has each connection open, under way, or due at a known time
-(CI-01, CI-06 to CI-08).
+(CI-01, CI-06 to CI-08); and a server that could not be reached is tried by one at a time (LC-64).
 """
 
 from __future__ import annotations
@@ -135,7 +135,11 @@ class ClusterConnection:
     @property
     def deadline(self) -> float | None:
         return min(
-            (place.due_at for place in self._places.values() if place.connection_sequence is None),
+            (
+                place.due_at
+                for place in self._places.values()
+                if place.connection_sequence is None and not self._must_wait(place)
+            ),
             default=None,
         )
 
@@ -155,7 +159,11 @@ class ClusterConnection:
                 case _:
                     assert_never(event)
         for place in self._places.values():
-            if place.connection_sequence is None and place.due_at <= now:
+            if (
+                place.connection_sequence is None
+                and place.due_at <= now
+                and not self._must_wait(place)
+            ):
                 self._open(place)
         return self._effects
 
@@ -210,6 +218,18 @@ class ClusterConnection:
             ):
                 self._effects.append(effect(partition_id, role, place.connection_sequence))
 
+    def _others(self, place: _Place) -> list[_Place]:
+        """The connections of the other roles to the same server."""
+        found = (self._places.get((place.address, role)) for role in self._roles)
+        return [other for other in found if other is not None and other is not place]
+
+    def _must_wait(self, place: _Place) -> bool:
+        """Whether another attempt to reach the same server, which was away, is under way."""
+        return place.failures > 0 and any(
+            other.connection_sequence is not None and other.connected_at is None
+            for other in self._others(place)
+        )
+
     def _open(self, place: _Place) -> None:
         sequence = self._next_sequence
         self._next_sequence += 1
@@ -222,6 +242,8 @@ class ClusterConnection:
         if place is None:  # not wanted any more
             return
         place.connected_at = now
+        for other in self._others(place):
+            other.due_at = min(other.due_at, now)  # the server is there
         for partition_id, (address, _) in self._partitions.items():
             if address == place.address:
                 self._effects.append(AttachPartition(partition_id, place.role, sequence))
@@ -245,5 +267,8 @@ class ClusterConnection:
             place.failures = 0
             delay = 0.0
         place.failures += 1
-        place.connected_at = place.connection_sequence = None
         place.due_at = now + delay * (0.5 + 0.5 * event.jitter)
+        if place.connected_at is None:
+            for other in self._others(place):
+                other.due_at = max(other.due_at, place.due_at)  # it would fail as well
+        place.connected_at = place.connection_sequence = None

@@ -183,7 +183,7 @@ class Server:
         params = await read_store_params(self.host.coordinator, self._config.root)
         cluster = await read_cluster_params(self.host.coordinator, self._config.root)
         self._storages = StorageConnections(self.host, params)
-        self._directory.start()
+        self._directory.start(cluster, params)
         self._listener = await self.host.network.listen(self._config.address, self._accept)
         self._membership = ServerMembership(
             self.host,
@@ -191,7 +191,7 @@ class Server:
             self._on_assignment,
             preferred_partitions=self._config.preferred_partitions,
             root=self._config.root,
-            on_membership=partial(self._directory.change, cluster, params),
+            on_membership=self._directory.change,
         )
         try:
             await self._membership.start()
@@ -392,10 +392,9 @@ class Server:
     async def _answer(self, client: _Client, message: Message) -> Message:
         """Answer what is asked of the server as a whole."""
         if isinstance(message, TopologyRequest):
-            topology = await self._directory.topology()
             if message.subscribe and client.connection_id in self._clients:
                 self._directory.subscribe(client.connection_id)
-            return topology
+            return self._directory.topology
         if isinstance(message, ClientIdRequest):
             return await self._directory.give_client_id(message)
         assert isinstance(message, ClientMessage)

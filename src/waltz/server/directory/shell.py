@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 
 from waltz.cluster.server_assignment import Membership, routes
 from waltz.cluster.shell import allocate_client_id
@@ -52,13 +53,21 @@ class Directory:
         self._root = root
         self._send = send
         self._topology: Topology | None = None
-        self._is_known = asyncio.Event()
         self._mailbox: Mailbox[Event] = Mailbox(host.clock, SERVER_MAILBOX_EVENTS_MAX)
         self._machine = Subscriptions(full)
         self._task: asyncio.Task[None] | None = None
 
-    def start(self) -> None:
-        """To be called on the loop."""
+    def start(self, cluster: ClusterParams, store: StoreParams) -> None:
+        """To be called on the loop. Who serves what is not known yet, and is told later: which
+        cluster this is must not wait until its servers have come to terms."""
+        self._topology = Topology(
+            cluster_key=store.cluster_key,
+            cluster_name=cluster.name,
+            partition_count=cluster.partition_count,
+            membership_version=-1,
+            servers=(),
+            partitions=(),
+        )
         self._task = asyncio.get_running_loop().create_task(
             run(self._machine, self._mailbox, self._host, self._tell)
         )
@@ -70,15 +79,20 @@ class Directory:
         if task is not None:
             await task
 
-    def change(self, cluster: ClusterParams, store: StoreParams, membership: Membership) -> None:
+    @property
+    def topology(self) -> Topology:
+        """What is known now."""
+        assert self._topology is not None, "started"
+        return self._topology
+
+    def change(self, membership: Membership) -> None:
         """The server has looked at the membership; what does not fit together is not told."""
         if routes(membership) is None:
             return
         assignment = membership.assignment
-        topology = Topology(
-            cluster_key=store.cluster_key,
-            cluster_name=cluster.name,
-            partition_count=max(cluster.partition_count, assignment.partition_count),
+        topology = replace(
+            self.topology,
+            partition_count=max(self.topology.partition_count, assignment.partition_count),
             membership_version=membership.child_version,
             servers=tuple(
                 ServerEntry(server_id, (descriptor.address,))
@@ -92,14 +106,7 @@ class Directory:
         )
         if topology != self._topology:
             self._topology = topology
-            self._is_known.set()
             self._mailbox.put(ClusterChanged())
-
-    async def topology(self) -> Topology:
-        """Return what is known; waits until something is."""
-        await self._is_known.wait()
-        assert self._topology is not None
-        return self._topology
 
     def subscribe(self, connection_id: int) -> None:
         """Tell this connection what changes from now on."""
@@ -119,6 +126,5 @@ class Directory:
         self._mailbox.put(SubscriberLeft(connection_id))
 
     def _tell(self, effect: TellTopology) -> None:
-        assert self._topology is not None
         for connection_id in effect.connection_ids:
-            self._send(connection_id, [self._topology])
+            self._send(connection_id, [self.topology])
