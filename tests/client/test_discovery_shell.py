@@ -40,10 +40,11 @@ from waltz.errors import (
     RemoteProtocolError,
 )
 from waltz.host import Connection, Host, Listener
-from waltz.types import Address
+from waltz.types import Address, PartitionId
 from waltz.wire.client_protocol import MountRequest
 
 OTHER_KEY = UUID(int=8)
+P0 = PartitionId(0)
 
 
 def opened(
@@ -356,19 +357,19 @@ def test_an_idle_client_comes_back_by_itself() -> None:
         (server,) = await started(1)
         address = server.address
         events: list[Any] = []
-        options = {"reconnect_seconds_max": 0.05, "listener": events.append}
+        options: dict[str, Any] = {"reconnect_seconds_max": 0.05, "listener": events.append}
         async with opened(host, address, **options) as client:
             for times in range(1, 11):
-                await until(lambda n=times: events.count(PartitionMounted(0)) == n)  # type: ignore[misc]
+                await until(lambda n=times: events.count(PartitionMounted(P0)) == n)  # type: ignore[misc]
                 await server.stop()
                 await until(lambda n=times: events.count(ServerDisconnected(address)) == n)  # type: ignore[misc]
                 await server.start_again(address)
             assert await client.append(0, b"a") == 0
-        up = [ServerConnected(address), PartitionMounted(0)]
+        up = [ServerConnected(address), PartitionMounted(P0)]
         servers = [e for e in events if isinstance(e, ServerConnected | ServerDisconnected)]
         mounts = [e for e in events if isinstance(e, PartitionMounted | PartitionUnmounted)]
         assert servers[:20] == [up[0], ServerDisconnected(address)] * 10
-        assert mounts[:20] == [up[1], PartitionUnmounted(0)] * 10
+        assert mounts[:20] == [up[1], PartitionUnmounted(P0)] * 10
         await server.stop()
 
     with_network(work)
@@ -400,11 +401,11 @@ def test_an_operation_gives_up_when_no_server_comes_back_in_time() -> None:
     async def work(network: NamedNetwork, host: Host) -> None:
         (server,) = await started(1)
         events: list[Any] = []
-        options = {"mount_seconds_max": 0.2, "listener": events.append}
+        options: dict[str, Any] = {"mount_seconds_max": 0.2, "listener": events.append}
         async with opened(host, server.address, **options) as client:
             await client.append(0, b"a")
             await server.stop()
-            await until(lambda: PartitionUnmounted(0) in events)
+            await until(lambda: PartitionUnmounted(P0) in events)
             with pytest.raises(PartitionNotReadyError):
                 await client.append(0, b"b")
 

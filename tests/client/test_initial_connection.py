@@ -18,7 +18,11 @@ from waltz.client.initial_connection import (
     NotConnected,
     TryNode,
 )
-from waltz.limits import NODE_CONNECTION_SECONDS_MIN, RECONNECT_SECONDS_MIN
+from waltz.limits import (
+    NODE_CONNECTION_SECONDS_MIN,
+    RECONNECT_BROKEN_SECONDS_MAX,
+    RECONNECT_SECONDS_MIN,
+)
 from waltz.types import Address
 
 ONE, TWO, THREE = (Address(name, 6000) for name in ("one", "two", "three"))
@@ -104,9 +108,15 @@ def test_each_of_many_addresses_gets_some_time() -> None:
     assert world.step(Began()) == [TryNode(many[0], NODE_CONNECTION_SECONDS_MIN)]
 
 
-def test_after_the_last_address_the_first_comes_again_after_a_growing_pause() -> None:
+@pytest.mark.parametrize(
+    ("seconds_max", "shortest"),
+    [(1e9, RECONNECT_SECONDS_MIN), (None, RECONNECT_BROKEN_SECONDS_MAX)],
+)
+def test_after_the_last_address_the_first_comes_again_after_a_growing_pause(
+    seconds_max: float | None, shortest: float
+) -> None:
     """LC-64: with jitter, up to the longest pause."""
-    world = World(ONE, TWO, seconds_max=None, pause=1.0)
+    world = World(ONE, TWO, seconds_max=seconds_max, pause=1.0)
     world.step(Began())
     pauses = []
     for _ in range(8):
@@ -115,12 +125,12 @@ def test_after_the_last_address_the_first_comes_again_after_a_growing_pause() ->
         assert world.machine.deadline is not None
         pauses.append(world.machine.deadline - world.now)
         assert world.sleep_until_due() == [TryNode(ONE, ATTEMPT_SECONDS_MAX)]
-    expected = [min(1.0, RECONNECT_SECONDS_MIN * 2**n) for n in range(8)]
+    expected = [min(1.0, shortest * 2**n) for n in range(8)]
     assert pauses == pytest.approx(expected)
 
 
 def test_jitter_takes_up_to_half_of_the_pause() -> None:
-    world = World(ONE, seconds_max=None)
+    world = World(ONE)
     world.step(Began())
     world.step(NodeFailed("refused", in_handshake=False, jitter=0.0))
     assert world.machine.deadline == pytest.approx(world.now + RECONNECT_SECONDS_MIN / 2)

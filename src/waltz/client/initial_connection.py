@@ -18,6 +18,7 @@ from waltz.limits import (
     CONNECT_SECONDS_MAX,
     HANDSHAKE_SECONDS_MAX,
     NODE_CONNECTION_SECONDS_MIN,
+    RECONNECT_BROKEN_SECONDS_MAX,
     RECONNECT_SECONDS_MIN,
 )
 from waltz.types import Address
@@ -137,11 +138,12 @@ class InitialConnection:
             return [NotConnected(f"{failed}: {event.reason}", in_handshake=True)]
         self._due_at = now
         if not self._waiting:
-            longest = min(
-                self._pause_seconds_max, RECONNECT_SECONDS_MIN * 2 ** min(self._passes, 20)
-            )
+            # Whoever has lost its servers is not alone with that: the first pause is longer then.
+            is_back = self._seconds_max is None
+            shortest = RECONNECT_BROKEN_SECONDS_MAX if is_back else RECONNECT_SECONDS_MIN
+            pause = min(self._pause_seconds_max, shortest * 2 ** min(self._passes, 20))
             self._passes += 1
-            self._due_at = now + longest * (0.5 + 0.5 * event.jitter)
+            self._due_at = now + pause * (0.5 + 0.5 * event.jitter)
         return []
 
     def _look(self, now: float) -> Sequence[Effect]:
