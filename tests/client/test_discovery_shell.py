@@ -449,6 +449,30 @@ def test_a_cluster_that_was_replaced_is_told_once_and_never_applied() -> None:
     with_network(work)
 
 
+def test_a_replaced_cluster_is_told_of_however_it_is_found() -> None:
+    """LC-75, LC-89: here by the search, at a server that had no partition before."""
+
+    async def work(network: NamedNetwork, host: Host) -> None:
+        owner, given = await started(1, 1)
+        address = given.address
+        owner.topology = topology_of({0: (owner.address, 1)}, idle=[address])
+        given.topology = owner.topology
+        events: list[Any] = []
+        client = opened(host, address, listener=events.append)
+        await client.start()
+        await client.append(0, b"a")
+        await owner.stop()
+        await given.stop()
+        other = TellingServer(1)
+        other.topology = topology_of({0: (address, 7)}, key=OTHER_KEY)
+        await other.start_again(address)
+        await until(lambda: ClusterChanged(CLUSTER_KEY, OTHER_KEY) in events)
+        await client.close()
+        await other.stop()
+
+    with_network(work)
+
+
 def test_a_reader_of_a_cluster_that_was_replaced_says_so() -> None:
     """LC-75."""
 

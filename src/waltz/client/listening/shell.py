@@ -86,10 +86,15 @@ class Listening:
             while not self._waiting:
                 self._arrived.clear()
                 await self._arrived.wait()
-            event = self._waiting.popleft()
-            call = self._host.workers.run_blocking(partial(_call, listener, event))
-            self._taken.set()
-            await call
+            # Shielded: a call that has not begun would be cancelled with us when the client ends
+            # because of what it is to tell.
+            calling = asyncio.ensure_future(self._call(listener))
+            await asyncio.shield(calling)
+
+    async def _call(self, listener: LifecycleListener) -> None:
+        event = self._waiting.popleft()
+        self._taken.set()
+        await self._host.workers.run_blocking(partial(_call, listener, event))
 
 
 def _call(listener: LifecycleListener, event: LifecycleEvent) -> None:
