@@ -105,11 +105,13 @@ class Sorter:
         for_server: list[Message] = []
         for message in messages:
             kind = type(message)
-            if kind in ANONYMOUS:
-                for_server.append(message)
-                continue
-            if kind not in FOR_PARTITION and kind not in FOR_SERVER:
-                raise RemoteProtocolError(f"{kind.__name__} from a client; only servers send it")
+            if kind not in FOR_PARTITION:
+                if kind in ANONYMOUS:
+                    for_server.append(message)
+                    continue
+                if kind not in FOR_SERVER:
+                    text = f"{kind.__name__} from a client; only servers send it"
+                    raise RemoteProtocolError(text)
             assert isinstance(message, ClientMessage)
             if self._client_id is None:
                 self._client_id = message.request_id.client_id
