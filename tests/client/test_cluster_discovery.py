@@ -174,9 +174,20 @@ def test_views_in_any_order_come_to_the_same() -> None:
 def test_another_cluster_is_told_once_and_ends_all() -> None:
     """LC-75: nothing of it is taken."""
     world = World().connected()
+    world.step(*[ServerDisconnected(ADDRESSES[n], 1.0) for n in (1, 2)])
     other = topology((0, 9, 1), (1, 9, 1), key=UUID(int=2))
     assert world.step(Told(other), Told(other)) == [ClusterIsAnother(KEY, UUID(int=2))]
     assert world.machine.closed
+    assert world.routes() == {0: ("server-1", 1), 1: ("server-2", 1)}
+
+
+def test_a_wrong_address_harms_nobody_while_the_own_cluster_is_there() -> None:
+    """LC-75 is about recovery: two clusters in one list must not end a client that works."""
+    world = World(refresh_seconds=30.0).connected()
+    other = topology((0, 9, 1), (1, 9, 1), key=UUID(int=2))
+    assert world.step(Told(other)) == []
+    world.sleep_until_due()
+    assert world.step(GuideFound(other)) == [ReleaseGuide()]
     assert world.routes() == {0: ("server-1", 1), 1: ("server-2", 1)}
 
 

@@ -287,6 +287,8 @@ class ClusterDiscovery:
     def _merge(self, topology: Topology) -> None:
         known = self._snapshot
         if known is not None and known.cluster_key != topology.cluster_key:
+            if self._connected:
+                return  # a wrong address among the right ones; the own cluster is still there
             self.closed = True
             self._effects.append(ClusterIsAnother(known.cluster_key, topology.cluster_key))
             return

@@ -114,6 +114,7 @@ class AsyncWaltzClient:
         self._callbacks = callbacks
         self._release_host = release_host
         self._new_gate = new_gate
+        self._tasks = Tasks(self._crash)
         discovery = DiscoverySettings(
             self.options.servers,
             self.options.connection_seconds_max,
@@ -121,9 +122,8 @@ class AsyncWaltzClient:
             self.options.refresh_seconds,
         )
         self._source = source_for(
-            host, self.options.root, discovery, self._change_view, self._change_cluster
+            host, self._tasks, self.options.root, discovery, self._change_view, self._change_cluster
         )
-        self._tasks = Tasks(self._crash)
         self._listening = Listening(host, self._tasks, self.options.listener)
         self._snapshot: ClusterSnapshot | None = None
         self._client_id: ClientId | None = None

@@ -34,6 +34,7 @@ from waltz.client.cluster_discovery import (
 from waltz.client.connection.shell import ServerConnection, Side
 from waltz.client.initial_connection import NotConnected, TryNode
 from waltz.client.sources.shell import ClusterSource, CoordinatorSource
+from waltz.client.tasks.shell import Tasks
 from waltz.cluster.shell import ClusterSnapshot
 from waltz.errors import (
     ClusterChangedError,
@@ -107,11 +108,13 @@ class DiscoverySource:
     def __init__(
         self,
         host: Host,
+        tasks: Tasks,
         settings: DiscoverySettings,
         on_view: Callable[[ClusterSnapshot], None],
         on_changed: Callable[[ClusterChangedError, UUID, UUID], None],
     ) -> None:
         self._host = host
+        self._tasks = tasks
         self._settings = settings
         self._on_view = on_view
         self._on_changed = on_changed
@@ -132,9 +135,8 @@ class DiscoverySource:
     async def start(self) -> ClientId:
         """Raises ConnectionFailedError: no server in time; RemoteProtocolError: no server of ours,
         or one that is too old."""
-        loop = asyncio.get_running_loop()
-        self._started = loop.create_future()
-        self._running = loop.create_task(
+        self._started = asyncio.get_running_loop().create_future()
+        self._running = self._tasks.start(
             run(self._machine, self._mailbox, self._host, self._perform)
         )
         self._mailbox.put(Begun(self._host.random.uniform(0.0, 1.0)))
@@ -249,7 +251,7 @@ class DiscoverySource:
         match effect:
             case TryNode():
                 self._end_guide()
-                self._guide = asyncio.get_running_loop().create_task(self._be_guided(effect))
+                self._guide = self._tasks.start(self._be_guided(effect))
             case ShowView():
                 self._on_view(effect.snapshot)
                 if self._started is not None and not self._started.done():
@@ -295,7 +297,7 @@ class DiscoverySource:
             return
         try:
             self._mailbox.put(GuideFound(topology))
-            logger.info("server_found address=%s", attempt.address)
+            logger.info("server_found address=%s cluster=%s", attempt.address, topology.cluster_key)
             while (messages := await connection.receive()) is not None:
                 for message in messages:
                     if isinstance(message, Topology):
@@ -316,6 +318,7 @@ def _changed(expected: UUID, found: UUID) -> ClusterChangedError:
 
 def source_for(
     host: Host,
+    tasks: Tasks,
     root: str,
     discovery: DiscoverySettings,
     on_view: Callable[[ClusterSnapshot], None],
@@ -323,5 +326,5 @@ def source_for(
 ) -> ClusterSource:
     """Return the servers of `discovery` as the source, or the coordinator if there are none."""
     if discovery.servers:
-        return DiscoverySource(host, discovery, on_view, on_changed)
+        return DiscoverySource(host, tasks, discovery, on_view, on_changed)
     return CoordinatorSource(host, root, on_view)

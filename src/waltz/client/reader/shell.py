@@ -77,7 +77,12 @@ class AsyncLogReader:
         self._tasks = Tasks(self._crash)
         discovery = DiscoverySettings(servers, min(CONNECTION_SECONDS_MAX, timeout_seconds))
         self._source = source_for(
-            host, root or DEFAULT_ROOT, discovery, self._change_view, self._change_cluster
+            host,
+            self._tasks,
+            root or DEFAULT_ROOT,
+            discovery,
+            self._change_view,
+            self._change_cluster,
         )
         self._retry_policy = RetryReads()
         self._view_changed = asyncio.Event()
