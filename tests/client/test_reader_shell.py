@@ -261,3 +261,16 @@ def test_a_closed_reader_ends_its_reads() -> None:
             reader.read(0, 0, 1)
 
     run_with_cluster(work)
+
+
+def test_a_reader_that_is_closed_while_it_connects_ends_its_reads() -> None:
+    async def work(cluster: FakeCluster) -> None:
+        network = MovingNetwork()
+        reader = AsyncLogReader(replace(cluster.host, network=network), timeout_seconds=10.0)
+        await reader.start()
+        await reader.high_water_mark(0)  # all else is connected
+        network.meanwhile = reader.close
+        with pytest.raises(ClientClosedError):
+            await anext(reader.follow(0, 0))
+
+    run_with_cluster(work)

@@ -293,6 +293,9 @@ class AsyncLogReader:
                 await asyncio.sleep(self._host.random.uniform(pause / 2, pause))
                 pause = min(2 * pause, RECONNECT_SECONDS_MAX)
                 continue
+            if self._error is not None:  # closing ends those that it knows
+                connection.close()
+                raise self._error
             owner = self._source.current.partitions.get(partition_id)
             if owner is None or owner[0] != address:
                 # It has moved while the connection was opened; from now on `_change_view` tells.
