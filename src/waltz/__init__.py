@@ -6,20 +6,32 @@
     with waltz.open_reader("localhost:2181") as log:
         for columns in log.read(0, 0, log.high_water_mark(0) + 1): ...
 
-`cluster` is where the coordinator is: `host:port` of the one that `waltz up` runs, or
-`zookeeper://host:port,host:port/root`.
+`cluster` is how the cluster is found. By some of its servers: `waltz://host:port,host:port`; one
+that answers is enough, the others are learnt from it, and no coordinator is needed. Or by its
+coordinator: `host:port` of the one that `waltz up` runs, `zookeeper://host:port,host:port/root`.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import Any
 
 from waltz.client.blocking import LogReader, WaltzClient
 from waltz.client.callbacks import NoCallbacks, SqlCallbacks, WaltzClientCallbacks
+from waltz.client.lifecycle_events import (
+    ClusterChanged,
+    ConnectionRestored,
+    LifecycleEvent,
+    PartitionMounted,
+    PartitionUnmounted,
+    ServerConnected,
+    ServerDisconnected,
+)
 from waltz.client.options import options_from
 from waltz.client.reader.columns import TransactionColumns
 from waltz.client.reader.shell import AsyncLogReader
+from waltz.client.retry import NoRetries, Operation, RetryAll, RetryPolicy, RetryReads
 from waltz.client.shell import AsyncWaltzClient
 from waltz.client.transaction import (
     BytesSerializer,
@@ -34,7 +46,10 @@ from waltz.client.transaction import (
 from waltz.errors import (
     ClientAheadError,
     ClientClosedError,
+    ClusterChangedError,
     ConfigurationError,
+    ConnectionFailedError,
+    ConnectionLostError,
     CoordinatorLostError,
     CorruptionError,
     LocalProtocolError,
@@ -52,13 +67,14 @@ from waltz.limits import READER_SECONDS_MAX
 from waltz.types import (
     NOTHING,
     ClientId,
-    CoordinatorAddress,
+    ClusterAddress,
     PartitionId,
     RequestId,
+    ServersAddress,
     TlsSettings,
     TransactionId,
     ZooKeeperAddress,
-    parse_coordinator,
+    parse_cluster,
 )
 
 __all__ = [
@@ -69,23 +85,38 @@ __all__ = [
     "ClientAheadError",
     "ClientClosedError",
     "ClientId",
+    "ClusterChanged",
+    "ClusterChangedError",
     "ConfigurationError",
+    "ConnectionFailedError",
+    "ConnectionLostError",
+    "ConnectionRestored",
     "CoordinatorLostError",
     "CorruptionError",
     "JsonSerializer",
+    "LifecycleEvent",
     "LocalProtocolError",
     "LogReader",
     "NoCallbacks",
+    "NoRetries",
     "NotFoundError",
+    "Operation",
     "OperationTimeoutError",
     "PartitionId",
     "PartitionInactiveError",
     "PartitionLocalLock",
+    "PartitionMounted",
     "PartitionNotReadyError",
+    "PartitionUnmounted",
     "PostponedError",
     "RemoteProtocolError",
     "RequestId",
+    "RetryAll",
+    "RetryPolicy",
+    "RetryReads",
     "Serializer",
+    "ServerConnected",
+    "ServerDisconnected",
     "SqlCallbacks",
     "StringSerializer",
     "TlsSettings",
@@ -104,6 +135,8 @@ __all__ = [
     "open_reader",
 ]
 
+logger = logging.getLogger(__name__)
+
 
 def open_client(
     cluster: str,
@@ -116,10 +149,11 @@ def open_client(
 
     `tls` None: TLS with whoever answers, and plain to this machine's own address. The other options
     are those of `ClientOptions`. Raises ConfigurationError: not an address, an unknown
-    option; NoNodeError: there is no cluster; CoordinatorLostError: nobody answers.
+    option; NoNodeError: there is no cluster; CoordinatorLostError, ConnectionFailedError: nobody
+    answers; RemoteProtocolError: somebody answers who is no server of ours.
     """
-    address = parse_coordinator(cluster)
-    settings = options_from(_root_of(address) | options)
+    address = _parse(cluster)
+    settings = options_from(_options_of(address) | options)
     return WaltzClient(lambda: _real_host(address, tls), callbacks, settings)
 
 
@@ -134,8 +168,8 @@ def open_async_client(
 
     To be called on the loop. Raises ConfigurationError; entering raises as `open_client`.
     """
-    address = parse_coordinator(cluster)
-    settings = options_from(_root_of(address) | options)
+    address = _parse(cluster)
+    settings = options_from(_options_of(address) | options)
     host, release_host = _real_host(address, tls)
     return AsyncWaltzClient(host, callbacks, settings, release_host=release_host)
 
@@ -151,9 +185,14 @@ def open_reader(
 
     `timeout_seconds` bounds how long it waits without progress. Raises as `open_client`.
     """
-    address = parse_coordinator(cluster)
-    root = root or _root_of(address).get("root")
-    return LogReader(lambda: _real_host(address, tls), timeout_seconds=timeout_seconds, root=root)
+    address = _parse(cluster)
+    found = _options_of(address)
+    return LogReader(
+        lambda: _real_host(address, tls),
+        timeout_seconds=timeout_seconds,
+        root=root or found.get("root"),
+        servers=found.get("servers", ()),
+    )
 
 
 def open_async_reader(
@@ -164,30 +203,41 @@ def open_async_reader(
     tls: TlsSettings | None = None,
 ) -> AsyncLogReader:
     """Return a reader for asyncio, which starts when it is entered. To be called on the loop."""
-    address = parse_coordinator(cluster)
+    address = _parse(cluster)
+    found = _options_of(address)
     host, release_host = _real_host(address, tls)
     return AsyncLogReader(
         host,
         timeout_seconds=timeout_seconds,
-        root=root or _root_of(address).get("root"),
+        root=root or found.get("root"),
+        servers=found.get("servers", ()),
         release_host=release_host,
     )
 
 
-def _root_of(coordinator: CoordinatorAddress) -> dict[str, Any]:
-    """The option `root`, if the address has one."""
-    if isinstance(coordinator, ZooKeeperAddress) and coordinator.root:
-        return {"root": coordinator.root}
+def _parse(cluster: str) -> ClusterAddress:
+    """Raises ConfigurationError; what is left out of a list is logged."""
+    address = parse_cluster(cluster)
+    for reason in address.refused if isinstance(address, ServersAddress) else ():
+        logger.warning("server_address_ignored reason=%s", reason)
+    return address
+
+
+def _options_of(address: ClusterAddress) -> dict[str, Any]:
+    """The options that an address stands for."""
+    if isinstance(address, ServersAddress):
+        return {"servers": address.servers}
+    if isinstance(address, ZooKeeperAddress) and address.root:
+        return {"root": address.root}
     return {}
 
 
-def _real_host(
-    coordinator: CoordinatorAddress, tls: TlsSettings | None
-) -> tuple[Host, Callable[[], None]]:
+def _real_host(address: ClusterAddress, tls: TlsSettings | None) -> tuple[Host, Callable[[], None]]:
     """The doors of this process; imported late, so that values alone do not need them."""
     from waltz.system.host import real_host
     from waltz.system.workers import RealWorkers
 
+    coordinator = None if isinstance(address, ServersAddress) else address
     host = real_host(coordinator, tls or TlsSettings())
     workers = host.workers
     assert isinstance(workers, RealWorkers)

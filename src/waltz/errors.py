@@ -26,6 +26,7 @@
       NotFoundError              no such transaction or partition
       PartitionInactiveError     this client has not activated the partition
       ClientAheadError           the client has applied more than the log holds
+      ClusterChangedError        another cluster answers at the known addresses; this client is done
       ClientClosedError          the client was closed before the outcome was known
 
 `retryable` says whether asking again may help. `may_be_written` says whether an append that ended
@@ -43,6 +44,8 @@ class WaltzError(Exception):
 
     retryable: ClassVar[bool] = False
     may_be_written: ClassVar[bool] = False
+    earlier: tuple[WaltzError, ...] = ()
+    """What the attempts before ended with, if there were any."""
 
 
 class ProtocolError(WaltzError): ...
@@ -158,6 +161,10 @@ class PartitionInactiveError(WaltzError): ...
 
 
 class ClientAheadError(WaltzError): ...
+
+
+class ClusterChangedError(WaltzError):
+    may_be_written = True
 
 
 class ClientClosedError(WaltzError):

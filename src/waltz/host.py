@@ -92,8 +92,16 @@ class Listener(Protocol):
 
 
 class Network(Protocol):
-    async def connect(self, address: Address) -> Connection:
-        """Open a connection. Raises ConnectionFailedError."""
+    async def resolve(self, address: Address) -> Sequence[Address]:
+        """Return the transport addresses behind the host name now, at least one, in any order.
+
+        Nothing is kept from call to call. Raises ConnectionFailedError: there are none.
+        """
+        ...
+
+    async def connect(self, address: Address, *, name: str | None = None) -> Connection:
+        """Open a connection. `name` is that of the host, if the address came from resolving one:
+        with TLS the peer must prove to be it. Raises ConnectionFailedError."""
         ...
 
     async def listen(

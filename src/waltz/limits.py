@@ -473,6 +473,36 @@ CALLBACK_PATIENCE_SECONDS: Final = 1.0
 CLIENT_CLOSE_SECONDS: Final = 10.0
 """How long closing a client waits for callbacks that are running."""
 
+# Discovery
+
+SERVER_ADDRESSES_MAX: Final = 16
+"""Addresses under which one server may be reached."""
+
+RESOLVE_SECONDS_MAX: Final = 5.0
+"""How long a name may take to resolve; the system's own patience is longer."""
+
+CONNECTION_SECONDS_MAX: Final = 10.0
+"""How long opening a client waits until one of the given servers has answered."""
+
+NODE_CONNECTION_SECONDS_MIN: Final = 0.5
+"""The least of that time that each address gets, however many there are."""
+
+OPERATION_SECONDS_MAX: Final = 60.0
+"""How long a call that reads waits for a server, over all its attempts."""
+
+REFRESH_SECONDS: Final = 30.0
+"""Between two looks, by names resolved anew, at a server that this client has no connection to: it
+may know what those that it has do not."""
+
+TOPOLOGY_PUSH_SECONDS: Final = 0.1
+"""Between two changes of the cluster that a server tells."""
+
+RETRIES_MAX: Final = 16
+"""Of an operation, unless the retry policy says otherwise (the referenced system's limit)."""
+
+LISTENER_EVENTS_MAX: Final = 10_000
+"""Events that wait for a slow listener; what comes then is not told."""
+
 # Coordinator
 
 COORDINATOR_SESSION_SECONDS: Final = 10.0

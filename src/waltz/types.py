@@ -156,6 +156,58 @@ def parse_coordinator(text: str) -> CoordinatorAddress:
     return ZooKeeperAddress.parse(text) if "://" in text else Address.parse(text)
 
 
+SERVERS_SCHEME: Final = "waltz"
+
+
+class ServersAddress(NamedTuple):
+    """Where some servers of a cluster are; they know the others, and no coordinator is needed.
+
+    `refused` are the entries that are no addresses, each with the reason.
+    """
+
+    servers: tuple[Address, ...]
+    refused: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return f"{SERVERS_SCHEME}://{','.join(map(str, self.servers))}"
+
+    @classmethod
+    def parse(cls, text: str) -> ServersAddress:
+        """Return the addresses written as `waltz://host:port,[ipv6]:port`, each once, in order.
+
+        Raises ConfigurationError: none of the entries is an address; the text says why of each.
+        Source: IEP-90, "Initial connection": at least one valid entry.
+        """
+        scheme, _, entries = text.partition("://")
+        if scheme != SERVERS_SCHEME:
+            raise ConfigurationError(
+                f"not a list of servers: {text!r}; expected {SERVERS_SCHEME}://host:port,host:port"
+            )
+        servers: dict[Address, None] = {}
+        refused = []
+        for entry in map(str.strip, entries.removesuffix("/").split(",")):
+            try:
+                servers[Address.parse(entry)] = None
+            except ConfigurationError as error:
+                refused.append(str(error))
+        if not servers:
+            raise ConfigurationError(f"no server in {text!r}: {'; '.join(refused)}")
+        return cls(tuple(servers), tuple(refused))
+
+
+ClusterAddress: TypeAlias = CoordinatorAddress | ServersAddress
+
+
+def parse_cluster(text: str) -> ClusterAddress:
+    """Return the address of a cluster, by its servers (`waltz://…`) or by its coordinator.
+
+    Raises ConfigurationError.
+    """
+    if text.startswith(f"{SERVERS_SCHEME}://"):
+        return ServersAddress.parse(text)
+    return parse_coordinator(text)
+
+
 JAVA_STORE_TO_PEM: Final = (
     "a Java key store becomes PEM with `keytool -importkeystore -srckeystore STORE -destkeystore"
     " store.p12 -deststoretype PKCS12` and then `openssl pkcs12 -in store.p12 -nodes -out"

@@ -324,3 +324,29 @@ def test_after_any_history_every_partition_is_attached_where_it_is(seed: int) ->
             for at, role in [open_[sequence]]
             if at == address
         }
+
+
+def test_a_server_that_was_away_is_tried_by_one_connection_at_a_time() -> None:
+    """LC-64: the others follow it, or wait as long as it does."""
+    world = World(Role.STREAM, Role.REQUESTS)
+    world.step(view(p0=ONE))
+    world.step(Disconnected(0, 1.0), Disconnected(1, 1.0))
+    assert world.sleep(RECONNECT_SECONDS_MIN) == [OpenConnection(ONE, Role.STREAM, 2)]
+    assert world.machine.deadline is None
+    assert world.sleep(100.0) == []
+    world.step(Disconnected(2, 1.0))
+    assert world.machine.deadline == pytest.approx(world.now + 2 * RECONNECT_SECONDS_MIN)
+    assert world.sleep(2 * RECONNECT_SECONDS_MIN) == [OpenConnection(ONE, Role.STREAM, 3)]
+    assert OpenConnection(ONE, Role.REQUESTS, 4) in world.step(Connected(3))
+
+
+def test_the_longest_pause_may_be_set() -> None:
+    """LC-88."""
+    machine = ClusterConnection((Role.STREAM,), reconnect_seconds_max=0.3)
+    machine.step([view(p0=ONE)], 0.0)
+    for attempt in range(10):
+        machine.step([Disconnected(attempt, 1.0)], 100.0 * attempt)
+        due = machine.deadline
+        assert due is not None
+        assert due - 100.0 * attempt <= 0.3 + 1e-9
+        machine.step([], 100.0 * attempt + 99.0)

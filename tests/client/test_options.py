@@ -1,9 +1,15 @@
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 
 from waltz.client.options import ClientOptions, options_from
+from waltz.client.retry import RetryReads
 from waltz.errors import ConfigurationError
+
+PAGE = Path(__file__).parents[2] / "docs" / "operating" / "connecting.md"
 
 
 def test_defaults_are_those_of_the_documents() -> None:
@@ -14,6 +20,20 @@ def test_defaults_are_those_of_the_documents() -> None:
     assert options.retry_threads == 1
     assert options.long_wait_seconds == 5.0
     assert options.mount_seconds_max == options.registration_seconds_max == 10.0
+    assert options.servers == ()
+    assert options.retry_policy == RetryReads(16)
+    assert options.listener is None
+
+
+def test_the_page_on_connecting_gives_the_defaults() -> None:
+    """LC-87, LC-88."""
+    options = ClientOptions()
+    rows = re.findall(
+        r"^\| `(\w+_max|refresh_seconds)` \| (\d+) \|", PAGE.read_text(), re.MULTILINE
+    )
+    assert len(rows) == 6
+    for name, default in rows:
+        assert getattr(options, name) == float(default), name
 
 
 def test_an_unknown_option_is_named() -> None:
@@ -30,6 +50,10 @@ def test_an_unknown_option_is_named() -> None:
         ("heartbeat_interval_seconds", 0.0),
         ("heartbeat_timeout_seconds", 1e9),
         ("protocol_version_max", 6),
+        ("connection_seconds_max", 0.0),
+        ("reconnect_seconds_max", -1.0),
+        ("refresh_seconds", -1.0),
+        ("operation_seconds_max", 0.0),
     ],
 )
 def test_a_value_out_of_range_is_named(name: str, value: float) -> None:

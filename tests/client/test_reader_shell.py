@@ -206,12 +206,16 @@ def test_following_goes_with_the_partition_to_another_server() -> None:
 class MovingNetwork(RealNetwork):
     """Once, something happens between a connection's opening and its use."""
 
-    def __init__(self, meanwhile: Callable[[], Awaitable[None]]) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self.meanwhile: Callable[[], Awaitable[None]] | None = meanwhile
+        self.meanwhile: Callable[[], Awaitable[None]] | None = None
 
-    async def connect(self, address: Address) -> Connection:
-        connection = await super().connect(address)
+    @property
+    def is_armed(self) -> bool:
+        return self.meanwhile is not None
+
+    async def connect(self, address: Address, *, name: str | None = None) -> Connection:
+        connection = await super().connect(address, name=name)
         meanwhile, self.meanwhile = self.meanwhile, None
         if meanwhile is not None:
             await meanwhile()
@@ -230,11 +234,13 @@ def test_a_partition_that_moves_while_its_server_is_connected_is_read_at_the_oth
             await cluster.coordinator.assign({other.address: {0: 2}})
             await asyncio.sleep(0.1)
 
-        network = MovingNetwork(move)
-        async with AsyncLogReader(cluster.host, timeout_seconds=10.0) as reader:
-            reader._host = replace(cluster.host, network=network)
+        network = MovingNetwork()
+        host = replace(cluster.host, network=network)
+        async with AsyncLogReader(host, timeout_seconds=10.0) as reader:
+            await reader.high_water_mark(0)  # all else is connected
+            network.meanwhile = move
             check(await collect(reader.read(0, 0, 1)), 0, 1)
-        assert network.meanwhile is None
+        assert not network.is_armed
         await other.stop()
 
     run_with_cluster(work)
@@ -253,5 +259,18 @@ def test_a_closed_reader_ends_its_reads() -> None:
             await following
         with pytest.raises(ClientClosedError):
             reader.read(0, 0, 1)
+
+    run_with_cluster(work)
+
+
+def test_a_reader_that_is_closed_while_it_connects_ends_its_reads() -> None:
+    async def work(cluster: FakeCluster) -> None:
+        network = MovingNetwork()
+        reader = AsyncLogReader(replace(cluster.host, network=network), timeout_seconds=10.0)
+        await reader.start()
+        await reader.high_water_mark(0)  # all else is connected
+        network.meanwhile = reader.close
+        with pytest.raises(ClientClosedError):
+            await anext(reader.follow(0, 0))
 
     run_with_cluster(work)

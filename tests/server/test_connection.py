@@ -33,6 +33,7 @@ from waltz.wire.client_protocol import (
     ServerPartitionsAssignmentRequest,
     TransactionDataResponse,
 )
+from waltz.wire.discovery_protocol import ClientIdRequest, TopologyRequest
 
 FIRST = Generation(1)
 
@@ -66,6 +67,15 @@ def test_connection_is_known_by_its_first_message_and_its_first_mount() -> None:
     sorter.sort([mount(client=8, connection_sequence=5)], VERSION)
     ((_, event, _),), _ = sorter.sort([mount(client=9, connection_sequence=6)], VERSION)
     assert event.peer == peer(client=7, sequence=5)
+
+
+def test_questions_without_a_client_id_are_for_the_server_and_name_nobody() -> None:
+    """LC-60: whoever asks for its client ID has none yet."""
+    sorter = Sorter(1)
+    questions = [TopologyRequest(True), ClientIdRequest(5)]
+    assert sorter.sort(questions, VERSION) == Sorted((), tuple(questions))
+    ((_, received, _),) = sorter.sort([append(1)], VERSION).for_partitions
+    assert received.peer == peer(sequence=None)
 
 
 def test_message_that_only_servers_send_is_refused() -> None:

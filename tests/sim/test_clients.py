@@ -11,7 +11,7 @@ import pytest
 from waltz.host import Host
 from waltz.sim.application import Application, Draft, Intent
 from waltz.sim.clients import Client, submit
-from waltz.sim.cluster import SimulatedCluster
+from waltz.sim.cluster import SimulatedCluster, server_addresses
 from waltz.sim.disk import SimulatedDisk
 from waltz.sim.faults import Crash, Stop
 from waltz.sim.history import History, Verdict
@@ -38,6 +38,7 @@ class Field:
     """A cluster and clients that follow their plans in it."""
 
     partition_count = 1
+    server_addresses = server_addresses(SHAPE)
 
     def __init__(self, *plans: ClientPlan) -> None:
         self.loop = SimulatedLoop(1)

@@ -338,3 +338,19 @@ def test_same_seed_gives_the_same_trace() -> None:
 
     assert digest(3) == digest(3)
     assert digest(3) != digest(4)
+
+
+def test_a_name_leads_where_it_leads_now() -> None:
+    """LC-22, LC-26."""
+
+    async def scene(world: World) -> None:
+        door = world.door(world.client)
+        assert await door.resolve(HERE) == [HERE]
+        name = Address("servers", 7000)
+        world.network.names["servers"] = ["server", "other"]
+        assert await door.resolve(name) == [HERE, Address("other", 7000)]
+        world.network.names["servers"] = []
+        with pytest.raises(ConnectionFailedError, match="'servers' cannot be resolved"):
+            await door.resolve(name)
+
+    play(scene)

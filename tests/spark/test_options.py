@@ -75,6 +75,12 @@ def test_a_cluster_in_a_zookeeper_has_its_address() -> None:
     assert parse_options({"cluster": address}).cluster == address
 
 
+def test_a_cluster_may_be_named_by_its_servers() -> None:
+    """LC-10."""
+    address = "waltz://a:6000,b:6000"
+    assert parse_options({"cluster": address}).cluster == address
+
+
 def test_a_read_without_a_cluster_is_refused() -> None:
     with pytest.raises(ConfigurationError, match=r"^WALTZ-1002 option cluster is missing"):
         parse_options({})
@@ -84,6 +90,7 @@ def test_a_read_without_a_cluster_is_refused() -> None:
     ("option", "value"),
     [
         ("cluster", "localhost"),
+        ("cluster", "waltz://localhost"),
         ("minPartitions", "0"),
         ("minPartitions", "many"),
         ("rowsPerBatch", "-1"),

@@ -198,6 +198,21 @@ def test_a_certificate_for_another_host_is_refused_unless_that_is_switched_off(
     run(story())
 
 
+def test_a_certificate_is_for_the_name_that_was_resolved(run: Run, tls_files: TlsFiles) -> None:
+    """TS-05, LC-02, LC-22: a client looks names up itself, and connects to what it has found."""
+    client = RealNetwork(tls_files.peer())
+
+    async def story() -> None:
+        async with greeter(tls_files.peer("db.example")) as address:
+            with pytest.raises(ConnectionFailedError, match="for another host"):
+                await client.connect(address)
+            with pytest.raises(ConnectionFailedError, match="for another host"):
+                await client.connect(address, name="other.example")
+            (await client.connect(address, name="db.example")).close()
+
+    run(story())
+
+
 def test_an_expired_certificate_is_refused(run: Run, tmp_path: Path) -> None:
     expired = TlsFiles(tmp_path, days=-10)
     settings = expired.peer()

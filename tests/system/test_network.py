@@ -331,3 +331,44 @@ def test_a_connection_that_holds_most_ends_and_the_others_go_on(
     network._guests = Guests(100, 100, bytes_max)
     run(story())
     assert caplog.text.count("this one held most") == 2
+
+
+def test_a_name_is_resolved_to_all_its_addresses(run: Run, network: RealNetwork) -> None:
+    """LC-22."""
+
+    async def story() -> None:
+        known = {str(entry[4][0]) for entry in socket.getaddrinfo("localhost", 6000)}
+        found = await network.resolve(Address("localhost", 6000))
+        assert {address.host for address in found} == known
+        assert {address.port for address in found} == {6000}
+        assert len(set(found)) == len(found)
+        for host in ("127.0.0.1", "::1"):
+            assert await network.resolve(Address(host, 1)) == [Address(host, 1)]
+
+    run(story())
+
+
+def test_a_name_that_cannot_be_resolved_is_named(run: Run, network: RealNetwork) -> None:
+    """LC-22, UA-13."""
+
+    async def story() -> None:
+        for host in ("no-such-host.invalid", "a" * 70, "\udc80"):
+            with pytest.raises(ConnectionFailedError) as raised:
+                await network.resolve(Address(host, 6000))
+            assert repr(host) in str(raised.value)
+
+    run(story())
+
+
+def test_a_resolved_address_is_connected_by_its_name(run: Run, network: RealNetwork) -> None:
+    """LC-02: with TLS the certificate is for the name, not for the address that was found."""
+
+    async def story() -> None:
+        listener, ours, theirs = await pair(network)
+        address = listener.address
+        named = await network.connect(address, name="localhost")
+        for connection in (ours, theirs, named):
+            connection.close()
+        await listener.close()
+
+    run(story())

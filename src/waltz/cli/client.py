@@ -13,7 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 import waltz
-from waltz.cli.cluster_place import ClusterPlace, cluster_options
+from waltz.cli.cluster_place import ClusterPlace, LogPlace, cluster_options, log_options
 from waltz.cli.nodes import run_loop
 from waltz.cli.overview import ClusterOverview, read_overview
 
@@ -76,14 +76,14 @@ def parse_lock(text: str) -> waltz.PartitionLocalLock:
 
 
 @click.command()
-@cluster_options
+@log_options
 @click.option("--partition", type=click.IntRange(min=0), required=True)
 @click.option("--header", type=click.IntRange(-(2**31), 2**31 - 1), default=0, show_default=True)
 @click.option("--write-lock", "write_locks", multiple=True, help="name:number; may be repeated.")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object per transaction.")
 @click.argument("data", nargs=-1)
 def append(
-    place: ClusterPlace,
+    place: LogPlace,
     partition: int,
     header: int,
     write_locks: tuple[str, ...],
@@ -92,7 +92,7 @@ def append(
 ) -> None:
     """Append each DATA argument, or each line of standard input, and print its transaction ID."""
     locks = [parse_lock(text) for text in write_locks]
-    address = str(place.coordinator)
+    address = str(place.cluster)
     with waltz.open_client(address, waltz.NoCallbacks(), tls=place.tls) as client:
         for line in with_progress(data) if data else stdin_lines():
             transaction_id = client.append(
@@ -123,7 +123,7 @@ def with_progress(items: tuple[str, ...]) -> Iterable[str]:
 
 
 @click.command()
-@cluster_options
+@log_options
 @click.option("--partition", type=click.IntRange(min=0), required=True)
 @click.option(
     "--from", "start", default="latest", show_default=True, help="earliest, latest or an ID."
@@ -131,14 +131,14 @@ def with_progress(items: tuple[str, ...]) -> Iterable[str]:
 @click.option("--follow/--no-follow", default=True, show_default=True, help="Wait for more.")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object per transaction.")
 def tail(
-    place: ClusterPlace,
+    place: LogPlace,
     partition: int,
     start: str,
     follow: bool,
     as_json: bool,
 ) -> None:
     """Print the transactions of a partition, one a line: ID, header, data."""
-    with waltz.open_reader(str(place.coordinator), tls=place.tls) as reader:
+    with waltz.open_reader(str(place.cluster), tls=place.tls) as reader:
         if start == "earliest":
             first = 0
         elif start == "latest":

@@ -16,7 +16,7 @@ from typing import Any, Final, TypeVar
 import click
 
 from waltz.cli.layout import FILE_NAME, read_cluster_file, trial_client_tls
-from waltz.cli.nodes import COORDINATOR, run_loop
+from waltz.cli.nodes import CLUSTER, run_loop
 from waltz.cli.settings import read_settings
 from waltz.cli.tls_options import tls_options
 from waltz.cluster.paths import root_at
@@ -29,10 +29,12 @@ from waltz.limits import COORDINATOR_CALL_SECONDS_MAX
 from waltz.system.host import real_host
 from waltz.types import (
     ZOOKEEPER_SCHEME,
+    ClusterAddress,
     CoordinatorAddress,
+    ServersAddress,
     TlsSettings,
     ZooKeeperAddress,
-    parse_coordinator,
+    parse_cluster,
 )
 
 T = TypeVar("T")
@@ -87,13 +89,49 @@ class ZooKeeperType(click.ParamType[ZooKeeperAddress]):
             self.fail(str(error), param, ctx)
 
 
+@dataclass(frozen=True, slots=True)
+class LogPlace:
+    """Where a cluster is for those who want its log only, and how its processes are reached."""
+
+    cluster: ClusterAddress
+    tls: TlsSettings
+
+
 def cluster_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options; `command` is given `place`, ClusterPlace."""
+
+    def with_coordinator(*, place: ClusterPlace | LogPlace, **others: Any) -> Any:
+        if isinstance(place, LogPlace):
+            raise click.UsageError(
+                f"{place.cluster} names servers; this asks what only the coordinator knows, so give"
+                " its address: host:port or zookeeper://host:port/root"
+            )
+        return command(place=place, **others)
+
+    return _with_options(wraps(command)(with_coordinator), "host:port or zookeeper://...")
+
+
+def log_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options, which may name servers, too; `command` is given `place`, LogPlace."""
+
+    def with_log(*, place: ClusterPlace | LogPlace, **others: Any) -> Any:
+        if isinstance(place, ClusterPlace):
+            place = LogPlace(place.coordinator, place.tls)
+        return command(place=place, **others)
+
+    return _with_options(
+        wraps(command)(with_log), "waltz://host:port,host:port, or the coordinator: host:port,..."
+    )
+
+
+def _with_options(command: Callable[..., Any], addresses: str) -> Callable[..., Any]:
+    """Add the options; `command` is given `place`, ClusterPlace, or LogPlace if servers are
+    named."""
 
     @wraps(command)
     def with_place(
         *,
-        cluster: CoordinatorAddress | None,
+        cluster: ClusterAddress | None,
         zookeeper: ZooKeeperAddress | None,
         cli_config_path: str | None,
         tls: TlsSettings,
@@ -102,6 +140,7 @@ def cluster_options(command: Callable[..., Any]) -> Callable[..., Any]:
         given = [each for each in (cluster, zookeeper, cli_config_path) if each is not None]
         if len(given) > 1:
             raise click.UsageError(f"{CLUSTER_OPTION}, --zookeeper and -c exclude each other")
+        place: ClusterPlace | LogPlace
         if cli_config_path is not None:
             place = _place_in_file(cli_config_path, tls)
         else:
@@ -118,15 +157,15 @@ def cluster_options(command: Callable[..., Any]) -> Callable[..., Any]:
         (("--zookeeper",), ZooKeeperType(), "Where the cluster is in a ZooKeeper."),
         (
             (CLUSTER_OPTION,),
-            COORDINATOR,
-            f"host:port or zookeeper://...; default: ${ENVIRONMENT}, ./{DEFAULT_DIRECTORY}.",
+            CLUSTER,
+            f"{addresses}; default: ${ENVIRONMENT}, ./{DEFAULT_DIRECTORY}.",
         ),
     ):
         decorated = click.option(*names, type=kind, help=text)(decorated)
     return decorated
 
 
-def find_cluster(given: CoordinatorAddress | None, tls: TlsSettings) -> ClusterPlace:
+def find_cluster(given: ClusterAddress | None, tls: TlsSettings) -> ClusterPlace | LogPlace:
     """Return `given`, else what the environment says, else what the directory here holds.
 
     Raises ConfigurationError: none given, none found. click.UsageError: the environment says what
@@ -134,9 +173,11 @@ def find_cluster(given: CoordinatorAddress | None, tls: TlsSettings) -> ClusterP
     """
     if given is None and (text := os.environ.get(ENVIRONMENT)):
         try:
-            given = parse_coordinator(text)
+            given = parse_cluster(text)
         except ConfigurationError as error:
             raise click.UsageError(f"{ENVIRONMENT}: {error}") from error
+    if isinstance(given, ServersAddress):
+        return LogPlace(given, tls)
     if given is not None:
         return ClusterPlace(given, tls)
     if (DEFAULT_DIRECTORY / FILE_NAME).exists():

@@ -16,7 +16,13 @@ import click
 
 from waltz.errors import ConfigurationError
 from waltz.limits import SHUTDOWN_SECONDS_MAX
-from waltz.types import Address, CoordinatorAddress, parse_coordinator
+from waltz.types import (
+    Address,
+    ClusterAddress,
+    CoordinatorAddress,
+    parse_cluster,
+    parse_coordinator,
+)
 
 if TYPE_CHECKING:
     from waltz.system.http import Answer, HttpServer
@@ -115,6 +121,23 @@ class CoordinatorType(click.ParamType[CoordinatorAddress]):
 
 
 COORDINATOR = CoordinatorType()
+
+
+class ClusterType(click.ParamType[ClusterAddress]):
+    """An option that says how a cluster is found."""
+
+    name = "waltz://host:port,...|host:port|zookeeper://..."
+
+    def convert(
+        self, value: str, param: click.Parameter | None, ctx: click.Context | None
+    ) -> ClusterAddress:
+        try:
+            return parse_cluster(value)
+        except ConfigurationError as error:
+            self.fail(str(error), param, ctx)
+
+
+CLUSTER = ClusterType()
 
 
 def installed_version() -> str:

@@ -34,7 +34,7 @@ from waltz.errors import (
 )
 from waltz.host import Host
 from waltz.limits import CLIENT_CLOSE_SECONDS, READER_SECONDS_MAX
-from waltz.types import ClientId, PartitionId, TransactionId
+from waltz.types import Address, ClientId, PartitionId, TransactionId
 
 T = TypeVar("T")
 
@@ -184,7 +184,8 @@ class WaltzClient:
     def __init__(
         self, new_host: NewHost, callbacks: WaltzClientCallbacks, options: ClientOptions
     ) -> None:
-        """Raises NoNodeError: there is no cluster. CoordinatorLostError."""
+        """Raises NoNodeError: there is no cluster. CoordinatorLostError. With `options.servers`
+        ConnectionFailedError: none of them in time; RemoteProtocolError: no server of ours."""
         self._options = options
         self._thread = LoopThread("waltz-client")
         try:
@@ -224,9 +225,11 @@ class WaltzClient:
     ) -> TransactionId:
         """Return the last transaction in the partition's log, -1 for none (PM-36).
 
-        Raises NotFoundError, ClientClosedError, OperationTimeoutError.
+        Waits `operation_seconds_max` by default. Raises NotFoundError, ClientClosedError,
+        ClusterChangedError, OperationTimeoutError; ConnectionLostError: the retry policy wants no
+        more attempts.
         """
-        return self._thread.call(self._core.get_high_water_mark(partition_id), timeout_seconds)
+        return self._thread.call(self._core.get_high_water_mark(partition_id, timeout_seconds))
 
     # Writing
 
@@ -254,11 +257,13 @@ class WaltzClient:
         write_locks: Sequence[PartitionLocalLock] = (),
         read_locks: Sequence[PartitionLocalLock] = (),
         append_locks: Sequence[PartitionLocalLock] = (),
+        timeout_seconds: float | None = None,
     ) -> TransactionId:
         """Append one transaction and return its ID once it is in the log and applied here.
 
         For data that does not depend on what was applied: a refused lock is tried again with the
-        same data. Raises as `submit`; ClientClosedError may leave it in the log.
+        same data. By default it has no time limit; one that passes raises OperationTimeoutError.
+        Raises as `submit`; that and ClientClosedError may leave it in the log.
         """
         self._refuse_inside_callbacks("append")
         answer: SimpleQueue[TransactionId | Exception] = SimpleQueue()
@@ -267,6 +272,7 @@ class WaltzClient:
             settle_append(submission, error, answer.put, answer.put)
 
         context = PlainAppend(partition_id, data, header, write_locks, read_locks, append_locks)
+        context.timeout_seconds = timeout_seconds
         self._submit(context, finished)
         result = answer.get()
         if isinstance(result, Exception):
@@ -293,7 +299,10 @@ class WaltzClient:
             runner = core.runner(partition_id)
             holds_room = not is_called_by(core)
             if holds_room and not self._enter(runner, context):
-                tell_expiration(Submission(0, context, partition_id))
+                expired = Submission(0, context, partition_id)
+                tell_expiration(expired)
+                if on_finished is not None:
+                    on_finished(expired, OperationTimeoutError("the context's time is up"))
                 return
             submission = core.submissions.admit(context, partition_id, holds_room=holds_room)
         except Exception as error:
@@ -382,11 +391,13 @@ class LogReader:
         *,
         timeout_seconds: float = READER_SECONDS_MAX,
         root: str | None = None,
+        servers: Sequence[Address] = (),
     ) -> None:
-        """Raises NoNodeError: there is no cluster. CoordinatorLostError."""
+        """Raises NoNodeError: there is no cluster. CoordinatorLostError. With `servers`
+        ConnectionFailedError: none of them in time; RemoteProtocolError: no server of ours."""
         self._thread = LoopThread("waltz-reader")
         try:
-            self._core = self._thread.call(_open_reader(new_host, timeout_seconds, root))
+            self._core = self._thread.call(_open_reader(new_host, timeout_seconds, root, servers))
         except BaseException:
             self._thread.stop()
             raise
@@ -455,11 +466,15 @@ class LogReader:
 
 
 async def _open_reader(
-    new_host: NewHost, timeout_seconds: float, root: str | None
+    new_host: NewHost, timeout_seconds: float, root: str | None, servers: Sequence[Address]
 ) -> AsyncLogReader:
     host, release_host = new_host()
     reader = AsyncLogReader(
-        host, timeout_seconds=timeout_seconds, root=root, release_host=release_host
+        host,
+        timeout_seconds=timeout_seconds,
+        root=root,
+        servers=servers,
+        release_host=release_host,
     )
     await reader.start()
     return reader

@@ -4,7 +4,8 @@ Owns, per server and role, whether it is connected and when to try again, and wh
 at which server. A connection is a logical one: what carries it may break, and for a while it can be
 restored without its partitions noticing. Must not know what is said on a connection. Jitter comes
 with the events. Always: every server of the present view has each connection open, under way, or
-due at a known time (CI-01, CI-06 to CI-08; LC-04, LC-44 to LC-50).
+due at a known time (CI-01, CI-06 to CI-08; LC-04, LC-44 to LC-50); and a server that could not be
+reached is tried by one at a time (LC-64).
 """
 
 from __future__ import annotations
@@ -153,20 +154,18 @@ class _Place:
     due_at: float = 0.0
     failures: int = 0
 
-    @property
-    def deadline(self) -> float | None:
-        if self.connection_sequence is None:
-            return self.due_at
-        if self.broken_until is None or self.is_restoring:
-            return self.broken_until
-        return min(self.due_at, self.broken_until)
-
 
 class ClusterConnection:
     """See the module. `roles` are the connections that every server gets."""
 
-    def __init__(self, roles: Sequence[Role] = tuple(Role)) -> None:
+    def __init__(
+        self,
+        roles: Sequence[Role] = tuple(Role),
+        *,
+        reconnect_seconds_max: float = RECONNECT_SECONDS_MAX,
+    ) -> None:
         self.closed = False
+        self._reconnect_seconds_max = reconnect_seconds_max
         self._roles = tuple(roles)
         self._next_sequence = 0
         self._places: dict[tuple[Address, Role], _Place] = {}
@@ -176,8 +175,14 @@ class ClusterConnection:
 
     @property
     def deadline(self) -> float | None:
-        deadlines = [place.deadline for place in self._places.values()]
+        deadlines = [self._deadline_of(place) for place in self._places.values()]
         return min((each for each in deadlines if each is not None), default=None)
+
+    def _deadline_of(self, place: _Place) -> float | None:
+        due_at = None if place.is_restoring or self._must_wait(place) else place.due_at
+        if place.connection_sequence is None or place.broken_until is None:
+            return due_at if place.connection_sequence is None else None
+        return place.broken_until if due_at is None else min(due_at, place.broken_until)
 
     def step(self, events: Sequence[Event], now: float) -> Sequence[Effect]:
         self._effects = []
@@ -263,6 +268,19 @@ class ClusterConnection:
             ):
                 self._effects.append(effect(partition_id, role, place.connection_sequence))
 
+    def _others(self, place: _Place) -> list[_Place]:
+        """The connections of the other roles to the same server."""
+        found = (self._places.get((place.address, role)) for role in self._roles)
+        return [other for other in found if other is not None and other is not place]
+
+    def _must_wait(self, place: _Place) -> bool:
+        """Whether another attempt to reach the same server, which was away, is under way."""
+        return place.failures > (place.broken_until is not None) and any(
+            other.is_restoring
+            or (other.connection_sequence is not None and other.connected_at is None)
+            for other in self._others(place)
+        )
+
     def _pursue(self, place: _Place, now: float) -> None:
         """Do what is due."""
         sequence = place.connection_sequence
@@ -272,10 +290,10 @@ class ClusterConnection:
                 self._effects.append(CloseConnection(sequence))
                 self._part(place, sequence)
                 place.due_at = max(place.due_at, now)
-            elif place.due_at <= now and not place.is_restoring:
+            elif place.due_at <= now and not place.is_restoring and not self._must_wait(place):
                 place.is_restoring = True
                 self._effects.append(RestoreConnection(place.address, place.role, sequence))
-        if place.connection_sequence is None and place.due_at <= now:
+        if place.connection_sequence is None and place.due_at <= now and not self._must_wait(place):
             self._open(place)
 
     def _open(self, place: _Place) -> None:
@@ -290,6 +308,8 @@ class ClusterConnection:
         if place is None:  # not wanted any more
             return
         place.connected_at = now
+        for other in self._others(place):
+            other.due_at = min(other.due_at, now)  # the server is there
         for partition_id, (address, _) in self._partitions.items():
             if address == place.address:
                 self._effects.append(AttachPartition(partition_id, place.role, sequence))
@@ -298,8 +318,12 @@ class ClusterConnection:
         place = self._by_sequence.get(event.connection_sequence)
         if place is None:
             return
+        was_connected = place.connected_at is not None
         place.due_at = now + self._delay(place, event.jitter, now)
         self._part(place, event.connection_sequence)
+        if not was_connected:
+            for other in self._others(place):
+                other.due_at = max(other.due_at, place.due_at)  # it would fail as well
 
     def _break(self, event: Broken, now: float) -> None:
         place = self._by_sequence.get(event.connection_sequence)
@@ -316,6 +340,8 @@ class ClusterConnection:
             place.connected_at = now
             place.broken_until = None
             place.is_restoring = False
+            for other in self._others(place):
+                other.due_at = min(other.due_at, now)  # the server is there
 
     def _part(self, place: _Place, sequence: int) -> None:
         """The place is without a connection."""
@@ -329,9 +355,9 @@ class ClusterConnection:
 
     def _delay(self, place: _Place, jitter: float, now: float) -> float:
         """Return how long to wait before the next attempt, and count it."""
-        longest = (
-            RECONNECT_SECONDS_MAX if place.connected_at is None else RECONNECT_BROKEN_SECONDS_MAX
-        )
+        longest = self._reconnect_seconds_max
+        if place.connected_at is not None:
+            longest = min(longest, RECONNECT_BROKEN_SECONDS_MAX)
         delay = min(longest, RECONNECT_SECONDS_MIN * 2.0 ** min(place.failures, 20))
         if (
             place.connected_at is not None

@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
 
 from waltz.client.handshake import ConnectionSettings
+from waltz.client.lifecycle_events import LifecycleListener
+from waltz.client.retry import RetryPolicy, RetryReads
 from waltz.cluster.paths import DEFAULT_ROOT
 from waltz.errors import ConfigurationError
 from waltz.limits import (
     CLIENT_CLOSE_SECONDS,
+    CONNECTION_SECONDS_MAX,
     LONG_WAIT_SECONDS,
     MOUNT_SECONDS_MAX,
+    OPERATION_SECONDS_MAX,
+    RECONNECT_SECONDS_MAX,
+    REFRESH_SECONDS,
     REGISTRATION_SECONDS_MAX,
     RETRY_THREADS,
     TRANSACTIONS_PENDING_LIMIT,
     TRANSACTIONS_PENDING_MAX,
     WORKER_THREADS_MAX,
 )
+from waltz.types import Address
 from waltz.wire.client_protocol import CLIENT_CODEC
 
 
@@ -60,6 +67,29 @@ class ClientOptions:
     root: str = DEFAULT_ROOT
     """Where the cluster is in the coordinator's tree."""
 
+    servers: Sequence[Address] = ()
+    """Servers that tell what the cluster is; empty: the coordinator does. An address `waltz://…`
+    sets this."""
+
+    connection_seconds_max: float = CONNECTION_SECONDS_MAX
+    """With `servers`: how long opening waits until one of them has answered."""
+
+    reconnect_seconds_max: float = RECONNECT_SECONDS_MAX
+    """The longest pause between two attempts to reach a server that is down."""
+
+    refresh_seconds: float = REFRESH_SECONDS
+    """With `servers`: between two looks at a server without a connection, its name resolved anew;
+    0 for never."""
+
+    operation_seconds_max: float = OPERATION_SECONDS_MAX
+    """How long a call that reads waits, over all its attempts, unless it says otherwise."""
+
+    retry_policy: RetryPolicy = field(default_factory=RetryReads)
+    """Whether an operation whose connection was lost is repeated."""
+
+    listener: LifecycleListener | None = None
+    """Is told when servers are connected and lost, and partitions mounted and unmounted."""
+
     def __post_init__(self) -> None:
         self._check("max_concurrent_transactions", 1, TRANSACTIONS_PENDING_LIMIT)
         self._check("retry_threads", 0, WORKER_THREADS_MAX)
@@ -68,8 +98,12 @@ class ClientOptions:
             "registration_seconds_max",
             "long_wait_seconds",
             "close_seconds_max",
+            "connection_seconds_max",
+            "reconnect_seconds_max",
+            "operation_seconds_max",
         ):
             self._check(name, 0.001, 86_400.0)
+        self._check("refresh_seconds", 0.0, 86_400.0)
         for name in ("heartbeat_interval_seconds", "heartbeat_timeout_seconds"):
             if getattr(self, name) is not None:
                 self._check(name, 0.001, 86_400.0)

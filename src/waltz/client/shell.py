@@ -7,11 +7,12 @@ connections and requests have shells of their own; user code runs on workers.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar
 from uuid import UUID
 
 from waltz.client.callbacks import WaltzClientCallbacks
@@ -22,6 +23,9 @@ from waltz.client.calls import (
 )
 from waltz.client.cluster_connection import Role
 from waltz.client.connection.shell import Connections
+from waltz.client.discovery.shell import DiscoverySettings, source_for
+from waltz.client.lifecycle_events import ClusterChanged
+from waltz.client.listening.shell import Listening
 from waltz.client.options import ClientOptions
 from waltz.client.partition_events import (
     FlushWanted,
@@ -34,13 +38,16 @@ from waltz.client.partition_events import (
 )
 from waltz.client.partitions.shell import Gate, LoopGate, PartitionRunner, Services
 from waltz.client.requests.shell import Requests
+from waltz.client.retry import Operation
+from waltz.client.retrying.shell import with_retries
 from waltz.client.submission import Submission, checked_partition
 from waltz.client.submissions.shell import Submissions
 from waltz.client.tasks.shell import Tasks
 from waltz.client.transaction import PartitionLocalLock, PlainAppend, TransactionContext
-from waltz.cluster.shell import ClusterSnapshot, ClusterView, allocate_client_id
+from waltz.cluster.shell import ClusterSnapshot
 from waltz.errors import (
     ClientClosedError,
+    ClusterChangedError,
     LocalProtocolError,
     NotFoundError,
     OperationTimeoutError,
@@ -51,6 +58,8 @@ from waltz.types import ClientId, Generation, PartitionId, TransactionId
 from waltz.wire.message import Message
 
 logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 
 class StreamSide:
@@ -105,8 +114,17 @@ class AsyncWaltzClient:
         self._callbacks = callbacks
         self._release_host = release_host
         self._new_gate = new_gate
-        self._view = ClusterView(host, self._change_view, root=self.options.root)
         self._tasks = Tasks(self._crash)
+        discovery = DiscoverySettings(
+            self.options.servers,
+            self.options.connection_seconds_max,
+            self.options.reconnect_seconds_max,
+            self.options.refresh_seconds,
+        )
+        self._source = source_for(
+            host, self._tasks, self.options.root, discovery, self._change_view, self._change_cluster
+        )
+        self._listening = Listening(host, self._tasks, self.options.listener)
         self._snapshot: ClusterSnapshot | None = None
         self._client_id: ClientId | None = None
         self._services: Services | None = None
@@ -119,12 +137,12 @@ class AsyncWaltzClient:
     async def start(self) -> None:
         """Learn the cluster, take a client ID and begin to follow.
 
-        Raises NoNodeError: there is no cluster. CoordinatorLostError.
+        Raises NoNodeError: there is no cluster. CoordinatorLostError. With `options.servers`
+        ConnectionFailedError: none of them in time; RemoteProtocolError: no server of ours.
         """
         self._loop = asyncio.get_running_loop()
         try:
-            await self._view.start()
-            client_id = await allocate_client_id(self._host.coordinator, self.options.root)
+            client_id = await self._source.start()
         except BaseException:
             await self._stop_all()
             raise
@@ -135,9 +153,15 @@ class AsyncWaltzClient:
         self._connections = Connections(
             self._host,
             self._tasks,
-            {Role.STREAM: StreamSide(self.runners), Role.REQUESTS: requests},
+            {
+                Role.STREAM: self._source.side(Role.STREAM, StreamSide(self.runners)),
+                Role.REQUESTS: self._source.side(Role.REQUESTS, requests),
+            },
             self._raise_generation,
             self.options.connections,
+            open_server=self._source.open,
+            watchers=(self._source, self._listening),
+            reconnect_seconds_max=self.options.reconnect_seconds_max,
         )
         submissions = self._submissions = Submissions(
             self.runners,
@@ -159,11 +183,13 @@ class AsyncWaltzClient:
             finish=submissions.finish,
             fail=submissions.fail,
             give_up=submissions.give_up,
+            mounted=self._listening.partition_mounted,
         )
+        self._listening.start()
         requests.start()
         self._connections.start()
         submissions.start()
-        self._change_view(self._view.current)
+        self._change_view(self._source.current)
 
     async def close(self) -> None:
         """End everything; contexts that have no verdict yet get ClientClosedError.
@@ -225,14 +251,36 @@ class AsyncWaltzClient:
         """Return the last transaction of the partition that was applied here."""
         return self.runner(partition_id).high_water_mark
 
-    async def get_high_water_mark(self, partition_id: int) -> TransactionId:
+    async def get_high_water_mark(
+        self, partition_id: int, timeout_seconds: float | None = None
+    ) -> TransactionId:
         """Return the last transaction in the partition's log, -1 for none, as its server knows it.
 
-        Waits for a server. Raises NotFoundError, ClientClosedError.
+        Waits for a server, by default `operation_seconds_max`. Raises NotFoundError,
+        ClientClosedError, ClusterChangedError, OperationTimeoutError; ConnectionLostError: the
+        retry policy wants no more attempts.
         """
+        self._check_open()
         self._check_partition(partition_id)
         assert self._services is not None, "started"
-        return await self._services.requests.high_water_mark(PartitionId(partition_id))
+        ask = self._services.requests.high_water_mark
+        return await self._repeat(
+            Operation.HIGH_WATER_MARK,
+            partial(ask, PartitionId(partition_id), fragile=True),
+            timeout_seconds,
+        )
+
+    async def _repeat(
+        self,
+        operation: Operation,
+        attempt: Callable[[], Awaitable[T]],
+        timeout_seconds: float | None = None,
+    ) -> T:
+        options = self.options
+        seconds_max = options.operation_seconds_max if timeout_seconds is None else timeout_seconds
+        return await with_retries(
+            self._host, self, options.retry_policy, operation, attempt, seconds_max
+        )
 
     # Writing
 
@@ -294,11 +342,13 @@ class AsyncWaltzClient:
         write_locks: Sequence[PartitionLocalLock] = (),
         read_locks: Sequence[PartitionLocalLock] = (),
         append_locks: Sequence[PartitionLocalLock] = (),
+        timeout_seconds: float | None = None,
     ) -> TransactionId:
         """Append one transaction and return its ID once it is in the log and applied here.
 
         For data that does not depend on what was applied: a refused lock is tried again with the
-        same data. Raises as `submit`; ClientClosedError may leave it in the log.
+        same data. By default it has no time limit; one that passes raises OperationTimeoutError.
+        Raises as `submit`; that and ClientClosedError may leave it in the log.
         """
         self._refuse_inside_callbacks("append")
         done: asyncio.Future[TransactionId] = asyncio.get_running_loop().create_future()
@@ -307,7 +357,12 @@ class AsyncWaltzClient:
             settle_append(submission, error, done.set_result, done.set_exception, done.done)
 
         context = PlainAppend(partition_id, data, header, write_locks, read_locks, append_locks)
-        await self.submit(context, on_finished=finished)
+        context.timeout_seconds = timeout_seconds
+        try:
+            async with asyncio.timeout(timeout_seconds):
+                await self.submit(context, on_finished=finished)
+        except TimeoutError:
+            raise OperationTimeoutError(f"not sent in {timeout_seconds} s") from None
         return await done
 
     async def flush(self, timeout_seconds: float | None = None) -> None:
@@ -325,9 +380,8 @@ class AsyncWaltzClient:
     # For threads, too
 
     def runner(self, partition_id: int) -> PartitionRunner:
-        """Raises NotFoundError, PartitionInactiveError, ClientClosedError."""
-        if self._error is not None:
-            raise self._error
+        """Raises NotFoundError, PartitionInactiveError, ClientClosedError, ClusterChangedError."""
+        self._check_open()
         runner = self.runners.get(PartitionId(partition_id))
         if runner is None:
             self._check_partition(partition_id)
@@ -354,9 +408,10 @@ class AsyncWaltzClient:
                 f"data of transaction {transaction_id} asked for on the event loop, where nothing"
                 " may wait; set prefetch or return it from choose_prefetch"
             )
+        fetch = partial(services.requests.fetch, partition_id, [transaction_id], fragile=True)
         try:
             fetched = asyncio.run_coroutine_threadsafe(
-                services.requests.fetch(partition_id, [transaction_id]), loop
+                self._repeat(Operation.TRANSACTION_DATA, fetch), loop
             )
         except RuntimeError:
             raise ClientClosedError("client closed") from None
@@ -394,6 +449,10 @@ class AsyncWaltzClient:
         assert self._connections is not None, "started"
         self._connections.break_off(connection_sequence, reason)
 
+    def _check_open(self) -> None:
+        if self._error is not None:
+            raise self._error
+
     def _check_partition(self, partition_id: int) -> None:
         if not 0 <= partition_id < self.partition_count:
             raise NotFoundError(
@@ -408,7 +467,15 @@ class AsyncWaltzClient:
 
     def _crash(self, error: BaseException) -> None:
         """A task of ours failed: nothing can be relied on any more."""
-        self._error = ClientClosedError(f"client failed: {error!r}")
+        self._end(ClientClosedError(f"client failed: {error!r}"))
+
+    def _change_cluster(self, error: ClusterChangedError, expected: UUID, found: UUID) -> None:
+        """Nothing of the other cluster was taken, and nothing will be: this client is done."""
+        self._listening.tell(ClusterChanged(expected, found))
+        self._end(error)
+
+    def _end(self, error: Exception) -> None:
+        self._error = self._error or error
         if self._closing is None:
             self._closing = asyncio.create_task(self._close())
 
@@ -419,10 +486,13 @@ class AsyncWaltzClient:
             runner.gate.fail(error)
             runner.mailbox.put(PartitionClosed())
         if self._services is not None:
-            self._services.requests.stop()
+            self._services.requests.stop(error)
         if self._submissions is not None:
             self._submissions.refuse(error)
             await self._end_submissions(self._submissions, error)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self.options.close_seconds_max):
+                await self._listening.told()
         await self._stop_all()
 
     async def _end_submissions(self, submissions: Submissions, error: Exception) -> None:
@@ -437,7 +507,7 @@ class AsyncWaltzClient:
 
     async def _stop_all(self) -> None:
         await self._tasks.stop()
-        await self._view.stop()
+        await self._source.stop()
         release, self._release_host = self._release_host, None
         if release is not None:
             await self._host.coordinator.close()

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from uuid import UUID
 
 from waltz.cluster.partition_metadata import PartitionMetadata
@@ -359,9 +359,11 @@ class ServerMembership:
         *,
         preferred_partitions: Sequence[PartitionId] = (),
         root: str = DEFAULT_ROOT,
+        on_membership: Callable[[Membership], None] | None = None,
     ) -> None:
-        """`address` is where clients reach the server."""
+        """`address` is where clients reach the server. `on_membership` sees each look at all."""
         self._host = host
+        self._on_membership = on_membership
         self._address = address
         self._on_assignment = on_assignment
         self._preferred_partitions = tuple(preferred_partitions)
@@ -499,6 +501,8 @@ class ServerMembership:
             async with self._changing:
                 await self._register()
             return parent
+        if self._on_membership is not None:
+            self._on_membership(membership)
         proposed = proposed_assignment(membership, own.server_id, self._partition_count)
         if proposed is not None:
             with contextlib.suppress(VersionConflictError):
@@ -573,15 +577,11 @@ class ClusterView:
             self._host.coordinator, self._paths.server_descriptors
         )
         partitions = routes(membership)
-        if partitions is not None and partitions != self.current.partitions:
-            self._tell(
-                ClusterSnapshot(
-                    self.current.name,
-                    self.current.cluster_key,
-                    self.current.partition_count,
-                    partitions,
-                )
-            )
+        if partitions is not None:
+            count = max(self.current.partition_count, membership.assignment.partition_count)
+            seen = replace(self.current, partition_count=count, partitions=partitions)
+            if seen != self.current:
+                self._tell(seen)
         return parent
 
     def _tell(self, snapshot: ClusterSnapshot) -> None:

@@ -31,6 +31,7 @@ from waltz.wire.client_protocol import (
     TransactionDataRequest,
     TransactionDataResponse,
 )
+from waltz.wire.discovery_protocol import ClientIdRequest, TopologyRequest
 from waltz.wire.message import Message
 
 PARTITION_NOT_READY = "partition not ready"
@@ -61,7 +62,7 @@ class Sorted(NamedTuple):
 
     for_partitions: tuple[tuple[PartitionId, MessagesReceived, int], ...]
     """With what the messages take in bytes."""
-    for_server: tuple[ClientMessage, ...]
+    for_server: tuple[Message, ...]
 
 
 FOR_PARTITION: Final = frozenset(
@@ -83,6 +84,8 @@ FOR_SERVER: Final = frozenset(
         ServerPartitionsHealthRequest,
     }
 )
+ANONYMOUS: Final = frozenset({TopologyRequest, ClientIdRequest})
+"""For the server, from clients that may have no ID yet."""
 
 
 class Sorter:
@@ -99,11 +102,16 @@ class Sorter:
         Raises RemoteProtocolError: a message that only servers send.
         """
         sorted_messages: dict[PartitionId, list[ClientMessage]] = {}
-        for_server: list[ClientMessage] = []
+        for_server: list[Message] = []
         for message in messages:
             kind = type(message)
-            if kind not in FOR_PARTITION and kind not in FOR_SERVER:
-                raise RemoteProtocolError(f"{kind.__name__} from a client; only servers send it")
+            if kind not in FOR_PARTITION:
+                if kind in ANONYMOUS:
+                    for_server.append(message)
+                    continue
+                if kind not in FOR_SERVER:
+                    text = f"{kind.__name__} from a client; only servers send it"
+                    raise RemoteProtocolError(text)
             assert isinstance(message, ClientMessage)
             if self._client_id is None:
                 self._client_id = message.request_id.client_id
@@ -118,7 +126,7 @@ class Sorter:
             else:
                 sorted_messages[partition_id] = [message]
         if self._client_id is None:
-            return Sorted((), ())
+            return Sorted((), tuple(for_server))
         peer = Peer(self._connection_id, version, self._client_id, self._sequence)
         for_partitions = tuple(
             (

@@ -16,7 +16,12 @@ from functools import partial
 from typing import Final, assert_never
 
 from waltz.cluster.paths import DEFAULT_ROOT
-from waltz.cluster.shell import ServerMembership, read_replica_assignments, read_store_params
+from waltz.cluster.shell import (
+    ServerMembership,
+    read_cluster_params,
+    read_replica_assignments,
+    read_store_params,
+)
 from waltz.errors import (
     CoordinationError,
     ProtocolError,
@@ -38,11 +43,14 @@ from waltz.limits import (
 from waltz.server.backlog import BacklogEffect, ResumeReading, StopReading, WorkedOff
 from waltz.server.clients.shell import Client, Clients
 from waltz.server.connection import Mounts, answer_without_partition
+from waltz.server.directory.shell import Directory
 from waltz.server.feed_cache import FeedCache
 from waltz.server.metrics import PartitionState, ServerState, Stage
 from waltz.server.outbox import Part
 from waltz.server.partition import ServerPartition
 from waltz.server.partition_events import (
+    ConnectionDrained,
+    ConnectionLost,
     PartitionEvent,
     PartitionRevoked,
     ReleaseRequested,
@@ -66,6 +74,7 @@ from waltz.wire.client_protocol import (
     ServerPartitionsHealthRequest,
     ServerPartitionsHealthResponse,
 )
+from waltz.wire.discovery_protocol import ClientIdRequest, TopologyRequest
 from waltz.wire.message import Message
 
 logger = logging.getLogger(__name__)
@@ -117,7 +126,7 @@ class Server:
             idle_seconds=config.idle_seconds,
             restore_seconds=config.restore_seconds,
             hand_on=self._hand_on,
-            tell_all=self._tell_all,
+            tell_all=self._tell_of_connection,
         )
         self._backlog_bytes_peak = 0
         self._partitions: dict[PartitionId, RunningPartition] = {}
@@ -129,6 +138,7 @@ class Server:
         self._errands: dict[asyncio.Task[None], None] = {}
         self._assigned: dict[PartitionId, Generation] = {}
         self._failures: dict[PartitionId, PartitionFailure] = {}
+        self._directory = Directory(host, config.root, self.send, self._clients.full)
         self._listener: Listener | None = None
         self._membership: ServerMembership | None = None
         self._ended: asyncio.Future[None] | None = None
@@ -148,7 +158,9 @@ class Server:
         """
         self._ended = asyncio.get_running_loop().create_future()
         params = await read_store_params(self.host.coordinator, self._config.root)
+        cluster = await read_cluster_params(self.host.coordinator, self._config.root)
         self._storages = StorageConnections(self.host, params)
+        self._directory.start(cluster, params)
         self._listener = await self.host.network.listen(self._config.address, self._clients.accept)
         self._membership = ServerMembership(
             self.host,
@@ -156,10 +168,12 @@ class Server:
             self._on_assignment,
             preferred_partitions=self._config.preferred_partitions,
             root=self._config.root,
+            on_membership=self._directory.change,
         )
         try:
             await self._membership.start()
         except BaseException:
+            await self._directory.stop()
             await self._listener.close()
             raise
         assert self._membership.server_id is not None, "started"
@@ -239,6 +253,7 @@ class Server:
         if self._tasks:
             await asyncio.wait(self._tasks)
         await self._membership.stop()
+        await self._directory.stop()
         self._clients.stop()
         await self._storages.close()
         self._end(None)
@@ -267,6 +282,11 @@ class Server:
             case _:
                 assert_never(effect)
         client.note_intake()
+
+    def _tell_of_connection(self, event: ConnectionDrained | ConnectionLost) -> None:
+        if isinstance(event, ConnectionLost):
+            self._directory.forget(event.connection_id)
+        self._tell_all(event)
 
     def _tell_all(self, event: PartitionEvent) -> None:
         for partition in self._partitions.values():
@@ -301,14 +321,21 @@ class Server:
         if client.draining is not None and client.connection is not None:
             await client.connection.drain()
 
-    async def _answer_later(self, client: Client, message: ClientMessage) -> None:
+    async def _answer_later(self, client: Client, message: Message) -> None:
         try:
-            self.send(client.connection_id, [await self._answer(message)])
+            self.send(client.connection_id, [await self._answer(client, message)])
         finally:
             client.questions -= 1
 
-    async def _answer(self, message: ClientMessage) -> ClientMessage:
+    async def _answer(self, client: Client, message: Message) -> Message:
         """Answer what is asked of the server as a whole."""
+        if isinstance(message, TopologyRequest):
+            if message.subscribe and self._clients.find(client.connection_id) is not None:
+                self._directory.subscribe(client.connection_id)
+            return self._directory.topology
+        if isinstance(message, ClientIdRequest):
+            return await self._directory.give_client_id(message)
+        assert isinstance(message, ClientMessage)
         request_id = message.request_id
         match message:
             case CheckStorageConnectivityRequest():

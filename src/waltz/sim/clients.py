@@ -7,22 +7,24 @@ outlives its process, or one that begins anew with it.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from random import Random
-from typing import Protocol
+from typing import Protocol, cast
 
 from waltz.client.options import ClientOptions
 from waltz.client.reader.columns import TransactionColumns
 from waltz.client.reader.shell import AsyncLogReader
 from waltz.client.shell import AsyncWaltzClient
 from waltz.errors import UnavailableError, WaltzError
-from waltz.host import Host
+from waltz.host import Coordinator, Host
 from waltz.sim.application import Application, Intent
 from waltz.sim.history import Fed, Verdict
 from waltz.sim.loop import PROCESS
 from waltz.sim.sites import until_stopped
 from waltz.sim.workloads import ClientPlan, draw_intent
-from waltz.types import ClientId, Generation, PartitionId, RequestId, TransactionId
+from waltz.types import Address, ClientId, Generation, PartitionId, RequestId, TransactionId
 
 
 class Field(Protocol):
@@ -34,6 +36,8 @@ class Field(Protocol):
         """Return the latest version of the protocol that the process speaks in its next life."""
         ...
 
+    server_addresses: tuple[Address, ...]
+    """What is told to clients that have no coordinator."""
     peace: asyncio.Event
     """Set once nothing more is expected of anybody."""
 
@@ -44,6 +48,13 @@ class Field(Protocol):
     async def reached(self, progress: float) -> None:
         """Return once this share of the run's transactions has ended."""
         ...
+
+
+class _NobodyThere:
+    """The coordinator of a client that must not use one."""
+
+    def __getattr__(self, name: str) -> None:
+        raise AssertionError(f"{name}: this client has no coordinator")
 
 
 class Client:
@@ -76,7 +87,13 @@ class Client:
         self._lives_count += 1
         if self.plan.forgets and self._lives_count > 1:
             self.application = self._field.application(f"{self.name}~{self._lives_count}")
+        if self.plan.by_servers:
+            host = replace(host, coordinator=cast(Coordinator, _NobodyThere()))
         await until_stopped(self._read(host) if self.plan.work == "read" else self._work(host))
+
+    @property
+    def _servers(self) -> Sequence[Address]:
+        return self._field.server_addresses if self.plan.by_servers else ()
 
     # Writing
 
@@ -84,6 +101,8 @@ class Client:
         options = ClientOptions(
             max_concurrent_transactions=5,
             protocol_version_max=self._field.next_version(self.name),
+            servers=self._servers,
+            refresh_seconds=self.plan.refresh_seconds,
         )
         process = PROCESS.get()
         try:
@@ -117,7 +136,10 @@ class Client:
 
     async def _read(self, host: Host) -> None:
         """Follow all partitions, from what was read before, until there is peace."""
-        async with AsyncLogReader(host) as reader, asyncio.TaskGroup() as group:
+        async with (
+            AsyncLogReader(host, servers=self._servers) as reader,
+            asyncio.TaskGroup() as group,
+        ):
             following = [
                 group.create_task(self._follow(reader, PartitionId(number)))
                 for number in range(self._field.partition_count)

@@ -44,6 +44,15 @@ def machine_of(replica_id: ReplicaId) -> str:
     return Address.parse(replica_id).host
 
 
+SERVERS_NAME: Final = "servers"
+"""Leads to all servers of a cluster, as a name of a service does."""
+
+
+def server_addresses(shape: ClusterShape) -> tuple[Address, ...]:
+    """What a client without a coordinator is told: a name for all servers, and one by itself."""
+    return Address(SERVERS_NAME, PORT), Address(shape.servers[-1], PORT)
+
+
 class SimulatedCluster:
     """A cluster on simulated machines."""
 
@@ -64,6 +73,7 @@ class SimulatedCluster:
 
     async def start(self) -> None:
         """Create the cluster's metadata and let storage nodes and servers start."""
+        self.sites.network.names[SERVERS_NAME] = self.servers
         await self.sites.run("creator", self._create_metadata)
         for name in self.storages:
             self._start_storage(name)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, deque
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import Final
@@ -85,6 +85,8 @@ class SimulatedNetwork:
         self._slow: dict[Way, list[float]] = {}
         """Of each slow way, the seconds that bytes take at most, once for each `slow_down`."""
         self._next_port = FREE_PORT_FIRST
+        self.names: dict[str, Sequence[str]] = {}
+        """Of each name that is not a process's own, the processes it leads to now."""
         self.effects: Counter[str] = Counter()
         """What has befallen pieces of bytes and connections, by kind."""
 
@@ -150,6 +152,15 @@ class SimulatedNetwork:
             return random.uniform(0.0, weather.slow_seconds_max)
         return weather.delay_seconds_min + random.random() * weather.delay_seconds_max
 
+    async def resolve(self, address: Address) -> Sequence[Address]:
+        if address.host not in self.names:
+            return [address]
+        await asyncio.sleep(self.delay_seconds())
+        found = self.names[address.host]
+        if not found:
+            raise ConnectionFailedError(f"{address.host!r} cannot be resolved: nobody has the name")
+        return [Address(host, address.port) for host in found]
+
     async def connect(self, process: Process, address: Address) -> _End:
         here, there = process.name, address.host
         await asyncio.sleep(self.seconds_on(here, there))
@@ -203,7 +214,10 @@ class ProcessNetwork(Network):
         self._network = network
         self._process = process
 
-    async def connect(self, address: Address) -> Connection:
+    async def resolve(self, address: Address) -> Sequence[Address]:
+        return await self._network.resolve(address)
+
+    async def connect(self, address: Address, *, name: str | None = None) -> Connection:
         return await self._network.connect(self._process, address)
 
     async def listen(

@@ -18,7 +18,7 @@ from waltz.sim.drawing import Stage
 from waltz.sim.faults import Fault, as_data, from_data
 from waltz.sim.knobs import KNOBS, draw_knobs
 from waltz.sim.plans import PLANS
-from waltz.sim.workloads import WORKLOADS, ClientPlan
+from waltz.sim.workloads import WORKLOADS, ClientPlan, draw_ways
 from waltz.types import PartitionId
 
 OF_ONE_VERSION_SHARE: Final = 0.6
@@ -137,6 +137,12 @@ def draw_scenario(seed: int, workload: str, plan: str, *, length: int = 1) -> Sc
     faults = PLANS[plan].draw(Random(f"{source}/faults"), stage)
     knobs = draw_knobs(Random(f"{source}/knobs"))
     versions = draw_versions(Random(f"{source}/versions"), [*shape.servers, *names])
+    if versions.keys().isdisjoint(shape.servers):  # older ones cannot be asked for the cluster
+        found = draw_ways(Random(f"{source}/ways"), clients)
+        clients = tuple(
+            old if name in versions else new
+            for name, old, new in zip(names, clients, found, strict=True)
+        )
     return Scenario(seed, workload, plan, length, shape, clients, tuple(faults), knobs, versions)
 
 

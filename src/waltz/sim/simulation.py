@@ -24,7 +24,7 @@ from waltz.sim.anomalies import check_anomalies
 from waltz.sim.application import Application, Draft, Intent
 from waltz.sim.checkers import Log, check_users
 from waltz.sim.clients import Client, submit
-from waltz.sim.cluster import SimulatedCluster
+from waltz.sim.cluster import SimulatedCluster, server_addresses
 from waltz.sim.disk import SimulatedDisk
 from waltz.sim.faults import DiskFailure
 from waltz.sim.history import History, Verdict
@@ -139,6 +139,7 @@ class _Run:
         self.scenario = scenario
         self.shape = scenario.shape
         self.partition_count = scenario.shape.partition_count
+        self.server_addresses = server_addresses(scenario.shape)
         source = scenario.source
         self._versions = {name: [*versions] for name, versions in scenario.versions.items()}
         self.loop = SimulatedLoop(source, virtual_seconds_max=virtual_seconds_max)

@@ -6,11 +6,12 @@ How contexts and what is fed are written down is `application.py`'s business.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from random import Random
 from typing import Final
 
+from waltz.limits import REFRESH_SECONDS
 from waltz.sim.application import Application, Draft, Intent
 from waltz.sim.payload import Kind
 from waltz.types import PartitionId
@@ -48,10 +49,24 @@ class ClientPlan:
     """How long a callback may take."""
     expiring_share: float = 0.0
     """Of its contexts, that have little time."""
+    by_servers: bool = False
+    """Whether it finds its cluster by servers and has no coordinator."""
+    refresh_seconds: float = REFRESH_SECONDS
+    """How often it then looks at a server that it has no connection to."""
 
 
 Workload = Callable[[Random, int], tuple[ClientPlan, ...]]
 """Draws the clients of a run that is so many times as long as an ordinary one."""
+
+
+def draw_ways(random: Random, clients: Sequence[ClientPlan]) -> tuple[ClientPlan, ...]:
+    """Draw how each client finds its cluster."""
+    return tuple(
+        replace(client, by_servers=True, refresh_seconds=random.choice((0.0, 1.0, REFRESH_SECONDS)))
+        if random.random() < 0.5
+        else client
+        for client in clients
+    )
 
 
 def append(random: Random, length: int) -> tuple[ClientPlan, ...]:

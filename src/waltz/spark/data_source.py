@@ -15,7 +15,8 @@ from waltz.spark.stream import WaltzStreamReader
 class WaltzDataSource(DataSource):
     """The committed transactions of a cluster, one row each (PS-01).
 
-    Options: `cluster` (the coordinator's host:port, required), `partitions` ("0-3,7"),
+    Options: `cluster` (`waltz://` and servers, or the coordinator's host:port; required),
+    `partitions` ("0-3,7"),
     `startingOffsets` and `endingOffsets` (earliest, latest, or JSON of partition to transaction ID;
     the end is not read; a stream has none, and starts at latest unless told), `failOnDataLoss`,
     `maxTransactionsPerTrigger` (of a stream), `minPartitions`, `rowsPerBatch`, and `tlsCa`,

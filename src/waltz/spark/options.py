@@ -11,7 +11,7 @@ from waltz.errors import ConfigurationError
 from waltz.spark.codes import INVALID_OPTION, MISSING_OPTION, UNKNOWN_OPTION
 from waltz.spark.offsets import TASKS_MAX, Offsets, parse_offsets, parse_partitions
 from waltz.spark.schema import BATCH_ROWS
-from waltz.types import PartitionId, TlsSettings, parse_coordinator
+from waltz.types import PartitionId, TlsSettings, parse_cluster
 
 OPTIONS: Final = (
     "archive",
@@ -38,7 +38,7 @@ TRIGGER_ROWS_MAX: Final = 1 << 40
 class ReadOptions:
     """What to read, and in what pieces.
 
-    cluster            the coordinator's address; None to read an archive alone.
+    cluster            the address of servers, or the coordinator's; None to read an archive alone.
     archive            directory of an archive, for what it has; None for none.
     partitions         sorted, each once; None for all.
     fail_on_data_loss  whether to fail where the log is shorter than it is said to be.
@@ -84,11 +84,12 @@ def parse_options(options: Mapping[str, str], *, is_stream: bool = False) -> Rea
             )
     if "cluster" not in given and "archive" not in given:
         raise ConfigurationError(
-            f"{MISSING_OPTION} option cluster is missing; expected the coordinator's host:port"
+            f"{MISSING_OPTION} option cluster is missing; expected"
+            " waltz://host:port,host:port or the coordinator's host:port"
         )
     if "cluster" in given:
         try:
-            parse_coordinator(given["cluster"])
+            parse_cluster(given["cluster"])
         except ConfigurationError as error:
             raise ConfigurationError(f"{INVALID_OPTION} option cluster: {error}") from error
     return ReadOptions(

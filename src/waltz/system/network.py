@@ -12,8 +12,8 @@ import logging
 import resource
 import socket
 from collections import Counter
-from collections.abc import Awaitable, Callable
-from typing import Protocol
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Protocol
 
 from waltz.errors import ConfigurationError, ConnectionFailedError
 from waltz.host import Connection
@@ -25,6 +25,7 @@ from waltz.limits import (
     CONNECTIONS_MAX,
     CONNECTIONS_PER_PEER_MAX,
     CONNECTIONS_WAITING_MAX,
+    RESOLVE_SECONDS_MAX,
 )
 from waltz.system.connection import TcpConnection
 from waltz.system.tls import Tls
@@ -163,11 +164,26 @@ class RealNetwork:
         self._connecting = self._listening if connecting is None else Tls(connecting)
         self._guests = Guests(connections_max(), CONNECTIONS_PER_PEER_MAX, CONNECTIONS_BYTES_MAX)
 
-    async def connect(self, address: Address) -> Connection:
+    async def resolve(self, address: Address) -> Sequence[Address]:
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(RESOLVE_SECONDS_MAX):
+                found = await loop.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
+        except TimeoutError as error:
+            raise ConnectionFailedError(
+                f"{address.host!r} was not resolved in {RESOLVE_SECONDS_MAX:g} s"
+            ) from error
+        except (OSError, UnicodeError, OverflowError) as error:
+            raise ConnectionFailedError(
+                f"{address.host!r} cannot be resolved: {_reason(error)}"
+            ) from error
+        return list(dict.fromkeys(Address(_numeric(entry[4]), address.port) for entry in found))
+
+    async def connect(self, address: Address, *, name: str | None = None) -> Connection:
         loop = asyncio.get_running_loop()
 
         def connection() -> TcpConnection:
-            return TcpConnection(self._connecting, server_name=address.host)
+            return TcpConnection(self._connecting, server_name=name or address.host)
 
         try:
             async with asyncio.timeout(CONNECT_SECONDS_MAX):
@@ -233,6 +249,13 @@ async def _serve(
         await accept(connection)
     finally:
         connection.close()
+
+
+def _numeric(found: tuple[Any, ...]) -> str:
+    """The IP address of a socket address; one that is valid on one link names the link."""
+    host = str(found[0])
+    scope = found[3] if len(found) == 4 else 0
+    return f"{host}%{scope}" if scope and "%" not in host else host
 
 
 def _reason(error: Exception) -> str:

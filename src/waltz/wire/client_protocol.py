@@ -2,7 +2,7 @@
 
 Owns the messages and their hand-packed fast paths. Version 1 added read locks and the storage
 connectivity, 2 append locks, assignments and preferred partitions, 3 the mount state, 4 the health,
-5 logical connections, whose messages are declared in a file of their own.
+5 logical connections and discovery, whose messages are declared in files of their own.
 There is no answer to an append: success is seen in the feed. Source: Client-Server Communication.
 """
 
@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from waltz.limits import DATA_BYTES_MAX, LOCKS_MAX, METADATA_ENTRIES_MAX, PARTITIONS_MAX
 from waltz.types import PartitionId, RequestId, TransactionId
+from waltz.wire.discovery_protocol import DISCOVERY_MESSAGES
 from waltz.wire.fields import (
     BOOLEAN,
     CHECKSUM,
@@ -419,7 +420,7 @@ def encode_feed_run(
     """Return the feed data frames of dense transactions from `batch_first_id` on, back to back.
 
     `request_ids` has a row of 16 bytes for each of `headers`. One frame per transaction is what
-    versions 0 to 4 demand; the frames have one size, so they are columns of one array.
+    the client protocol demands; the frames have one size, so they are columns of one array.
     """
     count = len(headers)
     assert version in CLIENT_CODEC.versions
@@ -478,6 +479,7 @@ CLIENT_CODEC: Final = Codec(
         ServerPartitionsHealthRequest,
         ServerPartitionsHealthResponse,
         *LIFECYCLE_MESSAGES,
+        *DISCOVERY_MESSAGES,
     ),
     (
         FastPath(AppendRequest, _encode_append, _decode_append),

@@ -14,6 +14,7 @@ from typing import Final
 from waltz.limits import FRAME_BYTES_MAX, HELLO_BYTES_MAX
 from waltz.wire.admin_protocol import ADMIN_CODEC
 from waltz.wire.client_protocol import CLIENT_CODEC
+from waltz.wire.discovery_protocol import ADDRESS, PARTITION, SERVER
 from waltz.wire.handshake import HELLO_LAYOUT
 from waltz.wire.message import Codec, Message, Place
 from waltz.wire.records import (
@@ -54,7 +55,14 @@ ints: client ID, generation, partition ID, sequence number. A UUID is its 16 byt
 ## Hello (version 0, no type byte)
 """
 
-_COMPOSITES: Final = (RECORD_HEADER_FIELD, RECORD, SESSION_INFO, STACK_FRAME, DAMAGED_RANGE)
+_COMPOSITES: Final = (
+    RECORD_HEADER_FIELD,
+    RECORD,
+    SESSION_INFO,
+    STACK_FRAME,
+    DAMAGED_RANGE,
+    *(ADDRESS, SERVER, PARTITION),
+)
 
 _PROTOCOLS: Final = (
     ("Client protocol", CLIENT_CODEC),

@@ -34,6 +34,7 @@ from waltz.client.cluster_connection import (
 )
 from waltz.client.handshake import Agreement, ConnectionSettings, Handshake
 from waltz.client.heartbeats import Duty, Heartbeats
+from waltz.client.nodes.shell import open_transport
 from waltz.client.tasks.shell import Tasks
 from waltz.errors import (
     ConnectionUnknownError,
@@ -47,6 +48,7 @@ from waltz.limits import (
     CLIENT_MAILBOX_EVENTS_MAX,
     HANDSHAKE_SECONDS_MAX,
     KEEP_ALIVE_SECONDS,
+    RECONNECT_SECONDS_MAX,
     TIMER_SECONDS_MIN,
 )
 from waltz.shell import Mailbox, run
@@ -80,10 +82,12 @@ class ServerConnection:
     def __init__(
         self,
         host: Host,
+        address: Address,
         settings: ConnectionSettings,
         link: LogicalLink,
         agreement: Agreement | None,
     ) -> None:
+        self.address = address
         self.agreement = agreement
         self._host = host
         self._settings = settings
@@ -110,7 +114,7 @@ class ServerConnection:
                 agreement, rest = await introduction.shake_hands(rest)
             link.opened()
         logical = LogicalLink(link, agreement.features if agreement is not None else ())
-        opened = cls(host, settings, logical, agreement)
+        opened = cls(host, address, settings, logical, agreement)
         opened._carry_on(introduction.connection, rest)
         return opened
 
@@ -175,6 +179,10 @@ class ServerConnection:
         messages = self._link.receive(data)
         self._write_retained(self._link.take_replies())
         return messages
+
+    def put_back(self, messages: Sequence[Message]) -> None:
+        """Let `receive` return these next."""
+        self._early = [*messages, *self._early]
 
     def send(self, messages: Sequence[Message]) -> list[tuple[Message, LocalProtocolError]]:
         """Send all `messages` with one write; return those the server's version cannot express.
@@ -299,7 +307,7 @@ class _Introduction:
         self.connection: Connection
 
     async def __aenter__(self) -> _Introduction:
-        self.connection = await self._host.network.connect(self._address)
+        self.connection = await open_transport(self._host, self._address)
         await self._time.__aenter__()
         return self
 
@@ -348,6 +356,18 @@ class _Introduction:
         return data
 
 
+class ServerWatcher(Protocol):
+    """Who is told which servers there are connections to, one of each role."""
+
+    def server_connected(self, address: Address) -> None: ...
+
+    def server_restored(self, address: Address) -> None:
+        """One that broke is gone on with, as if nothing had been."""
+        ...
+
+    def server_disconnected(self, address: Address) -> None: ...
+
+
 class Side(Protocol):
     """Who talks on the connections of one role."""
 
@@ -362,6 +382,9 @@ class Side(Protocol):
         ...
 
 
+OpenServer = Callable[[Address, Role, ConnectionSettings], Awaitable[ServerConnection]]
+
+
 class Connections:
     """All connections of a client to the servers of its cluster, kept up until `stop`."""
 
@@ -372,13 +395,19 @@ class Connections:
         sides: Mapping[Role, Side],
         on_generation: Callable[[PartitionId, Generation], None],
         settings: ConnectionSettings = RESTORED,
+        *,
+        open_server: OpenServer,
+        watchers: Sequence[ServerWatcher] = (),
+        reconnect_seconds_max: float = RECONNECT_SECONDS_MAX,
     ) -> None:
         self._settings = settings
         self._host = host
         self._tasks = tasks
         self._sides = sides
         self._on_generation = on_generation
-        self._machine = ClusterConnection(tuple(sides))
+        self._open_server = open_server
+        self._watchers = watchers
+        self._machine = ClusterConnection(tuple(sides), reconnect_seconds_max=reconnect_seconds_max)
         self._mailbox: Mailbox[Event] = Mailbox(host.clock, CLIENT_MAILBOX_EVENTS_MAX)
         self._open: dict[int, ServerConnection] = {}
         self._running: dict[int, asyncio.Task[None]] = {}
@@ -434,9 +463,11 @@ class Connections:
                 assert_never(effect)
 
     async def _connect(self, effect: OpenConnection) -> ServerConnection:
-        connection = await ServerConnection.open(self._host, effect.address, self._settings)
+        connection = await self._open_server(effect.address, effect.role, self._settings)
         self._open[effect.connection_sequence] = connection
         self._mailbox.put(Connected(effect.connection_sequence))
+        for watcher in self._watchers:
+            watcher.server_connected(effect.address)
         return connection
 
     async def _restore(self, effect: RestoreConnection) -> ServerConnection:
@@ -448,6 +479,8 @@ class Connections:
             raise
         logger.info("connection_restored address=%s", effect.address)
         self._mailbox.put(Restored(effect.connection_sequence))
+        for watcher in self._watchers:
+            watcher.server_restored(effect.address)
         return connection
 
     async def _keep(
@@ -482,6 +515,8 @@ class Connections:
         connection = self._open.pop(connection_sequence, None)
         if connection is not None:
             connection.close()
+            for watcher in self._watchers:
+                watcher.server_disconnected(connection.address)
         task = self._running.pop(connection_sequence, None)
         if task is not None:
             task.cancel()

@@ -144,6 +144,7 @@ class Services:
     finish: Callable[[Submission], None]
     fail: Callable[[Submission, Exception], None]
     give_up: Callable[[PartitionId, Exception], None]
+    mounted: Callable[[PartitionId, bool], None]
 
     async def call(self, function: Callable[[], T]) -> T:
         """Run an application's callback on a worker."""
@@ -221,6 +222,7 @@ class PartitionRunner:
     def _change_mount(self, state: MountState | None) -> None:
         logger.info("mount_changed partition=%d state=%s", self.partition_id, state)
         self.gate.set_mounted(state is MountState.READY)
+        self._services.mounted(self.partition_id, state is MountState.READY)
         if state is MountState.CLIENT_AHEAD:
             self._services.give_up(
                 self.partition_id,

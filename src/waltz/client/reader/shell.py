@@ -8,29 +8,36 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
+from functools import partial
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar
 from uuid import UUID
 
 from waltz.client.cluster_connection import Role
-from waltz.client.connection.shell import Connections, ServerConnection
+from waltz.client.connection.shell import UNRESTORED, Connections, ServerConnection
+from waltz.client.discovery.shell import DiscoverySettings, source_for
 from waltz.client.reader.columns import TransactionColumns, columns_of
 from waltz.client.reader.feed import FeedCursor, FeedPhase
 from waltz.client.requests.shell import Requests
+from waltz.client.retry import Operation, RetryReads
+from waltz.client.retrying.shell import with_retries
 from waltz.client.tasks.shell import Tasks
 from waltz.cluster.paths import DEFAULT_ROOT
-from waltz.cluster.shell import ClusterSnapshot, ClusterView, allocate_client_id
+from waltz.cluster.shell import ClusterSnapshot
 from waltz.errors import (
     ClientClosedError,
+    ClusterChangedError,
     LocalProtocolError,
     NotFoundError,
+    OperationTimeoutError,
     RemoteProtocolError,
     UnavailableError,
 )
 from waltz.host import Host
 from waltz.limits import (
+    CONNECTION_SECONDS_MAX,
     NOT_READY_SECONDS_MAX,
     NOT_READY_SECONDS_MIN,
     READER_BYTES_MAX,
@@ -47,6 +54,8 @@ from waltz.wire.message import Message
 
 logger = logging.getLogger(__name__)
 
+T = TypeVar("T")
+
 
 class AsyncLogReader:
     """Reads the log as columns, for asyncio; an async context manager, or `start` and `close`."""
@@ -57,16 +66,26 @@ class AsyncLogReader:
         *,
         timeout_seconds: float = READER_SECONDS_MAX,
         root: str | None = None,
+        servers: Sequence[Address] = (),
         release_host: Callable[[], None] | None = None,
     ) -> None:
-        """`timeout_seconds` bounds how long anything waits without progress. With `release_host`
-        closing ends the coordinator session, too, and calls it."""
+        """`timeout_seconds` bounds how long anything waits without progress. With `servers` these
+        tell what the cluster is, and no coordinator. With `release_host` closing ends the
+        coordinator session, too, and calls it."""
         self._host = host
         self._timeout_seconds = timeout_seconds
-        self._root = root or DEFAULT_ROOT
         self._release_host = release_host
         self._tasks = Tasks(self._crash)
-        self._view = ClusterView(host, self._change_view, root=self._root)
+        discovery = DiscoverySettings(servers, min(CONNECTION_SECONDS_MAX, timeout_seconds))
+        self._source = source_for(
+            host,
+            self._tasks,
+            root or DEFAULT_ROOT,
+            discovery,
+            self._change_view,
+            self._change_cluster,
+        )
+        self._retry_policy = RetryReads()
         self._view_changed = asyncio.Event()
         self._free_client_ids: list[ClientId] = []
         self._next_sequence = 0
@@ -76,10 +95,10 @@ class AsyncLogReader:
         self._error: Exception | None = None
 
     async def start(self) -> None:
-        """Learn the cluster. Raises NoNodeError: there is none. CoordinatorLostError."""
+        """Learn the cluster. Raises NoNodeError: there is none. CoordinatorLostError. With
+        `servers` ConnectionFailedError: none of them in time; RemoteProtocolError: not ours."""
         try:
-            await self._view.start()
-            client_id = await allocate_client_id(self._host.coordinator, self._root)
+            client_id = await self._source.start()
         except BaseException:
             await self.close()
             raise
@@ -88,11 +107,16 @@ class AsyncLogReader:
             self._host, self._tasks, client_id, self._send_requests, self._break_off
         )
         self._connections = Connections(
-            self._host, self._tasks, {Role.REQUESTS: self._requests}, _ignore_generation
+            self._host,
+            self._tasks,
+            {Role.REQUESTS: self._source.side(Role.REQUESTS, self._requests)},
+            _ignore_generation,
+            open_server=self._source.open,
+            watchers=(self._source,),
         )
         self._requests.start()
         self._connections.start()
-        self._change_view(self._view.current)
+        self._change_view(self._source.current)
 
     async def close(self) -> None:
         """Idempotent; reads under way end with ClientClosedError."""
@@ -102,7 +126,7 @@ class AsyncLogReader:
         for _, _, connection in self._feeds.values():
             connection.close()
         await self._tasks.stop()
-        await self._view.stop()
+        await self._source.stop()
         release, self._release_host = self._release_host, None
         if release is not None:
             await self._host.coordinator.close()
@@ -122,11 +146,11 @@ class AsyncLogReader:
 
     @property
     def partition_count(self) -> int:
-        return self._view.current.partition_count
+        return self._source.current.partition_count
 
     @property
     def cluster_key(self) -> UUID:
-        return self._view.current.cluster_key
+        return self._source.current.cluster_key
 
     async def high_water_mark(self, partition_id: int) -> TransactionId:
         """Return the last transaction in the partition's log, -1 for none.
@@ -135,10 +159,10 @@ class AsyncLogReader:
         """
         self._check_partition(partition_id)
         assert self._requests is not None, "started"
+        ask = partial(self._requests.high_water_mark, PartitionId(partition_id), fragile=True)
         try:
-            async with asyncio.timeout(self._timeout_seconds):
-                return await self._requests.high_water_mark(PartitionId(partition_id))
-        except TimeoutError:
+            return await self._repeat(Operation.HIGH_WATER_MARK, ask)
+        except OperationTimeoutError:
             raise self._out_of_time(partition_id, "its high-water mark") from None
 
     def read(
@@ -234,14 +258,19 @@ class AsyncLogReader:
         self, partition_id: PartitionId, fed: list[FeedData]
     ) -> tuple[list[FeedData], list[bytes]]:
         assert self._requests is not None, "started"
+        ids = [each.transaction_id for each in fed]
+        fetch = partial(self._requests.fetch, partition_id, ids, fragile=True)
         try:
-            async with asyncio.timeout(self._timeout_seconds):
-                ids = [each.transaction_id for each in fed]
-                return fed, await self._requests.fetch(partition_id, ids)
-        except TimeoutError:
+            return fed, await self._repeat(Operation.TRANSACTION_DATA, fetch)
+        except OperationTimeoutError:
             raise self._out_of_time(
                 partition_id, f"data from transaction {fed[0].transaction_id} on"
             ) from None
+
+    async def _repeat(self, operation: Operation, attempt: Callable[[], Awaitable[T]]) -> T:
+        return await with_retries(
+            self._host, self, self._retry_policy, operation, attempt, self._timeout_seconds
+        )
 
     # The feed
 
@@ -257,7 +286,7 @@ class AsyncLogReader:
             try:
                 async with asyncio.timeout(seconds_left):
                     address, generation = await self._owner(partition_id)
-                    connection = await ServerConnection.open(self._host, address)
+                    connection = await self._source.open(address, Role.STREAM, UNRESTORED)
             except TimeoutError:
                 raise self._out_of_time(partition_id, f"transaction {cursor.position}") from None
             except (UnavailableError, RemoteProtocolError) as error:
@@ -265,7 +294,10 @@ class AsyncLogReader:
                 await asyncio.sleep(self._host.random.uniform(pause / 2, pause))
                 pause = min(2 * pause, RECONNECT_SECONDS_MAX)
                 continue
-            owner = self._view.current.partitions.get(partition_id)
+            if self._error is not None:  # closing ends those that it knows
+                connection.close()
+                raise self._error
+            owner = self._source.current.partitions.get(partition_id)
             if owner is None or owner[0] != address:
                 # It has moved while the connection was opened; from now on `_change_view` tells.
                 connection.close()
@@ -333,7 +365,7 @@ class AsyncLogReader:
         """Wait until the partition has a server."""
         while True:
             self._check_open()
-            owner = self._view.current.partitions.get(partition_id)
+            owner = self._source.current.partitions.get(partition_id)
             if owner is not None:
                 return owner
             self._view_changed.clear()
@@ -354,7 +386,11 @@ class AsyncLogReader:
         self._check_open()
         if self._free_client_ids:
             return self._free_client_ids.pop()
-        return await allocate_client_id(self._host.coordinator, self._root)
+        try:
+            async with asyncio.timeout(self._timeout_seconds):
+                return await self._source.allocate_client_id()
+        except TimeoutError:
+            raise UnavailableError(f"no client ID in {self._timeout_seconds:g} s") from None
 
     def _check_open(self) -> None:
         if self._error is not None:
@@ -382,9 +418,21 @@ class AsyncLogReader:
         self._connections.break_off(connection_sequence, reason)
 
     def _crash(self, error: BaseException) -> None:
-        self._error = ClientClosedError(f"reader failed: {error!r}")
+        self._end(ClientClosedError(f"reader failed: {error!r}"))
+
+    def _change_cluster(self, error: ClusterChangedError, expected: UUID, found: UUID) -> None:
+        self._end(error)
+
+    def _end(self, error: Exception) -> None:
+        """Nothing can be read any more; whoever reads or waits learns why."""
+        self._error = self._error or error
+        self._view_changed.set()
         if self._requests is not None:
-            self._requests.stop()
+            self._requests.stop(self._error)
+        if self._connections is not None:
+            self._connections.stop()
+        for _, _, connection in self._feeds.values():
+            connection.close()
 
 
 def _ignore_generation(_: PartitionId, __: Generation) -> None:

@@ -23,8 +23,9 @@ from waltz.client.requests.pending import (
     PendingRequests,
     SendRequests,
 )
+from waltz.client.retry import Operation
 from waltz.client.tasks.shell import Tasks
-from waltz.errors import ClientClosedError
+from waltz.errors import ClientClosedError, ConnectionLostError
 from waltz.host import Host
 from waltz.limits import CLIENT_MAILBOX_EVENTS_MAX
 from waltz.shell import Mailbox, run
@@ -65,17 +66,23 @@ class Requests:
         self._mailbox: Mailbox[Event] = Mailbox(host.clock, CLIENT_MAILBOX_EVENTS_MAX)
         self._fetches: dict[tuple[PartitionId, TransactionId], list[_Fetch]] = {}
         self._marks: dict[PartitionId, list[asyncio.Future[TransactionId]]] = {}
-        self._closed = False
+        self._fragile: dict[PartitionId, dict[asyncio.Future[Any], Operation]] = {}
+        """Calls that end with the connection they were sent on."""
+        self._closed: Exception | None = None
 
     def start(self) -> None:
         self._tasks.start(run(self._machine, self._mailbox, self._host, self._perform))
 
     async def fetch(
-        self, partition_id: PartitionId, transaction_ids: Sequence[TransactionId]
+        self,
+        partition_id: PartitionId,
+        transaction_ids: Sequence[TransactionId],
+        *,
+        fragile: bool = False,
     ) -> list[bytes]:
         """Return the bodies of transactions that were fed, in the order asked for.
 
-        Waits for as long as it takes. Raises ClientClosedError.
+        Waits for as long as it takes. Raises ClientClosedError; if `fragile` ConnectionLostError.
         """
         self._check_open()
         if not transaction_ids:
@@ -84,24 +91,37 @@ class Requests:
         for transaction_id in transaction_ids:
             self._fetches.setdefault((partition_id, transaction_id), []).append(fetch)
         self._mailbox.put(DataWanted(partition_id, transaction_ids))
+        if fragile:
+            self._break_with_connection(partition_id, fetch.future, Operation.TRANSACTION_DATA)
         await fetch.future
         return [fetch.found[transaction_id] for transaction_id in transaction_ids]
 
-    async def high_water_mark(self, partition_id: PartitionId) -> TransactionId:
+    async def high_water_mark(
+        self, partition_id: PartitionId, *, fragile: bool = False
+    ) -> TransactionId:
         """Return the partition's high-water mark as its server knows it.
 
-        Waits for as long as it takes. Raises ClientClosedError.
+        Waits for as long as it takes. Raises ClientClosedError; if `fragile` ConnectionLostError.
         """
         self._check_open()
         future: asyncio.Future[TransactionId] = asyncio.get_running_loop().create_future()
         self._marks.setdefault(partition_id, []).append(future)
         self._mailbox.put(MarkWanted(partition_id))
+        if fragile:
+            self._break_with_connection(partition_id, future, Operation.HIGH_WATER_MARK)
         return await future
 
-    def stop(self) -> None:
-        """End all that wait with ClientClosedError."""
-        self._closed = True
-        error = ClientClosedError("closed while waiting for a server's answer")
+    def _break_with_connection(
+        self, partition_id: PartitionId, future: asyncio.Future[Any], operation: Operation
+    ) -> None:
+        fragile = self._fragile.setdefault(partition_id, {})
+        fragile[future] = operation
+        future.add_done_callback(lambda done: fragile.pop(done, None))
+
+    def stop(self, reason: Exception | None = None) -> None:
+        """End all that wait with `reason`, by default ClientClosedError."""
+        self._closed = self._closed or reason or ClientClosedError("closed; nothing can be asked")
+        error = reason or ClientClosedError("closed while waiting for a server's answer")
         waiting: list[asyncio.Future[Any]] = [
             fetch.future for fetches in self._fetches.values() for fetch in fetches
         ]
@@ -114,8 +134,8 @@ class Requests:
         self._marks.clear()
 
     def _check_open(self) -> None:
-        if self._closed:
-            raise ClientClosedError("closed; nothing can be asked for")
+        if self._closed is not None:
+            raise self._closed
 
     # As a side of `Connections`
 
@@ -124,6 +144,14 @@ class Requests:
 
     def detach(self, partition_id: PartitionId, connection_sequence: int) -> None:
         self._mailbox.put(PartitionDetached(partition_id, connection_sequence))
+        for future, operation in list(self._fragile.get(partition_id, {}).items()):
+            if not future.done():
+                future.set_exception(
+                    ConnectionLostError(
+                        f"{operation.value}: the connection to the server of partition"
+                        f" {partition_id} was lost"
+                    )
+                )
 
     async def receive(self, connection_sequence: int, messages: Sequence[Message]) -> None:
         jitter = self._host.random.uniform(0.0, 1.0)

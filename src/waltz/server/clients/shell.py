@@ -36,7 +36,7 @@ from waltz.server.contexts import Effect as ContextEffect
 from waltz.server.contexts import Event as ContextEvent
 from waltz.server.idleness import Finding, Idleness
 from waltz.server.outbox import Part
-from waltz.server.partition_events import ConnectionDrained, ConnectionLost, PartitionEvent
+from waltz.server.partition_events import ConnectionDrained, ConnectionLost
 from waltz.server.reception import Terms
 from waltz.wire.lifecycle_protocol import (
     ConnectionRestoreRequest,
@@ -193,7 +193,7 @@ class Clients:
         idle_seconds: float,
         restore_seconds: float,
         hand_on: Callable[[Client, Sequence[Message]], Awaitable[None]],
-        tell_all: Callable[[PartitionEvent], None],
+        tell_all: Callable[[ConnectionDrained | ConnectionLost], None],
     ) -> None:
         """`hand_on` returns when there is room for more of that client's messages; `tell_all`
         reaches every partition."""

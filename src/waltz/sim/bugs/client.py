@@ -6,13 +6,14 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from waltz.client import calls
-from waltz.client import shell as client_shell
 from waltz.client.partition import ClientPartition
 from waltz.client.reader.feed import FeedCursor
+from waltz.client.sources import shell as sources_shell
 from waltz.client.submission import Submission
 from waltz.client.submissions import shell as submissions_shell
 from waltz.client.transaction_monitor import TransactionMonitor
 from waltz.host import ANY_VERSION
+from waltz.server.directory import shell as directory_shell
 from waltz.sim.bugs.bug import Bug, Scene
 from waltz.sim.patches import Patch
 
@@ -226,7 +227,10 @@ CLIENT_BUGS: Final = (
     Bug(
         name="two clients may get one ID",
         breaks="I6 at most once",
-        patches=(Patch(client_shell, "allocate_client_id", _allocating_blindly),),
+        patches=(
+            Patch(sources_shell, "allocate_client_id", _allocating_blindly),
+            Patch(directory_shell, "allocate_client_id", _allocating_blindly),
+        ),
         workloads=("append",),
         plans=("none",),
         caught=Scene(0, "append", "none"),

@@ -1,0 +1,1 @@
+"""The cluster as its servers tell it."""

@@ -1,0 +1,1 @@
+"""Telling an application what becomes of its client."""

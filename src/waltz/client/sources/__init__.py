@@ -1,0 +1,1 @@
+"""Where a client learns what its cluster is."""

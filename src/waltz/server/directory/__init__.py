@@ -1,0 +1,1 @@
+"""What a server tells clients of its cluster."""

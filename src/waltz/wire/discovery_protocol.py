@@ -1,0 +1,93 @@
+"""How clients learn from servers what the cluster is: messages 48 to 51 of the client protocol.
+
+Owns these messages. They carry no request ID: whoever asks may not have a client ID yet.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Final
+from uuid import UUID
+
+from waltz.limits import METADATA_ENTRIES_MAX, PARTITIONS_MAX, SERVER_ADDRESSES_MAX
+from waltz.types import Address, ClientId, Generation, PartitionId, ServerId
+from waltz.wire.fields import (
+    BOOLEAN,
+    INT,
+    LONG,
+    NULLABLE_TEXT,
+    TEXT,
+    UUID_16,
+    ListOf,
+    Optional,
+    Structure,
+)
+from waltz.wire.message import Message, message, only_without
+
+
+@dataclass(frozen=True, slots=True)
+class ServerEntry:
+    """A server that runs, and where clients reach it: the first address is the one to take."""
+
+    server_id: ServerId
+    addresses: tuple[Address, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionEntry:
+    """A partition's server, under this generation."""
+
+    partition_id: PartitionId
+    generation: Generation
+    server_id: ServerId
+
+
+ADDRESS: Final = Structure("address", Address, host=TEXT, port=INT)
+SERVER: Final = Structure(
+    "server", ServerEntry, server_id=INT, addresses=ListOf(ADDRESS, SERVER_ADDRESSES_MAX)
+)
+PARTITION: Final = Structure(
+    "partition", PartitionEntry, partition_id=INT, generation=INT, server_id=INT
+)
+
+
+@message(48, since=5)
+class TopologyRequest(Message):
+    """Ask what the cluster is; with `subscribe` also to be told whenever that changes."""
+
+    subscribe: Annotated[bool, BOOLEAN]
+
+
+@message(49, since=5)
+class Topology(Message):
+    """What the cluster is, as one server knows it, who may have lost touch with the others.
+
+    `membership_version` grows with every server that comes or goes. Partitions without a server are
+    missing.
+    """
+
+    cluster_key: Annotated[UUID, UUID_16]
+    cluster_name: Annotated[str, TEXT]
+    partition_count: Annotated[int, INT]
+    membership_version: Annotated[int, INT]
+    servers: Annotated[tuple[ServerEntry, ...], ListOf(SERVER, METADATA_ENTRIES_MAX)]
+    partitions: Annotated[tuple[PartitionEntry, ...], ListOf(PARTITION, PARTITIONS_MAX)]
+
+
+@message(50, since=5)
+class ClientIdRequest(Message):
+    """Ask for a client ID that nobody else of the cluster has, or will have."""
+
+    request_number: Annotated[int, LONG]
+
+
+@message(51, since=5)
+class ClientIdResponse(Message):
+    """Give the client ID or, with `client_id` None, say why there is none now."""
+
+    request_number: Annotated[int, LONG]
+    client_id: Annotated[ClientId | None, Optional(INT)]
+    error: Annotated[str | None, NULLABLE_TEXT, only_without("client_id", absent=None)]
+
+
+DISCOVERY_MESSAGES: Final = (TopologyRequest, Topology, ClientIdRequest, ClientIdResponse)
