@@ -16,11 +16,12 @@ from collections.abc import Callable
 from typing import Any
 
 from waltz.client.blocking import LogReader, WaltzClient
-from waltz.client.callbacks import NoCallbacks, SqlCallbacks, WaltzClientCallbacks
+from waltz.client.callbacks import NoCallbacks, WaltzClientCallbacks
 from waltz.client.options import options_from
 from waltz.client.reader.columns import TransactionColumns
 from waltz.client.reader.shell import AsyncLogReader
 from waltz.client.shell import AsyncWaltzClient
+from waltz.client.sql_callbacks import SqlCallbacks
 from waltz.client.transaction import (
     BytesSerializer,
     JsonSerializer,
