@@ -41,15 +41,18 @@ T = TypeVar("T")
 NewHost = Callable[[], tuple[Host, Callable[[], None]]]
 """Makes the doors of a client, on its loop, and what ends them but the coordinator session."""
 
+NewCore = Callable[..., AsyncWaltzClient]
+"""Makes the client proper, with the arguments of AsyncWaltzClient."""
+
 FORK_REMEDY = "this client was opened before a fork; open one in each process, after the fork"
 
 
 class LoopThread:
-    """An event loop that runs in a thread of its own until `stop`."""
+    """An event loop, a new one unless given, that runs in a thread of its own until `stop`."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, loop: asyncio.AbstractEventLoop | None = None) -> None:
         self._process_id = os.getpid()
-        self._loop = _new_loop()
+        self._loop = loop or _new_loop()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
@@ -182,13 +185,22 @@ class WaltzClient:
     """
 
     def __init__(
-        self, new_host: NewHost, callbacks: WaltzClientCallbacks, options: ClientOptions
+        self,
+        new_host: NewHost,
+        callbacks: WaltzClientCallbacks,
+        options: ClientOptions,
+        *,
+        thread: LoopThread | None = None,
+        new_core: NewCore = AsyncWaltzClient,
     ) -> None:
-        """Raises NoNodeError: there is no cluster. CoordinatorLostError."""
+        """`thread` and `new_core`: where, and as what, the client runs if not as usual.
+
+        Raises NoNodeError: there is no cluster. CoordinatorLostError.
+        """
         self._options = options
-        self._thread = LoopThread("waltz-client")
+        self._thread = thread or LoopThread("waltz-client")
         try:
-            self._core = self._thread.call(_open_client(new_host, callbacks, options))
+            self._core = self._thread.call(_open_client(new_host, callbacks, options, new_core))
         except BaseException:
             self._thread.stop()
             raise
@@ -351,12 +363,13 @@ class WaltzClient:
 
 
 async def _open_client(
-    new_host: NewHost, callbacks: WaltzClientCallbacks, options: ClientOptions
+    new_host: NewHost,
+    callbacks: WaltzClientCallbacks,
+    options: ClientOptions,
+    new_core: NewCore,
 ) -> AsyncWaltzClient:
     host, release_host = new_host()
-    client = AsyncWaltzClient(
-        host, callbacks, options, release_host=release_host, new_gate=ThreadGate
-    )
+    client = new_core(host, callbacks, options, release_host=release_host, new_gate=ThreadGate)
     await client.start()
     return client
 
@@ -382,9 +395,13 @@ class LogReader:
         *,
         timeout_seconds: float = READER_SECONDS_MAX,
         root: str | None = None,
+        thread: LoopThread | None = None,
     ) -> None:
-        """Raises NoNodeError: there is no cluster. CoordinatorLostError."""
-        self._thread = LoopThread("waltz-reader")
+        """`thread`: where it runs if not as usual.
+
+        Raises NoNodeError: there is no cluster. CoordinatorLostError.
+        """
+        self._thread = thread or LoopThread("waltz-reader")
         try:
             self._core = self._thread.call(_open_reader(new_host, timeout_seconds, root))
         except BaseException:

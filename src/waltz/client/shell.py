@@ -135,7 +135,7 @@ class AsyncWaltzClient:
         self._connections = Connections(
             self._host,
             self._tasks,
-            {Role.STREAM: StreamSide(self.runners), Role.REQUESTS: requests},
+            {Role.STREAM: self.stream_side(), Role.REQUESTS: requests},
             self._raise_generation,
         )
         submissions = self._submissions = Submissions(
@@ -153,7 +153,7 @@ class AsyncWaltzClient:
             tasks=self._tasks,
             requests=requests,
             fetch_blocking=self._fetch_blocking,
-            send=self._connections.send,
+            send=self.send,
             retry=submissions.retry,
             finish=submissions.finish,
             fail=submissions.fail,
@@ -365,7 +365,18 @@ class AsyncWaltzClient:
         assert self._services is not None, "started"
         return await self._services.call(function)
 
-    # Connections and views
+    # Connections and views; `waltz.testing` lets what these two pass on be late or lost
+
+    def stream_side(self) -> StreamSide:
+        """Return what takes everything that comes on the stream connections."""
+        return StreamSide(self.runners)
+
+    def send(
+        self, connection_sequence: int, messages: Sequence[Message]
+    ) -> list[tuple[Message, LocalProtocolError]]:
+        """Send `messages` on a stream connection; return those that cannot be, and why."""
+        assert self._connections is not None, "started"
+        return self._connections.send(connection_sequence, messages)
 
     def _change_view(self, snapshot: ClusterSnapshot) -> None:
         self._snapshot = snapshot

@@ -34,8 +34,11 @@ SCRUB_SECONDS: Final = 30.0
 class SimulatedCluster:
     """A cluster on simulated machines."""
 
-    def __init__(self, sites: Sites, shape: ClusterShape, cluster_key: UUID) -> None:
+    def __init__(
+        self, sites: Sites, shape: ClusterShape, cluster_key: UUID, *, name: str = "simulated"
+    ) -> None:
         self.sites = sites
+        self.name = name
         self.shape = shape
         self.cluster_key = cluster_key
         self.storages = shape.storages
@@ -101,7 +104,7 @@ class SimulatedCluster:
     async def _create_metadata(self, host: Host) -> None:
         await create_cluster(
             host.coordinator,
-            name="simulated",
+            name=self.name,
             partition_count=self.shape.partition_count,
             cluster_key=self.cluster_key,
             storages=[
