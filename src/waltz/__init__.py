@@ -18,6 +18,7 @@ from typing import Any
 from waltz.client.blocking import LogReader, WaltzClient
 from waltz.client.callbacks import NoCallbacks, WaltzClientCallbacks
 from waltz.client.options import options_from
+from waltz.client.partitions.shell import BlockedPartition
 from waltz.client.reader.columns import TransactionColumns
 from waltz.client.reader.shell import AsyncLogReader
 from waltz.client.shell import AsyncWaltzClient
@@ -25,6 +26,7 @@ from waltz.client.sql_callbacks import SqlCallbacks
 from waltz.client.transaction import (
     BytesSerializer,
     JsonSerializer,
+    MsgpackSerializer,
     PartitionLocalLock,
     Serializer,
     StringSerializer,
@@ -66,6 +68,7 @@ __all__ = [
     "NOTHING",
     "AsyncLogReader",
     "AsyncWaltzClient",
+    "BlockedPartition",
     "BytesSerializer",
     "ClientAheadError",
     "ClientClosedError",
@@ -76,6 +79,7 @@ __all__ = [
     "JsonSerializer",
     "LocalProtocolError",
     "LogReader",
+    "MsgpackSerializer",
     "NoCallbacks",
     "NotFoundError",
     "OperationTimeoutError",

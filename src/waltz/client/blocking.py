@@ -10,7 +10,7 @@ import asyncio
 import os
 import threading
 import time
-from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Coroutine, Generator, Sequence
 from functools import partial
 from queue import Empty, SimpleQueue
 from types import TracebackType
@@ -20,7 +20,7 @@ from uuid import UUID
 from waltz.client.callbacks import WaltzClientCallbacks
 from waltz.client.calls import is_called_by, tell_exception, tell_expiration, tell_refusal
 from waltz.client.options import ClientOptions
-from waltz.client.partitions.shell import PartitionRunner
+from waltz.client.partitions.shell import BlockedPartition, PartitionRunner
 from waltz.client.reader.columns import TransactionColumns
 from waltz.client.reader.shell import AsyncLogReader
 from waltz.client.shell import AsyncWaltzClient, settle_append
@@ -231,6 +231,13 @@ class WaltzClient:
         """Return the last transaction of the partition that was applied here."""
         return self._core.client_high_water_mark(partition_id)
 
+    def blocked_partitions(self) -> dict[PartitionId, BlockedPartition]:
+        """Return the partitions whose next transaction the application cannot apply now, and why.
+
+        Each is tried again, later and later, while the others go on (PM-38).
+        """
+        return self._core.blocked_partitions()
+
     def get_high_water_mark(
         self, partition_id: int, timeout_seconds: float | None = None
     ) -> TransactionId:
@@ -239,6 +246,16 @@ class WaltzClient:
         Raises NotFoundError, ClientClosedError, OperationTimeoutError.
         """
         return self._thread.call(self._core.get_high_water_mark(partition_id), timeout_seconds)
+
+    def set_partitions(self, partitions: Collection[int]) -> None:
+        """Follow these partitions and write to them, and to no others (PM-35).
+
+        Those that leave are flushed first, for `mount_seconds_max`; contexts that have no verdict
+        then get PartitionInactiveError, and may be in the log all the same (CI-28). Raises
+        LocalProtocolError: this client follows all, or a callback calls; NotFoundError.
+        """
+        self._refuse_inside_callbacks("set_partitions")
+        self._thread.call(self._core.set_partitions(partitions))
 
     # Writing
 
@@ -299,6 +316,7 @@ class WaltzClient:
         on_finished: Callable[[Submission, Exception | None], None] | None,
     ) -> None:
         core = self._core
+        core.stamp(context)
         try:
             self._thread.check_process()
             partition_id = checked_partition(context, core.partition_count)

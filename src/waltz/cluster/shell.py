@@ -568,13 +568,12 @@ class ClusterView:
         )
         partitions = routes(membership)
         if partitions is not None and partitions != self.current.partitions:
+            count = self.current.partition_count
+            if max(partitions, default=0) >= count:  # the cluster has grown (CI-09)
+                params = await read_cluster_params(self._host.coordinator, self._paths.root)
+                count = params.partition_count
             self._tell(
-                ClusterSnapshot(
-                    self.current.name,
-                    self.current.cluster_key,
-                    self.current.partition_count,
-                    partitions,
-                )
+                ClusterSnapshot(self.current.name, self.current.cluster_key, count, partitions)
             )
         return parent
 

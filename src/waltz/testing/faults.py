@@ -129,10 +129,10 @@ class FaultyClient(AsyncWaltzClient):
     """The client, with faults between it and its servers."""
 
     def __init__(self, *arguments: Any, faults: Faults, **options: Any) -> None:
-        super().__init__(*arguments, **options)
         self._faults = faults
+        super().__init__(*arguments, **options)
 
-    def stream_side(self) -> StreamSide:
+    def new_stream_side(self) -> StreamSide:
         return _FaultyStreamSide(self.runners, self._faults)
 
     def send(

@@ -46,6 +46,21 @@ class PacedLoop(SimulatedLoop):
         """Let time pass as it does outside from now on. To be called on the loop."""
         self._ahead_seconds = self._now - time.monotonic()
 
+    def time(self) -> float:
+        """Seconds, virtual at first and then real; any thread may ask."""
+        if self._ahead_seconds is None:
+            return self._now
+        return time.monotonic() + self._ahead_seconds
+
+    def call_later(
+        self,
+        delay: float,
+        callback: Callable[[*Ts], object],
+        *args: *Ts,
+        context: Context | None = None,
+    ) -> asyncio.TimerHandle:
+        return self.call_at(self.time() + delay, callback, *args, context=context)
+
     def call_soon_threadsafe(
         self,
         callback: Callable[[*Ts], object],
