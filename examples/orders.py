@@ -13,7 +13,7 @@ from random import Random
 def draw(random: Random, count: int) -> Iterator[str]:
     for _ in range(count):
         branch, (one, other) = random.choice((0, 100)), random.sample(range(3), 2)
-        verb = random.choice(("deposit", "withdraw", "transfer"))
+        verb = random.choice(("deposit", "withdraw", "withdraw", "transfer"))  # often too much
         target = f" {branch + other}" if verb == "transfer" else ""
         yield f"{verb} {branch + one}{target} {random.randint(1, 100)}"
 

@@ -19,6 +19,7 @@ from waltz.client.blocking import LogReader, WaltzClient
 from waltz.client.callbacks import NoCallbacks, WaltzClientCallbacks
 from waltz.client.options import options_from
 from waltz.client.partitions.shell import BlockedPartition
+from waltz.client.questions.shell import ServerReport
 from waltz.client.reader.columns import TransactionColumns
 from waltz.client.reader.shell import AsyncLogReader
 from waltz.client.shell import AsyncWaltzClient
@@ -54,6 +55,7 @@ from waltz.host import Host
 from waltz.limits import READER_SECONDS_MAX
 from waltz.types import (
     NOTHING,
+    Address,
     ClientId,
     CoordinatorAddress,
     PartitionId,
@@ -66,6 +68,7 @@ from waltz.types import (
 
 __all__ = [
     "NOTHING",
+    "Address",
     "AsyncLogReader",
     "AsyncWaltzClient",
     "BlockedPartition",
@@ -91,6 +94,7 @@ __all__ = [
     "RemoteProtocolError",
     "RequestId",
     "Serializer",
+    "ServerReport",
     "SqlCallbacks",
     "StringSerializer",
     "TlsSettings",

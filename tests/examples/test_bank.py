@@ -113,13 +113,14 @@ class SimulatedBank(SimulatedApplication):
         return Bank(self.engine)
 
     async def work(self, client: AsyncWaltzClient, random: Random) -> None:
-        for command in draw(random, 15):
+        for command in draw(random, 40):
             verb, one, *rest = command.split()
             numbers = [int(each) for each in rest]
             source = None if verb == "deposit" else int(one)
             target = int(one) if verb == "deposit" else numbers[0] if verb == "transfer" else None
             await client.submit(Order(self.engine, source, target, numbers[-1]))
-            await asyncio.sleep(random.choice((0.0, random.uniform(0.0, 4.0))))
+            if random.random() < 0.2:
+                await asyncio.sleep(random.uniform(0.0, 5.0))
 
     def check(self, log: Log) -> None:
         data = [fed.data for transactions in log.values() for fed in transactions]
@@ -129,7 +130,7 @@ class SimulatedBank(SimulatedApplication):
 @pytest.mark.parametrize("faults", FAULT_PLANS)
 def test_the_bank_is_right_under_every_fault(faults: str) -> None:
     """DM-02, PM-50."""
-    simulate(SimulatedBank, seed=0, faults=faults)
+    simulate(SimulatedBank, seed=0, faults=faults, clients=3, max_concurrent_transactions=20)
 
 
 class Branch:

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import waltz
-from waltz.cli.server_questions import ServerReport, ask_server
+from waltz.client.questions.shell import ServerReport, ask_server
 from waltz.cluster.paths import root_at
 from waltz.cluster.shell import ClusterView, read_partition_metadata, read_replica_assignments
 from waltz.errors import NoNodeError, UnavailableError, WaltzError

@@ -21,20 +21,22 @@ from waltz.client.callbacks import WaltzClientCallbacks
 from waltz.client.calls import is_called_by, tell_exception, tell_expiration, tell_refusal
 from waltz.client.options import ClientOptions
 from waltz.client.partitions.shell import BlockedPartition, PartitionRunner
+from waltz.client.questions.shell import ServerReport
 from waltz.client.reader.columns import TransactionColumns
 from waltz.client.reader.shell import AsyncLogReader
-from waltz.client.shell import AsyncWaltzClient, settle_append
-from waltz.client.submission import Submission, checked_partition
+from waltz.client.shell import AsyncWaltzClient
+from waltz.client.submission import Submission, checked_partition, settle_append
 from waltz.client.transaction import PartitionLocalLock, PlainAppend, TransactionContext
 from waltz.errors import (
     ClientClosedError,
     LocalProtocolError,
     OperationTimeoutError,
     PartitionNotReadyError,
+    UnavailableError,
 )
 from waltz.host import Host
 from waltz.limits import CLIENT_CLOSE_SECONDS, READER_SECONDS_MAX
-from waltz.types import ClientId, PartitionId, TransactionId
+from waltz.types import Address, ClientId, PartitionId, TransactionId
 
 T = TypeVar("T")
 
@@ -246,6 +248,27 @@ class WaltzClient:
         Raises NotFoundError, ClientClosedError, OperationTimeoutError.
         """
         return self._thread.call(self._core.get_high_water_mark(partition_id), timeout_seconds)
+
+    # Servers
+
+    def ask_servers(self) -> dict[Address, ServerReport | UnavailableError]:
+        """Ask every server that serves a partition how it is (CI-31).
+
+        The error of one that does not answer is its answer, in bounded time.
+        """
+        return self._thread.call(self._core.ask_servers())
+
+    def prefer_partitions(
+        self, server: Address, *, add: Sequence[int] = (), remove: Sequence[int] = ()
+    ) -> bool:
+        """Let a server prefer these partitions, or no longer; return whether it has taken note.
+
+        Raises NotFoundError: no such partition; UnavailableError: it does not answer, and may have
+        taken note.
+        """
+        return self._thread.call(self._core.prefer_partitions(server, add=add, remove=remove))
+
+    # Active partitions
 
     def set_partitions(self, partitions: Collection[int]) -> None:
         """Follow these partitions and write to them, and to no others (PM-35).

@@ -40,8 +40,9 @@ from waltz.client.partitions.shell import (
     PartitionRunner,
     Services,
 )
+from waltz.client.questions.shell import ServerReport, ask_servers, prefer_partitions
 from waltz.client.requests.shell import Requests
-from waltz.client.submission import Submission, checked_partition
+from waltz.client.submission import Submission, checked_partition, settle_append
 from waltz.client.submissions.shell import Submissions
 from waltz.client.tasks.shell import Tasks
 from waltz.client.transaction import PartitionLocalLock, PlainAppend, TransactionContext
@@ -52,9 +53,10 @@ from waltz.errors import (
     NotFoundError,
     OperationTimeoutError,
     PartitionInactiveError,
+    UnavailableError,
 )
 from waltz.host import Host
-from waltz.types import ClientId, Generation, PartitionId, TransactionId
+from waltz.types import Address, ClientId, Generation, PartitionId, TransactionId
 from waltz.wire.message import Message
 
 logger = logging.getLogger(__name__)
@@ -262,6 +264,37 @@ class AsyncWaltzClient:
         self._check_partition(partition_id)
         assert self._services is not None, "started"
         return await self._services.requests.high_water_mark(PartitionId(partition_id))
+
+    # Servers
+
+    async def ask_servers(self) -> dict[Address, ServerReport | UnavailableError]:
+        """Ask every server that serves a partition how it is (CI-31).
+
+        The error of one that does not answer is its answer, in bounded time.
+        """
+        return await ask_servers(self._host, self._server_addresses())
+
+    async def prefer_partitions(
+        self, server: Address, *, add: Sequence[int] = (), remove: Sequence[int] = ()
+    ) -> bool:
+        """Let a server prefer these partitions, or no longer; return whether it has taken note.
+
+        Raises NotFoundError: no such partition; UnavailableError: it does not answer, and may have
+        taken note.
+        """
+        for number in (*add, *remove):
+            self._check_partition(number)
+        return await prefer_partitions(
+            self._host,
+            server,
+            add=[PartitionId(number) for number in add],
+            remove=[PartitionId(number) for number in remove],
+        )
+
+    def _server_addresses(self) -> list[Address]:
+        return list(dict.fromkeys(address for address, _ in self.snapshot.partitions.values()))
+
+    # Active partitions
 
     async def set_partitions(self, partitions: Collection[int]) -> None:
         """Follow these partitions and write to them, and to no others (PM-35).
@@ -557,19 +590,3 @@ class AsyncWaltzClient:
         if release is not None:
             await self._host.coordinator.close()
             release()
-
-
-def settle_append(
-    submission: Submission,
-    error: Exception | None,
-    succeed: Callable[[TransactionId], object],
-    fail: Callable[[Exception], object],
-    is_settled: Callable[[], bool] = lambda: False,
-) -> None:
-    """Answer whoever waits for the ID of a plain append that has ended."""
-    if is_settled():
-        return
-    if submission.transaction_id is not None:
-        succeed(submission.transaction_id)
-    else:
-        fail(error or OperationTimeoutError("not appended: this client has no retry threads"))
