@@ -128,7 +128,6 @@ UNTESTED: Final[Mapping[str, str]] = {
 """Why a row has no test."""
 
 SHORT_OF: Final[Mapping[str, str]] = {
-    "PM-14": "the time of a context starts anew once it has room",
     "PM-16": "stamped when a client is given the context, not when it is built",
     "CI-23": "fetched again without a bound, on a new connection each time: a frame that does not"
     " decode does not say which transaction it was for",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -14,6 +15,7 @@ import pytest
 import sqlalchemy as sql
 from sqlalchemy.exc import IntegrityError, OperationalError
 
+import waltz
 from tests.client.conftest import OpenEngine
 from tests.client.sql_applications import (
     APPLIED,
@@ -368,6 +370,40 @@ def test_postgresql_is_not_told_to_commit_what_has_failed(
         callbacks.apply_transactions(transactions(0, 2))
         assert rows(engine) == [0, 1]
     assert Applying(engine).get_client_high_water_mark(P0) == (rows(engine) or [-1])[-1]
+
+
+def test_what_cannot_be_applied_may_be_parked(engine: sql.Engine) -> None:
+    """PM-38: as docs/applying-to-a-database.md has it."""
+    parked = sql.Table(
+        "parked",
+        sql.MetaData(),
+        sql.Column("partition", sql.Integer),
+        sql.Column("transaction", sql.Integer),
+        sql.Column("reason", sql.String(1000)),
+    )
+    parked.metadata.create_all(engine)
+    page = (ROOT / "docs" / "applying-to-a-database.md").read_text()
+    (program,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    names: dict[str, Any] = {"waltz": waltz, "sqlalchemy": sql, "parked": parked}
+    exec(program, names)
+
+    def apply_one(_: object, connection: sql.Connection, transaction: Transaction) -> None:
+        number = transaction.transaction_id
+        values = {"partition": 0, "number": 0 if number == 1 else number}
+        connection.execute(APPLIED.insert(), values)
+        if number == 3:
+            raise ValueError("three is too many")
+
+    names["Parking"].apply_one = apply_one
+    callbacks = names["Parking"](engine)
+    callbacks.get_client_high_water_mark(P0)
+    callbacks.apply_transactions(transactions(0, 5))
+    assert rows(engine) == [0, 2, 4]
+    with engine.connect() as connection:
+        found = {row.transaction: row.reason for row in connection.execute(parked.select())}
+    assert found.keys() == {1, 3}
+    assert found[3] == "three is too many"
+    assert callbacks.get_client_high_water_mark(P0) == 4
 
 
 # When the database fails

@@ -345,6 +345,7 @@ class WaltzClient:
             partition_id = checked_partition(context, core.partition_count)
             runner = core.runner(partition_id)
             holds_room = not is_called_by(core)
+            came = time.monotonic()
             if holds_room and not self._enter(runner, context):
                 tell_expiration(Submission(0, context, partition_id))
                 return
@@ -353,6 +354,7 @@ class WaltzClient:
             tell_exception(Submission(0, context, PartitionId(0)), error)
             raise
         submission.on_finished = on_finished
+        submission.waited_seconds = time.monotonic() - came
         try:
             # Sampled first: the state that execute reads is that of the mark, or newer.
             if submission.execute(runner.high_water_mark):

@@ -361,6 +361,7 @@ class AsyncWaltzClient:
             partition_id = checked_partition(context, self.partition_count)
             runner = self.runner(partition_id)
             holds_room = not is_called_by(self)
+            came = self._host.clock.now()
             if holds_room:
                 assert isinstance(runner.gate, LoopGate)
                 if not await self._enter(runner, runner.gate, context.timeout_seconds):
@@ -369,6 +370,7 @@ class AsyncWaltzClient:
                     return
             submission = self.submissions.admit(context, partition_id, holds_room=holds_room)
             submission.on_finished = on_finished
+            submission.waited_seconds = self._host.clock.now() - came
             self.submissions.expire_in_time(submission)
             executed = submission
             call = self._call

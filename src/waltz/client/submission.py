@@ -33,6 +33,7 @@ class Submission:
         "on_finished",
         "partition_id",
         "transaction_id",
+        "waited_seconds",
     )
 
     def __init__(self, number: int, context: TransactionContext, partition_id: PartitionId) -> None:
@@ -44,6 +45,8 @@ class Submission:
         self.transaction_id: TransactionId | None = None
         self.lock_failure: TransactionId | None = None
         self.holds_room = False
+        self.waited_seconds = 0.0
+        """For a server and for room, before it was registered."""
         self.completed = False
         self.attempts = 0
         self.cancel_expiration: Callable[[], None] | None = None

@@ -176,7 +176,8 @@ class Submissions:
         """Give the context up once its time has passed, if it has a limit (PM-14)."""
         seconds = submission.context.timeout_seconds
         if seconds is not None:
-            timer = self._loop.call_later(seconds, self._expire, submission)
+            left = max(0.0, seconds - submission.waited_seconds)
+            timer = self._loop.call_later(left, self._expire, submission)
             submission.cancel_expiration = timer.cancel
 
     def _expire(self, submission: Submission) -> None:
