@@ -102,9 +102,10 @@ docs: $(STAMP)
 	$(BIN)/python -m waltz.configuration.document storage > docs/operating/storage-configuration.md
 	$(BIN)/python -m waltz.configuration.document server > docs/operating/server-configuration.md
 	$(BIN)/python -m waltz.configuration.document tools > docs/operating/tools-configuration.md
+	$(BIN)/python -m tests.rows > docs/rows.md
 
 docs-check: docs
-	git diff --exit-code --stat docs/formats docs/operating/*-configuration.md
+	git diff --exit-code --stat docs/formats docs/rows.md docs/operating/*-configuration.md
 
 clean:
 	rm -rf $(VENV) demo-output build dist .mypy_cache .pytest_cache .ruff_cache

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from typing import Any
 
 from waltz.client.blocking import LogReader, WaltzClient
-from waltz.client.callbacks import NoCallbacks, SqlCallbacks, WaltzClientCallbacks
+from waltz.client.callbacks import NoCallbacks, WaltzClientCallbacks
 from waltz.client.lifecycle_events import (
     ClusterChanged,
     ConnectionRestored,
@@ -29,13 +29,17 @@ from waltz.client.lifecycle_events import (
     ServerDisconnected,
 )
 from waltz.client.options import options_from
+from waltz.client.partitions.shell import BlockedPartition
+from waltz.client.questions.shell import ServerReport
 from waltz.client.reader.columns import TransactionColumns
 from waltz.client.reader.shell import AsyncLogReader
 from waltz.client.retry import NoRetries, Operation, RetryAll, RetryPolicy, RetryReads
 from waltz.client.shell import AsyncWaltzClient
+from waltz.client.sql_callbacks import SqlCallbacks
 from waltz.client.transaction import (
     BytesSerializer,
     JsonSerializer,
+    MsgpackSerializer,
     PartitionLocalLock,
     Serializer,
     StringSerializer,
@@ -66,6 +70,7 @@ from waltz.host import Host
 from waltz.limits import READER_SECONDS_MAX
 from waltz.types import (
     NOTHING,
+    Address,
     ClientId,
     ClusterAddress,
     PartitionId,
@@ -79,8 +84,10 @@ from waltz.types import (
 
 __all__ = [
     "NOTHING",
+    "Address",
     "AsyncLogReader",
     "AsyncWaltzClient",
+    "BlockedPartition",
     "BytesSerializer",
     "ClientAheadError",
     "ClientClosedError",
@@ -97,6 +104,7 @@ __all__ = [
     "LifecycleEvent",
     "LocalProtocolError",
     "LogReader",
+    "MsgpackSerializer",
     "NoCallbacks",
     "NoRetries",
     "NotFoundError",
@@ -117,6 +125,7 @@ __all__ = [
     "Serializer",
     "ServerConnected",
     "ServerDisconnected",
+    "ServerReport",
     "SqlCallbacks",
     "StringSerializer",
     "TlsSettings",

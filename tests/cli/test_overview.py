@@ -8,7 +8,7 @@ import pytest
 
 from tests.clusters import RunningCluster, run_waltz, wait_until
 from waltz.cli.overview import problem_of
-from waltz.cli.server_questions import ServerReport
+from waltz.client.questions.shell import ServerReport
 from waltz.errors import UnavailableError
 from waltz.types import PartitionId
 

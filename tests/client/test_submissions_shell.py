@@ -9,11 +9,17 @@ from typing import Any
 import pytest
 
 from tests.client.applications import Note
+from tests.client.fake_cluster import until
 from waltz.client.partition_events import Submitted
 from waltz.client.submission import Submission
 from waltz.client.submissions.shell import Submissions
 from waltz.client.tasks.shell import Tasks
-from waltz.errors import ClientAheadError, ClientClosedError, OperationTimeoutError
+from waltz.errors import (
+    ClientAheadError,
+    ClientClosedError,
+    OperationTimeoutError,
+    PartitionInactiveError,
+)
 from waltz.types import PartitionId, TransactionId
 
 P0 = PartitionId(0)
@@ -142,6 +148,39 @@ def test_a_context_that_expired_is_not_executed_again() -> None:
         await world.turn()
         assert note.story == ["expired"]
         assert world.runner.events == []
+        await world.tasks.stop()
+
+    asyncio.run(main())
+
+
+def test_what_a_context_has_waited_for_room_is_part_of_its_time() -> None:
+    """PM-14: an hour, of which nearly all has passed."""
+
+    async def main() -> None:
+        world = World()
+        note = Note(timeout_seconds=3600.0)
+        made = world.admit(note)
+        made.waited_seconds = 3599.999
+        world.submissions.expire_in_time(made)
+        await until(lambda: note.story == ["expired"])
+        await world.tasks.stop()
+
+    asyncio.run(main())
+
+
+def test_nobody_is_admitted_to_a_partition_that_was_given_up_until_it_is_taken_up() -> None:
+    """PM-35, CI-28."""
+
+    async def main() -> None:
+        world = World()
+        error = PartitionInactiveError("not active")
+        world.submissions.give_up(P0, error)
+        with pytest.raises(PartitionInactiveError):
+            world.admit(Note())
+        assert len(world.submissions) == 0
+        world.submissions.take_up(P0)
+        world.admit(Note())
+        assert len(world.submissions) == 1
         await world.tasks.stop()
 
     asyncio.run(main())

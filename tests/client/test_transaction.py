@@ -13,6 +13,7 @@ from waltz.client.transaction import (
     BytesSerializer,
     Draft,
     JsonSerializer,
+    MsgpackSerializer,
     PartitionLocalLock,
     PlainAppend,
     StringSerializer,
@@ -103,6 +104,7 @@ def test_data_goes_through_serializers_and_back() -> None:
         ("grüße \N{GRINNING FACE}", StringSerializer()),
         ("", StringSerializer()),
         ({"a": [1, None]}, JsonSerializer()),
+        ({"a": [1, None, b"\xff"], "ü": 2.5}, MsgpackSerializer()),
         (b"\0" * 5_000_000, BytesSerializer()),
     ):
         builder = TransactionBuilder()

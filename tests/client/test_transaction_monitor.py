@@ -24,7 +24,7 @@ def started(*numbers: int) -> TransactionMonitor[int]:
 
 
 def test_a_commit_decides_itself_and_fails_all_older_ones() -> None:
-    """CI-15: register 1 to 4; commit 1: only 1 is done; commit 4: 2 and 3 failed."""
+    """CI-14, CI-15: register 1 to 4; commit 1: only 1 is done; commit 4: 2 and 3 failed."""
     monitor = started(1, 2, 3, 4)
     assert monitor.commit(request(1)) == ([], 1)
     assert len(monitor) == 3

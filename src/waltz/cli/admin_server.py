@@ -8,7 +8,7 @@ from waltz.cli.cluster_place import ClusterPlace, cluster_options
 from waltz.cli.disk_output import json_option, print_json
 from waltz.cli.nodes import ADDRESS
 from waltz.cli.partition_list import listed_partitions, partitions_option
-from waltz.cli.server_questions import NOBODY, talk_to_server
+from waltz.client.questions.shell import NOBODY, talk_to_server
 from waltz.cluster.shell import read_cluster_params
 from waltz.errors import ConfigurationError
 from waltz.host import Host

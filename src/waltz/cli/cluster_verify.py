@@ -13,9 +13,9 @@ from waltz.cli.cluster_list import read_metadata
 from waltz.cli.cluster_place import ClusterPlace, cluster_options
 from waltz.cli.disk_output import json_option, new_table, print_json, print_table
 from waltz.cli.partition_list import PARTITIONS, listed_partitions
-from waltz.cli.server_questions import ask_assigned, ask_connectivity, ask_health, talk_to_server
 from waltz.cli.storage_questions import ask_storage
 from waltz.cli.verification import CHECKS, Facts, ServerAnswers, Verdict, verdict
+from waltz.client.questions.shell import ask_assigned, ask_connectivity, ask_health, talk_to_server
 from waltz.cluster.paths import ClusterPaths
 from waltz.cluster.shell import read_cluster_params, read_membership
 from waltz.cluster.store_params import StoreParams

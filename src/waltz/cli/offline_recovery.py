@@ -12,13 +12,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import count
 
-from waltz.cli.conversation import Conversation
 from waltz.cli.storage_questions import (
     ask_session,
     ask_usable,
     talk_to_admin_port,
     talk_to_data_port,
 )
+from waltz.client.conversation.shell import Conversation
 from waltz.cluster.partition_metadata import PartitionMetadata
 from waltz.cluster.store_params import StoreParams
 from waltz.errors import ConfigurationError, RemoteStorageError

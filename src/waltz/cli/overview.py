@@ -9,8 +9,8 @@ from typing import Any
 
 import waltz
 from waltz.cli.cluster_place import ClusterPlace
-from waltz.cli.server_questions import ServerReport, ask_server
 from waltz.cli.storage_questions import StorageReport, ask_storage
+from waltz.client.questions.shell import ServerReport, ask_server
 from waltz.cluster.placement.shell import read_placement
 from waltz.cluster.shell import ClusterView, read_partition_metadata, read_store_params
 from waltz.errors import NoNodeError, UnavailableError, WaltzError

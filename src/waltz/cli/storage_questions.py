@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from waltz.cli.conversation import Conversation, conversation
+from waltz.client.conversation.shell import Conversation, conversation
 from waltz.cluster.store_params import StoreParams
 from waltz.errors import ConfigurationError, RemoteStorageError, UnavailableError
 from waltz.host import Host

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 import click
 
 from waltz.cli.cluster_list import read_sessions
-from waltz.cli.conversation import Conversation
 from waltz.cli.partition_list import listed_partitions
 from waltz.cli.storage_questions import admin_address_of, talk_to_admin_port
+from waltz.client.conversation.shell import Conversation
 from waltz.cluster.partition_metadata import PartitionMetadata
 from waltz.cluster.placement.shell import read_placement
 from waltz.cluster.shell import read_store_params

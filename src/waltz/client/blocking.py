@@ -10,7 +10,7 @@ import asyncio
 import os
 import threading
 import time
-from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Coroutine, Generator, Sequence
 from functools import partial
 from queue import Empty, SimpleQueue
 from types import TracebackType
@@ -20,17 +20,19 @@ from uuid import UUID
 from waltz.client.callbacks import WaltzClientCallbacks
 from waltz.client.calls import is_called_by, tell_exception, tell_expiration, tell_refusal
 from waltz.client.options import ClientOptions
-from waltz.client.partitions.shell import PartitionRunner
+from waltz.client.partitions.shell import BlockedPartition, PartitionRunner
+from waltz.client.questions.shell import ServerReport
 from waltz.client.reader.columns import TransactionColumns
 from waltz.client.reader.shell import AsyncLogReader
-from waltz.client.shell import AsyncWaltzClient, settle_append
-from waltz.client.submission import Submission, checked_partition
+from waltz.client.shell import AsyncWaltzClient
+from waltz.client.submission import Submission, checked_partition, settle_append
 from waltz.client.transaction import PartitionLocalLock, PlainAppend, TransactionContext
 from waltz.errors import (
     ClientClosedError,
     LocalProtocolError,
     OperationTimeoutError,
     PartitionNotReadyError,
+    UnavailableError,
 )
 from waltz.host import Host
 from waltz.limits import CLIENT_CLOSE_SECONDS, READER_SECONDS_MAX
@@ -41,15 +43,18 @@ T = TypeVar("T")
 NewHost = Callable[[], tuple[Host, Callable[[], None]]]
 """Makes the doors of a client, on its loop, and what ends them but the coordinator session."""
 
+NewCore = Callable[..., AsyncWaltzClient]
+"""Makes the client proper, with the arguments of AsyncWaltzClient."""
+
 FORK_REMEDY = "this client was opened before a fork; open one in each process, after the fork"
 
 
 class LoopThread:
-    """An event loop that runs in a thread of its own until `stop`."""
+    """An event loop, a new one unless given, that runs in a thread of its own until `stop`."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, loop: asyncio.AbstractEventLoop | None = None) -> None:
         self._process_id = os.getpid()
-        self._loop = _new_loop()
+        self._loop = loop or _new_loop()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
@@ -182,14 +187,23 @@ class WaltzClient:
     """
 
     def __init__(
-        self, new_host: NewHost, callbacks: WaltzClientCallbacks, options: ClientOptions
+        self,
+        new_host: NewHost,
+        callbacks: WaltzClientCallbacks,
+        options: ClientOptions,
+        *,
+        thread: LoopThread | None = None,
+        new_core: NewCore = AsyncWaltzClient,
     ) -> None:
-        """Raises NoNodeError: there is no cluster. CoordinatorLostError. With `options.servers`
-        ConnectionFailedError: none of them in time; RemoteProtocolError: no server of ours."""
+        """`thread` and `new_core`: where, and as what, the client runs if not as usual.
+
+        Raises NoNodeError: there is no cluster. CoordinatorLostError. With `options.servers`
+        ConnectionFailedError: none of them in time; RemoteProtocolError: no server of ours.
+        """
         self._options = options
-        self._thread = LoopThread("waltz-client")
+        self._thread = thread or LoopThread("waltz-client")
         try:
-            self._core = self._thread.call(_open_client(new_host, callbacks, options))
+            self._core = self._thread.call(_open_client(new_host, callbacks, options, new_core))
         except BaseException:
             self._thread.stop()
             raise
@@ -220,6 +234,13 @@ class WaltzClient:
         """Return the last transaction of the partition that was applied here."""
         return self._core.client_high_water_mark(partition_id)
 
+    def blocked_partitions(self) -> dict[PartitionId, BlockedPartition]:
+        """Return the partitions whose next transaction the application cannot apply now, and why.
+
+        Each is tried again, later and later, while the others go on (PM-38).
+        """
+        return self._core.blocked_partitions()
+
     def get_high_water_mark(
         self, partition_id: int, timeout_seconds: float | None = None
     ) -> TransactionId:
@@ -230,6 +251,37 @@ class WaltzClient:
         more attempts.
         """
         return self._thread.call(self._core.get_high_water_mark(partition_id, timeout_seconds))
+
+    # Servers
+
+    def ask_servers(self) -> dict[Address, ServerReport | UnavailableError]:
+        """Ask every server that serves a partition how it is (CI-31).
+
+        The error of one that does not answer is its answer, in bounded time.
+        """
+        return self._thread.call(self._core.ask_servers())
+
+    def prefer_partitions(
+        self, server: Address, *, add: Sequence[int] = (), remove: Sequence[int] = ()
+    ) -> bool:
+        """Let a server prefer these partitions, or no longer; return whether it has taken note.
+
+        Raises NotFoundError: no such partition; UnavailableError: it does not answer, and may have
+        taken note.
+        """
+        return self._thread.call(self._core.prefer_partitions(server, add=add, remove=remove))
+
+    # Active partitions
+
+    def set_partitions(self, partitions: Collection[int]) -> None:
+        """Follow these partitions and write to them, and to no others (PM-35).
+
+        Those that leave are flushed first, for `mount_seconds_max`; contexts that have no verdict
+        then get PartitionInactiveError, and may be in the log all the same (CI-28). Raises
+        LocalProtocolError: this client follows all, or a callback calls; NotFoundError.
+        """
+        self._refuse_inside_callbacks("set_partitions")
+        self._thread.call(self._core.set_partitions(partitions))
 
     # Writing
 
@@ -293,11 +345,13 @@ class WaltzClient:
         on_finished: Callable[[Submission, Exception | None], None] | None,
     ) -> None:
         core = self._core
+        core.stamp(context)
         try:
             self._thread.check_process()
             partition_id = checked_partition(context, core.partition_count)
             runner = core.runner(partition_id)
             holds_room = not is_called_by(core)
+            came = time.monotonic()
             if holds_room and not self._enter(runner, context):
                 expired = Submission(0, context, partition_id)
                 tell_expiration(expired)
@@ -309,6 +363,7 @@ class WaltzClient:
             tell_exception(Submission(0, context, PartitionId(0)), error)
             raise
         submission.on_finished = on_finished
+        submission.waited_seconds = time.monotonic() - came
         try:
             # Sampled first: the state that execute reads is that of the mark, or newer.
             if submission.execute(runner.high_water_mark):
@@ -360,12 +415,13 @@ class WaltzClient:
 
 
 async def _open_client(
-    new_host: NewHost, callbacks: WaltzClientCallbacks, options: ClientOptions
+    new_host: NewHost,
+    callbacks: WaltzClientCallbacks,
+    options: ClientOptions,
+    new_core: NewCore,
 ) -> AsyncWaltzClient:
     host, release_host = new_host()
-    client = AsyncWaltzClient(
-        host, callbacks, options, release_host=release_host, new_gate=ThreadGate
-    )
+    client = new_core(host, callbacks, options, release_host=release_host, new_gate=ThreadGate)
     await client.start()
     return client
 
@@ -392,10 +448,14 @@ class LogReader:
         timeout_seconds: float = READER_SECONDS_MAX,
         root: str | None = None,
         servers: Sequence[Address] = (),
+        thread: LoopThread | None = None,
     ) -> None:
-        """Raises NoNodeError: there is no cluster. CoordinatorLostError. With `servers`
-        ConnectionFailedError: none of them in time; RemoteProtocolError: no server of ours."""
-        self._thread = LoopThread("waltz-reader")
+        """`thread`: where it runs if not as usual.
+
+        Raises NoNodeError: there is no cluster. CoordinatorLostError. With `servers`
+        ConnectionFailedError: none of them in time; RemoteProtocolError: no server of ours.
+        """
+        self._thread = thread or LoopThread("waltz-reader")
         try:
             self._core = self._thread.call(_open_reader(new_host, timeout_seconds, root, servers))
         except BaseException:

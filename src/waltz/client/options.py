@@ -62,7 +62,8 @@ class ClientOptions:
     """The latest version of the client protocol that is offered to servers."""
 
     partitions: Collection[int] | None = None
-    """The partitions to follow and to write to; None for all."""
+    """The partitions to follow and to write to at first, which `set_partitions` may change; None
+    for all, for good."""
 
     root: str = DEFAULT_ROOT
     """Where the cluster is in the coordinator's tree."""

@@ -89,6 +89,7 @@ class ClientPartition:
         long_wait_seconds: float = LONG_WAIT_SECONDS,
         apply_count_max: int = APPLY_TRANSACTIONS_MAX,
         buffer_count_max: int = FEED_BUFFER_TRANSACTIONS_MAX,
+        sequence_number: int = 0,
     ) -> None:
         self.phase = Phase.DETACHED
         self.generation = NO_GENERATION
@@ -101,7 +102,7 @@ class ClientPartition:
         self._long_wait_seconds = long_wait_seconds
         self._apply_count_max = apply_count_max
         self._buffer_count_max = buffer_count_max
-        self._sequence_number = 0
+        self._sequence_number = sequence_number
         self._connection_sequence: int | None = None
         self.mark_known = False
         self._mount_request_id: RequestId | None = None
@@ -123,6 +124,11 @@ class ClientPartition:
         self._outbox: list[Message] = []
         self._retries: list[Submission] = []
         self._released = 0
+
+    @property
+    def sequence_number(self) -> int:
+        """Of the last request: no two of a client may have the same."""
+        return self._sequence_number
 
     @property
     def closed(self) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from functools import partial
 from types import TracebackType
 from typing import Any, TypeVar
@@ -19,6 +19,7 @@ from waltz.client.callbacks import WaltzClientCallbacks
 from waltz.client.calls import (
     is_called_by,
     tell_exception,
+    tell_expiration,
     tell_refusal,
 )
 from waltz.client.cluster_connection import Role
@@ -36,11 +37,18 @@ from waltz.client.partition_events import (
     StreamOpened,
     Submitted,
 )
-from waltz.client.partitions.shell import Gate, LoopGate, PartitionRunner, Services
+from waltz.client.partitions.shell import (
+    BlockedPartition,
+    Gate,
+    LoopGate,
+    PartitionRunner,
+    Services,
+)
+from waltz.client.questions.shell import ServerReport, ask_servers, prefer_partitions
 from waltz.client.requests.shell import Requests
 from waltz.client.retry import Operation
 from waltz.client.retrying.shell import with_retries
-from waltz.client.submission import Submission, checked_partition
+from waltz.client.submission import Submission, checked_partition, settle_append
 from waltz.client.submissions.shell import Submissions
 from waltz.client.tasks.shell import Tasks
 from waltz.client.transaction import PartitionLocalLock, PlainAppend, TransactionContext
@@ -52,9 +60,10 @@ from waltz.errors import (
     NotFoundError,
     OperationTimeoutError,
     PartitionInactiveError,
+    UnavailableError,
 )
 from waltz.host import Host
-from waltz.types import ClientId, Generation, PartitionId, TransactionId
+from waltz.types import Address, ClientId, Generation, PartitionId, TransactionId
 from waltz.wire.message import Message
 
 logger = logging.getLogger(__name__)
@@ -67,12 +76,21 @@ class StreamSide:
 
     def __init__(self, runners: dict[PartitionId, PartitionRunner]) -> None:
         self._runners = runners
+        self._attached: dict[PartitionId, int] = {}
+
+    def welcome(self, runner: PartitionRunner) -> None:
+        """Tell a partition that has become active about the stream that is there for it."""
+        if (connection_sequence := self._attached.get(runner.partition_id)) is not None:
+            runner.mailbox.put(StreamOpened(connection_sequence))
 
     def attach(self, partition_id: PartitionId, connection_sequence: int) -> None:
+        self._attached[partition_id] = connection_sequence
         if partition_id in self._runners:
             self._runners[partition_id].mailbox.put(StreamOpened(connection_sequence))
 
     def detach(self, partition_id: PartitionId, connection_sequence: int) -> None:
+        if self._attached.get(partition_id) == connection_sequence:
+            del self._attached[partition_id]
         if partition_id in self._runners:
             self._runners[partition_id].mailbox.put(StreamLost(connection_sequence))
 
@@ -127,6 +145,12 @@ class AsyncWaltzClient:
         self._listening = Listening(host, self._tasks, self.options.listener)
         self._snapshot: ClusterSnapshot | None = None
         self._client_id: ClientId | None = None
+        self._partitions = self.options.partitions
+        self._stream_side = self.new_stream_side()
+        self._choosing = asyncio.Lock()
+        self._generations: dict[PartitionId, Generation] = {}
+        self._sequence_numbers: dict[PartitionId, int] = {}
+        """Of partitions that are not active any more: request IDs must not come again."""
         self._services: Services | None = None
         self._connections: Connections | None = None
         self._submissions: Submissions | None = None
@@ -154,7 +178,7 @@ class AsyncWaltzClient:
             self._host,
             self._tasks,
             {
-                Role.STREAM: self._source.side(Role.STREAM, StreamSide(self.runners)),
+                Role.STREAM: self._source.side(Role.STREAM, self._stream_side),
                 Role.REQUESTS: self._source.side(Role.REQUESTS, requests),
             },
             self._raise_generation,
@@ -178,7 +202,7 @@ class AsyncWaltzClient:
             tasks=self._tasks,
             requests=requests,
             fetch_blocking=self._fetch_blocking,
-            send=self._connections.send,
+            send=self.send,
             retry=submissions.retry,
             finish=submissions.finish,
             fail=submissions.fail,
@@ -251,6 +275,14 @@ class AsyncWaltzClient:
         """Return the last transaction of the partition that was applied here."""
         return self.runner(partition_id).high_water_mark
 
+    def blocked_partitions(self) -> dict[PartitionId, BlockedPartition]:
+        """Return the partitions whose next transaction the application cannot apply now, and why.
+
+        Each is tried again, later and later, while the others go on (PM-38).
+        """
+        runners = list(self.runners.values())
+        return {each.partition_id: each.blocked for each in runners if each.blocked is not None}
+
     async def get_high_water_mark(
         self, partition_id: int, timeout_seconds: float | None = None
     ) -> TransactionId:
@@ -282,6 +314,82 @@ class AsyncWaltzClient:
             self._host, self, options.retry_policy, operation, attempt, seconds_max
         )
 
+    # Servers
+
+    async def ask_servers(self) -> dict[Address, ServerReport | UnavailableError]:
+        """Ask every server that serves a partition how it is (CI-31).
+
+        The error of one that does not answer is its answer, in bounded time.
+        """
+        return await ask_servers(self._host, self._server_addresses())
+
+    async def prefer_partitions(
+        self, server: Address, *, add: Sequence[int] = (), remove: Sequence[int] = ()
+    ) -> bool:
+        """Let a server prefer these partitions, or no longer; return whether it has taken note.
+
+        Raises NotFoundError: no such partition; UnavailableError: it does not answer, and may have
+        taken note.
+        """
+        for number in (*add, *remove):
+            self._check_partition(number)
+        return await prefer_partitions(
+            self._host,
+            server,
+            add=[PartitionId(number) for number in add],
+            remove=[PartitionId(number) for number in remove],
+        )
+
+    def _server_addresses(self) -> list[Address]:
+        return list(dict.fromkeys(address for address, _ in self.snapshot.partitions.values()))
+
+    # Active partitions
+
+    async def set_partitions(self, partitions: Collection[int]) -> None:
+        """Follow these partitions and write to them, and to no others (PM-35).
+
+        Those that leave are flushed first, for `mount_seconds_max`; contexts that have no verdict
+        then get PartitionInactiveError, and may be in the log all the same (CI-28). Raises
+        LocalProtocolError: this client follows all, or a callback calls; NotFoundError.
+        """
+        self._refuse_inside_callbacks("set_partitions")
+        if self.options.partitions is None:
+            raise LocalProtocolError(
+                "this client follows all partitions; open it with partitions=[...] to choose them"
+            )
+        for number in partitions:
+            self._check_partition(number)
+        async with self._choosing:
+            await self._set_partitions(frozenset(map(PartitionId, partitions)))
+
+    async def _set_partitions(self, chosen: frozenset[PartitionId]) -> None:
+        if self._error is not None:
+            raise self._error
+        self._partitions = chosen
+        leaving = [each for number, each in self.runners.items() if number not in chosen]
+        error = PartitionInactiveError(f"not one of the partitions {sorted(chosen)} any more")
+        for runner in leaving:
+            runner.gate.fail(error)
+        gone = {runner.partition_id for runner in leaving}
+        try:
+            await self.submissions.flush(
+                self.options.mount_seconds_max, self._nudge_all, partitions=gone
+            )
+        except OperationTimeoutError as late:
+            logger.info("deactivated_with_pending partitions=%s reason=%s", sorted(gone), late)
+        for runner in leaving:
+            runner.mailbox.put(PartitionClosed())
+        for runner in leaving:
+            await runner.idle()
+            self.submissions.give_up(runner.partition_id, error)
+        await self.submissions.all_told()
+        for runner in leaving:
+            self._sequence_numbers[runner.partition_id] = runner.machine.sequence_number
+            if self.runners.get(runner.partition_id) is runner:
+                del self.runners[runner.partition_id]
+            runner.end()
+        self._change_view(self._source.current)
+
     # Writing
 
     async def submit(
@@ -297,19 +405,21 @@ class AsyncWaltzClient:
         ClientAheadError, ClientClosedError, LocalProtocolError, and what `execute` raises.
         """
         submission: Submission | None = None
+        self.stamp(context)
         try:
             partition_id = checked_partition(context, self.partition_count)
             runner = self.runner(partition_id)
             holds_room = not is_called_by(self)
+            came = self._host.clock.now()
             if holds_room:
                 assert isinstance(runner.gate, LoopGate)
-                await runner.gate.enter(
-                    self.options.mount_seconds_max,
-                    self.options.registration_seconds_max,
-                    partial(runner.mailbox.put, FlushWanted()),
-                )
+                if not await self._enter(runner, runner.gate, context.timeout_seconds):
+                    late = Submission(0, context, partition_id)
+                    await self._call(lambda: tell_expiration(late))
+                    return
             submission = self.submissions.admit(context, partition_id, holds_room=holds_room)
             submission.on_finished = on_finished
+            submission.waited_seconds = self._host.clock.now() - came
             self.submissions.expire_in_time(submission)
             executed = submission
             call = self._call
@@ -332,6 +442,21 @@ class AsyncWaltzClient:
                 await self._call(lambda: tell_exception(failed, reason))
             self.submissions.finish(failed, error)
             raise
+
+    async def _enter(
+        self, runner: PartitionRunner, gate: LoopGate, timeout_seconds: float | None
+    ) -> bool:
+        """Return True once there is room, which is taken; False: the context's time is up."""
+        try:
+            async with asyncio.timeout(timeout_seconds):
+                await gate.enter(
+                    self.options.mount_seconds_max,
+                    self.options.registration_seconds_max,
+                    partial(runner.mailbox.put, FlushWanted()),
+                )
+        except TimeoutError:
+            return False
+        return True
 
     async def append(
         self,
@@ -379,6 +504,10 @@ class AsyncWaltzClient:
 
     # For threads, too
 
+    def stamp(self, context: TransactionContext) -> None:
+        """Note when the context came."""
+        context.creation_time = self._host.clock.wall_milliseconds()
+
     def runner(self, partition_id: int) -> PartitionRunner:
         """Raises NotFoundError, PartitionInactiveError, ClientClosedError, ClusterChangedError."""
         self._check_open()
@@ -386,7 +515,7 @@ class AsyncWaltzClient:
         if runner is None:
             self._check_partition(partition_id)
             raise PartitionInactiveError(
-                f"partition {partition_id} is not one of {sorted(self.options.partitions or ())}"
+                f"partition {partition_id} is not one of {sorted(self._partitions or ())}"
             )
         return runner
 
@@ -421,7 +550,18 @@ class AsyncWaltzClient:
         assert self._services is not None, "started"
         return await self._services.call(function)
 
-    # Connections and views
+    # Connections and views; `waltz.testing` lets what these two pass on be late or lost
+
+    def new_stream_side(self) -> StreamSide:
+        """Return what takes everything that comes on the stream connections."""
+        return StreamSide(self.runners)
+
+    def send(
+        self, connection_sequence: int, messages: Sequence[Message]
+    ) -> list[tuple[Message, LocalProtocolError]]:
+        """Send `messages` on a stream connection; return those that cannot be, and why."""
+        assert self._connections is not None, "started"
+        return self._connections.send(connection_sequence, messages)
 
     def _change_view(self, snapshot: ClusterSnapshot) -> None:
         self._snapshot = snapshot
@@ -429,15 +569,26 @@ class AsyncWaltzClient:
             return  # told again once everything is there
         for number in range(snapshot.partition_count):
             partition_id = PartitionId(number)
-            chosen = self.options.partitions is None or number in self.options.partitions
+            chosen = self._partitions is None or number in self._partitions
             if chosen and partition_id not in self.runners:
                 gate = self._new_gate(self.options.max_concurrent_transactions)
-                runner = PartitionRunner(self._services, self.client_id, partition_id, gate)
+                runner = PartitionRunner(
+                    self._services,
+                    self.client_id,
+                    partition_id,
+                    gate,
+                    sequence_number=self._sequence_numbers.get(partition_id, 0),
+                )
                 self.runners[partition_id] = runner
                 runner.start()
+                self.submissions.take_up(partition_id)
+                if partition_id in self._generations:
+                    runner.mailbox.put(GenerationRaised(self._generations[partition_id]))
+                self._stream_side.welcome(runner)
         self._connections.change_view(snapshot.partitions)
 
     def _raise_generation(self, partition_id: PartitionId, generation: Generation) -> None:
+        self._generations[partition_id] = generation
         if partition_id in self.runners:
             self.runners[partition_id].mailbox.put(GenerationRaised(generation))
 
@@ -512,19 +663,3 @@ class AsyncWaltzClient:
         if release is not None:
             await self._host.coordinator.close()
             release()
-
-
-def settle_append(
-    submission: Submission,
-    error: Exception | None,
-    succeed: Callable[[TransactionId], object],
-    fail: Callable[[Exception], object],
-    is_settled: Callable[[], bool] = lambda: False,
-) -> None:
-    """Answer whoever waits for the ID of a plain append that has ended."""
-    if is_settled():
-        return
-    if submission.transaction_id is not None:
-        succeed(submission.transaction_id)
-    else:
-        fail(error or OperationTimeoutError("not appended: this client has no retry threads"))

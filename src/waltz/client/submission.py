@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from waltz.client.transaction import Draft, TransactionBuilder, TransactionContext
-from waltz.errors import NotFoundError
+from waltz.errors import NotFoundError, OperationTimeoutError
 from waltz.types import PartitionId, TransactionId
 
 
@@ -33,6 +33,7 @@ class Submission:
         "on_finished",
         "partition_id",
         "transaction_id",
+        "waited_seconds",
     )
 
     def __init__(self, number: int, context: TransactionContext, partition_id: PartitionId) -> None:
@@ -44,6 +45,8 @@ class Submission:
         self.transaction_id: TransactionId | None = None
         self.lock_failure: TransactionId | None = None
         self.holds_room = False
+        self.waited_seconds = 0.0
+        """For a server and for room, before it was registered."""
         self.completed = False
         self.attempts = 0
         self.cancel_expiration: Callable[[], None] | None = None
@@ -87,3 +90,19 @@ def checked_partition(context: TransactionContext, partition_count: int) -> Part
             f" expected 0 to {partition_count - 1}"
         )
     return PartitionId(partition_id)
+
+
+def settle_append(
+    submission: Submission,
+    error: Exception | None,
+    succeed: Callable[[TransactionId], object],
+    fail: Callable[[Exception], object],
+    is_settled: Callable[[], bool] = lambda: False,
+) -> None:
+    """Answer whoever waits for the ID of a plain append that has ended."""
+    if is_settled():
+        return
+    if submission.transaction_id is not None:
+        succeed(submission.transaction_id)
+    else:
+        fail(error or OperationTimeoutError("not appended: this client has no retry threads"))

@@ -63,6 +63,23 @@ class JsonSerializer:
         return json.loads(data)
 
 
+class MsgpackSerializer:
+    """What MessagePack can express: shorter than JSON, and bytes as they are. Needs `msgpack`."""
+
+    def __init__(self) -> None:
+        """Raises ImportError: msgpack is not installed; the extra `msgpack` brings it."""
+        import msgpack
+
+        self._pack: Callable[[Any], bytes] = msgpack.packb
+        self._unpack: Callable[[bytes], Any] = msgpack.unpackb
+
+    def serialize(self, value: Any) -> bytes:
+        return self._pack(value)
+
+    def deserialize(self, data: bytes) -> Any:
+        return self._unpack(data)
+
+
 class PartitionLocalLock:
     """A lock: a name and a signed 64-bit number, valid within one partition.
 
@@ -194,6 +211,10 @@ class TransactionContext(ABC):
 
     timeout_seconds: float | None = None
     """How long it may take from the submit to its end; None is for ever (CX-05)."""
+
+    creation_time: int | None = None
+    """When a client was given it, in milliseconds since 1970 by its wall clock; None before. For
+    people and figures (PM-16): how long it may take is measured by a clock that nobody sets."""
 
     @abstractmethod
     def partition_id(self, partition_count: int) -> int:

@@ -62,9 +62,12 @@ class SimulatedCluster:
         shape: ClusterShape,
         cluster_key: UUID,
         next_version: Callable[[str], int] = lambda _: CLIENT_CODEC.versions[-1],
+        *,
+        name: str = "simulated",
     ) -> None:
         """`next_version` is asked, at each start of a process, for the latest version it speaks."""
         self.sites = sites
+        self.name = name
         self.shape = shape
         self.cluster_key = cluster_key
         self.storages = shape.storages
@@ -153,7 +156,7 @@ class SimulatedCluster:
     async def _create_metadata(self, host: Host) -> None:
         await create_cluster(
             host.coordinator,
-            name="simulated",
+            name=self.name,
             partition_count=self.shape.partition_count,
             cluster_key=self.cluster_key,
             storages=[

@@ -156,20 +156,42 @@ class Services:
         return await self.host.workers.run_blocking(marked)
 
 
+@dataclass(frozen=True, slots=True)
+class BlockedPartition:
+    """`transaction_id` could not be applied, `attempts` times in a row; `error` is the last one."""
+
+    transaction_id: TransactionId
+    attempts: int
+    error: Exception
+
+
 class PartitionRunner:
     """See the module."""
 
     def __init__(
-        self, services: Services, client_id: ClientId, partition_id: PartitionId, gate: Gate
+        self,
+        services: Services,
+        client_id: ClientId,
+        partition_id: PartitionId,
+        gate: Gate,
+        *,
+        sequence_number: int = 0,
     ) -> None:
+        """`sequence_number`: the last that a request of this client to this partition has had."""
         self.partition_id = partition_id
         self.gate = gate
         self.high_water_mark = NOTHING
+        self.blocked: BlockedPartition | None = None
+        """Why the application does not get on; None while it does."""
         self.machine = ClientPartition(
-            client_id, partition_id, long_wait_seconds=services.options.long_wait_seconds
+            client_id,
+            partition_id,
+            long_wait_seconds=services.options.long_wait_seconds,
+            sequence_number=sequence_number,
         )
         self.mailbox: Mailbox[Event] = Mailbox(services.host.clock, CLIENT_MAILBOX_EVENTS_MAX)
         self._services = services
+        self._running: asyncio.Task[None] | None = None
         self._loading = False
         self._idle = asyncio.Event()
         self._idle.set()
@@ -180,7 +202,14 @@ class PartitionRunner:
 
     def start(self) -> None:
         services = self._services
-        services.tasks.start(run(self.machine, self.mailbox, services.host, self._perform))
+        self._running = services.tasks.start(
+            run(self.machine, self.mailbox, services.host, self._perform)
+        )
+
+    def end(self) -> None:
+        """Nothing is to happen any more."""
+        if self._running is not None:
+            self._running.cancel()
 
     async def room(self) -> None:
         """Return once more of the feed may be read from the partition's connection."""
@@ -279,6 +308,7 @@ class PartitionRunner:
         if outcome.error is None:
             self._failures = 0
             self._stalled = False
+            self.blocked = None
             self._prepared = {}
             self.mailbox.put(Applied(last))
             return
@@ -288,6 +318,7 @@ class PartitionRunner:
             logger.debug("apply_postponed partition=%d reason=%s", self.partition_id, outcome.error)
         else:
             delay = self._back_off(self._failures)
+            self.blocked = BlockedPartition(TransactionId(last + 1), self._failures, outcome.error)
             logger.warning(
                 "apply_failed partition=%d transaction=%d attempt=%d",
                 self.partition_id, last + 1, self._failures, exc_info=outcome.error,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Any, Protocol
 
@@ -71,6 +71,7 @@ class Submissions:
         self._error: Exception | None = None
         self._numbers = itertools.count(1)
         self._unfinished: dict[int, Submission] = {}
+        self._given_up: dict[PartitionId, Exception] = {}
         self._flushes: list[_Flush] = []
         self._handed: deque[Submission] = deque()
         self._wake_due = False
@@ -90,13 +91,17 @@ class Submissions:
     def admit(
         self, context: TransactionContext, partition_id: PartitionId, *, holds_room: bool
     ) -> Submission:
-        """Register a context that has passed the gate. Raises what the client closed with."""
+        """Register a context that has passed the gate.
+
+        Raises what the client closed with, or the partition was given up with.
+        """
         submission = Submission(next(self._numbers), context, partition_id)
         submission.holds_room = holds_room
         self._unfinished[submission.number] = submission
-        if self._error is not None:  # closing looks at what was registered before
+        error = self._error or self._given_up.get(partition_id)
+        if error is not None:  # closing and giving up look at what was registered before
             del self._unfinished[submission.number]
-            raise self._error
+            raise error
         return submission
 
     def hand_over(self, submission: Submission) -> None:
@@ -127,7 +132,8 @@ class Submissions:
             self.expire_in_time(submission)
             runs.setdefault(submission.partition_id, []).append(submission)
         for partition_id, submissions in runs.items():
-            self._runners[partition_id].mailbox.put(Submitted(submissions))
+            if partition_id in self._runners:  # else they have been told that it is not active
+                self._runners[partition_id].mailbox.put(Submitted(submissions))
 
     # Ends
 
@@ -139,7 +145,9 @@ class Submissions:
             submission.cancel_expiration()
         if submission.holds_room:
             submission.holds_room = False
-            self._runners[submission.partition_id].gate.release(1)
+            runner = self._runners.get(submission.partition_id)
+            if runner is not None:  # else it is not active any more, and nobody waits there
+                runner.gate.release(1)
         submission.draft = None
         if submission.on_finished is not None:
             submission.on_finished(submission, error)
@@ -153,17 +161,23 @@ class Submissions:
         self._start_telling(submission, partial(tell_exception, submission, error), error)
 
     def give_up(self, partition_id: PartitionId, error: Exception) -> None:
-        """Nothing can be written to the partition any more."""
+        """Nothing can be written to the partition any more, unless it is taken up again."""
+        self._given_up[partition_id] = error
         self._runners[partition_id].gate.fail(error)
         for submission in list(self._unfinished.values()):
             if submission.partition_id == partition_id:
                 self.fail(submission, error)
 
+    def take_up(self, partition_id: PartitionId) -> None:
+        """The partition is active, for the first time or again."""
+        self._given_up.pop(partition_id, None)
+
     def expire_in_time(self, submission: Submission) -> None:
         """Give the context up once its time has passed, if it has a limit (PM-14)."""
         seconds = submission.context.timeout_seconds
         if seconds is not None:
-            timer = self._loop.call_later(seconds, self._expire, submission)
+            left = max(0.0, seconds - submission.waited_seconds)
+            timer = self._loop.call_later(left, self._expire, submission)
             submission.cancel_expiration = timer.cancel
 
     def _expire(self, submission: Submission) -> None:
@@ -193,8 +207,7 @@ class Submissions:
 
         What is being told already comes first: nobody else would tell it.
         """
-        while self._telling:
-            await asyncio.wait([*self._telling])
+        await self.all_told()
         unfinished = list(self._unfinished.values())
 
         def tell_all() -> None:
@@ -205,14 +218,35 @@ class Submissions:
             await self._call(tell_all)
         self.forget_all(error)
 
+    async def all_told(self) -> None:
+        """Return once nobody is being told the end of a context."""
+        while self._telling:
+            await asyncio.wait([*self._telling])
+
     def forget_all(self, error: Exception) -> None:
         """Let whoever waits for a context go; those that are stuck are not told any more."""
         for submission in list(self._unfinished.values()):
             self.finish(submission, error)
 
-    async def flush(self, timeout_seconds: float | None, nudge: Callable[[], None]) -> None:
-        """Return once all that are unfinished now have ended. Raises OperationTimeoutError."""
-        flush = _Flush(self._unfinished.copy())
+    async def flush(
+        self,
+        timeout_seconds: float | None,
+        nudge: Callable[[], None],
+        *,
+        partitions: Collection[PartitionId] | None = None,
+    ) -> None:
+        """Return once all that are unfinished now, of these partitions or all, have ended.
+
+        Raises OperationTimeoutError.
+        """
+        unfinished = self._unfinished.copy()
+        flush = _Flush(
+            {
+                number: each
+                for number, each in unfinished.items()
+                if partitions is None or each.partition_id in partitions
+            }
+        )
         if not flush.numbers:
             return
         self._flushes.append(flush)

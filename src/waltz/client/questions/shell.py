@@ -1,20 +1,30 @@
-"""What a server says of itself when a tool asks: which partitions it can write to, and why not."""
+"""Asks servers how they are, and what they are to prefer: the questions of operators.
+
+Each question has a connection of its own, beside those that a client keeps: a server that is slow
+to answer holds up nobody else.
+"""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
-from waltz.cli.conversation import Conversation, conversation
+from waltz.client.conversation.shell import Conversation, conversation
+from waltz.errors import UnavailableError
 from waltz.host import Host
 from waltz.limits import CONNECTIVITY_SECONDS_MAX, HANDSHAKE_SECONDS_MAX
 from waltz.types import Address, ClientId, Generation, PartitionId, RequestId
 from waltz.wire.client_protocol import (
     CLIENT_CODEC,
     CLIENT_GREETING,
+    AddPreferredPartitionRequest,
+    AddPreferredPartitionResponse,
     CheckStorageConnectivityRequest,
     CheckStorageConnectivityResponse,
+    RemovePreferredPartitionRequest,
+    RemovePreferredPartitionResponse,
     ServerPartitionsAssignmentRequest,
     ServerPartitionsAssignmentResponse,
     ServerPartitionsHealthRequest,
@@ -33,11 +43,13 @@ ANSWER_SECONDS_MAX = HANDSHAKE_SECONDS_MAX + CONNECTIVITY_SECONDS_MAX
 
 @dataclass(frozen=True, slots=True)
 class ServerReport:
-    """`partitions` is which of them take appends; `storages` is which storage nodes the server
-    reaches, asked for only if a partition is not well."""
+    """`partitions`: of those it has, whether it has opened a store session; `storages`: which
+    storage nodes it reaches, asked for only if a partition is not well, or completely; `assigned`:
+    what it is to have, asked for only completely."""
 
     partitions: Mapping[PartitionId, bool]
     storages: Mapping[str, bool]
+    assigned: frozenset[PartitionId] = frozenset()
 
     def problem(self, partition_id: PartitionId) -> str | None:
         """Why the server takes no appends for the partition; None if it does."""
@@ -61,12 +73,54 @@ async def talk_to_server(
         yield talk
 
 
-async def ask_server(host: Host, address: Address) -> ServerReport:
+async def ask_server(host: Host, address: Address, *, completely: bool = False) -> ServerReport:
     """Raises UnavailableError: it does not answer in time, or not as a server."""
     async with talk_to_server(host, address) as talk:
         health = await ask_health(talk)
-        storages = {} if all(health.values()) else await ask_connectivity(talk)
-        return ServerReport(health, storages)
+        is_well = all(health.values())
+        storages = {} if is_well and not completely else await ask_connectivity(talk)
+        assigned = await ask_assigned(talk) if completely else ()
+        return ServerReport(health, storages, frozenset(assigned))
+
+
+async def ask_servers(
+    host: Host, addresses: Iterable[Address]
+) -> dict[Address, ServerReport | UnavailableError]:
+    """Ask all of them at once and completely; the error of one that does not answer is its answer.
+
+    Each has as long as `ask_server`.
+    """
+
+    async def ask(address: Address) -> ServerReport | UnavailableError:
+        try:
+            return await ask_server(host, address, completely=True)
+        except UnavailableError as error:
+            return error
+
+    asked = list(addresses)
+    return dict(zip(asked, await asyncio.gather(*map(ask, asked)), strict=True))
+
+
+async def prefer_partitions(
+    host: Host,
+    address: Address,
+    *,
+    add: Sequence[PartitionId] = (),
+    remove: Sequence[PartitionId] = (),
+) -> bool:
+    """Let a server prefer these partitions, or no longer; return whether it has taken note.
+
+    Raises UnavailableError: it does not answer, and may have taken note.
+    """
+    result = True
+    async with talk_to_server(host, address) as talk:
+        if add:
+            question = AddPreferredPartitionRequest(NOBODY, tuple(add))
+            result &= (await talk.ask(question, AddPreferredPartitionResponse)).result
+        if remove:
+            other = RemovePreferredPartitionRequest(NOBODY, tuple(remove))
+            result &= (await talk.ask(other, RemovePreferredPartitionResponse)).result
+    return result
 
 
 async def ask_health(talk: Conversation) -> Mapping[PartitionId, bool]:

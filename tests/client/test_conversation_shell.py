@@ -7,8 +7,8 @@ from collections.abc import Awaitable, Callable, Sequence
 
 import pytest
 
-from waltz.cli.conversation import Conversation, conversation
-from waltz.cli.server_questions import NOBODY
+from waltz.client.conversation.shell import Conversation, conversation
+from waltz.client.questions.shell import NOBODY
 from waltz.errors import RemoteStorageError, UnavailableError
 from waltz.host import Connection
 from waltz.system.host import real_host

@@ -1,0 +1,1 @@
+"""Questions to a process, one at a time."""

@@ -1,0 +1,94 @@
+"""Looks over the shoulder of an application's callbacks in a simulated run.
+
+Owns what every application has promised: the high-water mark that it gives is that of what it has
+applied. A process may die before, after and within each callback, whenever data is asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from waltz.client.callbacks import WaltzClientCallbacks
+from waltz.client.transaction import Transaction
+from waltz.types import PartitionId, TransactionId
+
+
+class WatchedCallbacks(WaltzClientCallbacks):
+    """Passes everything on to `inner`.
+
+    What it has not, such as `choose_prefetch`, this has not either. Data is fetched ahead unless
+    `inner` chooses itself: in a simulation nobody may wait for it.
+    """
+
+    def __init__(
+        self,
+        inner: WaltzClientCallbacks,
+        name: str,
+        operation: Callable[[], None],
+        before: WatchedCallbacks | None = None,
+    ) -> None:
+        """`operation` is called where the process may die; `before` is that of its last life."""
+        self._inner = inner
+        self._name = name
+        self._operation = operation
+        self.prefetch = inner.prefetch or not hasattr(inner, "choose_prefetch")
+        self.applied: dict[PartitionId, TransactionId] = before.applied if before else {}
+        """The last transaction for which applying has returned, through all lives."""
+        self.errors: dict[PartitionId, Exception] = {}
+        self.violations: list[str] = before.violations if before else []
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._inner, name)
+        return self._apply_transactions if name == "apply_transactions" else found
+
+    def get_client_high_water_mark(self, partition_id: PartitionId) -> TransactionId | int | None:
+        self._operation()
+        mark = self._inner.get_client_high_water_mark(partition_id)
+        applied = self.applied.get(partition_id)
+        if mark is not None and applied is not None and mark < applied:
+            self.violations.append(
+                f"{self._name} has applied partition {partition_id} through {applied}, and now says"
+                f" {mark}: transactions would be applied twice"
+            )
+        return mark
+
+    def apply_transaction(self, transaction: Transaction) -> None:
+        self._operation()
+        self._inner.apply_transaction(self._watched(transaction))
+        self._note(transaction)
+        self._operation()
+
+    def _apply_transactions(self, transactions: Sequence[Transaction]) -> None:
+        self._operation()
+        apply: Any = self._inner
+        apply.apply_transactions([self._watched(each) for each in transactions])
+        self._note(transactions[-1])
+        self._operation()
+
+    def uncaught_exception(
+        self, partition_id: PartitionId, transaction_id: TransactionId, error: Exception
+    ) -> None:
+        self.errors[partition_id] = error
+        self._inner.uncaught_exception(partition_id, transaction_id, error)
+
+    def _watched(self, transaction: Transaction) -> Transaction:
+        """The same, whose data is an operation of the process, too."""
+
+        def fetch(partition_id: PartitionId, transaction_id: TransactionId) -> bytes:
+            self._operation()
+            return transaction.data
+
+        return Transaction(
+            transaction.request_id, transaction.transaction_id, transaction.header, None, fetch
+        )
+
+    def _note(self, last: Transaction) -> None:
+        """Applying has returned: the application has promised to remember it from here on."""
+        self.applied[last.partition_id] = last.transaction_id
+        mark = self._inner.get_client_high_water_mark(last.partition_id)
+        if mark is not None and mark < last.transaction_id:
+            self.violations.append(
+                f"{self._name} has applied transaction {last.transaction_id} of partition"
+                f" {last.partition_id}, and says {mark}: it would be applied again after a crash"
+            )

@@ -1,0 +1,52 @@
+"""A transaction that cannot be applied is there to be seen, and stops its own partition only."""
+
+from __future__ import annotations
+
+import threading
+
+from tests.client.applications import Recorder
+from tests.clusters import wait_until
+from waltz.client.transaction import Transaction
+from waltz.testing import InMemoryCluster
+
+
+class Poisoned(Recorder):
+    """Cannot apply transaction 1 of partition 0 until it is cured."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cured = threading.Event()
+
+    def apply_transaction(self, transaction: Transaction) -> None:
+        is_poison = (transaction.partition_id, transaction.transaction_id) == (0, 1)
+        if is_poison and not self.cured.is_set():
+            raise ValueError("poison")
+        super().apply_transaction(transaction)
+
+
+def test_what_cannot_be_applied_is_named_and_the_rest_flows() -> None:
+    """PM-38: with how often it was tried, until it can be."""
+    with InMemoryCluster(for_tests=True, partitions=2) as cluster:
+        poisoned = Poisoned()
+        client = cluster.open_client(poisoned)
+        writer = cluster.open_client(Recorder())
+        assert client.blocked_partitions() == {}
+        for number in range(3):
+            writer.append(0, b"%d" % number)
+
+        def attempts() -> int:
+            blocked = client.blocked_partitions().get(0)  # type: ignore[call-overload]
+            return 0 if blocked is None else blocked.attempts
+
+        wait_until(lambda: attempts() >= 2, "it is not tried again")
+        found = client.blocked_partitions()
+        assert list(found) == [0]
+        (blocked,) = found.values()
+        assert blocked.transaction_id == 1
+        assert repr(blocked.error) == "ValueError('poison')"
+        assert writer.append(1, b"") == 0
+        wait_until(lambda: poisoned.applied_in(1) == [0], "the other partition is blocked, too")
+        assert poisoned.applied_in(0) == [0]
+        poisoned.cured.set()
+        wait_until(lambda: poisoned.applied_in(0) == [0, 1, 2], "it is not applied")
+        wait_until(lambda: not client.blocked_partitions(), "it is still called blocked")

@@ -1,0 +1,106 @@
+"""What a server is asked, against a server of simulated machines."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from tests.server.test_shell import PARTITIONS, SERVER, STORAGES, World, play
+from waltz.client.callbacks import NoCallbacks
+from waltz.client.questions.shell import (
+    ServerReport,
+    ask_server,
+    ask_servers,
+    prefer_partitions,
+)
+from waltz.errors import NotFoundError, UnavailableError
+from waltz.host import Host
+from waltz.testing import InMemoryCluster
+from waltz.types import Address, PartitionId
+
+
+def test_server_that_is_well_is_asked_for_no_more() -> None:
+    async def scene(_: World, host: Host) -> None:
+        while not all((await ask_server(host, SERVER)).partitions.values()):
+            await asyncio.sleep(0.1)
+        expected = ServerReport(dict.fromkeys(PARTITIONS, True), {})
+        assert await ask_server(host, SERVER) == expected
+
+    play(scene, seeds=1)
+
+
+def test_server_without_a_quorum_says_which_storage_nodes_it_reaches() -> None:
+    """SV-26, SV-27: for each partition that takes no appends there is a reason."""
+
+    async def scene(world: World, host: Host) -> None:
+        while not all((await ask_server(host, SERVER)).partitions.values()):
+            await asyncio.sleep(0.1)
+        for name in STORAGES[:2]:
+            world.sites.kill(world.sites.site(name))
+        while all((report := await ask_server(host, SERVER)).partitions.values()):
+            await asyncio.sleep(0.5)
+        assert report.storages == {f"{name}:7000": name == STORAGES[2] for name in STORAGES}
+        problem = report.problem(PARTITIONS[0])
+        assert problem is not None
+        assert "reaches 1 of 3 storage nodes, not storage-0:7000, storage-1:7000" in problem
+
+    play(scene, seeds=1)
+
+
+def test_nobody_there_is_an_error() -> None:
+    async def scene(_: World, host: Host) -> None:
+        with pytest.raises(UnavailableError):
+            await ask_server(host, Address("server", 1))
+        with pytest.raises(UnavailableError):
+            await ask_server(host, Address(STORAGES[0], 7000))
+
+    play(scene, seeds=1)
+
+
+def test_all_servers_are_asked_and_who_does_not_answer_is_named() -> None:
+    """CI-31: one that is not there does not fail the others."""
+    gone = Address("server", 1)
+
+    async def scene(_: World, host: Host) -> None:
+        while not all((await ask_server(host, SERVER)).partitions.values()):
+            await asyncio.sleep(0.1)
+        answers = await ask_servers(host, [SERVER, gone])
+        assert list(answers) == [SERVER, gone]
+        report, error = answers[SERVER], answers[gone]
+        assert isinstance(report, ServerReport)
+        assert report.assigned == frozenset(PARTITIONS)
+        assert report.storages == {f"{name}:7000": True for name in STORAGES}
+        assert isinstance(error, UnavailableError)
+        assert "server:1" in str(error)
+
+    play(scene, seeds=1)
+
+
+def test_a_server_is_told_what_to_prefer() -> None:
+    """CI-31."""
+
+    async def scene(world: World, host: Host) -> None:
+        while not all((await ask_server(host, SERVER)).partitions.values()):
+            await asyncio.sleep(0.1)
+        assert await prefer_partitions(host, SERVER, add=PARTITIONS[:1])
+        assert await prefer_partitions(host, SERVER, remove=PARTITIONS[:1])
+        assert not await prefer_partitions(host, SERVER, add=[PartitionId(999)])
+        with pytest.raises(UnavailableError):
+            await prefer_partitions(host, Address("server", 1), add=PARTITIONS[:1])
+
+    play(scene, seeds=1)
+
+
+def test_a_client_asks_the_servers_that_it_knows() -> None:
+    """CI-31."""
+    with InMemoryCluster(for_tests=True, partitions=2) as cluster:
+        client = cluster.open_client(NoCallbacks())
+        client.append(0, b"")
+        ((address, report),) = client.ask_servers().items()
+        assert isinstance(report, ServerReport)
+        assert report.partitions == {0: True, 1: True}
+        assert report.assigned == {0, 1}
+        assert client.prefer_partitions(address, add=[1])
+        with pytest.raises(NotFoundError):
+            client.prefer_partitions(address, add=[2])

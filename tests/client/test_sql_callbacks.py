@@ -1,0 +1,596 @@
+"""SqlCallbacks on real servers of each kind; threads stand for processes on one database."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from threading import Barrier, Thread
+from typing import Any
+
+import pytest
+import sqlalchemy as sql
+from sqlalchemy.exc import IntegrityError, OperationalError
+
+import waltz
+from tests.client.conftest import OpenEngine
+from tests.client.sql_applications import (
+    APPLIED,
+    P0,
+    WHEN,
+    Applying,
+    new_engine,
+    rows,
+    transactions,
+)
+from tests.clusters import ROOT
+from tests.databases import SERVERS, DatabaseServer
+from waltz.client.transaction import Transaction
+from waltz.errors import LocalProtocolError, PostponedError
+from waltz.limits import APPLY_RETRY_SECONDS_MAX
+from waltz.types import PartitionId
+
+P1 = PartitionId(1)
+
+
+def test_the_first_use_of_a_partition_makes_its_row(engine: sql.Engine) -> None:
+    """PM-51."""
+    callbacks = Applying(engine)
+    assert callbacks.get_client_high_water_mark(P0) == -1
+    with engine.connect() as connection:
+        (row,) = connection.execute(callbacks.table.select())
+    assert tuple(row) == (0, -1)
+    assert callbacks.get_client_high_water_mark(P0) == -1
+
+
+def in_threads(functions: Sequence[Callable[[], object]]) -> None:
+    """Run them at the same time, and raise what one of them raised."""
+    errors: list[BaseException] = []
+
+    def caught(function: Callable[[], object]) -> None:
+        try:
+            function()
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [Thread(target=caught, args=(function,)) for function in functions]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for error in errors:
+        raise error
+
+
+def apply_in_the_end(callbacks: Applying, batch: Sequence[Transaction]) -> int:
+    """Apply as a client does; return how often the database had to be asked again."""
+    postponed = 0
+    while True:
+        try:
+            callbacks.choose_prefetch(batch)
+            callbacks.apply_transactions(batch)
+        except PostponedError:
+            postponed += 1
+        else:
+            return postponed
+
+
+def test_processes_that_come_first_at_once_make_one_table(open_engine: OpenEngine) -> None:
+    """PM-51."""
+    all_ = [Applying(open_engine()) for _ in range(4)]
+
+    def mark(callbacks: Applying) -> None:
+        while True:
+            try:
+                assert callbacks.get_client_high_water_mark(P0) == -1
+            except PostponedError:
+                continue
+            return
+
+    in_threads([partial(mark, each) for each in all_])
+    with open_engine().connect() as connection:
+        assert [tuple(row) for row in connection.execute(all_[0].table.select())] == [(0, -1)]
+
+
+def test_five_processes_that_race_apply_each_transaction_once(open_engine: OpenEngine) -> None:
+    """PM-30, PM-52: batches are cut differently; marks that are known never go back (PM-57)."""
+    Applying(open_engine()).get_client_high_water_mark(P0)
+
+    def follow(size: int) -> None:
+        callbacks = Applying(open_engine(), f"by {size}")
+        position = int(callbacks.get_client_high_water_mark(P0)) + 1
+        while position < 60:
+            batch = transactions(position, min(position + size, 60))
+            apply_in_the_end(callbacks, batch)
+            position += len(batch)
+
+    in_threads([partial(follow, size) for size in (1, 2, 3, 5, 7)])
+    assert rows(open_engine()) == list(range(60))
+    assert Applying(open_engine()).get_client_high_water_mark(P0) == 59
+
+
+def test_marks_that_are_read_by_many_threads_never_go_back(open_engine: OpenEngine) -> None:
+    """PM-57: while another process moves them on."""
+    writer, reader = Applying(open_engine(), "writer"), Applying(open_engine(), "reader")
+    partitions = [PartitionId(number) for number in range(3)]
+    for each in partitions:
+        writer.get_client_high_water_mark(each)
+        reader.get_client_high_water_mark(each)
+
+    def write() -> None:
+        for number in range(15):
+            for each in partitions:
+                apply_in_the_end(writer, transactions(number, number + 1, each))
+
+    def watch(partition_id: PartitionId) -> None:
+        wanted = [-1]
+        while wanted[-1] < 15:
+            try:
+                rest = reader.choose_prefetch(transactions(0, 15, partition_id))
+            except PostponedError:
+                continue
+            wanted.append(rest[0].transaction_id if rest else 15)
+        assert wanted == sorted(wanted)
+
+    in_threads([write, *(partial(watch, each) for each in partitions)])
+
+
+def ids(chosen: Sequence[Transaction]) -> list[int]:
+    return [each.transaction_id for each in chosen]
+
+
+def test_change_and_mark_move_in_one_database_transaction(engine: sql.Engine) -> None:
+    """PM-50, PM-52."""
+    callbacks = Applying(engine)
+    assert callbacks.get_client_high_water_mark(P0) == -1
+    callbacks.failures = [ValueError("after the insert")]
+    with pytest.raises(ValueError, match="after the insert"):
+        callbacks.apply_transactions(transactions(0, 5))
+    assert rows(engine) == []
+    assert callbacks.get_client_high_water_mark(P0) == -1
+    callbacks.apply_transactions(transactions(0, 5))
+    assert rows(engine) == [0, 1, 2, 3, 4]
+    assert Applying(engine).get_client_high_water_mark(P0) == 4
+
+
+def test_what_another_process_has_applied_is_not_applied_again(engine: sql.Engine) -> None:
+    one, two = Applying(engine, "one"), Applying(engine, "two")
+    assert one.get_client_high_water_mark(P0) == two.get_client_high_water_mark(P0) == -1
+    one.apply_transactions(transactions(0, 3))
+    assert ids(two.choose_prefetch(transactions(0, 6))) == [4]
+    two.apply_transactions(transactions(0, 6))
+    one.apply_transactions(transactions(3, 6))
+    assert rows(engine) == [0, 1, 2, 3, 4, 5]
+
+
+def test_a_mark_that_moved_after_it_was_read_is_noticed_by_the_guard(engine: sql.Engine) -> None:
+    """PM-52."""
+    one, two = Applying(engine, "one"), Applying(engine, "two")
+    for each in (one, two):
+        each.get_client_high_water_mark(P0)
+        each.choose_prefetch(transactions(0, 3))
+    one.apply_transactions(transactions(0, 2))
+    two.apply_transactions(transactions(0, 3))
+    assert rows(engine) == [0, 1, 2]
+
+
+def test_a_partition_that_is_not_preferred_is_left_to_others_for_a_while(
+    engine: sql.Engine,
+) -> None:
+    mine = Applying(engine, "mine", preferred=[0])
+    other = Applying(engine, "other", preferred=[1], patience_seconds=0.2)
+    mine.get_client_high_water_mark(P0)
+    waited = patience(lambda: other.choose_prefetch(transactions(0, 4)))
+    assert 0.2 <= waited <= 0.3
+    other.apply_transactions(transactions(0, 4))
+    assert rows(engine) == [0, 1, 2, 3]
+    # Nobody else was there, so it goes on at once ...
+    assert ids(other.choose_prefetch(transactions(4, 6))) == [4]
+    # ... until somebody is.
+    mine.choose_prefetch(transactions(4, 5))
+    mine.apply_transactions(transactions(4, 5))
+    with pytest.raises(PostponedError, match="left to another process"):
+        other.choose_prefetch(transactions(4, 6))
+
+
+def test_what_another_process_has_applied_needs_no_patience(engine: sql.Engine) -> None:
+    mine, other = Applying(engine, preferred=[0]), Applying(engine, preferred=[])
+    mine.get_client_high_water_mark(P0)
+    mine.apply_transactions(transactions(0, 4))
+    assert other.choose_prefetch(transactions(0, 4)) == []
+    other.apply_transactions(transactions(0, 4))
+
+
+def patience(choose: Callable[[], object]) -> float:
+    waited = 0.0
+    while True:
+        try:
+            choose()
+        except PostponedError as error:
+            waited += error.delay_seconds
+        else:
+            return waited
+
+
+def test_a_database_that_is_away_is_tried_again_ever_later(engine: sql.Engine) -> None:
+    """PM-54: rolled back, then repeated."""
+    callbacks = Applying(engine)
+    callbacks.get_client_high_water_mark(P0)
+    callbacks.failures = [away() for _ in range(13)]
+    delays = []
+    for _ in range(13):
+        with pytest.raises(PostponedError, match="database is away") as raised:
+            callbacks.apply_transactions(transactions(0, 2))
+        delays.append(raised.value.delay_seconds)
+    assert delays[:3] == [0.01, 0.02, 0.04]
+    assert delays[-1] == APPLY_RETRY_SECONDS_MAX
+    callbacks.apply_transactions(transactions(0, 2))
+    assert rows(engine) == [0, 1]
+
+
+def away() -> OperationalError:
+    return OperationalError("select", {}, Exception("database is away"))
+
+
+def test_a_mark_that_cannot_be_read_is_postponed_and_counted(tmp_path: Path) -> None:
+    """PM-55."""
+    folder = tmp_path / "missing"
+    engine = sql.create_engine(f"sqlite:///{folder / 'app.db'}")
+    callbacks = Applying(engine)
+    for _ in range(5):
+        with pytest.raises(PostponedError):
+            callbacks.get_client_high_water_mark(P0)
+    assert callbacks.attempts == [1, 2, 3, 4, 5]
+    folder.mkdir()
+    assert callbacks.get_client_high_water_mark(P0) == -1
+    engine.dispose()
+
+
+def test_a_database_that_was_set_back_is_an_error(engine: sql.Engine) -> None:
+    callbacks = Applying(engine)
+    callbacks.get_client_high_water_mark(P0)
+    with pytest.raises(LocalProtocolError, match="at transaction -1 of partition 0; expected 8"):
+        callbacks.apply_transactions(transactions(9, 11))
+
+
+# How a transaction of the database runs
+
+
+def isolation(connection: sql.Connection) -> str:
+    """What the database itself says."""
+    questions = {
+        "postgresql": "SHOW transaction_isolation",
+        "mysql": "SELECT @@session.tx_isolation",
+        "sqlite": "PRAGMA read_uncommitted",
+    }
+    said = connection.exec_driver_sql(questions[connection.dialect.name]).scalar_one()
+    return {"0": "SERIALIZABLE"}.get(str(said), str(said).replace("-", " ").upper())
+
+
+@pytest.mark.parametrize("usual", [None, "AUTOCOMMIT"])
+def test_the_transaction_is_serializable_and_what_was_set_is_restored(
+    open_engine: OpenEngine, database: sql.URL, usual: str | None
+) -> None:
+    """PM-53."""
+    options: dict[str, Any] = {} if usual is None else {"isolation_level": usual}
+    engine = sql.create_engine(database, pool_size=1, max_overflow=0, **options)
+
+    def is_autocommit(connection: sql.Connection) -> bool:
+        driver: Any = connection.connection.dbapi_connection
+        if connection.dialect.name == "postgresql":
+            return bool(driver.autocommit)
+        if connection.dialect.name == "mysql":
+            return bool(driver.get_autocommit())
+        return driver.isolation_level is None
+
+    def look() -> tuple[str, bool]:
+        with engine.connect() as connection:
+            return isolation(connection), is_autocommit(connection)
+
+    inside: list[str] = []
+    before = look()
+    callbacks = Applying(engine, also=lambda connection: inside.append(isolation(connection)))
+    callbacks.get_client_high_water_mark(P0)
+    callbacks.apply_transactions(transactions(0, 2))
+    callbacks.failures = [ValueError()]
+    with pytest.raises(ValueError):  # noqa: PT011
+        callbacks.apply_transactions(transactions(2, 4))
+    assert inside == ["SERIALIZABLE", "SERIALIZABLE"]
+    assert look() == before
+    assert rows(engine) == [0, 1], "autocommit was off"
+    engine.dispose()
+
+
+def test_the_orm_works_on_the_connection(engine: sql.Engine) -> None:
+    """PM-56: a session's own commit ends a savepoint."""
+    from sqlalchemy.orm import Session
+
+    def add(connection: sql.Connection) -> None:
+        with Session(connection, join_transaction_mode="create_savepoint") as session:
+            session.execute(APPLIED.insert().values(partition=9, number=1))
+            session.commit()
+            session.execute(APPLIED.insert().values(partition=9, number=2))
+            session.rollback()
+
+    callbacks = Applying(engine, also=add)
+    callbacks.get_client_high_water_mark(P0)
+    callbacks.apply_transactions(transactions(0, 1))
+    assert rows(engine, 9) == [1]
+
+
+def test_an_error_behind_a_savepoint_ends_nothing(engine: sql.Engine) -> None:
+    """PM-56."""
+
+    def collide(connection: sql.Connection) -> None:
+        with pytest.raises(IntegrityError), connection.begin_nested():
+            connection.execute(APPLIED.insert().values(partition=0, number=0))
+
+    callbacks = Applying(engine, also=collide)
+    callbacks.get_client_high_water_mark(P0)
+    callbacks.apply_transactions(transactions(0, 2))
+    assert rows(engine) == [0, 1]
+
+
+def test_a_transaction_that_an_error_has_ended_is_never_committed(engine: sql.Engine) -> None:
+    """PM-52: MySQL ends the whole transaction at a deadlock, and an application may catch that."""
+
+    def end_it(connection: sql.Connection) -> None:
+        driver = connection._dbapi_connection
+        assert driver is not None
+        driver.rollback()
+        connection.execute(APPLIED.insert().values(partition=0, number=1))
+
+    callbacks = Applying(engine, also=end_it)
+    callbacks.get_client_high_water_mark(P0)
+    with pytest.raises(LocalProtocolError, match="would be committed in part"):
+        callbacks.apply_transactions(transactions(0, 2))
+    assert rows(engine) == []
+    assert Applying(engine).get_client_high_water_mark(P0) == -1
+
+
+def test_postgresql_is_not_told_to_commit_what_has_failed(
+    engine: sql.Engine,
+) -> None:
+    """PM-52: it would answer with a rollback, and the mark would be thought to have moved."""
+
+    def collide(connection: sql.Connection) -> None:
+        with pytest.raises(IntegrityError):
+            connection.execute(APPLIED.insert().values(partition=0, number=0))
+
+    callbacks = Applying(engine, also=collide)
+    callbacks.get_client_high_water_mark(P0)
+    if engine.dialect.name == "postgresql":
+        with pytest.raises(LocalProtocolError, match="around a savepoint only"):
+            callbacks.apply_transactions(transactions(0, 2))
+        assert rows(engine) == []
+    else:  # the others undo the statement only
+        callbacks.apply_transactions(transactions(0, 2))
+        assert rows(engine) == [0, 1]
+    assert Applying(engine).get_client_high_water_mark(P0) == (rows(engine) or [-1])[-1]
+
+
+def test_what_cannot_be_applied_may_be_parked(engine: sql.Engine) -> None:
+    """PM-38: as docs/applying-to-a-database.md has it."""
+    parked = sql.Table(
+        "parked",
+        sql.MetaData(),
+        sql.Column("partition", sql.Integer),
+        sql.Column("transaction", sql.Integer),
+        sql.Column("reason", sql.String(1000)),
+    )
+    parked.metadata.create_all(engine)
+    page = (ROOT / "docs" / "applying-to-a-database.md").read_text()
+    (program,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    names: dict[str, Any] = {"waltz": waltz, "sqlalchemy": sql, "parked": parked}
+    exec(program, names)
+
+    def apply_one(_: object, connection: sql.Connection, transaction: Transaction) -> None:
+        number = transaction.transaction_id
+        values = {"partition": 0, "number": 0 if number == 1 else number}
+        connection.execute(APPLIED.insert(), values)
+        if number == 3:
+            raise ValueError("three is too many")
+
+    names["Parking"].apply_one = apply_one
+    callbacks = names["Parking"](engine)
+    callbacks.get_client_high_water_mark(P0)
+    callbacks.apply_transactions(transactions(0, 5))
+    assert rows(engine) == [0, 2, 4]
+    with engine.connect() as connection:
+        found = {row.transaction: row.reason for row in connection.execute(parked.select())}
+    assert found.keys() == {1, 3}
+    assert found[3] == "three is too many"
+    assert callbacks.get_client_high_water_mark(P0) == 4
+
+
+# When the database fails
+
+
+def test_what_the_applications_statement_violates_is_its_error(engine: sql.Engine) -> None:
+    """PM-54."""
+    callbacks = Applying(engine)
+    callbacks.get_client_high_water_mark(P0)
+    with engine.begin() as connection:
+        connection.execute(APPLIED.insert().values(partition=0, number=1, by="before"))
+    with pytest.raises(IntegrityError):
+        callbacks.apply_transactions(transactions(0, 2))
+    assert rows(engine) == [1]
+    assert Applying(engine).get_client_high_water_mark(P0) == -1
+
+
+def test_a_failure_that_stays_is_asked_for_ever_less_often(
+    engine: sql.Engine, caplog: pytest.LogCaptureFixture
+) -> None:
+    """PM-54: and is to be seen, also where reading the mark works all the while."""
+    callbacks = Applying(engine)
+    callbacks.get_client_high_water_mark(P0)
+    callbacks.failures = [away() for _ in range(4)]
+    delays = []
+    for _ in range(4):
+        callbacks.choose_prefetch(transactions(0, 2))
+        with pytest.raises(PostponedError) as raised:
+            callbacks.apply_transactions(transactions(0, 2))
+        delays.append(raised.value.delay_seconds)
+    assert delays == [0.01, 0.02, 0.04, 0.08]
+    assert "database_failed attempt=4" in caplog.text
+    apply_in_the_end(callbacks, transactions(0, 2))
+    callbacks.failures = [away()]
+    with pytest.raises(PostponedError) as raised:
+        callbacks.apply_transactions(transactions(2, 3))
+    assert raised.value.delay_seconds == 0.01
+
+
+def test_a_conflict_of_two_partitions_is_retried_with_the_marks_right(
+    open_engine: OpenEngine, caplog: pytest.LogCaptureFixture
+) -> None:
+    """PM-54: each changes first its own row and then the other's, at the same time: a deadlock, or
+    where there is one writer at a time none."""
+    shared = sql.Table(
+        "shared",
+        sql.MetaData(),
+        sql.Column("id", sql.Integer, primary_key=True, autoincrement=False),
+        sql.Column("total", sql.Integer),
+    )
+    engine = open_engine()
+    shared.metadata.create_all(engine)
+    with engine.begin() as connection:
+        connection.execute(shared.insert(), [{"id": 0, "total": 0}, {"id": 1, "total": 0}])
+    one_writer = engine.dialect.name == "sqlite"
+    barrier = Barrier(2)
+
+    def change(own: int) -> Callable[[sql.Connection], None]:
+        meetings = [] if one_writer else [lambda: barrier.wait(60)]
+
+        def both(connection: sql.Connection) -> None:
+            for number in (own, 1 - own):
+                connection.execute(
+                    shared.update().where(shared.c.id == number).values(total=shared.c.total + 1)
+                )
+                if meetings:
+                    meetings.pop()()
+
+        return both
+
+    callbacks = [Applying(open_engine(), f"{own}", also=change(own)) for own in (0, 1)]
+    for each, partition_id in zip(callbacks, (P0, P1), strict=True):
+        each.get_client_high_water_mark(partition_id)
+    postponed: list[int] = []
+
+    def follow(each: Applying, partition_id: PartitionId) -> None:
+        postponed.append(apply_in_the_end(each, transactions(0, 3, partition_id)))
+
+    in_threads([lambda: follow(callbacks[0], P0), lambda: follow(callbacks[1], P1)])
+    assert one_writer or sum(postponed) >= 1
+    with engine.connect() as connection:
+        assert [row.total for row in connection.execute(shared.select())] == [2, 2]
+    assert rows(engine, 0) == rows(engine, 1) == [0, 1, 2]
+    assert Applying(engine).get_client_high_water_mark(P0) == 2
+    assert Applying(engine).get_client_high_water_mark(P1) == 2
+    assert "database_failed" not in caplog.text, "contention is nothing to be told of"
+
+
+def test_a_serialization_failure_is_retried_with_the_marks_right(
+    open_engine: OpenEngine,
+) -> None:
+    """PM-53, PM-54: each counts the rows of the other and writes one of its own; one after the
+    other, in whatever order, one of them must see the other's."""
+    engine = open_engine()
+    barrier = Barrier(2)
+    counted: dict[int, int] = {}
+
+    def count(own: int) -> Callable[[sql.Connection], None]:
+        meets = engine.dialect.name == "postgresql"  # the others let nobody read what is written
+        meetings = [lambda: barrier.wait(60)] if meets else []
+
+        def look(connection: sql.Connection) -> None:
+            other = APPLIED.select().where(APPLIED.c.partition == 1 - own)
+            counted[own] = len(connection.execute(other).all())
+            if meetings:
+                meetings.pop()()
+
+        return look
+
+    callbacks = [Applying(open_engine(), f"{own}", also=count(own)) for own in (0, 1)]
+    for each, partition_id in zip(callbacks, (P0, P1), strict=True):
+        each.get_client_high_water_mark(partition_id)
+    in_threads(
+        [
+            lambda: apply_in_the_end(callbacks[0], transactions(0, 1, P0)),
+            lambda: apply_in_the_end(callbacks[1], transactions(0, 1, P1)),
+        ]
+    )
+    assert sorted(counted.values()) == [0, 1]
+    assert rows(engine, 0) == rows(engine, 1) == [0]
+
+
+@pytest.mark.parametrize("kind", SERVERS)
+def test_a_server_that_dies_in_between_has_applied_once_when_it_is_back(
+    servers: Callable[[str], DatabaseServer], kind: str
+) -> None:
+    """PM-54, PM-55: before the commit, and then while the mark is read, five times."""
+    server = servers(kind)
+    engine = new_engine(server.empty_database())
+    APPLIED.metadata.create_all(engine)
+    deaths = [server.kill]
+    callbacks = Applying(engine, also=lambda connection: deaths.pop()() if deaths else None)
+    callbacks.get_client_high_water_mark(P0)
+    with pytest.raises((PostponedError, LocalProtocolError)):
+        callbacks.apply_transactions(transactions(0, 3))
+    for _ in range(5):
+        with pytest.raises(PostponedError):
+            callbacks.get_client_high_water_mark(P0)
+    assert callbacks.attempts == [1, 2, 3, 4, 5]
+    server.start()
+    assert callbacks.get_client_high_water_mark(P0) == -1
+    apply_in_the_end(callbacks, transactions(0, 3))
+    assert rows(engine) == [0, 1, 2]
+    assert Applying(engine).get_client_high_water_mark(P0) == 2
+    engine.dispose()
+
+
+@pytest.mark.parametrize("when", WHEN)
+def test_a_process_that_is_killed_has_applied_once_when_it_is_back(
+    engine: sql.Engine, database: sql.URL, when: str
+) -> None:
+    """PM-50: between apply and commit, at the commit, and before anybody knows of the commit."""
+    Applying(engine).get_client_high_water_mark(P0)
+    url = database.render_as_string(hide_password=False)
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.client.sql_applications", url, when],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == -9, done.stderr
+    again = Applying(engine, "the living")
+    position = again.get_client_high_water_mark(P0) + 1
+    assert position == (3 if when == "after commit" else 0)
+    apply_in_the_end(again, transactions(position, 6))
+    assert rows(engine) == list(range(6))
+
+
+def test_a_hook_that_raises_says_why_the_mark_is_not_read() -> None:
+    """PM-55."""
+
+    class Impatient(Applying):
+        def on_error_getting_client_high_water_mark(self, attempt: int, error: Exception) -> None:
+            if attempt == 3:
+                raise ValueError("three times is enough") from error
+
+    engine = sql.create_engine("sqlite:////nowhere/app.db")
+    callbacks = Impatient(engine)
+    for _ in range(2):
+        with pytest.raises(PostponedError):
+            callbacks.get_client_high_water_mark(P0)
+    with pytest.raises(ValueError, match="three times is enough"):
+        callbacks.get_client_high_water_mark(P0)
+
+
+def test_sqlalchemy_is_needed_by_nothing_else() -> None:
+    """PM-50: it is an extra."""
+    program = "import sys; sys.modules['sqlalchemy'] = None; import waltz; waltz.SqlCallbacks"
+    subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=True)

@@ -1,0 +1,102 @@
+"""What is noticed of an application that does not keep its marks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from tests.client.applications import Recorder
+from tests.client.sql_applications import P0, transactions
+from waltz.client.callbacks import NoCallbacks, WaltzClientCallbacks
+from waltz.client.transaction import Transaction
+from waltz.testing.watching import WatchedCallbacks
+from waltz.types import TransactionId
+
+
+class Keeping(Recorder):
+    """Says the mark that it is told to say."""
+
+    said = -1
+
+    def get_client_high_water_mark(self, partition_id: int) -> TransactionId:
+        return TransactionId(self.said)
+
+
+class Batches(Keeping):
+    def apply_transactions(self, transactions: Sequence[Transaction]) -> None:
+        self.said = transactions[-1].transaction_id
+        assert [each.data for each in transactions] == [b"", b""]
+
+    def choose_prefetch(self, transactions: Sequence[Transaction]) -> Sequence[Transaction]:
+        return transactions[:1]
+
+
+def watched(
+    inner: WaltzClientCallbacks, before: WatchedCallbacks | None = None
+) -> WatchedCallbacks:
+    return WatchedCallbacks(inner, "client-0", lambda: None, before)
+
+
+def test_a_mark_that_lags_is_noticed() -> None:
+    callbacks = watched(Keeping())
+    callbacks.apply_transaction(transactions(4, 5)[0])
+    (violation,) = callbacks.violations
+    assert violation == (
+        "client-0 has applied transaction 4 of partition 0, and says -1: it would be applied again"
+        " after a crash"
+    )
+
+
+def test_a_mark_that_goes_back_with_its_process_is_noticed() -> None:
+    inner = Keeping()
+    inner.said = 4
+    before = watched(inner)
+    before.apply_transaction(transactions(4, 5)[0])
+    after = watched(Keeping(), before)
+    assert after.get_client_high_water_mark(P0) == -1
+    (violation,) = after.violations
+    assert violation == (
+        "client-0 has applied partition 0 through 4, and now says -1: transactions would be applied"
+        " twice"
+    )
+
+
+def test_batches_and_what_is_chosen_are_the_applications() -> None:
+    callbacks = watched(Batches(prefetch=False))
+    assert not callbacks.prefetch
+    callbacks.apply_transactions(transactions(0, 2))
+    assert callbacks.violations == []
+    assert len(callbacks.choose_prefetch(transactions(0, 2))) == 1
+    assert watched(Keeping(prefetch=False)).prefetch, "nobody may wait for data"
+    assert not hasattr(watched(Keeping()), "apply_transactions")
+
+
+def test_who_only_writes_promises_nothing() -> None:
+    callbacks = watched(NoCallbacks())
+    callbacks.apply_transactions(transactions(0, 2))
+    assert callbacks.get_client_high_water_mark(P0) is None
+    assert callbacks.violations == []
+
+
+def test_a_process_may_die_when_data_is_asked_for() -> None:
+    class Death(BaseException): ...
+
+    left = [1]
+
+    def operation() -> None:
+        if not left:
+            raise Death
+        left.pop()
+
+    callbacks = WatchedCallbacks(Keeping(), "client-0", operation)
+    with pytest.raises(Death):
+        callbacks.apply_transaction(transactions(0, 1)[0])
+    assert callbacks.applied == {}
+
+
+def test_the_last_error_is_kept() -> None:
+    callbacks = watched(Keeping())
+    error = ValueError()
+    callbacks.uncaught_exception(P0, TransactionId(3), error)
+    assert callbacks.errors == {P0: error}
