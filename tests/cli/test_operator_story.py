@@ -9,7 +9,7 @@ import pytest
 
 from tests.cli.operated_cluster import operated_cluster
 from tests.clusters import wait_until
-from tests.zookeepers import running_zookeeper
+from tests.zookeepers import running_zookeeper, tree_at
 
 pytestmark = pytest.mark.processes
 
@@ -43,6 +43,11 @@ def test_a_cluster_is_made_grown_repaired_and_verified(tmp_path: Path) -> None:
         cluster.done("cluster", "exchange", "-s", old.address, "--with", new.address)
         cluster.wait_until_verified("the exchange does not end")
         cluster.done("cluster", "remove-storage", "-s", old.address)
+        directories = cluster.root + "/storageDirectories"
+        assert sorted(tree_at(cluster.coordinator, directories)) == [
+            "",
+            *sorted(f"/{cluster.storages[name].address}" for name in ("s2", "s3", "s4")),
+        ], "its directory may be another node's"
         cluster.end("s1")
         assert cluster.append(0, "d") == [2]
         cluster.wait_until_verified("it is not well without s1")

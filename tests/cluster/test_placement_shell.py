@@ -4,25 +4,35 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
+from uuid import UUID
 
 import pytest
 
 from tests.cluster.golden import golden_tree
 from tests.cluster.simulated import KEY, FailingCoordinator, World, simulate
-from waltz.cluster.placement.shell import change_placement, read_placement
+from waltz.cluster.placement.shell import (
+    change_placement,
+    forget_storage_directory,
+    read_placement,
+)
 from waltz.cluster.replica_assignments import (
     ConnectionMetadata,
     GroupDescriptor,
     ReplicaAssignments,
 )
-from waltz.cluster.shell import create_cluster
+from waltz.cluster.shell import create_cluster, register_storage_directory
 from waltz.cluster.storage_placement import (
     StoragePlacement,
     add_storage_node,
     assign_replicas,
     remove_storage_node,
 )
-from waltz.errors import ConfigurationError, CoordinatorLostError, NoNodeError
+from waltz.errors import (
+    ConfigurationError,
+    CoordinatorLostError,
+    ForeignDirectoryError,
+    NoNodeError,
+)
 from waltz.sim.loop import Process
 from waltz.types import Address, PartitionId, ReplicaId
 
@@ -139,5 +149,21 @@ def test_there_is_nothing_to_change_where_there_is_no_cluster() -> None:
     async def story(world: World) -> None:
         with pytest.raises(NoNodeError, match="there is no cluster at"):
             await world.ask(read_placement)
+
+    simulate(story)
+
+
+def test_the_directory_of_a_node_that_has_left_may_be_another_s() -> None:
+    """CM-20, CX-03"""
+
+    async def story(world: World) -> None:
+        await create(world)
+        directory = UUID(int=7)
+        await world.ask(register_storage_directory, node(1), directory)
+        with pytest.raises(ForeignDirectoryError, match=f"remove-storage -s {node(1)}"):
+            await world.ask(register_storage_directory, node(2), directory)
+        for _ in range(2):
+            await world.ask(forget_storage_directory, node(1))
+        await world.ask(register_storage_directory, node(2), directory)
 
     simulate(story)

@@ -18,7 +18,11 @@ from waltz.cli.disk_output import json_option, new_table, print_json, print_tabl
 from waltz.cli.nodes import ADDRESS
 from waltz.cli.partition_list import listed_partitions, partitions_option
 from waltz.cluster.partition_metadata import PartitionMetadata
-from waltz.cluster.placement.shell import change_placement, read_placement
+from waltz.cluster.placement.shell import (
+    change_placement,
+    forget_storage_directory,
+    read_placement,
+)
 from waltz.cluster.storage_placement import (
     StoragePlacement,
     add_storage_node,
@@ -56,8 +60,16 @@ def force_option(text: str) -> Callable[[Any], Any]:
 storage = storage_option("-s", "--storage", text="Its address as servers know it.")
 
 
-def change_cluster(place: ClusterPlace, change: Change, *, dry_run: bool, as_json: bool) -> None:
-    """Make the change, or see what it would make, and show what is another thing then."""
+def change_cluster(
+    place: ClusterPlace,
+    change: Change,
+    *,
+    dry_run: bool,
+    as_json: bool,
+    leaving: ReplicaId | None = None,
+) -> None:
+    """Make the change, or see what it would make, and show what is another thing then; `leaving` is
+    out of the cluster after it."""
     seen: list[StoragePlacement] = []
 
     def noted(placement: StoragePlacement) -> StoragePlacement:
@@ -67,7 +79,10 @@ def change_cluster(place: ClusterPlace, change: Change, *, dry_run: bool, as_jso
     async def work(host: Host, root: str) -> StoragePlacement:
         if dry_run:
             return noted(await read_placement(host.coordinator, root))
-        return await change_placement(host.coordinator, noted, root=root)
+        after = await change_placement(host.coordinator, noted, root=root)
+        if leaving is not None:
+            await forget_storage_directory(host.coordinator, leaving, root=root)
+        return after
 
     after = place.run(work)
     show_change(seen[0], after, dry_run=dry_run, as_json=as_json)
@@ -166,7 +181,8 @@ def remove_storage(
     node = ReplicaId(str(storage))
     if not force:
         check_left(node, read_all_sessions(place))
-    change_cluster(place, partial(remove_storage_node, node=node), dry_run=dry_run, as_json=as_json)
+    change = partial(remove_storage_node, node=node)
+    change_cluster(place, change, dry_run=dry_run, as_json=as_json, leaving=node)
 
 
 def check_left(node: ReplicaId, sessions: Mapping[PartitionId, PartitionMetadata]) -> None:

@@ -269,7 +269,8 @@ async def register_storage_directory(
                     f"storage directory {directory_id} is that of storage node {other}, not of"
                     f" {replica_id}: it was moved or copied. Start the node as {other}; or, if the"
                     f" directory was copied, give {replica_id} an empty one; or, if {other} is gone"
-                    f" for good, delete the coordinator's node {paths.storage_directory(other)}"
+                    f" for good, waltz cluster remove-storage -s {other}, or, if the cluster does"
+                    f" not know it, delete the coordinator's node {paths.storage_directory(other)}"
                 )
         path = paths.storage_directory(replica_id)
         try:

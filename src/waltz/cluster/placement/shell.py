@@ -7,6 +7,7 @@ Servers follow the replica assignments and open new store sessions by themselves
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 
 from waltz.cluster.paths import DEFAULT_ROOT, ClusterPaths
@@ -19,6 +20,7 @@ from waltz.cluster.shell import admin_lock, read_store_params
 from waltz.cluster.storage_placement import StoragePlacement
 from waltz.errors import NoNodeError
 from waltz.host import Coordinator, Node
+from waltz.types import ReplicaId
 
 
 async def read_placement(coordinator: Coordinator, root: str = DEFAULT_ROOT) -> StoragePlacement:
@@ -55,6 +57,17 @@ async def change_placement(
             if data != node.data:
                 await coordinator.write(path, data, version=node.version)
     return after
+
+
+async def forget_storage_directory(
+    coordinator: Coordinator, node: ReplicaId, *, root: str = DEFAULT_ROOT
+) -> None:
+    """The storage node is out of the cluster: its directory may be another node's from now on.
+
+    Idempotent. Raises CoordinatorLostError.
+    """
+    with contextlib.suppress(NoNodeError):
+        await coordinator.delete(ClusterPaths(root).storage_directory(node))
 
 
 async def _read(coordinator: Coordinator, root: str) -> tuple[StoragePlacement, dict[str, Node]]:
