@@ -40,22 +40,22 @@ OPEN: Final[dict[str, Open]] = {
         " word for the others counts only if the network tears the answers apart",
     ),
     "the session fence is kept in memory only": _in_model(
-        346, "a crash makes a replica forget which session it has answered"
+        376, "a crash makes a replica forget which session it has answered"
     ),
     "a truncation leaves the index as it was": Open(
-        540, "not known: the entries left over are written anew by whatever is appended next"
+        580, "not known: the entries left over are written anew by whatever is appended next"
     ),
     "a torn tail stays in the file": Open(
-        301, "not known: whatever is appended next is written over it"
+        341, "not known: whatever is appended next is written over it"
     ),
     "a closed replica is cut below a mark that is on its disk": _in_model(
-        87, "a closed replica is cut below a mark that is on its disk"
+        117, "a closed replica is cut below a mark that is on its disk"
     ),
     "the mark is put on a voter's disk before a majority is sure to keep it": _in_model(
         16, "the mark is put on a voter's disk before a majority is sure to keep it"
     ),
     "a replica that joins late is sent appends before the metadata name it": _in_model(
-        280, "a replica that joins late is sent appends before the metadata name it"
+        310, "a replica that joins late is sent appends before the metadata name it"
     ),
     "a session goes on when the metadata name a later one": _in_model(
         154, "a session goes on when the metadata name a later one"
