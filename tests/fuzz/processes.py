@@ -16,7 +16,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 from uuid import UUID
@@ -240,7 +240,7 @@ def main() -> int:
     for failure in findings.failures:
         print(failure)
     if arguments.json:
-        Path(arguments.json).write_text(json.dumps(asdict(findings), indent=1))
+        Path(arguments.json).write_text(json.dumps(vars(findings), indent=1))
     return 1 if findings.failures else 0
 
 

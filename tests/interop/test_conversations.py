@@ -87,7 +87,7 @@ def test_a_client_of_the_original_writes_follows_and_reads(tmp_path: Path, versi
         talk.close()
 
 
-@pytest.mark.parametrize("version", CLIENT_CODEC.versions)
+@pytest.mark.parametrize("version", [2, 3])  # the last one with two states, the first with three
 def test_a_client_of_the_original_that_is_ahead_or_too_early_is_told_so(
     tmp_path: Path, version: int
 ) -> None:
