@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from waltz.cli.layout import choose_ports
+from waltz.errors import ConnectionFailedError
 from waltz.host import Connection, Listener
 from waltz.spark.java import find_java, packaged_java
 from waltz.system.network import RealNetwork
@@ -98,11 +99,15 @@ class Proxy:
         self.cut()
 
     def cut(self) -> None:
-        for connection in self.clients:
+        for connection in list(self.clients):
             connection.close()
 
     async def _accept(self, near: Connection) -> None:
-        far = await self._network.connect(self._target)
+        try:
+            far = await self._network.connect(self._target)
+        except ConnectionFailedError:
+            near.close()
+            return
         self.clients.add(near)
         ways = [
             asyncio.create_task(self._pass(near, far, self.requests)),
