@@ -7,13 +7,17 @@ LIMIT ?=
 SEED ?=
 SEEDS ?= 200
 CASE ?=
+JSON ?=
+N ?= 200000
+SECONDS_MAX ?= 3600
+KILLS ?= 50
 HUNTS ?= tests/simulation/hunts.json
 STATES ?= 200000
 INPUTS ?= 2000000
 EVIDENCE := docs/evidence
 STAMP := $(VENV)/.installed
 
-.PHONY: install demo test check types lint sim bugs model-check evidence crash-states corruption fuzz bench docs docs-check clean
+.PHONY: install demo test check types lint sim bugs model-check evidence crash-states corruption fuzz smoke bench bench-storage bench-failover docs docs-check clean
 
 install: $(STAMP)
 
@@ -64,11 +68,17 @@ corruption: $(STAMP)
 fuzz: $(STAMP)
 	$(BIN)/python -m tests.fuzz --inputs $(INPUTS) $(if $(SEED),--seed $(SEED))
 
+smoke: $(STAMP)
+	$(BIN)/python -m tests.smoke --transactions $(N) --seconds $(SECONDS_MAX) $(if $(SEED),--seed $(SEED)) $(if $(JSON),--json $(JSON))
+
 bench: $(STAMP)
 	$(BIN)/python -m bench
 
 bench-storage: $(STAMP)
 	$(BIN)/python -m bench.storage
+
+bench-failover: $(STAMP)
+	$(BIN)/python -m bench.failover --kills $(KILLS) $(if $(SEED),--seed $(SEED)) $(if $(JSON),--json $(JSON))
 
 docs: $(STAMP)
 	$(BIN)/python -m waltz.wire.document > docs/formats/wire.md
