@@ -360,13 +360,16 @@ async def settle(cluster: Cluster) -> None:
 
 async def compare_replicas(cluster: Cluster) -> list[str]:
     """Compare what the stopped storage nodes have on disk."""
-    digests: dict[str, dict[int, str]] = {}
-    for name in cluster.storages:
-        found = await run_waltz("disk", "checksum", str(cluster.directory / name))
-        digests[name] = {
+    found = await asyncio.gather(
+        *(run_waltz("disk", "checksum", str(cluster.directory / name)) for name in cluster.storages)
+    )
+    digests = {
+        name: {
             each["partition_id"]: f"up to {each['last_transaction_id']}: {each['sha256']}"
-            for each in found
+            for each in partitions
         }
+        for name, partitions in zip(cluster.storages, found, strict=True)
+    }
     first, *others = digests
     return [
         f"replicas: partition {partition} of {other} has {digests[other].get(partition)}, of"
