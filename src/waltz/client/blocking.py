@@ -23,6 +23,7 @@ from waltz.client.options import ClientOptions
 from waltz.client.partitions.shell import PartitionRunner
 from waltz.client.reader.columns import TransactionColumns
 from waltz.client.reader.shell import AsyncLogReader
+from waltz.client.retry import RetryPolicy
 from waltz.client.shell import AsyncWaltzClient, settle_append
 from waltz.client.submission import Submission, checked_partition
 from waltz.client.transaction import PartitionLocalLock, PlainAppend, TransactionContext
@@ -392,12 +393,21 @@ class LogReader:
         timeout_seconds: float = READER_SECONDS_MAX,
         root: str | None = None,
         servers: Sequence[Address] = (),
+        retry_policy: RetryPolicy | None = None,
     ) -> None:
         """Raises NoNodeError: there is no cluster. CoordinatorLostError. With `servers`
         ConnectionFailedError: none of them in time; RemoteProtocolError: no server of ours."""
         self._thread = LoopThread("waltz-reader")
         try:
-            self._core = self._thread.call(_open_reader(new_host, timeout_seconds, root, servers))
+            self._core = self._thread.call(
+                _open_reader(
+                    new_host,
+                    timeout_seconds=timeout_seconds,
+                    root=root,
+                    servers=servers,
+                    retry_policy=retry_policy,
+                )
+            )
         except BaseException:
             self._thread.stop()
             raise
@@ -465,16 +475,8 @@ class LogReader:
         self.close()
 
 
-async def _open_reader(
-    new_host: NewHost, timeout_seconds: float, root: str | None, servers: Sequence[Address]
-) -> AsyncLogReader:
+async def _open_reader(new_host: NewHost, **options: Any) -> AsyncLogReader:
     host, release_host = new_host()
-    reader = AsyncLogReader(
-        host,
-        timeout_seconds=timeout_seconds,
-        root=root,
-        servers=servers,
-        release_host=release_host,
-    )
+    reader = AsyncLogReader(host, release_host=release_host, **options)
     await reader.start()
     return reader
