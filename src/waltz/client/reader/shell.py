@@ -70,8 +70,8 @@ class AsyncLogReader:
         release_host: Callable[[], None] | None = None,
     ) -> None:
         """`timeout_seconds` bounds how long anything waits without progress. With `servers` these
-        tell what the cluster is, and no coordinator. `retry_policy` None: `RetryReads`. With `release_host` closing ends the
-        coordinator session, too, and calls it."""
+        tell what the cluster is, and no coordinator. `retry_policy` None: `RetryReads`.
+        With `release_host` closing ends the coordinator session, too, and calls it."""
         self._host = host
         self._timeout_seconds = timeout_seconds
         self._release_host = release_host
