@@ -189,10 +189,12 @@ def open_reader(
     timeout_seconds: float = READER_SECONDS_MAX,
     root: str | None = None,
     tls: TlsSettings | None = None,
+    retry_policy: RetryPolicy | None = None,
 ) -> LogReader:
     """Return a reader of ranges of the log, for threads.
 
-    `timeout_seconds` bounds how long it waits without progress. Raises as `open_client`.
+    `timeout_seconds` bounds how long it waits without progress; `retry_policy` None: `RetryReads`.
+    Raises as `open_client`.
     """
     address = _parse(cluster)
     found = _options_of(address)
@@ -201,6 +203,7 @@ def open_reader(
         timeout_seconds=timeout_seconds,
         root=root or found.get("root"),
         servers=found.get("servers", ()),
+        retry_policy=retry_policy,
     )
 
 
@@ -210,6 +213,7 @@ def open_async_reader(
     timeout_seconds: float = READER_SECONDS_MAX,
     root: str | None = None,
     tls: TlsSettings | None = None,
+    retry_policy: RetryPolicy | None = None,
 ) -> AsyncLogReader:
     """Return a reader for asyncio, which starts when it is entered. To be called on the loop."""
     address = _parse(cluster)
@@ -220,6 +224,7 @@ def open_async_reader(
         timeout_seconds=timeout_seconds,
         root=root or found.get("root"),
         servers=found.get("servers", ()),
+        retry_policy=retry_policy,
         release_host=release_host,
     )
 

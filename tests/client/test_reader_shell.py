@@ -11,9 +11,11 @@ import pytest
 from tests.client.fake_cluster import CLUSTER_KEY, FakeCluster, FakeServer, run_with_cluster, until
 from waltz.client.reader.columns import TransactionColumns
 from waltz.client.reader.shell import AsyncLogReader
+from waltz.client.retry import NoRetries
 from waltz.errors import (
     ClientAheadError,
     ClientClosedError,
+    ConnectionLostError,
     LocalProtocolError,
     NotFoundError,
     UnavailableError,
@@ -22,6 +24,7 @@ from waltz.host import Connection
 from waltz.limits import READER_ROWS_MAX
 from waltz.system.network import RealNetwork
 from waltz.types import Address
+from waltz.wire.client_protocol import HighWaterMarkRequest
 
 
 def opened(cluster: FakeCluster, timeout_seconds: float = 10.0) -> AsyncLogReader:
@@ -272,5 +275,22 @@ def test_a_reader_that_is_closed_while_it_connects_ends_its_reads() -> None:
         network.meanwhile = reader.close
         with pytest.raises(ClientClosedError):
             await anext(reader.follow(0, 0))
+
+    run_with_cluster(work)
+
+
+def test_a_reader_has_a_retry_policy() -> None:
+    """LC-72, LC-80."""
+
+    async def work(cluster: FakeCluster) -> None:
+        reader = AsyncLogReader(cluster.host, retry_policy=NoRetries())
+        await reader.start()
+        cluster.server.partitions.clear()
+        asking = asyncio.create_task(reader.high_water_mark(0))
+        await until(lambda: cluster.server.count(HighWaterMarkRequest) == 1)
+        cluster.server.cut()
+        with pytest.raises(ConnectionLostError):
+            await asking
+        await reader.close()
 
     run_with_cluster(work)

@@ -12,6 +12,7 @@ from pyspark.sql.types import LongType, StructField, StructType
 
 import waltz
 from pyspark_waltz import DefaultSource
+from tests.clusters import run_waltz
 from waltz.errors import ConfigurationError
 from waltz.spark.data_source import WaltzDataSource
 from waltz.spark.reader import WaltzReader
@@ -103,3 +104,19 @@ def test_the_code_of_an_error_reaches_the_user(
     source = spark.read.format("waltz").option("cluster", cluster)
     with pytest.raises(AnalysisException, match=r"WALTZ-2001 .*partition 0 at 99999"):
         source.option("startingOffsets", '{"0": 99999}').load().count()
+
+
+@pytest.mark.processes
+def test_a_read_needs_no_coordinator(cluster: str, written: dict[tuple[int, int], bytes]) -> None:
+    """LC-60: planned and carried out by the address of a server alone."""
+    status = json.loads(run_waltz("status", "--cluster", cluster, "--json").stdout)
+    servers = f"waltz://{status['partitions'][0]['server']}"
+    source = WaltzDataSource({"cluster": servers, "minPartitions": "4"})
+    reader = source.reader(log_schema())
+    found = {
+        (row["partition"], row["transaction_id"]): row["data"]
+        for task in reader.partitions()
+        for batch in reader.read(task)
+        for row in batch.to_pylist()  # type: ignore[union-attr]
+    }
+    assert found == written

@@ -24,6 +24,7 @@ from waltz.client.partitions.shell import BlockedPartition, PartitionRunner
 from waltz.client.questions.shell import ServerReport
 from waltz.client.reader.columns import TransactionColumns
 from waltz.client.reader.shell import AsyncLogReader
+from waltz.client.retry import RetryPolicy
 from waltz.client.shell import AsyncWaltzClient
 from waltz.client.submission import Submission, checked_partition, settle_append
 from waltz.client.transaction import PartitionLocalLock, PlainAppend, TransactionContext
@@ -449,6 +450,7 @@ class LogReader:
         root: str | None = None,
         servers: Sequence[Address] = (),
         thread: LoopThread | None = None,
+        retry_policy: RetryPolicy | None = None,
     ) -> None:
         """`thread`: where it runs if not as usual.
 
@@ -457,7 +459,15 @@ class LogReader:
         """
         self._thread = thread or LoopThread("waltz-reader")
         try:
-            self._core = self._thread.call(_open_reader(new_host, timeout_seconds, root, servers))
+            self._core = self._thread.call(
+                _open_reader(
+                    new_host,
+                    timeout_seconds=timeout_seconds,
+                    root=root,
+                    servers=servers,
+                    retry_policy=retry_policy,
+                )
+            )
         except BaseException:
             self._thread.stop()
             raise
@@ -525,16 +535,8 @@ class LogReader:
         self.close()
 
 
-async def _open_reader(
-    new_host: NewHost, timeout_seconds: float, root: str | None, servers: Sequence[Address]
-) -> AsyncLogReader:
+async def _open_reader(new_host: NewHost, **options: Any) -> AsyncLogReader:
     host, release_host = new_host()
-    reader = AsyncLogReader(
-        host,
-        timeout_seconds=timeout_seconds,
-        root=root,
-        servers=servers,
-        release_host=release_host,
-    )
+    reader = AsyncLogReader(host, release_host=release_host, **options)
     await reader.start()
     return reader

@@ -327,12 +327,13 @@ class Server:
         finally:
             client.questions -= 1
 
-    async def _answer(self, client: Client, message: Message) -> Message:
+    async def _answer(self, client: Client, message: Message) -> Part:
         """Answer what is asked of the server as a whole."""
         if isinstance(message, TopologyRequest):
+            assert client.link.version is not None
             if message.subscribe and self._clients.find(client.connection_id) is not None:
-                self._directory.subscribe(client.connection_id)
-            return self._directory.topology
+                self._directory.subscribe(client.connection_id, client.link.version)
+            return self._directory.frame(client.link.version)
         if isinstance(message, ClientIdRequest):
             return await self._directory.give_client_id(message)
         assert isinstance(message, ClientMessage)

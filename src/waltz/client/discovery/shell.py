@@ -163,8 +163,9 @@ class DiscoverySource:
         return self._machine.snapshot
 
     async def allocate_client_id(self) -> ClientId:
-        """Asks one server after the other, until one has an ID to give."""
-        while True:
+        """Asks one server after the other, until one has an ID to give. Raises
+        ClusterChangedError."""
+        while self._error is None:
             for address in self._machine.candidates():
                 try:
                     connection = await self.open(address, Role.STREAM, UNRESTORED)
@@ -175,6 +176,7 @@ class DiscoverySource:
                 except (UnavailableError, RemoteProtocolError, HandshakeRefusedError) as error:
                     logger.info("no_client_id server=%s error=%s", address, error)
             await asyncio.sleep(self._host.random.uniform(0.5, 1.0) * RECONNECT_BROKEN_SECONDS_MAX)
+        raise self._error
 
     # Connections
 

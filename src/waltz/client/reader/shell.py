@@ -21,7 +21,7 @@ from waltz.client.discovery.shell import DiscoverySettings, source_for
 from waltz.client.reader.columns import TransactionColumns, columns_of
 from waltz.client.reader.feed import FeedCursor, FeedPhase
 from waltz.client.requests.shell import Requests
-from waltz.client.retry import Operation, RetryReads
+from waltz.client.retry import Operation, RetryPolicy, RetryReads
 from waltz.client.retrying.shell import with_retries
 from waltz.client.tasks.shell import Tasks
 from waltz.cluster.paths import DEFAULT_ROOT
@@ -67,11 +67,12 @@ class AsyncLogReader:
         timeout_seconds: float = READER_SECONDS_MAX,
         root: str | None = None,
         servers: Sequence[Address] = (),
+        retry_policy: RetryPolicy | None = None,
         release_host: Callable[[], None] | None = None,
     ) -> None:
         """`timeout_seconds` bounds how long anything waits without progress. With `servers` these
-        tell what the cluster is, and no coordinator. With `release_host` closing ends the
-        coordinator session, too, and calls it."""
+        tell what the cluster is, and no coordinator. `retry_policy` None: `RetryReads`.
+        With `release_host` closing ends the coordinator session, too, and calls it."""
         self._host = host
         self._timeout_seconds = timeout_seconds
         self._release_host = release_host
@@ -85,7 +86,7 @@ class AsyncLogReader:
             self._change_view,
             self._change_cluster,
         )
-        self._retry_policy = RetryReads()
+        self._retry_policy = retry_policy or RetryReads()
         self._view_changed = asyncio.Event()
         self._free_client_ids: list[ClientId] = []
         self._next_sequence = 0

@@ -28,6 +28,7 @@ from waltz.server.subscriptions import (
     TellTopology,
 )
 from waltz.shell import Mailbox, run
+from waltz.wire.client_protocol import CLIENT_CODEC
 from waltz.wire.discovery_protocol import (
     ClientIdRequest,
     ClientIdResponse,
@@ -53,6 +54,10 @@ class Directory:
         self._root = root
         self._send = send
         self._topology: Topology | None = None
+        self._frames: dict[int, bytes] = {}
+        """Of the newest topology, by version: thousands may ask for it at once."""
+        self._versions: dict[int, int] = {}
+        """Of the subscribers' connections."""
         self._mailbox: Mailbox[Event] = Mailbox(host.clock, SERVER_MAILBOX_EVENTS_MAX)
         self._machine = Subscriptions(full)
         self._task: asyncio.Task[None] | None = None
@@ -106,10 +111,18 @@ class Directory:
         )
         if topology != self._topology:
             self._topology = topology
+            self._frames.clear()
             self._mailbox.put(ClusterChanged())
 
-    def subscribe(self, connection_id: int) -> None:
+    def frame(self, version: int) -> bytes:
+        """Return the newest topology as a connection of this version is told it."""
+        if version not in self._frames:
+            self._frames[version] = CLIENT_CODEC.encode(self.topology, version)
+        return self._frames[version]
+
+    def subscribe(self, connection_id: int, version: int) -> None:
         """Tell this connection what changes from now on."""
+        self._versions[connection_id] = version
         self._mailbox.put(Subscribed(connection_id))
 
     async def give_client_id(self, request: ClientIdRequest) -> ClientIdResponse:
@@ -123,8 +136,12 @@ class Directory:
 
     def forget(self, connection_id: int) -> None:
         """The connection has ended."""
+        if self._versions.pop(connection_id, None) is None:
+            return
         self._mailbox.put(SubscriberLeft(connection_id))
 
     def _tell(self, effect: TellTopology) -> None:
         for connection_id in effect.connection_ids:
-            self._send(connection_id, [self.topology])
+            version = self._versions.get(connection_id)
+            if version is not None:  # it has not just ended
+                self._send(connection_id, [self.frame(version)])
