@@ -6,6 +6,7 @@ data in a directory of its own, and goes with it.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import pwd
 import shutil
@@ -24,6 +25,7 @@ from tests.clusters import wait_until
 
 USERS = ("postgres", "mysql", "nobody")
 INSTALL_SECONDS_MAX = 900.0
+INSTALL_LOCK = Path(tempfile.gettempdir()) / "waltz-tests-install.lock"
 STOP_SECONDS_MAX = 60.0
 
 
@@ -202,6 +204,16 @@ def _has_user(name: str) -> bool:
 def _installed(package: str, found: Callable[[], Path | None]) -> Path:
     """Install a package of Debian's, and return where its programs are."""
     assert os.geteuid() == 0, f"these tests need {package}: apt-get install {package}"
+    with INSTALL_LOCK.open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # the tests may run in several processes
+        if found() is None:
+            _install(package)
+    path = found()
+    assert path is not None, f"{package} is installed, and nowhere to be found"
+    return path
+
+
+def _install(package: str) -> None:
     environment = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
     install = ["apt-get", "install", "--yes", "--no-install-recommends", package]
     for command in (["apt-get", "update"], install):
@@ -214,9 +226,6 @@ def _installed(package: str, found: Callable[[], Path | None]) -> Path:
             check=False,
         )
         assert done.returncode == 0, f"{command}: {done.stdout}{done.stderr}"
-    path = found()
-    assert path is not None, f"{package} is installed, and nowhere to be found"
-    return path
 
 
 SERVERS: dict[str, type[DatabaseServer]] = {"postgresql": PostgreSql, "mariadb": MariaDb}
