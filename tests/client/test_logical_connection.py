@@ -106,6 +106,23 @@ def test_appends_are_written_once_and_end_once_while_connections_are_cut(
     asyncio.run(main())
 
 
+def test_a_client_that_closes_leaves_nothing_behind(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """LC-70: it says so, and the server does not wait for it."""
+
+    async def main() -> None:
+        async with proxied_server(tmp_path, restore_seconds=3600.0) as (host, server, _):
+            async with AsyncWaltzClient(host, Recorder()) as client:
+                await client.append(0, b"first")
+                assert server.state().connections == 2
+            await until(lambda: server.state().connections == 0)
+
+    caplog.set_level("INFO")
+    asyncio.run(main())
+    assert "client_broken" not in caplog.text
+
+
 def test_a_connection_that_cannot_be_restored_in_time_is_replaced(tmp_path: Path) -> None:
     """LC-49, LC-72, PM-40: appends under way end one way or the other."""
 

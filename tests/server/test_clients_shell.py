@@ -14,14 +14,27 @@ import pytest
 
 from tests.client.fake_cluster import until
 from tests.server.logical_caller import QUESTION, LogicalCaller
-from tests.server.real_server import running_server
+from tests.server.real_server import LOOPBACK, running_server
+from tests.tls_files import TlsFiles
 from waltz.client.handshake import Handshake
 from waltz.host import Host
 from waltz.limits import RETAINED_BYTES_MAX
+from waltz.server.clients.shell import Clients
 from waltz.server.contexts import UNKNOWN
+from waltz.server.reception import Terms
 from waltz.server.shell import Server
-from waltz.types import NOTHING, ClientId, Generation, PartitionId, RequestId
+from waltz.system.host import real_host
+from waltz.types import (
+    NOTHING,
+    ClientId,
+    Generation,
+    PartitionId,
+    RequestId,
+    ServerId,
+    TlsSettings,
+)
 from waltz.wire.client_protocol import (
+    CLIENT_CODEC,
     AppendRequest,
     FeedData,
     FeedRequest,
@@ -337,3 +350,42 @@ def test_a_new_connection_outranks_one_that_is_kept(tmp_path: Path, caplog: Any)
 
     caplog.set_level(logging.DEBUG)
     play(tmp_path, scene)
+
+
+def test_only_whom_the_same_certificate_names_may_go_on(tmp_path: Path) -> None:
+    """LC-51: an ID that somebody else has got hold of is worth nothing."""
+    files = TlsFiles(tmp_path)
+    hosts = ("127.0.0.1", "localhost")
+
+    def someone(name: str) -> Host:
+        return real_host(
+            None, TlsSettings(files.issue(name, *hosts), authorities=files.authorities)
+        )
+
+    async def nothing(*_: object) -> None: ...
+
+    async def main() -> None:
+        host = someone("server")
+        clients = Clients(
+            host,
+            CLIENT_CODEC,
+            idle_seconds=30.0,
+            restore_seconds=10.0,
+            hand_on=nothing,
+            tell_all=lambda _: None,
+        )
+        clients.begin(Terms(uuid4(), ServerId(1), "here"))
+        listener = await host.network.listen(LOOPBACK, clients.accept)
+        alice = await LogicalCaller.connect(someone("alice"), listener.address)
+        alice.break_off()
+        await until(lambda: clients.broken_count == 1)
+        owner, alice.host = alice.host, someone("mallory")
+        answer = await alice.restore()
+        assert (answer.restored, answer.text) == (False, UNKNOWN)
+        assert clients.broken_count == 1
+        alice.host = owner
+        assert (await alice.restore()).restored
+        clients.stop()
+        await listener.close()
+
+    asyncio.run(asyncio.wait_for(main(), 60.0))

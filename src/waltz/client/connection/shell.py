@@ -501,6 +501,10 @@ class Connections:
             logger.info("connection_failed address=%s error=%s", effect.address, error)
             if isinstance(error, RemoteProtocolError) and sequence in self._open:
                 self._open[sequence].close()
+        except asyncio.CancelledError:
+            if sequence in self._open:  # the client closes; nothing is to be kept for it
+                self._open[sequence].close()
+            raise
         finally:
             self._running.pop(sequence, None)
             found = self._open.get(sequence)

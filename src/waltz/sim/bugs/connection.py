@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from waltz.client.cluster_connection import ClusterConnection
 from waltz.client.connection.shell import ServerConnection
-from waltz.errors import ConnectionUnknownError, UnavailableError
 from waltz.server.clients.shell import Client, Clients
 from waltz.sim.bugs.bug import Bug, Scene
 from waltz.sim.patches import Patch
@@ -77,26 +75,6 @@ def _losing_what_nothing_carries(write: Callable[..., None]) -> Callable[..., No
     return written
 
 
-def _for_ever(break_: Callable[..., None]) -> Callable[..., None]:
-    def broken(self: Any, event: Any, now: float) -> None:
-        break_(self, event, now)
-        place = self._by_sequence.get(event.connection_sequence)
-        if place is not None:
-            place.broken_until = 1e9
-
-    return broken
-
-
-def _hoping(restore: Callable[..., Any]) -> Callable[..., Any]:
-    async def restored(self: Any, address: Any) -> None:
-        try:
-            await restore(self, address)
-        except ConnectionUnknownError as error:
-            raise UnavailableError(str(error)) from error
-
-    return restored
-
-
 def _bug(name: str, breaks: str, caught: Scene, *patches: Patch) -> Bug:
     return Bug(
         name=name,
@@ -140,12 +118,5 @@ CONNECTION_BUGS: Final[tuple[Bug, ...]] = (
         "I12 convergence",
         Scene(3, "bank", "broken_connections"),
         Patch(ServerConnection, "_write", _losing_what_nothing_carries),
-    ),
-    _bug(
-        "a client never gives up a connection that its server does not know",
-        "I12 convergence",
-        Scene(1, "append", "broken_connections"),
-        Patch(ClusterConnection, "_break", _for_ever),
-        Patch(ServerConnection, "restore", _hoping),
     ),
 )
