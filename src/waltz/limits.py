@@ -101,6 +101,10 @@ DAMAGED_RANGES_MAX: Final = 10_000
 """Damaged ranges in one answer about a replica's state; what is left out is asked for again once
 these are repaired."""
 
+BATCH_APPENDS_MAX: Final = 10_000
+BATCH_LOCKS_MAX: Final = 100_000
+"""Appends of one message and their locks; a lock takes about 100 bytes while it is checked."""
+
 # Storage node
 
 SEGMENT_BYTES_THRESHOLD: Final = 1_000_000_000

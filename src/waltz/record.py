@@ -114,6 +114,10 @@ class RecordBatch:
             self.offsets[start : end + 1] - begin,
         )
 
+    def transaction_ids(self) -> NDArray[np.int64]:
+        """As they lie in the block."""
+        return self._column(0, 8).view(">i8").ravel().astype(np.int64)
+
     def headers(self) -> NDArray[np.int32]:
         """One transaction header per record."""
         return self._column(24, 4).view(">i4").ravel().astype(np.int32)
@@ -124,6 +128,22 @@ class RecordBatch:
 
     def data_checksums(self) -> NDArray[np.uint32]:
         return self._column(32, 4).view(">u4").ravel().astype(np.uint32)
+
+    def data_lengths(self) -> NDArray[np.int32]:
+        """As they lie in the block."""
+        return self._column(28, 4).view(">i4").ravel().astype(np.int32)
+
+    def record_checksums(self) -> NDArray[np.uint32]:
+        """Of all of each record before it."""
+        rows = self.offsets[1:, np.newaxis] + np.arange(-4, 0)
+        column: NDArray[np.uint8] = np.frombuffer(self.block, np.uint8)[rows]
+        return column.view(">u4").ravel().astype(np.uint32)
+
+    def all_data(self) -> list[bytes]:
+        """The data of each record."""
+        starts = (self.offsets[:-1] + RECORD_HEADER_BYTES).tolist()
+        ends = (self.offsets[1:] - 4).tolist()
+        return list(map(self.block.__getitem__, map(slice, starts, ends)))
 
     def data(self, index: int) -> bytes:
         """The data of the record at zero-based `index`."""

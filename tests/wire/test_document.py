@@ -28,6 +28,6 @@ def test_every_message_has_its_section() -> None:
 def test_versions_are_told_where_they_differ() -> None:
     text = wire_tables()
     assert "| state | boolean: READY or not | 0 to 2 |" in text
-    assert "| append_locks | count, then int each | 2 to 4 |" in text
-    assert "### 21 ServerPartitionsHealthRequest (version 4)" in text
-    assert "| checksum | CRC-32 of data, verified; only with data | 0 to 4 |" in text
+    assert "| append_locks | count, then int each | 2 to 5 |" in text
+    assert "### 21 ServerPartitionsHealthRequest (versions 4 to 5)" in text
+    assert "| checksum | CRC-32 of data, verified; only with data | 0 to 5 |" in text

@@ -1,14 +1,14 @@
-"""What clients and servers say to each other: protocol L, versions 0 to 4.
+"""What clients and servers say to each other: protocol L, versions 0 to 5.
 
-Owns the messages and their hand-packed fast paths. Version 1 added read locks and the storage
-connectivity, 2 append locks, assignments and preferred partitions, 3 the mount state, 4 the health.
-There is no answer to an append: success is seen in the feed. Source: Client-Server Communication.
+Owns the messages of versions 0 to 4 and their hand-packed fast paths. Version 1 added read locks
+and the storage connectivity, 2 append locks, assignments and preferred partitions, 3 the mount
+state, 4 the health, 5 batches (`batch_protocol.py`). There is no answer to an append request:
+success is seen in the feed. Source: Client-Server Communication.
 """
 
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import Annotated, Final
 from zlib import crc32
@@ -18,6 +18,8 @@ from numpy.typing import NDArray
 
 from waltz.limits import DATA_BYTES_MAX, LOCKS_MAX, METADATA_ENTRIES_MAX, PARTITIONS_MAX
 from waltz.types import PartitionId, RequestId, TransactionId
+from waltz.wire.batch_protocol import BATCH_MESSAGES
+from waltz.wire.client_message import ClientMessage as ClientMessage
 from waltz.wire.fields import (
     BOOLEAN,
     CHECKSUM,
@@ -27,7 +29,6 @@ from waltz.wire.fields import (
     LONG,
     NULLABLE_TEXT,
     PARTITION_IDS,
-    REQUEST_ID,
     TEXT,
     Enumeration,
     ListOf,
@@ -39,7 +40,6 @@ from waltz.wire.message import (
     ChecksumOf,
     Codec,
     FastPath,
-    Message,
     message,
     only_with,
     only_without,
@@ -73,13 +73,6 @@ READY_FLAG: Final = ReadyFlag()
 MOUNT_STATE: Final = Enumeration(MountState)
 CONNECTIVITY: Final = ListOf(Pair(TEXT, BOOLEAN), METADATA_ENTRIES_MAX)
 HEALTH: Final = ListOf(Pair(INT, BOOLEAN), PARTITIONS_MAX)
-
-
-@dataclass(frozen=True, slots=True)
-class ClientMessage(Message):
-    """What every message of this protocol starts with."""
-
-    request_id: Annotated[RequestId, REQUEST_ID]
 
 
 @message(0)
@@ -450,7 +443,7 @@ assert _FEED_FRAME.itemsize == _FEED_DATA_FRAME.size
 
 CLIENT_CODEC: Final = Codec(
     _MAGIC,
-    (0, 1, 2, 3, 4),
+    (0, 1, 2, 3, 4, 5),
     (
         MountRequest,
         MountResponse,
@@ -475,6 +468,7 @@ CLIENT_CODEC: Final = Codec(
         RemovePreferredPartitionResponse,
         ServerPartitionsHealthRequest,
         ServerPartitionsHealthResponse,
+        *BATCH_MESSAGES,
     ),
     (
         FastPath(AppendRequest, _encode_append, _decode_append),

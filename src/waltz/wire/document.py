@@ -13,6 +13,7 @@ from typing import Final
 
 from waltz.limits import FRAME_BYTES_MAX, HELLO_BYTES_MAX
 from waltz.wire.admin_protocol import ADMIN_CODEC
+from waltz.wire.batch_protocol import REJECTION
 from waltz.wire.client_protocol import CLIENT_CODEC
 from waltz.wire.handshake import HELLO_LAYOUT
 from waltz.wire.message import Codec, Message, Place
@@ -32,7 +33,8 @@ Printed by `python -m waltz.wire.document`; a test compares this file with the c
 
 ## Frames
 
-Every connection carries frames. Integers are big-endian, two's complement.
+Every connection carries frames. Integers are big-endian, two's complement, unless a field says that
+it is little-endian.
 
 | Offset | Bytes | Field |
 |---|---|---|
@@ -54,7 +56,14 @@ ints: client ID, generation, partition ID, sequence number. A UUID is its 16 byt
 ## Hello (version 0, no type byte)
 """
 
-_COMPOSITES: Final = (RECORD_HEADER_FIELD, RECORD, SESSION_INFO, STACK_FRAME, DAMAGED_RANGE)
+_COMPOSITES: Final = (
+    RECORD_HEADER_FIELD,
+    RECORD,
+    SESSION_INFO,
+    STACK_FRAME,
+    DAMAGED_RANGE,
+    REJECTION,
+)
 
 _PROTOCOLS: Final = (
     ("Client protocol", CLIENT_CODEC),
