@@ -283,6 +283,9 @@ more read brings comes on top. As much as a partition's batches in flight hold."
 REQUEST_BYTES: Final = 512
 """What a request takes in a server besides its data and locks."""
 
+BATCHED_APPEND_BYTES: Final = 200
+"""The same for an append that came in a batch."""
+
 LOCK_BYTES: Final = 40
 """What a lock of a waiting request takes."""
 
@@ -321,11 +324,11 @@ RELEASE_SECONDS_MAX: Final = 5.0
 SERVER_MAILBOX_EVENTS_MAX: Final = 10_000
 
 CONNECTION_UNSENT_BYTES_MAX: Final = (
-    WRITE_BUFFER_BYTES_HIGH + WRITE_BUFFER_BYTES_HIGH + DATA_BYTES_MAX + 1024 * 1024
+    WRITE_BUFFER_BYTES_HIGH + WRITE_BUFFER_BYTES_HIGH + 2 * DATA_BYTES_MAX + 1024 * 1024
 )
 """The most that a server holds for a client that takes nothing: when the high mark is passed nobody
 adds any more, and what passes it is one step of one partition: bodies up to the mark and one that
-goes beyond, a run of the feed, and short answers."""
+goes beyond, a run of the feed, which may be one body of its own, and short answers."""
 
 # Client
 

@@ -12,8 +12,10 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from waltz.errors import RemoteProtocolError
+from waltz.server.appends import refused_all
 from waltz.server.backlog import request_bytes
 from waltz.types import ClientId, Generation, PartitionId
+from waltz.wire.batch_protocol import AppendBatch, DataWanted, Reason
 from waltz.wire.client_protocol import (
     AddPreferredPartitionRequest,
     AppendRequest,
@@ -68,6 +70,8 @@ FOR_PARTITION: Final = frozenset(
     {
         MountRequest,
         AppendRequest,
+        AppendBatch,
+        DataWanted,
         FeedRequest,
         TransactionDataRequest,
         FlushRequest,
@@ -112,7 +116,7 @@ class Sorter:
             if kind in FOR_SERVER:
                 for_server.append(message)
                 continue
-            partition_id = message.request_id.partition_id
+            partition_id = message.partition_id
             if partition_id in sorted_messages:
                 sorted_messages[partition_id].append(message)
             else:
@@ -136,6 +140,8 @@ def answer_without_partition(message: ClientMessage) -> ClientMessage | None:
     match message:
         case MountRequest():
             return MountResponse(message.request_id, MountState.NOT_READY)
+        case AppendBatch():
+            return refused_all(message, Reason.NOT_HERE)
         case TransactionDataRequest():
             return TransactionDataResponse(
                 message.request_id, message.transaction_id, None, 0, PARTITION_NOT_READY

@@ -12,12 +12,25 @@ Source: Waltz Server, "Partition Object"; Client-Server Communication.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
 from typing import NamedTuple, assert_never
 
+import numpy as np
+
 from waltz.limits import FEED_FETCH_MIN, LOCK_TABLE_SLOTS, RELEASE_SECONDS_MAX, REQUEST_BYTES
-from waltz.record import NewRecord, RecordBatch, request_id_bytes
+from waltz.record import RecordBatch
+from waltz.server.appends import (
+    Appends,
+    InFlight,
+    Senders,
+    join_appends,
+    locked_out,
+    of_batch,
+    of_requests,
+    refused_all,
+    rejected,
+)
 from waltz.server.backlog import Backlog, request_bytes
 from waltz.server.connection import (
     PARTITION_NOT_READY,
@@ -48,6 +61,7 @@ from waltz.server.partition_events import (
 from waltz.server.transaction_data import DataRequests
 from waltz.store.events import AppendsFailed, Committed, StoreClosed, StoreOpened
 from waltz.types import NOTHING, Generation, PartitionId, RequestId, TransactionId
+from waltz.wire.batch_protocol import AppendBatch, DataWanted, Reason
 from waltz.wire.client_protocol import (
     AppendRequest,
     ClientMessage,
@@ -56,7 +70,6 @@ from waltz.wire.client_protocol import (
     FlushResponse,
     HighWaterMarkRequest,
     HighWaterMarkResponse,
-    LockFailure,
     MountRequest,
     MountResponse,
     MountState,
@@ -65,13 +78,6 @@ from waltz.wire.client_protocol import (
 
 STALE_CONNECTION = "stale connection"
 STALE_GENERATION = "stale generation"
-
-
-class _Append(NamedTuple):
-    arrival: int
-    connection_id: int
-    byte_count: int
-    request: AppendRequest
 
 
 class _Barrier(NamedTuple):
@@ -114,12 +120,11 @@ class ServerPartition:
         self._full = full
         self._backlog = Backlog()
         self._data_requests = DataRequests(partition_id, cache, self._fetches, self._backlog)
-        self._arrivals: list[_Append] = []
+        self._arrivals: list[Appends] = []
         self._arrival_count = 0
-        self._waiting: list[_Append] = []
+        self._waiting: Appends | None = None
         self._waiting_until = 0
-        self._in_flight: deque[tuple[int, int]] = deque()
-        """Connection and bytes of each append that the store has."""
+        self._in_flight = InFlight()
         self._barriers_behind: deque[_Barrier] = deque()
         self._barriers: deque[tuple[int, _Barrier]] = deque()
         self._early_questions: list[tuple[int, HighWaterMarkRequest]] = []
@@ -181,16 +186,19 @@ class ServerPartition:
         assert not self._arrivals
         assert len(self._in_flight) == self._locks.issued - self._locks.decided
         self._backlog.check_invariants()
+        waiting = self._waiting
         if not self.closed:
             small = len(self._barriers) + len(self._barriers_behind)
-            waiting_bytes = sum(append.byte_count for append in self._waiting)
-            in_flight_bytes = sum(byte_count for _, byte_count in self._in_flight)
-            assert self._backlog.count == len(self._in_flight) + len(self._waiting) + small
+            waiting_bytes = 0 if waiting is None else int(waiting.senders.byte_counts.sum())
+            waiting_count = 0 if waiting is None else len(waiting)
+            assert self._backlog.count == len(self._in_flight) + waiting_count + small
             assert self._backlog.byte_count == (
-                waiting_bytes + in_flight_bytes + REQUEST_BYTES * small
+                waiting_bytes + self._in_flight.byte_count + REQUEST_BYTES * small
             )
-        assert [a.arrival for a in self._waiting] == sorted(a.arrival for a in self._waiting)
-        assert not self._waiting or self._waiting_until > self._locks.decided
+        if waiting is not None:
+            assert len(waiting)
+            assert np.all(np.diff(waiting.arrivals) > 0)
+            assert self._waiting_until > self._locks.decided
         assert all(ticket > self._locks.decided for ticket, _ in self._barriers)
         assert not self._early_questions or self.high_water_mark is None
 
@@ -205,7 +213,8 @@ class ServerPartition:
             case AppendsFailed(count):
                 self._counters.appends_failed += count
                 self._locks.fail(count)
-                self._decide(count)
+                for _, failed in self._decide(count):
+                    self._tell(failed, Reason.NOT_COMMITTED)
             case StoreOpened(_, high_water_mark):
                 self._open(high_water_mark)
             case StoreClosed(reason):
@@ -231,35 +240,68 @@ class ServerPartition:
 
     def _receive(self, peer: Peer, messages: Sequence[ClientMessage]) -> None:
         is_valid = self._mounts.is_valid(peer)
-        connection_id, generation = peer.connection_id, self.generation
-        unheard = stale = taken = taken_bytes = 0
+        connection_id = peer.connection_id
+        unheard = stale = 0
+        requests: list[AppendRequest] = []
         for message in messages:
-            if not isinstance(message, AppendRequest):
+            if isinstance(message, AppendRequest | AppendBatch):
+                reason = self._why_not(message, is_valid)
+                if reason is None and isinstance(message, AppendRequest):
+                    requests.append(message)
+                    continue
+            self._arrive(requests, connection_id)
+            requests = []
+            if not isinstance(message, AppendRequest | AppendBatch):
                 unheard += not self._receive_other(peer, message, is_valid)
                 is_valid = self._mounts.is_valid(peer)
-            elif not is_valid or self._release_at is not None:
-                unheard += 1
-                self._drop(connection_id, message)
-            elif message.request_id.generation != generation:
-                # Before any lock is checked: a stale request must not hold up or inform anybody.
-                # Source: Client-Server Communication, "Generation Number".
-                stale += 1
-                self._drop(connection_id, message)
-            else:
-                self._arrival_count += 1
-                byte_count = request_bytes(message)
-                taken += 1
-                taken_bytes += byte_count
-                self._arrivals.append(
-                    _Append(self._arrival_count, connection_id, byte_count, message)
-                )
-        if taken:
-            self._backlog.add(connection_id, taken_bytes, taken)
+            elif reason is not None:
+                count = self._refuse_unseen(connection_id, message, reason)
+                stale += count if reason is Reason.STALE_GENERATION else 0
+                unheard += 0 if reason is Reason.STALE_GENERATION else count
+            elif isinstance(message, AppendBatch):
+                self._arrive_together(of_batch(message, connection_id, self._arrival_count + 1))
+        self._arrive(requests, connection_id)
         self._counters.requests_dropped += unheard + stale
         if unheard:
             self._effects.append(RequestsDropped(connection_id, STALE_CONNECTION, unheard))
         if stale:
             self._effects.append(RequestsDropped(connection_id, STALE_GENERATION, stale))
+
+    def _why_not(self, message: ClientMessage, is_valid: bool) -> Reason | None:
+        """Return why appends are not even looked at; None if they are.
+
+        The generation is checked before any lock: what is stale must not hold up or inform anybody.
+        Source: Client-Server Communication, "Generation Number".
+        """
+        if not is_valid:
+            return Reason.NOT_MOUNTED
+        if self._release_at is not None:
+            return Reason.STOPPING
+        if message.request_id.generation != self.generation:
+            return Reason.STALE_GENERATION
+        return None
+
+    def _refuse_unseen(
+        self, connection_id: int, message: AppendRequest | AppendBatch, reason: Reason
+    ) -> int:
+        """Drop appends, and tell so if the client's version has a word for it; return how many."""
+        self._drop(connection_id, message)
+        if isinstance(message, AppendRequest):
+            return 1
+        self._outbox.add(connection_id, refused_all(message, reason))
+        return len(message.appends)
+
+    def _arrive(self, requests: Sequence[AppendRequest], connection_id: int) -> None:
+        if requests:
+            self._arrive_together(of_requests(requests, connection_id, self._arrival_count + 1))
+
+    def _arrive_together(self, appends: Appends) -> None:
+        """Take appends of one connection."""
+        self._arrival_count += len(appends)
+        self._arrivals.append(appends)
+        senders = appends.senders
+        byte_count = int(senders.byte_counts.sum())
+        self._backlog.add(int(senders.connection_ids[0]), byte_count, len(appends))
 
     def _receive_other(self, peer: Peer, message: ClientMessage, is_valid: bool) -> bool:
         """Take a message that is no append; return False if it does not count."""
@@ -287,6 +329,8 @@ class ServerPartition:
                 if not is_valid:
                     return False
                 self._feed(peer, message)
+            case DataWanted():
+                self._feeds.send_data(connection_id)
             case TransactionDataRequest():
                 self._answer_absent(connection_id, message)
             case HighWaterMarkRequest():
@@ -377,7 +421,7 @@ class ServerPartition:
 
     def _lose(self, connection_id: int) -> None:
         self._mounts.remove(connection_id)
-        self._feeds.remove(connection_id)
+        self._feeds.forget(connection_id)
         self._data_requests.remove(connection_id)
         others = [q for q in self._early_questions if q[0] != connection_id]
         if dropped := len(self._early_questions) - len(others):
@@ -388,6 +432,10 @@ class ServerPartition:
         self.closed = True
         for barrier in (*(barrier for _, barrier in self._barriers), *self._barriers_behind):
             self._answer_absent(barrier.peer.connection_id, barrier.request)
+        # What the store has not seen is not in the log; what it has, its next owner decides.
+        for appends in (*([] if self._waiting is None else [self._waiting]), *self._arrivals):
+            self._tell(appends.senders, Reason.NOT_HERE)
+        self._arrivals.clear()
         self._data_requests.fail_all(PARTITION_NOT_READY, self._outbox)
         self._cache.drop(self.partition_id)
 
@@ -413,7 +461,7 @@ class ServerPartition:
             self._feeds.serve(self.high_water_mark, self._full, self._outbox, now)
             self._data_requests.serve(self.high_water_mark, self._full, self._outbox, now)
         self._effects += self._fetches.take_started()
-        is_at_rest = not self._in_flight and not self._waiting
+        is_at_rest = not self._in_flight and self._waiting is None
         if self._release_at is not None and (is_at_rest or now >= self._release_at):
             self._close()
             return
@@ -423,59 +471,65 @@ class ServerPartition:
 
     def _admit(self) -> None:
         """Check the locks of what has arrived and of what need not wait any longer."""
-        candidates, self._arrivals = self._arrivals, []
-        if self._waiting and self._locks.decided >= self._waiting_until:
+        arrived, self._arrivals = self._arrivals, []
+        if self._waiting is not None and self._locks.decided >= self._waiting_until:
             self._locks.forget_reservations()
-            candidates = self._waiting + candidates
-            self._waiting = []
-        if not candidates:
+            arrived = [self._waiting, *arrived]
+            self._waiting = None
+        if not arrived:
             return
-        admission = self._locks.admit([append.request for append in candidates])
-        if admission.waiting:
-            first_until = min(admission.waiting.values())
-            until = min(self._waiting_until, first_until) if self._waiting else first_until
-            self._waiting_until = until
-            self._waiting += [candidates[index] for index in sorted(admission.waiting)]
-        self._counters.lock_failures += len(admission.refused)
-        for index, transaction_id in admission.refused.items():
-            _, connection_id, byte_count, request = candidates[index]
-            self._outbox.add(connection_id, LockFailure(request.request_id, transaction_id))
-            self._backlog.settle(connection_id, byte_count)
+        candidates = join_appends(arrived)
+        admission = self._locks.admit(candidates.locks)
         if admission.waiting or admission.refused:
-            candidates = [
-                append
-                for index, append in enumerate(candidates)
-                if index not in admission.waiting and index not in admission.refused
-            ]
-        if candidates:
-            self._in_flight += [(a.connection_id, a.byte_count) for a in candidates]
-            self._hand_over([append.request for append in candidates])
+            is_waiting = np.zeros(len(candidates), np.bool_)
+            is_waiting[list(admission.waiting)] = True
+            is_refused = np.zeros(len(candidates), np.bool_)
+            is_refused[list(admission.refused)] = True
+            if admission.waiting:
+                self._wait(candidates.pick(is_waiting), min(admission.waiting.values()))
+            if admission.refused:
+                self._refuse(candidates, admission.refused)
+            candidates = candidates.pick(~(is_waiting | is_refused))
+        if len(candidates):
+            self._in_flight.add(candidates.senders)
+            self._counters.appends += len(candidates)
+            self._counters.appended_bytes += sum(map(len, candidates.records.data))
+            self._effects.append(AppendRecords(candidates.records))
 
-    def _hand_over(self, requests: Sequence[AppendRequest]) -> None:
-        self._counters.appends += len(requests)
-        self._counters.appended_bytes += sum([len(request.data) for request in requests])
-        self._effects.append(
-            AppendRecords(
-                tuple(
-                    [
-                        NewRecord(
-                            request_id_bytes(request.request_id),
-                            request.header,
-                            request.data,
-                            request.checksum,
-                        )
-                        for request in requests
-                    ]
-                )
+    def _wait(self, appends: Appends, until: int) -> None:
+        """Check these again once the ticket `until` is decided, those that wait already first."""
+        if self._waiting is None:
+            self._waiting, self._waiting_until = appends, until
+        else:
+            self._waiting = join_appends([self._waiting, appends])
+            self._waiting_until = min(self._waiting_until, until)
+
+    def _refuse(self, appends: Appends, refused: Mapping[int, TransactionId]) -> None:
+        """Tell whose locks are newer, in order: what has come in batches together."""
+        self._counters.lock_failures += len(refused)
+        senders = appends.senders
+        locked = {}
+        for index, transaction_id in refused.items():
+            self._backlog.settle(
+                int(senders.connection_ids[index]), int(senders.byte_counts[index])
             )
-        )
+            is_told = bool(senders.is_told[index])
+            lock = self._locks.refusing_lock(appends.locks, index) if is_told else 0
+            locked[index] = transaction_id, lock
+        for connection_id, message in locked_out(senders, locked):
+            self._outbox.add(connection_id, message)
+
+    def _tell(self, senders: Senders, reason: Reason) -> None:
+        for connection_id, rejection in rejected(senders, reason):
+            self._outbox.add(connection_id, rejection)
 
     def _pass_barriers(self) -> None:
         """Answer the mounts and flushes before which nothing is undecided any more."""
         if self.high_water_mark is None:
             return
         behind = self._barriers_behind
-        oldest_waiting = self._waiting[0].arrival if self._waiting else self._arrival_count + 1
+        waiting = self._waiting
+        oldest_waiting = self._arrival_count + 1 if waiting is None else int(waiting.arrivals[0])
         while behind and behind[0].arrival < oldest_waiting:
             # All earlier appends have gone to the store: the newest ticket decides.
             self._barriers.append((self._locks.issued, behind.popleft()))
@@ -505,20 +559,12 @@ class ServerPartition:
         self._feeds.wake_fetching()
         self._data_requests.wake_fetching()
 
-    def _decide(self, count: int) -> None:
-        """So many of the oldest appends that the store has are decided."""
-        popleft, settle = self._in_flight.popleft, self._backlog.settle
-        current, byte_count, number = -1, 0, 0
-        for _ in range(count):
-            connection_id, size = popleft()
-            if connection_id != current:
-                if number:
-                    settle(current, byte_count, number)
-                current, byte_count, number = connection_id, 0, 0
-            byte_count += size
-            number += 1
-        if number:
-            settle(current, byte_count, number)
+    def _decide(self, count: int) -> list[tuple[int, Senders]]:
+        """So many of the oldest appends that the store has are decided; return whose they are."""
+        decided = self._in_flight.decide(count)
+        for connection_id, senders in decided:
+            self._backlog.settle(connection_id, int(senders.byte_counts.sum()), len(senders))
+        return decided
 
     def _drop(self, connection_id: int, message: ClientMessage) -> None:
         self._backlog.drop(connection_id, request_bytes(message))

@@ -17,9 +17,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from waltz.limits import DATA_BYTES_MAX, LOCKS_MAX, METADATA_ENTRIES_MAX, PARTITIONS_MAX
+from waltz.record import RecordBatch
 from waltz.types import PartitionId, RequestId, TransactionId
-from waltz.wire.batch_protocol import BATCH_MESSAGES
+from waltz.wire.batch_protocol import BATCH_MESSAGES, FeedBatch
 from waltz.wire.client_message import ClientMessage as ClientMessage
+from waltz.wire.columns import feed_columns
 from waltz.wire.fields import (
     BOOLEAN,
     CHECKSUM,
@@ -48,6 +50,9 @@ from waltz.wire.message import (
 
 SERVER_GREETING: Final = "Waltz Server"
 CLIENT_GREETING: Final = "Waltz Client"
+
+BATCHES_SINCE: Final = 5
+"""From this version on the feed comes in batches."""
 
 
 class MountState(IntEnum):
@@ -424,6 +429,14 @@ def encode_feed_run(
     frames["transaction_id"] = np.arange(batch_first_id, batch_first_id + count)
     frames["header"] = headers
     return frames.tobytes()
+
+
+def encode_feed_batch(
+    partition_id: PartitionId, batch: RecordBatch, version: int, *, with_data: bool
+) -> bytes:
+    """Return the feed of the records of `batch`, at least one, as one frame."""
+    feed = feed_columns(batch, with_data=with_data)
+    return CLIENT_CODEC.encode(FeedBatch(partition_id, batch.first_transaction_id, feed), version)
 
 
 _FEED_FRAME: Final = np.dtype(

@@ -2,35 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Final
+
+import numpy as np
 
 from waltz.server.lock_table import LockTable
 from waltz.server.partition import ServerPartition
 from waltz.server.transaction_data import DataRequests
 from waltz.sim.bugs.bug import Bug, Scene, forgotten
 from waltz.sim.patches import Patch
-from waltz.types import TransactionId
-from waltz.wire.client_protocol import FlushRequest, LockFailure
+from waltz.wire.client_protocol import FlushRequest
 
 
-def _checking(
-    **changes: Callable[[Any], Any],
-) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """The lock table is shown other requests than the ones there are."""
+def _checking(of: Callable[[Any], Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """The lock table is shown other appends than the ones there are."""
 
     def change(admit: Callable[..., Any]) -> Callable[..., Any]:
-        def admitted(self: Any, requests: Sequence[Any]) -> Any:
-            shown = [
-                replace(request, **{name: of(request) for name, of in changes.items()})
-                for request in requests
-            ]
-            return admit(self, shown)
-
-        return admitted
+        return lambda self, appends: admit(self, of(appends))
 
     return change
+
+
+def _without_kind(kind: int) -> Callable[[Any], Any]:
+    """Locks of that kind are left out: 0 write, 1 read, 2 append."""
+
+    def shown(appends: Any) -> Any:
+        kinds = np.repeat(np.tile(np.arange(3), len(appends)), appends.lock_counts.ravel())
+        counts = appends.lock_counts.copy()
+        counts[:, kind] = 0
+        return replace(appends, lock_counts=counts, lock_hashes=appends.lock_hashes[kinds != kind])
+
+    return shown
+
+
+def _one_newer(appends: Any) -> Any:
+    return replace(appends, client_high_water_marks=appends.client_high_water_marks + 1)
 
 
 def _forgetting_claims(admit: Callable[..., Any]) -> Callable[..., Any]:
@@ -64,10 +72,11 @@ def _passing_at_once(kind: type) -> Callable[[Callable[..., None]], Callable[...
     return change
 
 
-def _naming_the_next(failure: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda request_id, transaction_id: LockFailure(
-        request_id, TransactionId(transaction_id + 1)
-    )
+def _naming_the_next(estimates: Callable[..., Any]) -> Callable[..., Any]:
+    def told(senders: Any, locked: Any) -> Any:
+        return estimates(senders, {at: (mark + 1, lock) for at, (mark, lock) in locked.items()})
+
+    return told
 
 
 SERVER_BUGS: Final = (
@@ -106,7 +115,7 @@ SERVER_BUGS: Final = (
     Bug(
         name="append locks are not recorded",
         breaks="I7 locks",
-        patches=(Patch(LockTable, "admit", _checking(append_locks=lambda _: ())),),
+        patches=(Patch(LockTable, "admit", _checking(_without_kind(2))),),
         workloads=("bank",),
         plans=("none",),
         caught=Scene(0, "bank", "none"),
@@ -114,7 +123,7 @@ SERVER_BUGS: Final = (
     Bug(
         name="read locks are not checked",
         breaks="I7 locks",
-        patches=(Patch(LockTable, "admit", _checking(read_locks=lambda _: ())),),
+        patches=(Patch(LockTable, "admit", _checking(_without_kind(1))),),
         workloads=("bank",),
         plans=("none",),
         caught=Scene(0, "bank", "none"),
@@ -126,9 +135,7 @@ SERVER_BUGS: Final = (
             Patch(
                 LockTable,
                 "admit",
-                _checking(
-                    client_high_water_mark=lambda r: TransactionId(r.client_high_water_mark + 1)
-                ),
+                _checking(_one_newer),
             ),
         ),
         workloads=("lock_contention", "bank"),
@@ -165,7 +172,7 @@ SERVER_BUGS: Final = (
         patches=(
             Patch(
                 __import__("waltz.server.partition", fromlist=["x"]),
-                "LockFailure",
+                "locked_out",
                 _naming_the_next,
             ),
         ),
