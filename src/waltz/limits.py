@@ -373,6 +373,9 @@ APPLY_TRANSACTIONS_MAX: Final = 1_000
 FEED_BUFFER_TRANSACTIONS_MAX: Final = 10_000
 """Fed but not applied transactions per partition before a client asks for no more."""
 
+FEED_BUFFER_BYTES_MAX: Final = 16 * 1024 * 1024
+"""Data that came along with these before a client reads no further."""
+
 DATA_REQUESTS_IN_FLIGHT_MAX: Final = 256
 """Bodies requested ahead on one connection."""
 

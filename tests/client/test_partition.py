@@ -7,6 +7,7 @@ from random import Random
 
 import pytest
 
+from waltz.client.fed import fed_one
 from waltz.client.partition import ClientPartition, Phase
 from waltz.client.partition_events import (
     AppendRefused,
@@ -287,7 +288,7 @@ def test_an_append_that_expired_in_flight_is_as_somebody_elses() -> None:
     effects = world.hear(fed(0, 2, ME))
     assert only(effects, ReleaseRoom) == []
     (apply,) = only(effects, ApplyTransactions)
-    assert apply == ApplyTransactions([fed(0, 2, ME)], {})
+    assert apply == ApplyTransactions([fed_one(fed(0, 2, ME))], {})
 
 
 def test_a_lock_failure_is_held_back_until_the_winner_is_applied() -> None:

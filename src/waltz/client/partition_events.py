@@ -9,10 +9,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from waltz.client.fed import Fed
 from waltz.client.submission import Submission
 from waltz.errors import LocalProtocolError
 from waltz.types import Generation, RequestId, TransactionId
-from waltz.wire.client_protocol import FeedData, MountState
+from waltz.wire.client_protocol import MountState
 from waltz.wire.message import Message
 
 # Events
@@ -27,9 +28,13 @@ class GenerationRaised:
 
 @dataclass(frozen=True, slots=True)
 class StreamOpened:
-    """The partition's server is connected; the sequence number grows from stream to stream."""
+    """The partition's server is connected; the sequence number grows from stream to stream.
+
+    `version` is the one agreed on: from 5 on appends are sent, and fed, in batches.
+    """
 
     connection_sequence: int
+    version: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +131,7 @@ class ApplyTransactions:
     Nothing more is handed over until the answer, `Applied`.
     """
 
-    transactions: Sequence[FeedData]
+    transactions: Sequence[Fed]
     own: dict[TransactionId, Submission]
 
 

@@ -59,9 +59,9 @@ class StreamSide:
     def __init__(self, runners: dict[PartitionId, PartitionRunner]) -> None:
         self._runners = runners
 
-    def attach(self, partition_id: PartitionId, connection_sequence: int) -> None:
+    def attach(self, partition_id: PartitionId, connection_sequence: int, version: int) -> None:
         if partition_id in self._runners:
-            self._runners[partition_id].mailbox.put(StreamOpened(connection_sequence))
+            self._runners[partition_id].mailbox.put(StreamOpened(connection_sequence, version))
 
     def detach(self, partition_id: PartitionId, connection_sequence: int) -> None:
         if partition_id in self._runners:
@@ -70,7 +70,7 @@ class StreamSide:
     async def receive(self, connection_sequence: int, messages: Sequence[Message]) -> None:
         runs: dict[PartitionId, list[Message]] = {}
         for message in messages:
-            partition_id = message.request_id[2]  # type: ignore[attr-defined]
+            partition_id = message.partition_id  # type: ignore[attr-defined]
             run = runs.get(partition_id)
             if run is None:
                 run = runs[partition_id] = []

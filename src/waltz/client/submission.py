@@ -32,6 +32,7 @@ class Submission:
         "number",
         "on_finished",
         "partition_id",
+        "refused_lock_hash",
         "transaction_id",
     )
 
@@ -43,6 +44,8 @@ class Submission:
         self.draft: Draft | None = None
         self.transaction_id: TransactionId | None = None
         self.lock_failure: TransactionId | None = None
+        self.refused_lock_hash: int | None = None
+        """Of the lock that it was refused for; None if the server's version does not say."""
         self.holds_room = False
         self.completed = False
         self.attempts = 0

@@ -80,6 +80,12 @@ class ServerConnection:
                 raise UnavailableError(f"{address} ended the connection during the handshake")
             self._early += self._link.receive(data)
 
+    @property
+    def version(self) -> int:
+        """The one agreed on."""
+        assert self._link.version is not None
+        return self._link.version
+
     async def receive(self) -> Sequence[Message] | None:
         """Return what has arrived, possibly nothing whole; None once the connection has ended.
 
@@ -137,8 +143,9 @@ class ServerConnection:
 class Side(Protocol):
     """Who talks on the connections of one role."""
 
-    def attach(self, partition_id: PartitionId, connection_sequence: int) -> None:
-        """The partition's server can be talked to on this connection from now on."""
+    def attach(self, partition_id: PartitionId, connection_sequence: int, version: int) -> None:
+        """The partition's server can be talked to on this connection from now on, in the version
+        agreed on."""
         ...
 
     def detach(self, partition_id: PartitionId, connection_sequence: int) -> None: ...
@@ -204,7 +211,11 @@ class Connections:
                 if connection is not None:
                     connection.close()
             case AttachPartition():
-                self._sides[effect.role].attach(effect.partition_id, effect.connection_sequence)
+                sequence = effect.connection_sequence
+                connection = self._open.get(sequence)
+                if connection is not None:  # else it has just ended, and is detached next
+                    side = self._sides[effect.role]
+                    side.attach(effect.partition_id, sequence, connection.version)
             case DetachPartition():
                 self._sides[effect.role].detach(effect.partition_id, effect.connection_sequence)
             case RaiseGeneration():

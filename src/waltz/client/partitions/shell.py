@@ -165,7 +165,10 @@ class PartitionRunner:
         self.gate = gate
         self.high_water_mark = NOTHING
         self.machine = ClientPartition(
-            client_id, partition_id, long_wait_seconds=services.options.long_wait_seconds
+            client_id,
+            partition_id,
+            long_wait_seconds=services.options.long_wait_seconds,
+            with_data=services.callbacks.prefetch,
         )
         self.mailbox: Mailbox[Event] = Mailbox(services.host.clock, CLIENT_MAILBOX_EVENTS_MAX)
         self._services = services
@@ -303,7 +306,7 @@ class PartitionRunner:
             return [self._prepared[each.transaction_id] for each in effect.transactions]
         fetch = self._services.fetch_blocking
         transactions = [
-            Transaction(each.request_id, each.transaction_id, each.header, None, fetch)
+            Transaction(each.request_id, each.transaction_id, each.header, each.data, fetch)
             for each in effect.transactions
         ]
         if effect.own:

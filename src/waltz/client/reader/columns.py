@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from waltz.client.fed import Fed
 from waltz.types import TransactionId
-from waltz.wire.client_protocol import FeedData
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -26,7 +26,7 @@ class TransactionColumns:
         return len(self.data)
 
 
-def columns_of(fed: Sequence[FeedData], data: list[bytes]) -> TransactionColumns:
+def columns_of(fed: Sequence[Fed], data: list[bytes]) -> TransactionColumns:
     """Put feed and bodies, at least one of each, side by side."""
     assert len(fed) == len(data) > 0
     return TransactionColumns(

@@ -10,8 +10,10 @@ from collections.abc import Sequence
 from enum import Enum
 from typing import assert_never
 
+from waltz.client.fed import Fed, fed_one, fed_together
 from waltz.errors import ClientAheadError, NotFoundError
 from waltz.types import ClientId, Generation, PartitionId, RequestId, TransactionId
+from waltz.wire.batch_protocol import FeedBatch
 from waltz.wire.client_protocol import (
     FeedData,
     FeedRequest,
@@ -63,19 +65,27 @@ class FeedCursor:
             self._mount_request_id, TransactionId(self.position - 1), connection_sequence
         )
 
-    def receive(self, messages: Sequence[Message]) -> tuple[list[FeedData], list[Message]]:
+    def receive(self, messages: Sequence[Message]) -> tuple[list[Fed], list[Message]]:
         """Return the next transactions of the feed, and what to send.
 
         Raises NotFoundError: the log ends before `end`. ClientAheadError: even before `first` - 1.
         """
-        fed: list[FeedData] = []
+        fed: list[Fed] = []
         replies: list[Message] = []
         expected, end = self.position, self._end
         for message in messages:
             if type(message) is FeedData:
                 if message.transaction_id == expected and expected != end:
-                    fed.append(message)
+                    fed.append(fed_one(message))
                     expected += 1
+                continue
+            if type(message) is FeedBatch:
+                skipped = expected - message.first_transaction_id
+                limit = None if end is None else end - message.first_transaction_id
+                if skipped >= 0:
+                    fresh = fed_together(message)[skipped:limit]
+                    fed += fresh
+                    expected += len(fresh)
                 continue
             self.position = expected
             if isinstance(message, MountResponse | FeedSuspended):

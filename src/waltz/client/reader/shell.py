@@ -16,6 +16,7 @@ from uuid import UUID
 
 from waltz.client.cluster_connection import Role
 from waltz.client.connection.shell import Connections, ServerConnection
+from waltz.client.fed import Fed
 from waltz.client.reader.columns import TransactionColumns, columns_of
 from waltz.client.reader.feed import FeedCursor, FeedPhase
 from waltz.client.requests.shell import Requests
@@ -41,7 +42,6 @@ from waltz.limits import (
     RECONNECT_SECONDS_MIN,
 )
 from waltz.types import Address, ClientId, Generation, PartitionId, TransactionId
-from waltz.wire.client_protocol import FeedData
 from waltz.wire.message import Message
 
 logger = logging.getLogger(__name__)
@@ -169,14 +169,14 @@ class AsyncLogReader:
         if first == end:
             return
         client_id = await self._take_client_id()
-        fetching: asyncio.Queue[asyncio.Task[tuple[list[FeedData], list[bytes]]] | None] = (
-            asyncio.Queue(READER_FETCHES_IN_FLIGHT_MAX)
+        fetching: asyncio.Queue[asyncio.Task[tuple[list[Fed], list[bytes]]] | None] = asyncio.Queue(
+            READER_FETCHES_IN_FLIGHT_MAX
         )
         cursor = FeedCursor(client_id, partition_id, first, end)
         feeding = asyncio.create_task(self._fetch_ahead(partition_id, cursor, fetching))
         feeding.add_done_callback(lambda _: _wake(fetching))
         try:
-            fed: list[FeedData] = []
+            fed: list[Fed] = []
             data: list[bytes] = []
             size = 0
             while (task := await self._next(fetching, feeding)) is not None:
@@ -202,13 +202,13 @@ class AsyncLogReader:
 
     async def _next(
         self, fetching: asyncio.Queue[Any], feeding: asyncio.Task[None]
-    ) -> asyncio.Task[tuple[list[FeedData], list[bytes]]] | None:
+    ) -> asyncio.Task[tuple[list[Fed], list[bytes]]] | None:
         """The next fetch, whose turn it is; None at the end. Raises what ended the feed."""
         while True:
             if fetching.empty() and feeding.done():
                 feeding.result()
                 return None
-            task: asyncio.Task[tuple[list[FeedData], list[bytes]]] | None = await fetching.get()
+            task: asyncio.Task[tuple[list[Fed], list[bytes]]] | None = await fetching.get()
             if task is not None:
                 return task
 
@@ -216,7 +216,7 @@ class AsyncLogReader:
         self,
         partition_id: PartitionId,
         cursor: FeedCursor,
-        fetching: asyncio.Queue[asyncio.Task[tuple[list[FeedData], list[bytes]]] | None],
+        fetching: asyncio.Queue[asyncio.Task[tuple[list[Fed], list[bytes]]] | None],
     ) -> None:
         async with aclosing(self._feed(partition_id, cursor)) as runs:
             async for fed in runs:
@@ -230,8 +230,8 @@ class AsyncLogReader:
                         raise
 
     async def _fetch(
-        self, partition_id: PartitionId, fed: list[FeedData]
-    ) -> tuple[list[FeedData], list[bytes]]:
+        self, partition_id: PartitionId, fed: list[Fed]
+    ) -> tuple[list[Fed], list[bytes]]:
         assert self._requests is not None, "started"
         try:
             async with asyncio.timeout(self._timeout_seconds):
@@ -246,7 +246,7 @@ class AsyncLogReader:
 
     async def _feed(
         self, partition_id: PartitionId, cursor: FeedCursor
-    ) -> AsyncGenerator[list[FeedData], None]:
+    ) -> AsyncGenerator[list[Fed], None]:
         """Yield runs of the feed, through lost connections and moved partitions."""
         loop = asyncio.get_running_loop()
         progress_at = loop.time()
@@ -292,7 +292,7 @@ class AsyncLogReader:
         address: Address,
         generation: Generation,
         progress_at: float,
-    ) -> AsyncGenerator[list[FeedData], None]:
+    ) -> AsyncGenerator[list[Fed], None]:
         """Yield runs of the feed until it is done or the connection has ended."""
         loop = asyncio.get_running_loop()
         sequence = self._next_sequence
