@@ -14,6 +14,10 @@ HELLO_BYTES_MAX: Final = 64 * 1024
 
 HELLO_VERSIONS_MAX: Final = 1024
 
+CLIENT_VERSION_MAX: Final = 5
+SERVER_VERSION_MAX: Final = 5
+"""The highest version of the client protocol that each side offers."""
+
 DATA_BYTES_MAX: Final = 16 * 1024 * 1024
 """Data of one transaction: half a frame, so that one always fits in any message with its header."""
 

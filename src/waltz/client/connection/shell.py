@@ -29,7 +29,12 @@ from waltz.client.cluster_connection import (
 from waltz.client.tasks.shell import Tasks
 from waltz.errors import LocalProtocolError, RemoteProtocolError, UnavailableError
 from waltz.host import Connection, Host
-from waltz.limits import CLIENT_MAILBOX_EVENTS_MAX, HANDSHAKE_SECONDS_MAX, KEEP_ALIVE_SECONDS
+from waltz.limits import (
+    CLIENT_MAILBOX_EVENTS_MAX,
+    CLIENT_VERSION_MAX,
+    HANDSHAKE_SECONDS_MAX,
+    KEEP_ALIVE_SECONDS,
+)
 from waltz.shell import Mailbox, run
 from waltz.types import Address, Generation, PartitionId
 from waltz.wire.client_protocol import CLIENT_CODEC, CLIENT_GREETING
@@ -57,7 +62,9 @@ class ServerConnection:
         RemoteProtocolError: what answers there is not a server of ours.
         """
         connection = await host.network.connect(address)
-        opened = cls(connection, Link(CLIENT_CODEC, CLIENT_GREETING))
+        opened = cls(
+            connection, Link(CLIENT_CODEC, CLIENT_GREETING, version_max=CLIENT_VERSION_MAX)
+        )
         try:
             async with asyncio.timeout(HANDSHAKE_SECONDS_MAX):
                 await opened._greet(address)
