@@ -18,7 +18,7 @@ from typing import Any
 from waltz.client.blocking import LogReader, WaltzClient
 from waltz.client.callbacks import NoCallbacks, SqlCallbacks, WaltzClientCallbacks
 from waltz.client.options import options_from
-from waltz.client.reader.columns import TransactionColumns
+from waltz.client.reader.columns import BlockData, TransactionColumns
 from waltz.client.reader.shell import AsyncLogReader
 from waltz.client.shell import AsyncWaltzClient
 from waltz.client.transaction import (
@@ -65,6 +65,7 @@ __all__ = [
     "NOTHING",
     "AsyncLogReader",
     "AsyncWaltzClient",
+    "BlockData",
     "BytesSerializer",
     "ClientAheadError",
     "ClientClosedError",

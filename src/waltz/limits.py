@@ -14,10 +14,6 @@ HELLO_BYTES_MAX: Final = 64 * 1024
 
 HELLO_VERSIONS_MAX: Final = 1024
 
-CLIENT_VERSION_MAX: Final = 5
-SERVER_VERSION_MAX: Final = 5
-"""The highest version of the client protocol that each side offers."""
-
 DATA_BYTES_MAX: Final = 16 * 1024 * 1024
 """Data of one transaction: half a frame, so that one always fits in any message with its header."""
 
@@ -405,8 +401,10 @@ READER_BYTES_MAX: Final = 16 * 1024 * 1024
 """What a reader yields at a time: at most so many rows, and no more once it has so many bytes."""
 
 READER_FETCH_ROWS_MAX: Final = 1_000
+READER_BLOCK_BYTES_MAX: Final = 1024 * 1024
 READER_FETCHES_IN_FLIGHT_MAX: Final = 4
-"""Bodies a reader asks for at a time, and how many times ahead of what was yielded."""
+"""What a reader asks for at a time, rows or a block of so many bytes, and how many times ahead of
+what was yielded."""
 
 CALLBACK_POLL_SECONDS_MIN: Final = 0.004
 CALLBACK_POLL_SECONDS_MAX: Final = 0.02

@@ -111,7 +111,7 @@ def test_an_idle_connection_is_kept_alive() -> None:
         connection._watch_idleness()
         assert len(recording.written) == 1
         connection._watch_idleness()
-        assert recording.written[1:] == [bytes.fromhex("4c000500000000")]
+        assert recording.written[1:] == [bytes.fromhex("4c000400000000")]
         timer.cancel()
         connection.close()
 

@@ -69,6 +69,8 @@ from waltz.wire.message import Message
 T = TypeVar("T", bound=Message)
 
 CLUSTER_KEY = UUID(int=7)
+OLDER_CODEC = CLIENT_CODEC.up_to(4)
+"""What the Java original speaks; logical connections have tests of their own."""
 PARTITIONS = (PartitionId(0), PartitionId(1))
 ABSENT = PartitionId(9)
 STORAGES = ("storage-0", "storage-1", "storage-2")
@@ -81,7 +83,7 @@ class Caller:
     def __init__(self, connection: Connection, client: int) -> None:
         self.connection = connection
         self.client = client
-        self.link = Link(CLIENT_CODEC, CLIENT_GREETING)
+        self.link = Link(OLDER_CODEC, CLIENT_GREETING)
         self.generation = 1
         self.heard: list[Message] = []
         self._sequence = 0

@@ -9,7 +9,7 @@ import pytest
 from waltz import limits
 from waltz.server import feed
 from waltz.server.lock_table import LockTable
-from waltz.sim.knobs import ARGUMENTS, KNOBS, VERSIONS, default_of, draw_knobs, turned
+from waltz.sim.knobs import ARGUMENTS, KNOBS, default_of, draw_knobs, turned
 
 
 def bounds() -> dict[str, object]:
@@ -52,5 +52,5 @@ def test_runs_have_many_different_bounds_and_often_the_usual_ones() -> None:
     assert drawn == [draw_knobs(Random(seed)) for seed in range(400)]
     usual = sum(not knobs for knobs in drawn)
     assert 100 < usual < 300
-    for name, values in {**KNOBS, **VERSIONS}.items():
+    for name, values in KNOBS.items():
         assert {knobs[name] for knobs in drawn if name in knobs} == {*values}

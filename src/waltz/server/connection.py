@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from waltz.errors import RemoteProtocolError
+from waltz.record import empty_batch
 from waltz.server.appends import refused_all
 from waltz.server.backlog import request_bytes
-from waltz.types import ClientId, Generation, PartitionId
-from waltz.wire.batch_protocol import AppendBatch, DataWanted, Reason
+from waltz.types import NOTHING, ClientId, Generation, PartitionId
+from waltz.wire.batch_protocol import AppendBatch, DataWanted, ReadRequest, Reason, RecordBlock
 from waltz.wire.client_protocol import (
     AddPreferredPartitionRequest,
     AppendRequest,
@@ -72,6 +73,7 @@ FOR_PARTITION: Final = frozenset(
         AppendRequest,
         AppendBatch,
         DataWanted,
+        ReadRequest,
         FeedRequest,
         TransactionDataRequest,
         FlushRequest,
@@ -140,6 +142,9 @@ def answer_without_partition(message: ClientMessage) -> ClientMessage | None:
     match message:
         case MountRequest():
             return MountResponse(message.request_id, MountState.NOT_READY)
+        case ReadRequest():
+            nothing = empty_batch(message.first_transaction_id)
+            return RecordBlock(message.request_id, NOTHING, PARTITION_NOT_READY, nothing)
         case AppendBatch():
             return refused_all(message, Reason.NOT_HERE)
         case TransactionDataRequest():

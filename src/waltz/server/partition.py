@@ -61,7 +61,7 @@ from waltz.server.partition_events import (
 from waltz.server.transaction_data import DataRequests
 from waltz.store.events import AppendsFailed, Committed, StoreClosed, StoreOpened
 from waltz.types import NOTHING, Generation, PartitionId, RequestId, TransactionId
-from waltz.wire.batch_protocol import AppendBatch, DataWanted, Reason
+from waltz.wire.batch_protocol import AppendBatch, DataWanted, ReadRequest, Reason
 from waltz.wire.client_protocol import (
     AppendRequest,
     ClientMessage,
@@ -311,7 +311,7 @@ class ServerPartition:
                 self._wait_for_decisions(peer, message)
             case FlushRequest():
                 self._wait_for_decisions(peer, message)
-            case TransactionDataRequest() if mark is not None:
+            case TransactionDataRequest() | ReadRequest() if mark is not None:
                 self._data_requests.ask(connection_id, message)
             case HighWaterMarkRequest() if mark is None:
                 self._early_questions.append((connection_id, message))
@@ -331,7 +331,7 @@ class ServerPartition:
                 self._feed(peer, message)
             case DataWanted():
                 self._feeds.send_data(connection_id)
-            case TransactionDataRequest():
+            case TransactionDataRequest() | ReadRequest():
                 self._answer_absent(connection_id, message)
             case HighWaterMarkRequest():
                 assert mark is not None

@@ -35,7 +35,6 @@ from waltz.limits import (
     RETRY_SECONDS_MAX,
     RETRY_SECONDS_MIN,
     SERVER_QUESTIONS_MAX,
-    SERVER_VERSION_MAX,
     WRITE_BUFFER_BYTES_HIGH,
 )
 from waltz.server.backlog import BacklogEffect, Intake, ResumeReading, StopReading, WorkedOff
@@ -109,7 +108,7 @@ class _Client:
     def __init__(self, connection_id: int, connection: Connection) -> None:
         self.connection_id = connection_id
         self.connection = connection
-        self.link = Link(CLIENT_CODEC, SERVER_GREETING, version_max=SERVER_VERSION_MAX)
+        self.link = Link(CLIENT_CODEC, SERVER_GREETING)
         self.sorter = Sorter(connection_id)
         self.intake = Intake()
         self.questions = 0

@@ -79,12 +79,6 @@ ARGUMENTS: Final[Mapping[str, tuple[tuple[Callable[..., Any], str], ...]]] = {
 }
 """Arguments whose default is the bound."""
 
-VERSIONS: Final[Mapping[str, tuple[int, ...]]] = {
-    "CLIENT_VERSION_MAX": (2, 3, 4),
-    "SERVER_VERSION_MAX": (2, 3, 4),
-}
-"""What each side may speak at most instead of all it can; what is older has not all locks."""
-
 TURNED_SHARE: Final = 0.25
 """Of the bounds, in a run that turns any; every second one does."""
 
@@ -93,18 +87,11 @@ def draw_knobs(random: Random) -> dict[str, float]:
     """Draw the bounds of a run that are not the usual ones; often none."""
     if random.random() < 0.5:
         return {}
-    drawn = {
+    return {
         name: random.choice(values)
         for name, values in KNOBS.items()
         if random.random() < TURNED_SHARE
     }
-    # Beside the others: what is drawn next does not depend on the versions that there are.
-    aside = Random()
-    aside.setstate(random.getstate())
-    for name, versions in VERSIONS.items():
-        if aside.random() < TURNED_SHARE:
-            drawn[name] = aside.choice(versions)
-    return drawn
 
 
 @contextmanager
@@ -167,4 +154,4 @@ def _position(function: Any, argument: str) -> int:
     return int(names.index(argument)) - len(names)
 
 
-assert all(hasattr(limits, name) for name in {**KNOBS, **VERSIONS})
+assert all(hasattr(limits, name) for name in KNOBS)

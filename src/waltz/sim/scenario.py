@@ -16,7 +16,7 @@ from typing import Any
 from waltz.errors import ConfigurationError
 from waltz.sim.drawing import Stage
 from waltz.sim.faults import Fault, as_data, from_data
-from waltz.sim.knobs import KNOBS, VERSIONS, draw_knobs
+from waltz.sim.knobs import KNOBS, draw_knobs
 from waltz.sim.plans import PLANS
 from waltz.sim.workloads import WORKLOADS, ClientPlan
 from waltz.types import PartitionId
@@ -87,7 +87,7 @@ class Scenario:
             raise ConfigurationError(f"not a scenario: {error}") from error
         if not isinstance(data, Mapping) or data.get("plan") not in PLANS:
             raise ConfigurationError(f"not a scenario: {text[:80]!r}")
-        if unknown := [*{*data.get("knobs", ())} - {*KNOBS, *VERSIONS}]:
+        if unknown := [*{*data.get("knobs", ())} - {*KNOBS}]:
             raise ConfigurationError(f"not a scenario: there is no bound {unknown[0]}")
         try:
             values: dict[str, Any] = {

@@ -55,17 +55,11 @@ class Link:
     After the first RemoteProtocolError it is dead: every later call raises the same again.
     """
 
-    def __init__(
-        self, codec: Codec, greeting: str, *, opens: bool = False, version_max: int | None = None
-    ) -> None:
-        """`opens`: after the Hello frames stay small, until `opened` says who the peer is. No
-        version above `version_max` is offered."""
+    def __init__(self, codec: Codec, greeting: str, *, opens: bool = False) -> None:
+        """`opens`: after the Hello frames stay small, until `opened` says who the peer is."""
         self.version: int | None = None
         self.peer_greeting: str | None = None
         self._codec = codec
-        self._versions = tuple(
-            version for version in codec.versions if version_max is None or version <= version_max
-        )
         self._greeting = greeting
         self._greeted = False
         self._frames = FrameDecoder(HELLO_MAGIC, HELLO_VERSION, HELLO_BYTES_MAX)
@@ -83,7 +77,7 @@ class Link:
         if self._greeted:
             raise LocalProtocolError("a second Hello on one connection; expected one")
         self._greeted = True
-        return Hello(self._versions, self._greeting).encode()
+        return Hello(self._codec.versions, self._greeting).encode()
 
     def receive(self, data: bytes) -> list[Message]:
         """Return the messages that `data` completes; the peer's Hello is consumed inside.
@@ -127,11 +121,11 @@ class Link:
         return encode_frame(self._codec.magic, self.version, ())
 
     def _agree(self, hello: Hello) -> None:
-        common = set(hello.versions).intersection(self._versions)
+        common = set(hello.versions).intersection(self._codec.versions)
         if not common:
             raise RemoteProtocolError(
                 f"no common version with {hello.greeting!r}: it speaks {list(hello.versions)},"
-                f" this side {list(self._versions)}"
+                f" this side {list(self._codec.versions)}"
             )
         self.version = max(common)
         self.peer_greeting = hello.greeting

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, fields
 from typing import ClassVar, TypeVar, dataclass_transform, get_type_hints
 from zlib import crc32
@@ -229,6 +230,12 @@ class Codec:
         self._decoders = {path.kind.CODE: path.decode for path in fast_paths}
         assert len({kind.CODE for kind in messages}) == len(messages)
         assert all(min(versions) == path.kind.SINCE for path in fast_paths)
+
+    def up_to(self, version: int) -> Codec:
+        """Return the codec of one who speaks no version after `version`."""
+        limited = copy(self)
+        limited.versions = tuple(each for each in self.versions if each <= version)
+        return limited
 
     def encode(self, message: Message, version: int) -> bytes:
         """Return the frame of `message`.

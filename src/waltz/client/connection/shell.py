@@ -31,7 +31,6 @@ from waltz.errors import LocalProtocolError, RemoteProtocolError, UnavailableErr
 from waltz.host import Connection, Host
 from waltz.limits import (
     CLIENT_MAILBOX_EVENTS_MAX,
-    CLIENT_VERSION_MAX,
     HANDSHAKE_SECONDS_MAX,
     KEEP_ALIVE_SECONDS,
 )
@@ -62,9 +61,7 @@ class ServerConnection:
         RemoteProtocolError: what answers there is not a server of ours.
         """
         connection = await host.network.connect(address)
-        opened = cls(
-            connection, Link(CLIENT_CODEC, CLIENT_GREETING, version_max=CLIENT_VERSION_MAX)
-        )
+        opened = cls(connection, Link(CLIENT_CODEC, CLIENT_GREETING))
         try:
             async with asyncio.timeout(HANDSHAKE_SECONDS_MAX):
                 await opened._greet(address)

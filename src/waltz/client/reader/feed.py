@@ -39,15 +39,15 @@ class FeedCursor:
     ) -> None:
         self.position = first
         self.phase = FeedPhase.MOUNTING
-        self._client_id = client_id
+        self.client_id = client_id
         self._partition_id = partition_id
-        self._end = end
+        self.end = end
         self._sequence_number = 0
         self._mount_request_id: RequestId | None = None
 
     @property
     def done(self) -> bool:
-        return self._end is not None and self.position >= self._end
+        return self.end is not None and self.position >= self.end
 
     @property
     def is_caught_up(self) -> bool:
@@ -59,7 +59,7 @@ class FeedCursor:
         self._sequence_number += 1
         self.phase = FeedPhase.MOUNTING
         self._mount_request_id = RequestId(
-            self._client_id, generation, self._partition_id, self._sequence_number
+            self.client_id, generation, self._partition_id, self._sequence_number
         )
         return MountRequest(
             self._mount_request_id, TransactionId(self.position - 1), connection_sequence
@@ -72,7 +72,7 @@ class FeedCursor:
         """
         fed: list[Fed] = []
         replies: list[Message] = []
-        expected, end = self.position, self._end
+        expected, end = self.position, self.end
         for message in messages:
             if type(message) is FeedData:
                 if message.transaction_id == expected and expected != end:
@@ -113,10 +113,10 @@ class FeedCursor:
                     assert_never(message.state)
         if self.done:
             return []
-        if self._end is not None:
+        if self.end is not None:
             # Everything there was at the mount has been fed before the answer.
             raise NotFoundError(
                 f"the log of partition {self._partition_id} ends before transaction"
-                f" {self.position}; expected it to go on to {self._end - 1}"
+                f" {self.position}; expected it to go on to {self.end - 1}"
             )
         return [FeedRequest(request_id, TransactionId(self.position - 1))]
