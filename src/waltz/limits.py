@@ -312,6 +312,11 @@ FEED_RUNS_PER_STEP_MAX: Final = 16
 READS_IN_FLIGHT_MAX: Final = 4
 """Fetches of old records that one partition of a server has under way."""
 
+OUTCOME_RECORDS_PER_STEP_MAX: Final = 10_000
+OUTCOME_RECORDS_MAX: Final = 100_000
+"""Records that are looked through for one append: in one step of its partition, and for one answer;
+who is not answered yet asks again from there."""
+
 CONNECTIVITY_SECONDS_MAX: Final = 5.0
 """How long a check of the storage nodes waits for one that is not connected."""
 
@@ -375,6 +380,9 @@ FEED_BUFFER_TRANSACTIONS_MAX: Final = 10_000
 
 FEED_BUFFER_BYTES_MAX: Final = 16 * 1024 * 1024
 """Data that came along with these before a client reads no further."""
+
+OUTCOME_RETRY_SECONDS: Final = 0.2
+"""Until an outcome that nobody knows yet is asked for again."""
 
 DATA_REQUESTS_IN_FLIGHT_MAX: Final = 256
 """Bodies requested ahead on one connection."""

@@ -16,6 +16,7 @@ from typing import assert_never
 
 from waltz.client.append_batches import AppendBatches, append_request
 from waltz.client.fed import Fed, fed_one, fed_together
+from waltz.client.outcome_questions import OutcomeQuestions
 from waltz.client.partition_events import (
     AppendRefused,
     Applied,
@@ -28,6 +29,8 @@ from waltz.client.partition_events import (
     HighWaterMarkLoaded,
     LoadHighWaterMark,
     MountChanged,
+    OutcomeRefused,
+    OutcomeWanted,
     PartitionClosed,
     Received,
     ReleaseRoom,
@@ -39,6 +42,7 @@ from waltz.client.partition_events import (
 )
 from waltz.client.submission import Submission
 from waltz.client.transaction_monitor import TransactionMonitor
+from waltz.errors import LocalProtocolError
 from waltz.limits import (
     APPLY_TRANSACTIONS_MAX,
     FEED_BUFFER_BYTES_MAX,
@@ -55,7 +59,13 @@ from waltz.types import (
     RequestId,
     TransactionId,
 )
-from waltz.wire.batch_protocol import AppendRejected, DataWanted, FeedBatch, Reason
+from waltz.wire.batch_protocol import (
+    AppendRejected,
+    DataWanted,
+    FeedBatch,
+    OutcomeResponse,
+    Reason,
+)
 from waltz.wire.client_protocol import (
     BATCHES_SINCE,
     FeedData,
@@ -111,6 +121,7 @@ class ClientPartition:
         self._version = 0
         self._with_data = with_data
         self._appends = AppendBatches()
+        self._questions = OutcomeQuestions()
         self.mark_known = False
         self._mount_request_id: RequestId | None = None
         self._mount_at: float | None = None
@@ -138,7 +149,8 @@ class ClientPartition:
 
     @property
     def deadline(self) -> float | None:
-        times = (self._mount_at, self._apply_at, self._nudge_at)
+        outcome_at = self._questions.deadline if self.phase is Phase.MOUNTED else None
+        times = (self._mount_at, self._apply_at, self._nudge_at, outcome_at)
         return min((time for time in times if time is not None), default=None)
 
     @property
@@ -161,6 +173,7 @@ class ClientPartition:
             self._catch_up_with_time(now)
             self._hand_over()
             self._ask_for_more()
+            self._ask_outcomes(now)
         self._post_appends()
         if self._outbox:
             assert self._connection_sequence is not None, "what waits goes with its stream"
@@ -207,10 +220,10 @@ class ClientPartition:
                 self.generation = max(self.generation, event.generation)
             case FlushWanted():
                 self._flush(now)
+            case OutcomeWanted():
+                self._want_outcome(event)
             case AppendRefused():
-                refused = self.monitor.abort(event.request_id)
-                if refused is not None:
-                    self._effects.append(FailSubmission(refused, event.error))
+                self._fail(event)
             case PartitionClosed():
                 self._close()
             case _:
@@ -262,6 +275,7 @@ class ClientPartition:
         self._held_flushes.clear()
         self._appends.clear()
         self._outbox.clear()
+        self._questions.reset()
         if self.phase is not Phase.AHEAD:
             self.phase = Phase.DETACHED
 
@@ -305,6 +319,7 @@ class ClientPartition:
             self._sequence_number += 1
             request_id = RequestId(client_id, generation, partition_id, self._sequence_number)
             self.monitor.register(request_id, submission)
+            submission.note_request(request_id)
             mark = submission.client_high_water_mark
             if self._version >= BATCHES_SINCE:
                 self._appends.add(request_id, draft, mark)
@@ -415,6 +430,10 @@ class ClientPartition:
                     self._settle()
             case AppendRejected():
                 self._hear_rejections(message)
+            case OutcomeResponse():
+                known = self._questions.receive(message, now)
+                if known is not None:
+                    self._effects.append(known)
             case FlushResponse():
                 self._held_flushes.append(message)
                 self._settle()
@@ -440,6 +459,36 @@ class ClientPartition:
                 else:
                     self._retries.append(submission)
         self._settle()
+
+    def _fail(self, event: AppendRefused) -> None:
+        refused = self.monitor.abort(event.request_id)
+        if refused is not None:
+            self._effects.append(FailSubmission(refused, event.error))
+
+    def _want_outcome(self, event: OutcomeWanted) -> None:
+        request_id = event.request_id
+        is_own = request_id.client_id == self._client_id
+        if is_own and request_id.sequence_number > self._sequence_number:
+            # It could still be made: no answer would be final.
+            error = LocalProtocolError(f"{request_id} was never sent")
+            self._effects.append(OutcomeRefused(request_id, error))
+        else:
+            self._questions.want(request_id, event.after)
+
+    def _ask_outcomes(self, now: float) -> None:
+        """Ask behind the appends of this stream, on which the server does not decide them later."""
+        if self.phase is not Phase.MOUNTED or not len(self._questions):
+            return
+        for question in self._questions.ask(now):
+            if self._version >= BATCHES_SINCE:
+                self._post(question)
+                continue
+            self._questions.forget(question.request_id)
+            error = LocalProtocolError(
+                f"version {self._version} of the protocol cannot say what became of an append,"
+                " upgrade servers"
+            )
+            self._effects.append(OutcomeRefused(question.request_id, error))
 
     def _commit(self, message: Fed) -> None:
         decided = self.monitor.commit(message.request_id)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from waltz.client.fed import Fed
+from waltz.client.outcome_questions import OutcomeKnown
 from waltz.client.submission import Submission
 from waltz.errors import LocalProtocolError
 from waltz.types import Generation, RequestId, TransactionId
@@ -91,6 +92,14 @@ class FlushWanted:
 
 
 @dataclass(frozen=True, slots=True)
+class OutcomeWanted:
+    """Somebody wants to know what became of an append, which is not at `after` or before."""
+
+    request_id: RequestId
+    after: TransactionId
+
+
+@dataclass(frozen=True, slots=True)
 class PartitionClosed:
     """The client closes."""
 
@@ -105,6 +114,7 @@ Event: TypeAlias = (
     | Applied
     | AppendRefused
     | FlushWanted
+    | OutcomeWanted
     | PartitionClosed
 )
 
@@ -151,6 +161,15 @@ class FailSubmission:
 
 
 @dataclass(frozen=True, slots=True)
+class OutcomeRefused:
+    """Nobody can say what became of an append: the request was never made, or the server's version
+    has no word for it."""
+
+    request_id: RequestId
+    error: LocalProtocolError
+
+
+@dataclass(frozen=True, slots=True)
 class ReleaseRoom:
     """So many submissions are in the log; others may take their place (PM-42)."""
 
@@ -172,4 +191,6 @@ Effect: TypeAlias = (
     | FailSubmission
     | ReleaseRoom
     | MountChanged
+    | OutcomeKnown
+    | OutcomeRefused
 )

@@ -47,7 +47,7 @@ from waltz.errors import (
     PartitionInactiveError,
 )
 from waltz.host import Host
-from waltz.types import ClientId, Generation, PartitionId, TransactionId
+from waltz.types import NOTHING, ClientId, Generation, PartitionId, RequestId, TransactionId
 from waltz.wire.message import Message
 
 logger = logging.getLogger(__name__)
@@ -309,6 +309,17 @@ class AsyncWaltzClient:
         await self.submit(context, on_finished=finished)
         return await done
 
+    async def outcome(self, request_id: RequestId, after: int = NOTHING) -> TransactionId | None:
+        """Return where the append with that request ID is in the log; None if it is not there and
+        never will be.
+
+        For whoever was not told: a context has its `request_id`, and `executed_at` for `after`,
+        behind which the log is looked through. Waits for as long as it takes. Raises NotFoundError,
+        PartitionInactiveError, ClientClosedError; LocalProtocolError: it was never sent, or the
+        server is too old to say.
+        """
+        return await self.runner(request_id.partition_id).outcome(request_id, TransactionId(after))
+
     async def flush(self, timeout_seconds: float | None = None) -> None:
         """Return once every context submitted before has ended, retries included (PM-37).
 
@@ -416,6 +427,7 @@ class AsyncWaltzClient:
         error = self._error
         for runner in self.runners.values():
             runner.gate.fail(error)
+            runner.end_questions(error)
             runner.mailbox.put(PartitionClosed())
         if self._services is not None:
             self._services.requests.stop()

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from waltz.client.transaction import Draft, TransactionBuilder, TransactionContext
 from waltz.errors import NotFoundError
-from waltz.types import PartitionId, TransactionId
+from waltz.types import PartitionId, RequestId, TransactionId
 
 
 class Submission:
@@ -66,6 +66,12 @@ class Submission:
             return False
         self.draft = Draft(builder)
         return True
+
+    def note_request(self, request_id: RequestId) -> None:
+        """It is being sent under this ID: its context can ask for the outcome (UA-30)."""
+        # Contexts may be frozen dataclasses.
+        object.__setattr__(self.context, "request_id", request_id)
+        object.__setattr__(self.context, "executed_at", self.client_high_water_mark)
 
     def claim_verdict(self) -> bool:
         """Return True to exactly one caller, of whatever thread: that one tells the context."""

@@ -200,6 +200,12 @@ class TransactionContext(ABC):
     timeout_seconds: float | None = None
     """How long it may take from the submit to its end; None is for ever (CX-05)."""
 
+    request_id: RequestId | None = None
+    """Under which it was sent last; earlier attempts are not in the log. None: never sent."""
+
+    executed_at: TransactionId = TransactionId(-1)
+    """The client's high-water mark before that attempt: it is in the log after this, or nowhere."""
+
     @abstractmethod
     def partition_id(self, partition_count: int) -> int:
         """Return the partition the transaction belongs to, from 0 to `partition_count` - 1."""

@@ -16,7 +16,16 @@ from waltz.record import empty_batch
 from waltz.server.appends import refused_all
 from waltz.server.backlog import request_bytes
 from waltz.types import NOTHING, ClientId, Generation, PartitionId
-from waltz.wire.batch_protocol import AppendBatch, DataWanted, ReadRequest, Reason, RecordBlock
+from waltz.wire.batch_protocol import (
+    AppendBatch,
+    DataWanted,
+    Outcome,
+    OutcomeRequest,
+    OutcomeResponse,
+    ReadRequest,
+    Reason,
+    RecordBlock,
+)
 from waltz.wire.client_protocol import (
     AddPreferredPartitionRequest,
     AppendRequest,
@@ -73,6 +82,7 @@ FOR_PARTITION: Final = frozenset(
         AppendRequest,
         AppendBatch,
         DataWanted,
+        OutcomeRequest,
         ReadRequest,
         FeedRequest,
         TransactionDataRequest,
@@ -142,6 +152,8 @@ def answer_without_partition(message: ClientMessage) -> ClientMessage | None:
     match message:
         case MountRequest():
             return MountResponse(message.request_id, MountState.NOT_READY)
+        case OutcomeRequest():
+            return OutcomeResponse(message.request_id, Outcome.UNDECIDED, NOTHING)
         case ReadRequest():
             nothing = empty_batch(message.first_transaction_id)
             return RecordBlock(message.request_id, NOTHING, PARTITION_NOT_READY, nothing)
@@ -192,6 +204,10 @@ class Mounts:
         """Whether the messages of `peer` count: its client's last mount had its sequence."""
         known = self._registrations.get(peer.client_id)
         return known is not None and known.sequence == peer.sequence
+
+    def has(self, client_id: ClientId) -> bool:
+        """Whether a connection speaks for the client."""
+        return client_id in self._registrations
 
     def connection_ids(self) -> list[int]:
         return [registration.connection_id for registration in self._registrations.values()]

@@ -11,27 +11,15 @@ Source: Waltz Server, "Partition Object"; Client-Server Communication.
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import replace
-from typing import NamedTuple, assert_never
-
-import numpy as np
+from typing import assert_never
 
 from waltz.limits import FEED_FETCH_MIN, LOCK_TABLE_SLOTS, RELEASE_SECONDS_MAX, REQUEST_BYTES
 from waltz.record import RecordBatch
-from waltz.server.appends import (
-    Appends,
-    InFlight,
-    Senders,
-    join_appends,
-    locked_out,
-    of_batch,
-    of_requests,
-    refused_all,
-    rejected,
-)
+from waltz.server.appends import Senders, refused_all, rejected
 from waltz.server.backlog import Backlog, request_bytes
+from waltz.server.barriers import Barrier, Barriers
 from waltz.server.connection import (
     PARTITION_NOT_READY,
     MessagesReceived,
@@ -45,6 +33,7 @@ from waltz.server.fetches import Fetches
 from waltz.server.lock_table import LockTable
 from waltz.server.metrics import PartitionCounters, PartitionState
 from waltz.server.outbox import Outbox
+from waltz.server.outcomes import Outcomes
 from waltz.server.partition_events import (
     AppendRecords,
     CloseConnection,
@@ -59,9 +48,17 @@ from waltz.server.partition_events import (
     RequestsDropped,
 )
 from waltz.server.transaction_data import DataRequests
+from waltz.server.undecided import Undecided
 from waltz.store.events import AppendsFailed, Committed, StoreClosed, StoreOpened
 from waltz.types import NOTHING, Generation, PartitionId, RequestId, TransactionId
-from waltz.wire.batch_protocol import AppendBatch, DataWanted, ReadRequest, Reason
+from waltz.wire.batch_protocol import (
+    AppendBatch,
+    DataWanted,
+    OutcomeRequest,
+    OutcomeResponse,
+    ReadRequest,
+    Reason,
+)
 from waltz.wire.client_protocol import (
     AppendRequest,
     ClientMessage,
@@ -78,14 +75,6 @@ from waltz.wire.client_protocol import (
 
 STALE_CONNECTION = "stale connection"
 STALE_GENERATION = "stale generation"
-
-
-class _Barrier(NamedTuple):
-    """A request that is answered once all appends up to `arrival` are decided."""
-
-    arrival: int
-    peer: Peer
-    request: MountRequest | FlushRequest
 
 
 class ServerPartition:
@@ -120,13 +109,9 @@ class ServerPartition:
         self._full = full
         self._backlog = Backlog()
         self._data_requests = DataRequests(partition_id, cache, self._fetches, self._backlog)
-        self._arrivals: list[Appends] = []
-        self._arrival_count = 0
-        self._waiting: Appends | None = None
-        self._waiting_until = 0
-        self._in_flight = InFlight()
-        self._barriers_behind: deque[_Barrier] = deque()
-        self._barriers: deque[tuple[int, _Barrier]] = deque()
+        self._undecided = Undecided(self._locks, self._backlog)
+        self._barriers = Barriers()
+        self._outcomes = Outcomes(partition_id, cache, self._fetches)
         self._early_questions: list[tuple[int, HighWaterMarkRequest]] = []
         self._release_at: float | None = None
         self._outbox = Outbox()
@@ -183,23 +168,14 @@ class ServerPartition:
         self._feeds.check_invariants(
             NOTHING if self.high_water_mark is None else self.high_water_mark
         )
-        assert not self._arrivals
-        assert len(self._in_flight) == self._locks.issued - self._locks.decided
+        self._undecided.check_invariants()
         self._backlog.check_invariants()
-        waiting = self._waiting
         if not self.closed:
-            small = len(self._barriers) + len(self._barriers_behind)
-            waiting_bytes = 0 if waiting is None else int(waiting.senders.byte_counts.sum())
-            waiting_count = 0 if waiting is None else len(waiting)
-            assert self._backlog.count == len(self._in_flight) + waiting_count + small
-            assert self._backlog.byte_count == (
-                waiting_bytes + self._in_flight.byte_count + REQUEST_BYTES * small
-            )
-        if waiting is not None:
-            assert len(waiting)
-            assert np.all(np.diff(waiting.arrivals) > 0)
-            assert self._waiting_until > self._locks.decided
-        assert all(ticket > self._locks.decided for ticket, _ in self._barriers)
+            small = len(self._barriers) + len(self._outcomes)
+            undecided = self._undecided
+            assert self._backlog.count == len(undecided) + small
+            assert self._backlog.byte_count == undecided.byte_count + REQUEST_BYTES * small
+        self._barriers.check_invariants(self._locks.decided)
         assert not self._early_questions or self.high_water_mark is None
 
     # Events
@@ -213,7 +189,7 @@ class ServerPartition:
             case AppendsFailed(count):
                 self._counters.appends_failed += count
                 self._locks.fail(count)
-                for _, failed in self._decide(count):
+                for failed in self._undecided.decide(count):
                     self._tell(failed, Reason.NOT_COMMITTED)
             case StoreOpened(_, high_water_mark):
                 self._open(high_water_mark)
@@ -249,7 +225,7 @@ class ServerPartition:
                 if reason is None and isinstance(message, AppendRequest):
                     requests.append(message)
                     continue
-            self._arrive(requests, connection_id)
+            self._undecided.take_requests(requests, connection_id)
             requests = []
             if not isinstance(message, AppendRequest | AppendBatch):
                 unheard += not self._receive_other(peer, message, is_valid)
@@ -259,8 +235,8 @@ class ServerPartition:
                 stale += count if reason is Reason.STALE_GENERATION else 0
                 unheard += 0 if reason is Reason.STALE_GENERATION else count
             elif isinstance(message, AppendBatch):
-                self._arrive_together(of_batch(message, connection_id, self._arrival_count + 1))
-        self._arrive(requests, connection_id)
+                self._undecided.take_batch(message, connection_id)
+        self._undecided.take_requests(requests, connection_id)
         self._counters.requests_dropped += unheard + stale
         if unheard:
             self._effects.append(RequestsDropped(connection_id, STALE_CONNECTION, unheard))
@@ -291,18 +267,6 @@ class ServerPartition:
         self._outbox.add(connection_id, refused_all(message, reason))
         return len(message.appends)
 
-    def _arrive(self, requests: Sequence[AppendRequest], connection_id: int) -> None:
-        if requests:
-            self._arrive_together(of_requests(requests, connection_id, self._arrival_count + 1))
-
-    def _arrive_together(self, appends: Appends) -> None:
-        """Take appends of one connection."""
-        self._arrival_count += len(appends)
-        self._arrivals.append(appends)
-        senders = appends.senders
-        byte_count = int(senders.byte_counts.sum())
-        self._backlog.add(int(senders.connection_ids[0]), byte_count, len(appends))
-
     def _receive_other(self, peer: Peer, message: ClientMessage, is_valid: bool) -> bool:
         """Take a message that is no append; return False if it does not count."""
         mark, connection_id = self.high_water_mark, peer.connection_id
@@ -311,6 +275,9 @@ class ServerPartition:
                 self._wait_for_decisions(peer, message)
             case FlushRequest():
                 self._wait_for_decisions(peer, message)
+            case OutcomeRequest() if self._may_look(peer, message, is_valid):
+                is_final = not self._may_still_come(peer, message)
+                self._wait_for_decisions(peer, message, is_final=is_final)
             case TransactionDataRequest() | ReadRequest() if mark is not None:
                 self._data_requests.ask(connection_id, message)
             case HighWaterMarkRequest() if mark is None:
@@ -331,7 +298,7 @@ class ServerPartition:
                 self._feed(peer, message)
             case DataWanted():
                 self._feeds.send_data(connection_id)
-            case TransactionDataRequest() | ReadRequest():
+            case TransactionDataRequest() | ReadRequest() | OutcomeRequest():
                 self._answer_absent(connection_id, message)
             case HighWaterMarkRequest():
                 assert mark is not None
@@ -340,9 +307,29 @@ class ServerPartition:
                 raise AssertionError(f"{type(message).__name__} is not for a partition")
         return True
 
-    def _wait_for_decisions(self, peer: Peer, request: MountRequest | FlushRequest) -> None:
+    def _may_look(self, peer: Peer, request: OutcomeRequest, is_valid: bool) -> bool:
+        """Whether the log here can say what became of an append: under this generation only if no
+        older connection of the asking client can bring it any more."""
+        client_id, generation, _, _ = request.request_id
+        if self.high_water_mark is None or generation > self.generation:
+            return False
+        return generation < self.generation or is_valid or client_id != peer.client_id
+
+    def _may_still_come(self, peer: Peer, request: OutcomeRequest) -> bool:
+        """Whether another client than the asking one could still be sending the append."""
+        client_id, generation, _, _ = request.request_id
+        is_own = client_id == peer.client_id
+        return generation == self.generation and not is_own and self._mounts.has(client_id)
+
+    def _wait_for_decisions(
+        self,
+        peer: Peer,
+        request: MountRequest | FlushRequest | OutcomeRequest,
+        *,
+        is_final: bool = False,
+    ) -> None:
         self._backlog.add(peer.connection_id, REQUEST_BYTES)
-        self._barriers_behind.append(_Barrier(self._arrival_count, peer, request))
+        self._barriers.add(Barrier(self._undecided.arrival_count, peer, request, is_final))
 
     def _mount(self, peer: Peer, request: MountRequest) -> bool:
         """Register the connection; the feed starts when all earlier appends are decided. False: it
@@ -381,7 +368,7 @@ class ServerPartition:
         count = len(batch)
         self._counters.commits += count
         self._locks.commit(batch.first_transaction_id, count)
-        self._decide(count)
+        self._undecided.decide(count)
         self._cache.add(self.partition_id, batch)
         assert self.high_water_mark is not None, "a commit before the first store session"
         if batch.last_transaction_id > self.high_water_mark:
@@ -417,12 +404,15 @@ class ServerPartition:
         else:
             self._fetches.fail(now)
             self._data_requests.fail(asked, reason, self._outbox)
+            self._answer_outcomes(self._outcomes.fail(asked))
         self._wake_fetching()
 
     def _lose(self, connection_id: int) -> None:
         self._mounts.remove(connection_id)
         self._feeds.forget(connection_id)
         self._data_requests.remove(connection_id)
+        if forgotten := self._outcomes.remove(connection_id):
+            self._backlog.settle(connection_id, forgotten * REQUEST_BYTES, forgotten)
         others = [q for q in self._early_questions if q[0] != connection_id]
         if dropped := len(self._early_questions) - len(others):
             self._backlog.drop(connection_id, dropped * REQUEST_BYTES)
@@ -430,12 +420,13 @@ class ServerPartition:
 
     def _close(self) -> None:
         self.closed = True
-        for barrier in (*(barrier for _, barrier in self._barriers), *self._barriers_behind):
+        for connection_id, response in self._outcomes.take_all():
+            self._outbox.add(connection_id, response)
+        for barrier in self._barriers:
             self._answer_absent(barrier.peer.connection_id, barrier.request)
         # What the store has not seen is not in the log; what it has, its next owner decides.
-        for appends in (*([] if self._waiting is None else [self._waiting]), *self._arrivals):
-            self._tell(appends.senders, Reason.NOT_HERE)
-        self._arrivals.clear()
+        for senders in self._undecided.abandon():
+            self._tell(senders, Reason.NOT_HERE)
         self._data_requests.fail_all(PARTITION_NOT_READY, self._outbox)
         self._cache.drop(self.partition_id)
 
@@ -460,64 +451,26 @@ class ServerPartition:
         if self.high_water_mark is not None:
             self._feeds.serve(self.high_water_mark, self._full, self._outbox, now)
             self._data_requests.serve(self.high_water_mark, self._full, self._outbox, now)
+            self._answer_outcomes(self._outcomes.serve(self.high_water_mark, now))
         self._effects += self._fetches.take_started()
-        is_at_rest = not self._in_flight and self._waiting is None
+        is_at_rest = not self._undecided
         if self._release_at is not None and (is_at_rest or now >= self._release_at):
             self._close()
             return
-        has_work = self._feeds.has_work or self._data_requests.has_work
+        has_work = any(w.has_work for w in (self._feeds, self._data_requests, self._outcomes))
         deadlines = (self._fetches.retry_at, self._release_at, now if has_work else None)
         self.deadline = min((d for d in deadlines if d is not None), default=None)
 
     def _admit(self) -> None:
-        """Check the locks of what has arrived and of what need not wait any longer."""
-        arrived, self._arrivals = self._arrivals, []
-        if self._waiting is not None and self._locks.decided >= self._waiting_until:
-            self._locks.forget_reservations()
-            arrived = [self._waiting, *arrived]
-            self._waiting = None
-        if not arrived:
-            return
-        candidates = join_appends(arrived)
-        admission = self._locks.admit(candidates.locks)
-        if admission.waiting or admission.refused:
-            is_waiting = np.zeros(len(candidates), np.bool_)
-            is_waiting[list(admission.waiting)] = True
-            is_refused = np.zeros(len(candidates), np.bool_)
-            is_refused[list(admission.refused)] = True
-            if admission.waiting:
-                self._wait(candidates.pick(is_waiting), min(admission.waiting.values()))
-            if admission.refused:
-                self._refuse(candidates, admission.refused)
-            candidates = candidates.pick(~(is_waiting | is_refused))
-        if len(candidates):
-            self._in_flight.add(candidates.senders)
-            self._counters.appends += len(candidates)
-            self._counters.appended_bytes += sum(map(len, candidates.records.data))
-            self._effects.append(AppendRecords(candidates.records))
-
-    def _wait(self, appends: Appends, until: int) -> None:
-        """Check these again once the ticket `until` is decided, those that wait already first."""
-        if self._waiting is None:
-            self._waiting, self._waiting_until = appends, until
-        else:
-            self._waiting = join_appends([self._waiting, appends])
-            self._waiting_until = min(self._waiting_until, until)
-
-    def _refuse(self, appends: Appends, refused: Mapping[int, TransactionId]) -> None:
-        """Tell whose locks are newer, in order: what has come in batches together."""
-        self._counters.lock_failures += len(refused)
-        senders = appends.senders
-        locked = {}
-        for index, transaction_id in refused.items():
-            self._backlog.settle(
-                int(senders.connection_ids[index]), int(senders.byte_counts[index])
-            )
-            is_told = bool(senders.is_told[index])
-            lock = self._locks.refusing_lock(appends.locks, index) if is_told else 0
-            locked[index] = transaction_id, lock
-        for connection_id, message in locked_out(senders, locked):
+        """Hand to the store what passes its locks, and tell what does not."""
+        admitted = self._undecided.admit()
+        self._counters.lock_failures += admitted.refused_count
+        for connection_id, message in admitted.answers:
             self._outbox.add(connection_id, message)
+        if admitted.records is not None:
+            self._counters.appends += len(admitted.records)
+            self._counters.appended_bytes += sum(map(len, admitted.records.data))
+            self._effects.append(AppendRecords(admitted.records))
 
     def _tell(self, senders: Senders, reason: Reason) -> None:
         for connection_id, rejection in rejected(senders, reason):
@@ -527,20 +480,26 @@ class ServerPartition:
         """Answer the mounts and flushes before which nothing is undecided any more."""
         if self.high_water_mark is None:
             return
-        behind = self._barriers_behind
-        waiting = self._waiting
-        oldest_waiting = self._arrival_count + 1 if waiting is None else int(waiting.arrivals[0])
-        while behind and behind[0].arrival < oldest_waiting:
-            # All earlier appends have gone to the store: the newest ticket decides.
-            self._barriers.append((self._locks.issued, behind.popleft()))
-        while self._barriers and self._barriers[0][0] <= self._locks.decided:
-            _, (_, peer, request) = self._barriers.popleft()
-            self._backlog.settle(peer.connection_id, REQUEST_BYTES)
+        oldest, locks = self._undecided.oldest_waiting, self._locks
+        for barrier in self._barriers.take_passed(oldest, locks.issued, locks.decided):
+            peer, request = barrier.peer, barrier.request
+            connection_id = peer.connection_id
+            if isinstance(request, OutcomeRequest):
+                self._outcomes.ask(
+                    connection_id, request, self.high_water_mark, is_final=barrier.is_final
+                )
+                continue
+            self._backlog.settle(connection_id, REQUEST_BYTES)
             if isinstance(request, FlushRequest):
                 response = FlushResponse(request.request_id, self.high_water_mark)
-                self._outbox.add(peer.connection_id, response)
+                self._outbox.add(connection_id, response)
             else:
                 self._start_feed(peer, request, self.high_water_mark)
+
+    def _answer_outcomes(self, answers: Iterable[tuple[int, OutcomeResponse]]) -> None:
+        for connection_id, response in answers:
+            self._backlog.settle(connection_id, REQUEST_BYTES)
+            self._outbox.add(connection_id, response)
 
     def _start_feed(
         self, peer: Peer, request: MountRequest, high_water_mark: TransactionId
@@ -558,13 +517,7 @@ class ServerPartition:
     def _wake_fetching(self) -> None:
         self._feeds.wake_fetching()
         self._data_requests.wake_fetching()
-
-    def _decide(self, count: int) -> list[tuple[int, Senders]]:
-        """So many of the oldest appends that the store has are decided; return whose they are."""
-        decided = self._in_flight.decide(count)
-        for connection_id, senders in decided:
-            self._backlog.settle(connection_id, int(senders.byte_counts.sum()), len(senders))
-        return decided
+        self._outcomes.wake_fetching()
 
     def _drop(self, connection_id: int, message: ClientMessage) -> None:
         self._backlog.drop(connection_id, request_bytes(message))

@@ -62,9 +62,10 @@ def _passing_at_once(kind: type) -> Callable[[Callable[..., None]], Callable[...
     def change(pass_barriers: Callable[..., None]) -> Callable[..., None]:
         def passed(self: Any) -> None:
             if self.high_water_mark is not None:
-                for barrier in [b for b in self._barriers_behind if isinstance(b.request, kind)]:
-                    self._barriers_behind.remove(barrier)
-                    self._barriers.appendleft((self._locks.decided, barrier))
+                barriers = self._barriers
+                for barrier in [b for b in barriers.behind if isinstance(b.request, kind)]:
+                    barriers.behind.remove(barrier)
+                    barriers.ahead.appendleft((self._locks.decided, barrier))
             pass_barriers(self)
 
         return passed
@@ -171,7 +172,7 @@ SERVER_BUGS: Final = (
         breaks="I8 lock progress",
         patches=(
             Patch(
-                __import__("waltz.server.partition", fromlist=["x"]),
+                __import__("waltz.server.undecided", fromlist=["x"]),
                 "locked_out",
                 _naming_the_next,
             ),
