@@ -8,11 +8,14 @@ from typing import Any, Final
 
 import numpy as np
 
+from waltz.server.appends import rejected
 from waltz.server.lock_table import LockTable
 from waltz.server.partition import ServerPartition
 from waltz.server.transaction_data import DataRequests
+from waltz.server.undecided import Undecided
 from waltz.sim.bugs.bug import Bug, Scene, forgotten
 from waltz.sim.patches import Patch
+from waltz.wire.batch_protocol import OutcomeRequest, Reason
 from waltz.wire.client_protocol import FlushRequest
 
 
@@ -71,6 +74,17 @@ def _passing_at_once(kind: type) -> Callable[[Callable[..., None]], Callable[...
         return passed
 
     return change
+
+
+def _refusing_what_waits(admit: Callable[..., Any]) -> Callable[..., Any]:
+    def admitted(self: Any) -> Any:
+        found = admit(self)
+        if self._waiting is None:
+            return found
+        told = rejected(self._waiting.senders, Reason.NOT_COMMITTED)
+        return found._replace(answers=[*found.answers, *told])
+
+    return admitted
 
 
 def _naming_the_next(estimates: Callable[..., Any]) -> Callable[..., Any]:
@@ -166,6 +180,22 @@ SERVER_BUGS: Final = (
         workloads=("append",),
         plans=("flapping",),
         caught=Scene(4, "append", "flapping"),
+    ),
+    Bug(
+        name="an append that waits for a lock is told to be refused",
+        breaks="I5 verdicts",
+        patches=(Patch(Undecided, "admit", _refusing_what_waits),),
+        workloads=("lock_contention", "bank"),
+        plans=("none", "flapping"),
+        caught=Scene(1, "lock_contention", "flapping"),
+    ),
+    Bug(
+        name="an outcome is told while earlier appends are undecided",
+        breaks="I13 outcomes",
+        patches=(Patch(ServerPartition, "_pass_barriers", _passing_at_once(OutcomeRequest)),),
+        workloads=("append", "bank"),
+        plans=("none", "flapping", "slow_disk"),
+        caught=Scene(2, "append", "slow_disk"),
     ),
     Bug(
         name="a refusal names the transaction after the one that holds the lock",
