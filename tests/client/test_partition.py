@@ -71,8 +71,8 @@ def submission(number: int = 1, mark: int = -1) -> Submission:
 class World:
     """A partition and what it has done; every step is checked."""
 
-    def __init__(self, **settings: int) -> None:
-        self.machine = ClientPartition(ME, PartitionId(2), **settings)
+    def __init__(self, *, with_data: bool = False, **settings: int) -> None:
+        self.machine = ClientPartition(ME, PartitionId(2), with_data=with_data, **settings)
         self.now = 100.0
         self.step(GenerationRaised(Generation(3)))
 

@@ -51,7 +51,7 @@ def test_data_in_a_block_become_the_same_column(data: list[bytes]) -> None:
     gaps = [b"gap%d" % (n % 7) for n in range(len(data))]
     block = b"".join(gap + each for gap, each in zip(gaps, data, strict=True))
     ends = np.cumsum([len(g) + len(d) for g, d in zip(gaps, data, strict=True)]).astype(np.int64)
-    starts = ends - [len(each) for each in data]
+    starts = ends - np.array([len(each) for each in data], np.int64)
     in_block = replace(columns(7, data), data=BlockData(block, starts, ends))
     found = record_batch(PartitionId(3), in_block, arrow_schema(log_schema()))
     found.validate(full=True)

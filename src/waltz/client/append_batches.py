@@ -19,7 +19,8 @@ from waltz.wire.columns import AppendColumns, Bodies
 
 
 class AppendBatches:
-    """Appends whose sequence numbers follow on each other, in batches within the bounds."""
+    """Appends of one client and partition, in batches within the bounds: each of one generation,
+    with sequence numbers that follow on each other."""
 
     def __init__(self) -> None:
         self._full: list[AppendBatch] = []
@@ -54,9 +55,9 @@ class AppendBatches:
     def _has_room(self, request_id: RequestId, locks: int, size: int) -> bool:
         assert self._first is not None
         count = len(self._drafts)
-        number = self._first.sequence_number + count
         return (
-            request_id == self._first._replace(sequence_number=number)
+            request_id.sequence_number == self._first.sequence_number + count
+            and request_id.generation == self._first.generation
             and count < BATCH_APPENDS_MAX
             and self._locks + locks <= BATCH_LOCKS_MAX
             and self._bytes + size <= BATCH_BYTES_MAX
