@@ -6,14 +6,15 @@ whoever has one sends what `ask` returns, again on every new one.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from dataclasses import dataclass
 
 from waltz.limits import OUTCOME_RETRY_SECONDS
 from waltz.types import RequestId, TransactionId
 from waltz.wire.batch_protocol import Outcome, OutcomeRequest, OutcomeResponse
 
 
-class OutcomeKnown(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class OutcomeKnown:
     """The append is transaction `transaction_id`; None: it is not in the log and never will be."""
 
     request_id: RequestId
