@@ -31,7 +31,7 @@ from waltz.client.lifecycle_events import (
 from waltz.client.options import options_from
 from waltz.client.partitions.shell import BlockedPartition
 from waltz.client.questions.shell import ServerReport
-from waltz.client.reader.columns import TransactionColumns
+from waltz.client.reader.columns import BlockData, TransactionColumns
 from waltz.client.reader.shell import AsyncLogReader
 from waltz.client.retry import NoRetries, Operation, RetryAll, RetryPolicy, RetryReads
 from waltz.client.shell import AsyncWaltzClient
@@ -87,6 +87,7 @@ __all__ = [
     "Address",
     "AsyncLogReader",
     "AsyncWaltzClient",
+    "BlockData",
     "BlockedPartition",
     "BytesSerializer",
     "ClientAheadError",

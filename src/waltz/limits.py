@@ -163,6 +163,10 @@ DAMAGED_RANGES_MAX: Final = 10_000
 """Damaged ranges in one answer about a replica's state; what is left out is asked for again once
 these are repaired."""
 
+BATCH_APPENDS_MAX: Final = 10_000
+BATCH_LOCKS_MAX: Final = 100_000
+"""Appends of one message and their locks; a lock takes about 100 bytes while it is checked."""
+
 # Storage node
 
 SEGMENT_BYTES_THRESHOLD: Final = 1_000_000_000
@@ -345,6 +349,9 @@ more read brings comes on top. As much as a partition's batches in flight hold."
 REQUEST_BYTES: Final = 512
 """What a request takes in a server besides its data and locks."""
 
+BATCHED_APPEND_BYTES: Final = 200
+"""The same for an append that came in a batch."""
+
 LOCK_BYTES: Final = 40
 """What a lock of a waiting request takes."""
 
@@ -371,6 +378,11 @@ FEED_RUNS_PER_STEP_MAX: Final = 16
 READS_IN_FLIGHT_MAX: Final = 4
 """Fetches of old records that one partition of a server has under way."""
 
+OUTCOME_RECORDS_PER_STEP_MAX: Final = 10_000
+OUTCOME_RECORDS_MAX: Final = 100_000
+"""Records that are looked through for one append: in one step of its partition, and for one answer;
+who is not answered yet asks again from there."""
+
 CONNECTIVITY_SECONDS_MAX: Final = 5.0
 """How long a check of the storage nodes waits for one that is not connected."""
 
@@ -383,11 +395,11 @@ RELEASE_SECONDS_MAX: Final = 5.0
 SERVER_MAILBOX_EVENTS_MAX: Final = 10_000
 
 CONNECTION_UNSENT_BYTES_MAX: Final = (
-    WRITE_BUFFER_BYTES_HIGH + WRITE_BUFFER_BYTES_HIGH + DATA_BYTES_MAX + 1024 * 1024
+    WRITE_BUFFER_BYTES_HIGH + WRITE_BUFFER_BYTES_HIGH + 2 * DATA_BYTES_MAX + 1024 * 1024
 )
 """The most that a server holds for a client that takes nothing: when the high mark is passed nobody
 adds any more, and what passes it is one step of one partition: bodies up to the mark and one that
-goes beyond, a run of the feed, and short answers."""
+goes beyond, a run of the feed, which may be one body of its own, and short answers."""
 
 # Client
 
@@ -434,6 +446,12 @@ APPLY_TRANSACTIONS_MAX: Final = 1_000
 FEED_BUFFER_TRANSACTIONS_MAX: Final = 10_000
 """Fed but not applied transactions per partition before a client asks for no more."""
 
+FEED_BUFFER_BYTES_MAX: Final = 16 * 1024 * 1024
+"""Data that came along with these before a client reads no further."""
+
+OUTCOME_RETRY_SECONDS: Final = 0.2
+"""Until an outcome that nobody knows yet is asked for again."""
+
 DATA_REQUESTS_IN_FLIGHT_MAX: Final = 256
 """Bodies requested ahead on one connection."""
 
@@ -459,8 +477,10 @@ READER_BYTES_MAX: Final = 16 * 1024 * 1024
 """What a reader yields at a time: at most so many rows, and no more once it has so many bytes."""
 
 READER_FETCH_ROWS_MAX: Final = 1_000
+READER_BLOCK_BYTES_MAX: Final = 1024 * 1024
 READER_FETCHES_IN_FLIGHT_MAX: Final = 4
-"""Bodies a reader asks for at a time, and how many times ahead of what was yielded."""
+"""What a reader asks for at a time, rows or a block of so many bytes, and how many times ahead of
+what was yielded."""
 
 CALLBACK_POLL_SECONDS_MIN: Final = 0.004
 CALLBACK_POLL_SECONDS_MAX: Final = 0.02

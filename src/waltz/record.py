@@ -21,7 +21,8 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from itertools import chain
+from typing import NamedTuple, overload
 from zlib import crc32
 
 import numpy as np
@@ -33,6 +34,7 @@ from waltz.types import ClientId, Generation, PartitionId, RequestId, Transactio
 
 RECORD_HEADER = struct.Struct(">q16siiI")
 RECORD_HEADER_BYTES = RECORD_HEADER.size
+REQUEST_ID_BYTES = 16
 RECORD_OVERHEAD_BYTES = RECORD_HEADER_BYTES + 4
 
 _CHECKSUM = struct.Struct(">I")
@@ -48,6 +50,62 @@ class NewRecord(NamedTuple):
     header: int
     data: bytes
     checksum: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class NewRecords(Sequence[NewRecord]):
+    """Transactions that have no IDs yet, side by side.
+
+    request_ids   a row of 16 bytes each.
+    checksums     CRC-32 of the data, as the client computed it.
+    """
+
+    request_ids: NDArray[np.uint8]
+    headers: NDArray[np.int32]
+    data: list[bytes]
+    checksums: NDArray[np.uint32]
+
+    def __len__(self) -> int:
+        return len(self.data)
+
+    @overload
+    def __getitem__(self, place: int) -> NewRecord: ...
+    @overload
+    def __getitem__(self, place: slice) -> NewRecords: ...
+    def __getitem__(self, place: int | slice) -> NewRecord | NewRecords:
+        if isinstance(place, slice):
+            return NewRecords(
+                self.request_ids[place],
+                self.headers[place],
+                self.data[place],
+                self.checksums[place],
+            )
+        return NewRecord(
+            self.request_ids[place].tobytes(),
+            int(self.headers[place]),
+            self.data[place],
+            int(self.checksums[place]),
+        )
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, NewRecords):
+            return NotImplemented
+        return self._values() == other._values()
+
+    def __hash__(self) -> int:
+        return hash(self._values())
+
+    def sizes(self) -> NDArray[np.int64]:
+        """What each will take in a batch, in bytes."""
+        return np.fromiter(map(len, self.data), np.int64, len(self)) + RECORD_OVERHEAD_BYTES
+
+    def _values(self) -> tuple[bytes, bytes, tuple[bytes, ...], bytes]:
+        return (
+            self.request_ids.tobytes(),
+            self.headers.tobytes(),
+            tuple(self.data),
+            self.checksums.tobytes(),
+        )
 
 
 class Record(NamedTuple):
@@ -114,6 +172,18 @@ class RecordBatch:
             self.offsets[start : end + 1] - begin,
         )
 
+    def head(self, first: TransactionId, count_max: int, bytes_max: int) -> RecordBatch:
+        """Return the records from `first` on, which this batch has: at most so many, and no more
+        once they have so many bytes; at least one."""
+        start = first - self.first_transaction_id
+        limit = int(self.offsets[start]) + bytes_max
+        fits = int(np.searchsorted(self.offsets[start + 1 :], limit, side="right"))
+        return self.slice(first, max(1, min(fits, count_max)))
+
+    def transaction_ids(self) -> NDArray[np.int64]:
+        """As they lie in the block."""
+        return self._column(0, 8).view(">i8").ravel().astype(np.int64)
+
     def headers(self) -> NDArray[np.int32]:
         """One transaction header per record."""
         return self._column(24, 4).view(">i4").ravel().astype(np.int32)
@@ -124,6 +194,22 @@ class RecordBatch:
 
     def data_checksums(self) -> NDArray[np.uint32]:
         return self._column(32, 4).view(">u4").ravel().astype(np.uint32)
+
+    def data_lengths(self) -> NDArray[np.int32]:
+        """As they lie in the block."""
+        return self._column(28, 4).view(">i4").ravel().astype(np.int32)
+
+    def record_checksums(self) -> NDArray[np.uint32]:
+        """Of all of each record before it."""
+        rows = self.offsets[1:, np.newaxis] + np.arange(-4, 0)
+        column: NDArray[np.uint8] = np.frombuffer(self.block, np.uint8)[rows]
+        return column.view(">u4").ravel().astype(np.uint32)
+
+    def all_data(self) -> list[bytes]:
+        """The data of each record."""
+        starts = (self.offsets[:-1] + RECORD_HEADER_BYTES).tolist()
+        ends = (self.offsets[1:] - 4).tolist()
+        return list(map(self.block.__getitem__, map(slice, starts, ends)))
 
     def data(self, index: int) -> bytes:
         """The data of the record at zero-based `index`."""
@@ -157,26 +243,73 @@ def empty_batch(first_transaction_id: TransactionId) -> RecordBatch:
     return RecordBatch(first_transaction_id, b"", np.zeros(1, np.int64))
 
 
-def pack_records(
-    first_transaction_id: TransactionId, new_records: Sequence[NewRecord]
-) -> RecordBatch:
-    """Give `new_records` the IDs from `first_transaction_id` on and lay them out.
+def new_records(records: Sequence[NewRecord]) -> NewRecords:
+    """Return `records` side by side."""
+    if isinstance(records, NewRecords):
+        return records
+    request_ids, headers, data, checksums = zip(*records, strict=True) if records else ((),) * 4
+    return NewRecords(
+        np.frombuffer(b"".join(request_ids), np.uint8).reshape(-1, REQUEST_ID_BYTES),
+        np.array(headers, np.int32),
+        list(data),
+        np.array(checksums, np.uint32),
+    )
+
+
+def join_new_records(parts: Sequence[NewRecords]) -> NewRecords:
+    """Return all of `parts`, at least one, one after the other."""
+    if len(parts) == 1:
+        return parts[0]
+    return NewRecords(
+        np.concatenate([part.request_ids for part in parts]),
+        np.concatenate([part.headers for part in parts]),
+        list(chain.from_iterable(part.data for part in parts)),
+        np.concatenate([part.checksums for part in parts]),
+    )
+
+
+def pack_records(first_transaction_id: TransactionId, records: Sequence[NewRecord]) -> RecordBatch:
+    """Give `records` the IDs from `first_transaction_id` on and lay them out.
 
     The checksum of the data is taken over as it came, so that it spans the whole way from the
     client that computed it to the reader that checks it.
     """
-    parts: list[bytes] = []
-    offsets = [0]
-    position = 0
-    pack, pack_checksum = RECORD_HEADER.pack, _CHECKSUM.pack
-    transaction_id = int(first_transaction_id)
-    for request_id, header, data, checksum in new_records:
-        head = pack(transaction_id, request_id, header, len(data), checksum)
-        parts += (head, data, pack_checksum(crc32(data, crc32(head))))
-        position += RECORD_OVERHEAD_BYTES + len(data)
-        offsets.append(position)
-        transaction_id += 1
-    return RecordBatch(first_transaction_id, b"".join(parts), np.array(offsets, np.int64))
+    new = new_records(records)
+    count = len(new)
+    offsets = np.zeros(count + 1, np.int64)
+    np.cumsum(new.sizes(), out=offsets[1:])
+    heads = np.empty(count, _RECORD_HEADERS)
+    heads["transaction_id"] = np.arange(first_transaction_id, first_transaction_id + count)
+    heads["request_id"] = new.request_ids
+    heads["header"] = new.headers
+    heads["length"] = np.diff(offsets) - RECORD_OVERHEAD_BYTES
+    heads["checksum"] = new.checksums
+    # Per record: its head, its data, and the CRC-32 of both.
+    parts = [b""] * (3 * count)
+    parts[0::3] = starts = _cut(heads.tobytes(), RECORD_HEADER_BYTES, count)
+    parts[1::3] = new.data
+    checksums = np.fromiter(map(crc32, new.data, map(crc32, starts)), np.uint32, count)
+    parts[2::3] = _cut(checksums.astype(">u4").tobytes(), _CHECKSUM.size, count)
+    return RecordBatch(first_transaction_id, b"".join(parts), offsets)
+
+
+def _cut(text: bytes, size: int, count: int) -> list[bytes]:
+    """Return the `count` pieces of `size` bytes that `text` consists of."""
+    starts = range(0, size * count, size)
+    return list(map(text.__getitem__, map(slice, starts, range(size, size * count + 1, size))))
+
+
+_RECORD_HEADERS = np.dtype(
+    [
+        ("transaction_id", ">i8"),
+        ("request_id", "u1", (REQUEST_ID_BYTES,)),
+        ("header", ">i4"),
+        ("length", ">i4"),
+        ("checksum", ">u4"),
+    ]
+)
+
+assert _RECORD_HEADERS.itemsize == RECORD_HEADER_BYTES
 
 
 def join_batches(batches: Sequence[RecordBatch]) -> RecordBatch:

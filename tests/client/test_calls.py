@@ -15,10 +15,17 @@ from waltz.client.calls import (
     is_called_by,
     tell_end,
     tell_exception,
+    tell_lock_failure,
     tell_refusal,
 )
 from waltz.client.submission import Submission
-from waltz.client.transaction import Transaction, TransactionBuilder, TransactionContext
+from waltz.client.transaction import (
+    PartitionLocalLock,
+    PlainAppend,
+    Transaction,
+    TransactionBuilder,
+    TransactionContext,
+)
 from waltz.errors import ClientClosedError, PostponedError
 from waltz.types import ClientId, Generation, PartitionId, RequestId, TransactionId
 
@@ -282,3 +289,29 @@ def test_who_is_inside_a_callback_knows_whose() -> None:
         assert is_called_by(one)
         assert not is_called_by(other)
     assert not is_called_by(one)
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+def test_a_refused_context_is_told_the_lock_if_the_server_has_said_which(is_known: bool) -> None:
+    """PM-24."""
+    lock = PartitionLocalLock("account", 7)
+    told: list[object] = []
+
+    class Refused(PlainAppend):
+        def on_lock_failure(self, transaction_id: TransactionId) -> None:
+            told.append(transaction_id)
+
+        def on_lock_refusal(
+            self, transaction_id: TransactionId, lock: PartitionLocalLock | None
+        ) -> None:
+            super().on_lock_refusal(transaction_id, lock)
+            told.append(lock)
+
+    locks = [PartitionLocalLock("other", 1), lock]
+    made = Submission(1, Refused(2, b"data", read_locks=locks), PartitionId(2))
+    made.execute(TransactionId(0))
+    made.lock_failure = TransactionId(50)
+    made.refused_lock_hash = lock.hash if is_known else None
+    tell_lock_failure(made)
+    tell_lock_failure(made)
+    assert told == [50, lock if is_known else None]

@@ -7,6 +7,7 @@ from random import Random
 
 import pytest
 
+from waltz.client.fed import fed_one
 from waltz.client.partition import ClientPartition, Phase
 from waltz.client.partition_events import (
     AppendRefused,
@@ -75,8 +76,8 @@ def submission(number: int = 1, mark: int = -1) -> Submission:
 class World:
     """A partition and what it has done; every step is checked."""
 
-    def __init__(self, **settings: int) -> None:
-        self.machine = ClientPartition(ME, PartitionId(2), **settings)
+    def __init__(self, *, with_data: bool = False, **settings: int) -> None:
+        self.machine = ClientPartition(ME, PartitionId(2), with_data=with_data, **settings)
         self.now = 100.0
         self.step(GenerationRaised(Generation(3)))
 
@@ -300,7 +301,7 @@ def test_an_append_that_expired_in_flight_is_as_somebody_elses() -> None:
     effects = world.hear(fed(0, 2, ME))
     assert only(effects, ReleaseRoom) == []
     (apply,) = only(effects, ApplyTransactions)
-    assert apply == ApplyTransactions([fed(0, 2, ME)], {})
+    assert apply == ApplyTransactions([fed_one(fed(0, 2, ME))], {})
 
 
 def test_a_lock_failure_is_held_back_until_the_winner_is_applied() -> None:

@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
+from waltz.client.fed import Fed, fed_one
 from waltz.client.reader.feed import FeedCursor, FeedPhase
 from waltz.errors import ClientAheadError, NotFoundError
 from waltz.types import ClientId, Generation, PartitionId, RequestId, TransactionId
+from waltz.wire.batch_protocol import FeedBatch
 from waltz.wire.client_protocol import (
     FeedData,
     FeedRequest,
@@ -13,6 +16,7 @@ from waltz.wire.client_protocol import (
     MountResponse,
     MountState,
 )
+from waltz.wire.columns import FeedColumns
 
 G3 = Generation(3)
 OTHER = RequestId(ClientId(8), Generation(1), PartitionId(2), 1)
@@ -26,6 +30,35 @@ def fed(*ids: int) -> list[FeedData]:
     return [FeedData(OTHER, TransactionId(number), 0) for number in ids]
 
 
+def taken(*ids: int) -> list[Fed]:
+    return list(map(fed_one, fed(*ids)))
+
+
+def together(first: int, count: int) -> FeedBatch:
+    runs = np.array([[8, 1, 2, first, count]], np.int32)
+    feed = FeedColumns(runs, np.zeros(count, np.int32), None)
+    return FeedBatch(PartitionId(2), TransactionId(first), feed)
+
+
+@pytest.mark.parametrize(
+    ("batches", "expected"),
+    [
+        ([together(0, 5)], [3, 4]),
+        ([together(3, 9)], [3, 4, 5]),
+        ([together(4, 2)], []),
+        ([together(3, 1), together(0, 3), together(4, 1)], [3, 4]),
+        ([together(0, 3), together(6, 3)], []),
+    ],
+)
+def test_batches_are_cut_to_what_is_next(batches: list[FeedBatch], expected: list[int]) -> None:
+    """CI-13."""
+    made = cursor(3, 6)
+    found, replies = made.receive(batches)
+    assert [each.transaction_id for each in found] == expected
+    assert made.position == 3 + len(expected)
+    assert replies == []
+
+
 def cursor(first: int, end: int | None) -> FeedCursor:
     made = FeedCursor(ClientId(7), PartitionId(2), first, end)
     assert made.mount(G3, 0) == MountRequest(mine(1), TransactionId(first - 1), 0)
@@ -34,9 +67,9 @@ def cursor(first: int, end: int | None) -> FeedCursor:
 
 def test_a_range_is_fed_by_the_mount_alone() -> None:
     made = cursor(3, 6)
-    assert made.receive(fed(2, 3, 4, 6)) == (fed(3, 4), [])
+    assert made.receive(fed(2, 3, 4, 6)) == (taken(3, 4), [])
     assert not made.done
-    assert made.receive([*fed(5, 6), MountResponse(mine(1), MountState.READY)]) == (fed(5), [])
+    assert made.receive([*fed(5, 6), MountResponse(mine(1), MountState.READY)]) == (taken(5), [])
     assert made.done
 
 
@@ -56,10 +89,10 @@ def test_following_asks_for_more_after_the_mount_and_each_suspension() -> None:
     made = cursor(0, None)
     assert made.phase is FeedPhase.MOUNTING
     answer = made.receive([*fed(0), MountResponse(mine(1), MountState.READY)])
-    assert answer == (fed(0), [FeedRequest(mine(1), TransactionId(0))])
+    assert answer == (taken(0), [FeedRequest(mine(1), TransactionId(0))])
     assert bool(made.is_caught_up)
     answer = made.receive([*fed(1, 2), FeedSuspended(mine(1))])
-    assert answer == (fed(1, 2), [FeedRequest(mine(1), TransactionId(2))])
+    assert answer == (taken(1, 2), [FeedRequest(mine(1), TransactionId(2))])
 
 
 def test_answers_to_an_older_mount_are_ignored() -> None:
@@ -75,4 +108,4 @@ def test_a_new_connection_goes_on_where_the_old_one_ended() -> None:
     made = cursor(0, 9)
     made.receive(fed(0, 1))
     assert made.mount(G3, 1) == MountRequest(mine(2), TransactionId(1), 1)
-    assert made.receive(fed(1, 2)) == (fed(2), [])
+    assert made.receive(fed(1, 2)) == (taken(2), [])

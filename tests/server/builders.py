@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from zlib import crc32
 
+import numpy as np
+
 from waltz.record import NewRecord, RecordBatch, pack_records, request_id_bytes
 from waltz.server.connection import MessagesReceived, Peer
 from waltz.types import ClientId, Generation, PartitionId, RequestId, TransactionId
+from waltz.wire.batch_protocol import AppendBatch
 from waltz.wire.client_protocol import (
     CLIENT_CODEC,
     AppendRequest,
@@ -19,6 +22,7 @@ from waltz.wire.client_protocol import (
     MountRequest,
     TransactionDataRequest,
 )
+from waltz.wire.columns import AppendColumns, Bodies
 from waltz.wire.frame import FrameDecoder
 
 PARTITION = PartitionId(3)
@@ -33,8 +37,10 @@ def request_id(client: int = 7, sequence: int = 1, generation: int = 1) -> Reque
     return RequestId(ClientId(client), Generation(generation), PARTITION, sequence)
 
 
-def peer(connection: int = 1, client: int = 7, sequence: int | None = 0) -> Peer:
-    return Peer(connection, VERSION, ClientId(client), sequence)
+def peer(
+    connection: int = 1, client: int = 7, sequence: int | None = 0, version: int = VERSION
+) -> Peer:
+    return Peer(connection, version, ClientId(client), sequence)
 
 
 def record(sequence: int, client: int = 7, data: bytes = b"data", header: int = 0) -> NewRecord:
@@ -84,6 +90,21 @@ def append(
     )
 
 
+def together(*requests: AppendRequest) -> AppendBatch:
+    """The requests, whose sequence numbers follow on each other, as one message."""
+    kinds = [(r.write_locks, r.read_locks, r.append_locks) for r in requests]
+    return AppendBatch(
+        requests[0].request_id,
+        AppendColumns(
+            np.array([r.client_high_water_mark for r in requests], np.int64),
+            np.array([r.header for r in requests], np.int32),
+            np.array([[len(locks) for locks in each] for each in kinds], np.uint16),
+            np.array([lock for each in kinds for locks in each for lock in locks], np.int32),
+            Bodies([r.data for r in requests], np.array([r.checksum for r in requests], np.uint32)),
+        ),
+    )
+
+
 def flush(sequence: int = 1, client: int = 7) -> FlushRequest:
     return FlushRequest(request_id(client, sequence))
 
@@ -104,9 +125,10 @@ def decoded(part: ClientMessage | bytes | object) -> list[object]:
     """Return the messages of one part of what is sent."""
     if not isinstance(part, bytes):
         return [part]
-    decoder = FrameDecoder(CLIENT_CODEC.magic, VERSION, len(part))
+    version = int.from_bytes(part[1:3], "big")
+    decoder = FrameDecoder(CLIENT_CODEC.magic, version, len(part))
     decoder.receive(part)
     messages: list[object] = []
     while (body := decoder.next_frame()) is not None:
-        messages.append(CLIENT_CODEC.decode(body, VERSION))
+        messages.append(CLIENT_CODEC.decode(body, version))
     return messages

@@ -56,10 +56,10 @@ def test_part_of_a_batch_is_fed_as_a_slice_of_the_frames_encoded_once() -> None:
     cache.add(PARTITION, batch(5, 10))
     entry = cache.find(PARTITION, tid(5))
     assert entry is not None
-    whole = cache.feed_frames(entry, VERSION, tid(5), 10)
+    whole = cache.feed_frames(PARTITION, entry, VERSION, tid(5), 10)
     assert decoded(whole) == fed(5, 10)
-    assert cache.feed_frames(entry, VERSION, tid(5), 10) is whole
-    assert decoded(cache.feed_frames(entry, VERSION, tid(7), 3)) == fed(7, 3)
+    assert cache.feed_frames(PARTITION, entry, VERSION, tid(5), 10) is whole
+    assert decoded(cache.feed_frames(PARTITION, entry, VERSION, tid(7), 3)) == fed(7, 3)
 
 
 def test_oldest_batches_of_all_partitions_leave_first() -> None:

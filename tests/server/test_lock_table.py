@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 from waltz.server.lock_table import (
     COLUMNS_MIN,
     Admission,
+    LockedAppends,
     LockTable,
     lock_slot_columns,
     lock_slots,
@@ -49,6 +51,20 @@ def request(
         ClientId(1000 + number if client is None else client), Generation(1), PartitionId(0), number
     )
     return Request(request_id, TransactionId(mark), tuple(write), tuple(read), tuple(append))
+
+
+def columns(requests: Sequence[Request]) -> LockedAppends:
+    kinds = [(r.write_locks, r.read_locks, r.append_locks) for r in requests]
+    return LockedAppends(
+        np.array([r.request_id.client_id for r in requests], np.int32),
+        np.array([r.client_high_water_mark for r in requests], np.int64),
+        np.array([[len(locks) for locks in each] for each in kinds], np.int64).reshape(-1, 3),
+        np.array([lock for each in kinds for locks in each for lock in locks], np.int64),
+    )
+
+
+def admit(table: LockTable, requests: Sequence[Request]) -> Admission:
+    return table.admit(columns(requests))
 
 
 def accepted(admission: Admission, requests_count: int) -> list[int]:
@@ -88,44 +104,44 @@ def test_columns_of_slots_are_the_slots_one_by_one(locks: list[int], slot_count:
 def test_write_and_read_of_a_newer_lock_are_refused_and_append_is_not() -> None:
     """PM-20, PM-21, PM-22: write 123 is transaction 1; then a client that stands at 0."""
     table = LockTable(TransactionId(0))
-    assert not any(table.admit([request(0, write=[123])]))
+    assert not any(admit(table, [request(0, write=[123])]))
     table.commit(TransactionId(1), 1)
-    admission = table.admit(
-        [request(0, write=[123]), request(0, read=[123]), request(0, append=[123])]
+    admission = admit(
+        table, [request(0, write=[123]), request(0, read=[123]), request(0, append=[123])]
     )
     assert admission == Admission({0: TransactionId(1), 1: TransactionId(1)}, {})
     table.commit(TransactionId(2), 1)
-    assert table.admit([request(1, write=[123])]).refused == {0: TransactionId(2)}
+    assert admit(table, [request(1, write=[123])]).refused == {0: TransactionId(2)}
 
 
 def test_equal_mark_passes() -> None:
     """SV-11."""
     table = LockTable(TransactionId(41))
-    assert table.admit([request(41, write=[7])]) == Admission({}, {})
+    assert admit(table, [request(41, write=[7])]) == Admission({}, {})
 
 
 def test_several_locks_are_refused_for_any_of_them() -> None:
     """PM-23."""
     table = LockTable(NOTHING)
-    table.admit([request(-1, write=[1, 2])])
+    admit(table, [request(-1, write=[1, 2])])
     table.commit(TransactionId(0), 1)
-    admission = table.admit([request(-1, [1, 2]), request(-1, [2, 3]), request(-1, [4, 5])])
+    admission = admit(table, [request(-1, [1, 2]), request(-1, [2, 3]), request(-1, [4, 5])])
     assert admission == Admission({0: TransactionId(0), 1: TransactionId(0)}, {})
 
 
 def test_read_locks_are_not_recorded() -> None:
     """PM-21: read then read, and read then write, pass at equal marks."""
     table = LockTable(NOTHING)
-    assert not any(table.admit([request(-1, read=[9])]))
-    assert not any(table.admit([request(-1, read=[9])]))
-    assert not any(table.admit([request(-1, write=[9])]))
+    assert not any(admit(table, [request(-1, read=[9])]))
+    assert not any(admit(table, [request(-1, read=[9])]))
+    assert not any(admit(table, [request(-1, write=[9])]))
 
 
 def test_new_table_refuses_clients_behind_once() -> None:
     """SV-10."""
     table = LockTable(TransactionId(9))
-    assert table.admit([request(8, write=[1])]).refused == {0: TransactionId(9)}
-    assert table.admit([request(9, write=[1])]) == Admission({}, {})
+    assert admit(table, [request(8, write=[1])]).refused == {0: TransactionId(9)}
+    assert admit(table, [request(9, write=[1])]) == Admission({}, {})
 
 
 def test_take_over_computed_before_the_owners_updates_is_refused() -> None:
@@ -133,17 +149,17 @@ def test_take_over_computed_before_the_owners_updates_is_refused() -> None:
     table = LockTable(NOTHING)
     parent, child = 100, 200
     updates = [request(5, read=[parent], append=[child])] * 2
-    assert table.admit(updates) == Admission({}, {}), "updates do not wait for each other"
+    assert admit(table, updates) == Admission({}, {}), "updates do not wait for each other"
     table.commit(TransactionId(6), 2)
-    assert table.admit([request(5, write=[parent, child])]).refused == {0: TransactionId(7)}
+    assert admit(table, [request(5, write=[parent, child])]).refused == {0: TransactionId(7)}
 
 
 def test_no_locks_and_a_mark_below_nothing_is_refused() -> None:
     """The estimate without locks is -1."""
     table = LockTable(NOTHING)
-    assert table.admit([request(-1)]) == Admission({}, {})
-    assert table.admit([request(-2)]).refused == {0: NOTHING}
-    assert table.admit([request(-2)] * COLUMNS_MIN).refused == dict.fromkeys(
+    assert admit(table, [request(-1)]) == Admission({}, {})
+    assert admit(table, [request(-2)]).refused == {0: NOTHING}
+    assert admit(table, [request(-2)] * COLUMNS_MIN).refused == dict.fromkeys(
         range(COLUMNS_MIN), NOTHING
     )
 
@@ -154,30 +170,30 @@ def test_no_locks_and_a_mark_below_nothing_is_refused() -> None:
 def test_conflict_in_flight_waits_for_that_transaction_only() -> None:
     """SV-09."""
     table = LockTable(NOTHING)
-    assert table.admit(
-        [request(-1, [1]), request(-1, [2]), request(-1, [1]), request(-1, [3])]
+    assert admit(
+        table, [request(-1, [1]), request(-1, [2]), request(-1, [1]), request(-1, [3])]
     ) == Admission({}, {2: 1})
     assert table.issued == 3
     table.commit(TransactionId(0), 1)
-    assert table.admit([request(-1, [1])]).refused == {0: TransactionId(0)}
+    assert admit(table, [request(-1, [1])]).refused == {0: TransactionId(0)}
 
 
 def test_failed_append_lets_the_waiting_one_pass() -> None:
     table = LockTable(NOTHING)
-    assert table.admit([request(-1, [1]), request(-1, [1])]).waiting == {1: 1}
+    assert admit(table, [request(-1, [1]), request(-1, [1])]).waiting == {1: 1}
     table.fail(1)
     table.forget_reservations()
-    assert table.admit([request(-1, [1])]) == Admission({}, {})
+    assert admit(table, [request(-1, [1])]) == Admission({}, {})
 
 
 def test_later_request_queues_behind_a_waiting_one() -> None:
     table = LockTable(NOTHING)
-    assert table.admit([request(-1, [1]), request(-1, [1, 2]), request(-1, [2])]).waiting == {
+    assert admit(table, [request(-1, [1]), request(-1, [1, 2]), request(-1, [2])]).waiting == {
         1: 1,
         2: 1,
     }
-    assert table.admit([request(-1, append=[2])]).waiting == {0: 1}
-    assert table.admit([request(-1, append=[3])]) == Admission({}, {})
+    assert admit(table, [request(-1, append=[2])]).waiting == {0: 1}
+    assert admit(table, [request(-1, append=[3])]) == Admission({}, {})
 
 
 def test_appends_of_one_client_do_not_overtake_each_other() -> None:
@@ -190,22 +206,35 @@ def test_appends_of_one_client_do_not_overtake_each_other() -> None:
         request(-1, client=8),
         request(-1, [5], client=7),
     ]
-    assert table.admit(batch) == Admission({}, {1: 1, 2: 1, 4: 1})
-    assert table.admit([request(-1, client=7)] * COLUMNS_MIN).waiting == dict.fromkeys(
+    assert admit(table, batch) == Admission({}, {1: 1, 2: 1, 4: 1})
+    assert admit(table, [request(-1, client=7)] * COLUMNS_MIN).waiting == dict.fromkeys(
         range(COLUMNS_MIN), 1
     )
 
 
 def test_append_lock_does_not_wait_for_a_claim() -> None:
     table = LockTable(NOTHING)
-    assert table.admit([request(-1, [1]), request(-1, append=[1])]) == Admission({}, {})
-    assert table.admit([request(5, [1])]).waiting == {0: 2}
+    assert admit(table, [request(-1, [1]), request(-1, append=[1])]) == Admission({}, {})
+    assert admit(table, [request(5, [1])]).waiting == {0: 2}
 
 
 def test_raised_marks_refuse_what_others_may_have_written() -> None:
     table = LockTable(NOTHING)
     table.raise_marks(TransactionId(10))
-    assert table.admit([request(9, [1])]).refused == {0: TransactionId(10)}
+    assert admit(table, [request(9, [1])]).refused == {0: TransactionId(10)}
+
+
+@pytest.mark.parametrize("filler", [0, COLUMNS_MIN])
+def test_the_lock_that_refuses_is_named(filler: int) -> None:
+    """PM-24: the one last written by the transaction that is told."""
+    table = LockTable(NOTHING)
+    admit(table, [request(-1, [1]), request(-1, [2]), request(-1, [3])])
+    table.commit(TransactionId(0), 3)
+    asked = [request(9)] * filler + [request(-1, [1, 4], [2, 5], [3]), request(-2)]
+    refused = admit(table, asked).refused
+    assert refused == {filler: TransactionId(1), filler + 1: NOTHING}
+    assert table.refusing_lock(columns(asked), filler) == 2
+    assert table.refusing_lock(columns(asked), filler + 1) == 0
 
 
 def test_deciding_more_than_was_accepted_is_a_bug() -> None:
@@ -232,6 +261,20 @@ def requests(draw: st.DrawFn) -> tuple[int, int, list[int], list[int], list[int]
     )
 
 
+@given(st.lists(requests(), min_size=1, max_size=8), st.data())
+def test_picked_appends_keep_their_locks(
+    drawn: list[tuple[int, int, list[int], list[int], list[int]]], data: st.DataObject
+) -> None:
+    asked = [request(-lag, w, r, a, client=c) for c, lag, w, r, a in drawn]
+    start = data.draw(st.integers(0, len(asked)))
+    rows = data.draw(st.lists(st.booleans(), min_size=len(asked), max_size=len(asked)))
+    everything = columns(asked).requests()
+    assert columns(asked).requests(start) == everything[start:]
+    assert columns(asked).pick(np.array(rows)).requests() == [
+        each for each, is_picked in zip(everything, rows, strict=True) if is_picked
+    ]
+
+
 STEPS = st.lists(
     st.one_of(
         st.lists(requests(), min_size=1, max_size=12),
@@ -252,7 +295,7 @@ class Driver:
         self.exact: dict[int, int] = {}
         self.trace: list[object] = []
         self.last_passed: dict[ClientId, int] = {}
-        self._admit = self.table._admit_many if by_columns else self.table._admit_one_by_one
+        self._by_columns = by_columns
 
     def admit(self, arrived: list[Request]) -> None:
         table = self.table
@@ -263,7 +306,11 @@ class Driver:
         if not arrived:
             return
         before = len(self.in_flight)
-        admission = self._admit(arrived)
+        admission = (
+            table._admit_many(columns(arrived))
+            if self._by_columns
+            else table._admit_one_by_one(columns(arrived).requests())
+        )
         self.trace.append((admission, table.issued))
         for index in accepted(admission, len(arrived)):
             self.check_passed(arrived[index])
@@ -341,15 +388,15 @@ def test_checking_by_columns_gives_what_checking_one_by_one_gives(
 def test_large_batch_of_different_locks_is_accepted_whole() -> None:
     table = LockTable(NOTHING)
     batch = [request(-1, [lock * 7919]) for lock in range(500)]
-    assert not table.admit(batch).refused
+    assert not admit(table, batch).refused
     table.check_invariants()
 
 
 def test_commits_may_cut_batches_anywhere() -> None:
     table = LockTable(NOTHING)
-    table.admit([request(-1, [lock * 7919]) for lock in range(200)])
+    admit(table, [request(-1, [lock * 7919]) for lock in range(200)])
     for first in range(0, 200, 3):
         table.commit(TransactionId(first), min(3, 200 - first))
         table.check_invariants()
     for lock in range(200):
-        assert table.admit([request(lock - 1, [lock * 7919])]).refused == {0: TransactionId(lock)}
+        assert admit(table, [request(lock - 1, [lock * 7919])]).refused == {0: TransactionId(lock)}

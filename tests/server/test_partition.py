@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from tests.server.builders import (
     PARTITION,
+    VERSION,
     append,
     batch,
     data_request,
@@ -115,9 +116,9 @@ class Bench:
         return heard
 
     def say(self, *messages: ClientMessage, connection: int = 1, client: int = 7,
-            sequence: int = 0) -> list[object]:  # fmt: skip
+            sequence: int = 0, version: int = VERSION) -> list[object]:  # fmt: skip
         """What the connection hears at once."""
-        sender = peer(connection, client, sequence)
+        sender = peer(connection, client, sequence, version)
         return self.step(received(sender, *messages)).get(connection, [])
 
     def commit(self, count: int | None = None) -> dict[int, list[object]]:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from waltz.sim.checkers import check_users
-from waltz.sim.history import Ending, Fed, History, Refusal, Verdict
+from waltz.sim.history import Ending, Fed, History, OutcomeTold, Refusal, Verdict
 from waltz.sim.payload import Kind, Payload
 from waltz.types import ClientId, Generation, PartitionId, RequestId, TransactionId
 
@@ -125,6 +125,31 @@ def refuse_for_what_never_was(run: Run) -> None:
     run.history.submissions[3].refusals.append(Refusal(TransactionId(1), TransactionId(7)))
 
 
+def say(run: Run, context: int, transaction_id: int | None) -> None:
+    request_id = RequestId(ClientId(1), Generation(1), P, context)
+    place = None if transaction_id is None else TransactionId(transaction_id)
+    run.history.outcomes.append(OutcomeTold("client", request_id, place))
+
+
+def say_that_it_is_nowhere(run: Run) -> None:
+    say(run, 2, None)
+
+
+def say_that_it_is_elsewhere(run: Run) -> None:
+    say(run, 2, 2)
+
+
+def say_that_it_is_somewhere(run: Run) -> None:
+    say(run, 9, 1)
+
+
+def test_outcomes_that_are_those_of_the_log_are_right() -> None:
+    run = counting()
+    say(run, 2, 1)
+    say(run, 9, None)
+    assert run.violations() == []
+
+
 @pytest.mark.parametrize(
     ("spoil", "promise"),
     [
@@ -146,6 +171,9 @@ def refuse_for_what_never_was(run: Run) -> None:
         (pass_a_read_lock_that_was_taken, "I7 lock safety"),
         (refuse_for_what_was_applied, "I8 lock progress"),
         (refuse_for_what_never_was, "I8 lock progress"),
+        (say_that_it_is_nowhere, "I13 outcome"),
+        (say_that_it_is_elsewhere, "I13 outcome"),
+        (say_that_it_is_somewhere, "I13 outcome"),
     ],
 )
 def test_every_broken_promise_is_found(spoil: Callable[[Run], None], promise: str) -> None:

@@ -180,3 +180,16 @@ def test_a_context_that_is_refused_has_ended_too() -> None:
     field.loop.run_until_complete(scene())
     field.loop.shut_down()
     assert intent.submission.has_ended(Verdict.UNWRITTEN)
+
+
+def test_clients_ask_what_became_of_their_appends_and_the_answers_are_written_down() -> None:
+    """I13: also of the last life's, which nobody else would ever learn."""
+    field = Field(WRITER)
+    field.play(crash(0.3), crash(0.7))
+    outcomes = field.history.outcomes
+    assert {told.client for told in outcomes} == {"client-0"}
+    assert len({told.request_id.client_id for told in outcomes}) > 1
+    log = {fed.request_id: fed.transaction_id for fed in field.history.feed("client-0", P)}
+    assert [told.transaction_id for told in outcomes] == [
+        log.get(told.request_id) for told in outcomes
+    ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -11,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
 
-from waltz import TransactionColumns
+from waltz import BlockData, TransactionColumns
 from waltz.errors import ConfigurationError
 from waltz.spark.schema import COLUMNS, arrow_schema, log_schema, record_batch, regroup
 from waltz.types import PartitionId, TransactionId
@@ -42,6 +43,19 @@ def test_every_column_is_there_and_may_be_null() -> None:
             ("data", pa.binary()),
         ]
     )
+
+
+@given(st.lists(st.binary(max_size=20) | st.binary(min_size=12, max_size=13), min_size=1))
+def test_data_in_a_block_become_the_same_column(data: list[bytes]) -> None:
+    """B-6: by views, up to twelve bytes of which lie in the view itself."""
+    gaps = [b"gap%d" % (n % 7) for n in range(len(data))]
+    block = b"".join(gap + each for gap, each in zip(gaps, data, strict=True))
+    ends = np.cumsum([len(g) + len(d) for g, d in zip(gaps, data, strict=True)]).astype(np.int64)
+    starts = ends - np.array([len(each) for each in data], np.int64)
+    in_block = replace(columns(7, data), data=BlockData(block, starts, ends))
+    found = record_batch(PartitionId(3), in_block, arrow_schema(log_schema()))
+    found.validate(full=True)
+    assert found == record_batch(PartitionId(3), columns(7, data), arrow_schema(log_schema()))
 
 
 def test_transactions_become_rows() -> None:

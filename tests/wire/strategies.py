@@ -5,11 +5,20 @@ from __future__ import annotations
 from typing import Any
 from zlib import crc32
 
+import numpy as np
 from hypothesis import strategies as st
 
 from waltz.record import NewRecord, RecordBatch, empty_batch, pack_records
 from waltz.types import RequestId, TransactionId
 from waltz.wire.client_protocol import MountState, ReadyFlag
+from waltz.wire.columns import (
+    AppendColumns,
+    AppendColumnsField,
+    Bodies,
+    FeedColumns,
+    FeedColumnsField,
+    RecordBlockField,
+)
 from waltz.wire.fields import (
     AnyField,
     Blob,
@@ -51,13 +60,49 @@ NEW_RECORDS = st.builds(
 
 
 @st.composite
-def batches(draw: st.DrawFn) -> RecordBatch:
-    """Batches of any length; the empty one starts at 0, as the decoder's does."""
+def batches(draw: st.DrawFn, *, checked: bool = False) -> RecordBatch:
+    """Batches of any length; the empty one starts at 0, as the decoder's does. With `checked` the
+    checksums are right and the IDs are those of transactions."""
     records = draw(st.lists(NEW_RECORDS, max_size=8))
     if not records:
         return empty_batch(TransactionId(0))
-    first = draw(st.integers(-(2**63), 2**63 - 1 - len(records)))
+    first = draw(st.integers(0 if checked else -(2**63), 2**63 - 1 - len(records)))
+    if checked:
+        records = [each._replace(checksum=crc32(each.data)) for each in records]
     return pack_records(TransactionId(first), records)
+
+
+def bodies(data: list[bytes]) -> Bodies:
+    return Bodies(data, np.array([crc32(each) for each in data], np.uint32))
+
+
+@st.composite
+def append_columns(draw: st.DrawFn) -> AppendColumns:
+    count = draw(st.integers(1, 5))
+    several: dict[str, Any] = {"min_size": count, "max_size": count}
+    counts = draw(st.lists(st.tuples(*[st.integers(0, 3)] * 3), **several))
+    locks = sum(map(sum, counts))
+    return AppendColumns(
+        np.array(draw(st.lists(st.integers(-1, 2**63 - 1), **several)), np.int64),
+        np.array(draw(st.lists(INTS, **several)), np.int32),
+        np.array(counts, np.uint16),
+        np.array(draw(st.lists(INTS, min_size=locks, max_size=locks)), np.int32),
+        bodies(draw(st.lists(st.binary(max_size=50), **several))),
+    )
+
+
+@st.composite
+def feed_columns(draw: st.DrawFn) -> FeedColumns:
+    numbers = st.tuples(INTS, INTS, INTS, st.integers(-(2**31), 2**31 - 5), st.integers(1, 4))
+    runs = draw(st.lists(numbers, min_size=1, max_size=4))
+    count = sum(run[4] for run in runs)
+    several: dict[str, Any] = {"min_size": count, "max_size": count}
+    data = draw(st.none() | st.lists(st.binary(max_size=50), **several))
+    return FeedColumns(
+        np.array(runs, np.int32),
+        np.array(draw(st.lists(INTS, **several)), np.int32),
+        None if data is None else bodies(data),
+    )
 
 
 def values(field: AnyField) -> st.SearchStrategy[Any]:  # noqa: C901
@@ -96,8 +141,12 @@ def values(field: AnyField) -> st.SearchStrategy[Any]:  # noqa: C901
             return st.just(b"WLTZ")
         case FeatureSet():
             return st.frozensets(st.integers(0, 80), max_size=5)
-        case Records():
-            return batches()
+        case Records() | RecordBlockField():
+            return batches(checked=isinstance(field, RecordBlockField))
+        case AppendColumnsField():
+            return append_columns()
+        case FeedColumnsField():
+            return feed_columns()
         case _:
             raise AssertionError(f"no strategy for {field!r}")
 

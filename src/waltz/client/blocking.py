@@ -37,7 +37,7 @@ from waltz.errors import (
 )
 from waltz.host import Host
 from waltz.limits import CLIENT_CLOSE_SECONDS, READER_SECONDS_MAX
-from waltz.types import Address, ClientId, PartitionId, TransactionId
+from waltz.types import NOTHING, Address, ClientId, PartitionId, RequestId, TransactionId
 
 T = TypeVar("T")
 
@@ -331,6 +331,20 @@ class WaltzClient:
         if isinstance(result, Exception):
             raise result
         return result
+
+    def outcome(
+        self,
+        request_id: RequestId,
+        after: int = NOTHING,
+        *,
+        timeout_seconds: float | None = None,
+    ) -> TransactionId | None:
+        """Return where the append with that request ID is in the log; None if it is not there and
+        never will be.
+
+        As for `AsyncWaltzClient.outcome`. Raises OperationTimeoutError, too.
+        """
+        return self._thread.call(self._core.outcome(request_id, after), timeout_seconds)
 
     def flush(self, timeout_seconds: float | None = None) -> None:
         """Return once every context submitted before has ended, retries included (PM-37).

@@ -196,8 +196,10 @@ def tell_lock_failure(submission: Submission) -> None:
     """Tell the context about the lock it was refused for, if it was."""
     transaction_id, submission.lock_failure = submission.lock_failure, None
     if transaction_id is not None:
+        draft = submission.draft
+        lock = None if draft is None else draft.checked_lock(submission.refused_lock_hash)
         with _errors_logged("on_lock_failure"):
-            submission.context.on_lock_failure(transaction_id)
+            submission.context.on_lock_refusal(transaction_id, lock)
 
 
 def execute_again(

@@ -14,6 +14,9 @@ from collections.abc import Sequence
 from enum import Enum
 from typing import assert_never
 
+from waltz.client.append_batches import AppendBatches, append_request
+from waltz.client.fed import Fed, fed_one, fed_together
+from waltz.client.outcome_questions import OutcomeQuestions
 from waltz.client.partition_events import (
     AppendRefused,
     Applied,
@@ -26,6 +29,8 @@ from waltz.client.partition_events import (
     HighWaterMarkLoaded,
     LoadHighWaterMark,
     MountChanged,
+    OutcomeRefused,
+    OutcomeWanted,
     PartitionClosed,
     Received,
     ReleaseRoom,
@@ -37,8 +42,10 @@ from waltz.client.partition_events import (
 )
 from waltz.client.submission import Submission
 from waltz.client.transaction_monitor import TransactionMonitor
+from waltz.errors import LocalProtocolError
 from waltz.limits import (
     APPLY_TRANSACTIONS_MAX,
+    FEED_BUFFER_BYTES_MAX,
     FEED_BUFFER_TRANSACTIONS_MAX,
     LONG_WAIT_SECONDS,
     MOUNT_SECONDS_MAX,
@@ -53,8 +60,15 @@ from waltz.types import (
     RequestId,
     TransactionId,
 )
+from waltz.wire.batch_protocol import (
+    AppendRejected,
+    DataWanted,
+    FeedBatch,
+    OutcomeResponse,
+    Reason,
+)
 from waltz.wire.client_protocol import (
-    AppendRequest,
+    BATCHES_SINCE,
     FeedData,
     FeedRequest,
     FeedSuspended,
@@ -90,7 +104,9 @@ class ClientPartition:
         apply_count_max: int = APPLY_TRANSACTIONS_MAX,
         buffer_count_max: int = FEED_BUFFER_TRANSACTIONS_MAX,
         sequence_number: int = 0,
+        with_data: bool = False,
     ) -> None:
+        """`with_data`: the feed is to bring the data along, as far as its version can."""
         self.phase = Phase.DETACHED
         self.generation = NO_GENERATION
         self.high_water_mark = NOTHING
@@ -104,13 +120,18 @@ class ClientPartition:
         self._buffer_count_max = buffer_count_max
         self._sequence_number = sequence_number
         self._connection_sequence: int | None = None
+        self._version = 0
+        self._with_data = with_data
+        self._appends = AppendBatches()
+        self._questions = OutcomeQuestions()
         self.mark_known = False
         self._mount_request_id: RequestId | None = None
         self._mount_at: float | None = None
         self._not_ready_seconds = NOT_READY_SECONDS_MIN
         self._waiting: deque[Submission] = deque()
-        self._buffer: deque[FeedData] = deque()
-        self._in_hand: list[FeedData] = []
+        self._buffer: deque[Fed] = deque()
+        self._buffer_bytes = 0
+        self._in_hand: list[Fed] = []
         self._apply_at: float | None = None
         self._applying = False
         self._feed_due = False
@@ -136,7 +157,8 @@ class ClientPartition:
 
     @property
     def deadline(self) -> float | None:
-        times = (self._mount_at, self._apply_at, self._nudge_at)
+        outcome_at = self._questions.deadline if self.phase is Phase.MOUNTED else None
+        times = (self._mount_at, self._apply_at, self._nudge_at, outcome_at)
         return min((time for time in times if time is not None), default=None)
 
     @property
@@ -146,7 +168,10 @@ class ClientPartition:
         While the application's callback fails there is room: what comes is dropped and asked for
         again later, so that the other partitions of the connection flow on (PM-38).
         """
-        return len(self._buffer) < self._buffer_count_max or self._apply_at is not None
+        return self._apply_at is not None or (
+            len(self._buffer) < self._buffer_count_max
+            and self._buffer_bytes < FEED_BUFFER_BYTES_MAX
+        )
 
     def step(self, events: Sequence[Event], now: float) -> Sequence[Effect]:
         self._effects = []
@@ -156,6 +181,8 @@ class ClientPartition:
             self._catch_up_with_time(now)
             self._hand_over()
             self._ask_for_more()
+            self._ask_outcomes(now)
+        self._post_appends()
         if self._outbox:
             assert self._connection_sequence is not None, "what waits goes with its stream"
             self._effects.append(SendMessages(self._connection_sequence, self._outbox))
@@ -175,6 +202,7 @@ class ClientPartition:
         ids = [data.transaction_id for data in (*self._in_hand, *self._buffer)]
         assert ids == list(range(self.high_water_mark + 1, self.fed + 1))
         assert not self._applying or self._in_hand
+        assert self._buffer_bytes == sum(len(each.data or b"") for each in self._buffer)
         assert all(self.high_water_mark < own <= self.fed for own in self._own)
         if self.phase is not Phase.AHEAD:
             mounting = self.phase in (Phase.MOUNTING, Phase.NOT_READY, Phase.MOUNTED)
@@ -190,7 +218,7 @@ class ClientPartition:
             case Submitted():
                 self._submit(event.submissions, now)
             case StreamOpened():
-                self._open_stream(event.connection_sequence, now)
+                self._open_stream(event, now)
             case StreamLost():
                 if event.connection_sequence == self._connection_sequence:
                     self._lose_stream()
@@ -200,10 +228,10 @@ class ClientPartition:
                 self.generation = max(self.generation, event.generation)
             case FlushWanted():
                 self._flush(now)
+            case OutcomeWanted():
+                self._want_outcome(event)
             case AppendRefused():
-                refused = self.monitor.abort(event.request_id)
-                if refused is not None:
-                    self._effects.append(FailSubmission(refused, event.error))
+                self._fail(event)
             case PartitionClosed():
                 self._close()
             case _:
@@ -211,12 +239,12 @@ class ClientPartition:
 
     # Mounting
 
-    def _open_stream(self, connection_sequence: int, now: float) -> None:
+    def _open_stream(self, event: StreamOpened, now: float) -> None:
         if self.phase in (Phase.AHEAD, Phase.CLOSED):
             return
         if self._connection_sequence is not None:
             self._lose_stream()
-        self._connection_sequence = connection_sequence
+        self._connection_sequence, self._version = event.connection_sequence, event.version
         if self.mark_known and (len(self.monitor) or self._in_hand or self._buffer):
             # An own append may lie between our mark and one that another process has moved on;
             # skipping it would lose its verdict, so only an idle partition asks again (PM-27).
@@ -239,9 +267,9 @@ class ClientPartition:
         # Some mounts are never answered (hazards H2, H3, H5), so they are repeated.
         self._mount_at = now + MOUNT_SECONDS_MAX
         assert self._connection_sequence is not None
-        self._outbox.append(
-            MountRequest(self._mount_request_id, self.fed, self._connection_sequence)
-        )
+        if self._with_data and self._version >= BATCHES_SINCE:
+            self._post(DataWanted(self._mount_request_id))
+        self._post(MountRequest(self._mount_request_id, self.fed, self._connection_sequence))
 
     def _lose_stream(self) -> None:
         if self.phase is Phase.MOUNTED:
@@ -254,7 +282,9 @@ class ClientPartition:
         self._feed_due = self._gap_seen = False
         self._feeds = 0
         self._held_flushes.clear()
+        self._appends.clear()
         self._outbox.clear()
+        self._questions.reset()
         if self.phase is not Phase.AHEAD:
             self.phase = Phase.DETACHED
 
@@ -299,26 +329,28 @@ class ClientPartition:
             self._sequence_number += 1
             request_id = RequestId(client_id, generation, partition_id, self._sequence_number)
             self.monitor.register(request_id, submission)
-            self._outbox.append(
-                AppendRequest(
-                    request_id,
-                    submission.client_high_water_mark,
-                    draft.write_locks,
-                    draft.read_locks,
-                    draft.append_locks,
-                    draft.header,
-                    draft.data,
-                    draft.checksum,
-                )
-            )
+            submission.note_request(request_id)
+            mark = submission.client_high_water_mark
+            if self._version >= BATCHES_SINCE:
+                self._appends.add(request_id, draft, mark)
+            else:
+                self._outbox.append(append_request(request_id, draft, mark))
         self._nudge_at = now + self._long_wait_seconds
 
     def _flush(self, now: float) -> None:
         last = self.monitor.last_registered
         if last is None or self.phase is not Phase.MOUNTED:
             return
-        self._outbox.append(FlushRequest(last))
+        self._post(FlushRequest(last))
         self._nudge_at = now + self._long_wait_seconds
+
+    def _post(self, message: Message) -> None:
+        """Send `message` after the appends that wait: a flush is about those before it."""
+        self._post_appends()
+        self._outbox.append(message)
+
+    def _post_appends(self) -> None:
+        self._outbox += self._appends.take()
 
     def _settle(self) -> None:
         """Let the answers take effect whose transaction has been applied (CI-20, CI-21).
@@ -349,10 +381,14 @@ class ClientPartition:
                 if transaction_id != expected or len(buffer) >= limit:
                     self._gap_seen |= transaction_id >= expected
                     continue
-                buffer.append(message)
+                fed = fed_one(message)
+                buffer.append(fed)
                 expected += 1
                 if message.request_id[0] == client_id:
-                    self._commit(message)
+                    self._commit(fed)
+                continue
+            if type(message) is FeedBatch:
+                expected += self._take_batch(message, TransactionId(expected), limit)
                 continue
             self.fed = TransactionId(expected - 1)
             self._hear(message, now)
@@ -360,6 +396,27 @@ class ClientPartition:
             self.fed = TransactionId(expected - 1)
             if self.phase is Phase.MOUNTING:
                 self._mount_at = now + MOUNT_SECONDS_MAX
+
+    def _take_batch(self, message: FeedBatch, expected: TransactionId, limit: int) -> int:
+        """Keep what is next of a batch; return how many that are."""
+        feed, first = message.feed, message.first_transaction_id
+        skipped = expected - first
+        end = min(len(feed), skipped + max(0, limit - len(self._buffer)))
+        if skipped < 0 or end <= skipped:
+            self._gap_seen |= first + len(feed) > expected
+            return 0
+        self._gap_seen |= end < len(feed)
+        fed = fed_together(message)
+        self._buffer.extend(fed[skipped:end])
+        if feed.bodies is not None:
+            self._buffer_bytes += sum(map(len, feed.bodies.data[skipped:end]))
+        place = 0
+        for request_id, length in feed.request_runs():
+            if request_id.client_id == self._client_id:
+                for own in fed[max(place, skipped) : min(place + length, end)]:
+                    self._commit(own)
+            place += length
+        return end - skipped
 
     def _buffer_limit(self) -> int:
         """While the application fails, a full buffer drops; otherwise the shell stops reading, and
@@ -381,13 +438,69 @@ class ClientPartition:
                     submission.lock_failure = message.transaction_id
                     self._held_failures.append((message.transaction_id, submission))
                     self._settle()
+            case AppendRejected():
+                self._hear_rejections(message)
+            case OutcomeResponse():
+                known = self._questions.receive(message, now)
+                if known is not None:
+                    self._effects.append(known)
             case FlushResponse():
                 self._held_flushes.append(message)
                 self._settle()
             case _:
                 pass  # nothing else belongs on a stream; a newer server may know better
 
-    def _commit(self, message: FeedData) -> None:
+    def _hear_rejections(self, message: AppendRejected) -> None:
+        """Take out what is not in the log and never will be: it is executed again.
+
+        Only who was beaten by another transaction has to wait for that one.
+        """
+        for rejection in message.rejections:
+            first = rejection.first
+            for number in range(first, first + rejection.length):
+                request_id = message.request_id._replace(sequence_number=number)
+                submission = self.monitor.abort(request_id)
+                if submission is None:
+                    continue
+                if rejection.reason is Reason.LOCKED:
+                    submission.lock_failure = rejection.transaction_id
+                    submission.refused_lock_hash = rejection.lock_hash
+                    self._held_failures.append((rejection.transaction_id, submission))
+                else:
+                    self._retries.append(submission)
+        self._settle()
+
+    def _fail(self, event: AppendRefused) -> None:
+        refused = self.monitor.abort(event.request_id)
+        if refused is not None:
+            self._effects.append(FailSubmission(refused, event.error))
+
+    def _want_outcome(self, event: OutcomeWanted) -> None:
+        request_id = event.request_id
+        is_own = request_id.client_id == self._client_id
+        if is_own and request_id.sequence_number > self._sequence_number:
+            # It could still be made: no answer would be final.
+            error = LocalProtocolError(f"{request_id} was never sent")
+            self._effects.append(OutcomeRefused(request_id, error))
+        else:
+            self._questions.want(request_id, event.after)
+
+    def _ask_outcomes(self, now: float) -> None:
+        """Ask behind the appends of this stream, on which the server does not decide them later."""
+        if self.phase is not Phase.MOUNTED or not len(self._questions):
+            return
+        for question in self._questions.ask(now):
+            if self._version >= BATCHES_SINCE:
+                self._post(question)
+                continue
+            self._questions.forget(question.request_id)
+            error = LocalProtocolError(
+                f"version {self._version} of the protocol cannot say what became of an append,"
+                " upgrade servers"
+            )
+            self._effects.append(OutcomeRefused(question.request_id, error))
+
+    def _commit(self, message: Fed) -> None:
         decided = self.monitor.commit(message.request_id)
         if decided is None:
             return
@@ -408,7 +521,7 @@ class ClientPartition:
             and len(self._buffer) <= self._buffer_count_max // 2
         ):
             assert self._mount_request_id is not None
-            self._outbox.append(FeedRequest(self._mount_request_id, self.fed))
+            self._post(FeedRequest(self._mount_request_id, self.fed))
             self._feed_due = self._gap_seen = False
             self._feeds += 1
 
@@ -421,6 +534,8 @@ class ClientPartition:
             buffer = self._buffer
             count = min(len(buffer), self._apply_count_max)
             self._in_hand = [buffer.popleft() for _ in range(count)]
+            if self._buffer_bytes:
+                self._buffer_bytes -= sum(len(each.data or b"") for each in self._in_hand)
         self._applying = True
         own = {}
         if self._own:
@@ -466,6 +581,7 @@ class ClientPartition:
         self._mount_request_id = None
         self._mount_at = self._apply_at = self._nudge_at = None
         self._waiting.clear()
+        self._appends.clear()
         self._outbox.clear()
         self.monitor.close()
 

@@ -9,10 +9,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from waltz.client.fed import Fed
+from waltz.client.outcome_questions import OutcomeKnown
 from waltz.client.submission import Submission
 from waltz.errors import LocalProtocolError
 from waltz.types import Generation, RequestId, TransactionId
-from waltz.wire.client_protocol import FeedData, MountState
+from waltz.wire.client_protocol import MountState
 from waltz.wire.message import Message
 
 # Events
@@ -27,9 +29,13 @@ class GenerationRaised:
 
 @dataclass(frozen=True, slots=True)
 class StreamOpened:
-    """The partition's server is connected; the sequence number grows from stream to stream."""
+    """The partition's server is connected; the sequence number grows from stream to stream.
+
+    `version` is the one agreed on: from 5 on appends are sent, and fed, in batches.
+    """
 
     connection_sequence: int
+    version: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +92,14 @@ class FlushWanted:
 
 
 @dataclass(frozen=True, slots=True)
+class OutcomeWanted:
+    """Somebody wants to know what became of an append, which is not at `after` or before."""
+
+    request_id: RequestId
+    after: TransactionId
+
+
+@dataclass(frozen=True, slots=True)
 class PartitionClosed:
     """The client closes."""
 
@@ -100,6 +114,7 @@ Event: TypeAlias = (
     | Applied
     | AppendRefused
     | FlushWanted
+    | OutcomeWanted
     | PartitionClosed
 )
 
@@ -126,7 +141,7 @@ class ApplyTransactions:
     Nothing more is handed over until the answer, `Applied`.
     """
 
-    transactions: Sequence[FeedData]
+    transactions: Sequence[Fed]
     own: dict[TransactionId, Submission]
 
 
@@ -142,6 +157,15 @@ class FailSubmission:
     """Give this one up: it was not sent and never can be."""
 
     submission: Submission
+    error: LocalProtocolError
+
+
+@dataclass(frozen=True, slots=True)
+class OutcomeRefused:
+    """Nobody can say what became of an append: the request was never made, or the server's version
+    has no word for it."""
+
+    request_id: RequestId
     error: LocalProtocolError
 
 
@@ -167,4 +191,6 @@ Effect: TypeAlias = (
     | FailSubmission
     | ReleaseRoom
     | MountChanged
+    | OutcomeKnown
+    | OutcomeRefused
 )

@@ -63,7 +63,15 @@ from waltz.errors import (
     UnavailableError,
 )
 from waltz.host import Host
-from waltz.types import Address, ClientId, Generation, PartitionId, TransactionId
+from waltz.types import (
+    NOTHING,
+    Address,
+    ClientId,
+    Generation,
+    PartitionId,
+    RequestId,
+    TransactionId,
+)
 from waltz.wire.message import Message
 
 logger = logging.getLogger(__name__)
@@ -76,20 +84,21 @@ class StreamSide:
 
     def __init__(self, runners: dict[PartitionId, PartitionRunner]) -> None:
         self._runners = runners
-        self._attached: dict[PartitionId, int] = {}
+        self._attached: dict[PartitionId, tuple[int, int]] = {}
+        """Connection sequence and version of the protocol."""
 
     def welcome(self, runner: PartitionRunner) -> None:
         """Tell a partition that has become active about the stream that is there for it."""
-        if (connection_sequence := self._attached.get(runner.partition_id)) is not None:
-            runner.mailbox.put(StreamOpened(connection_sequence))
+        if (attached := self._attached.get(runner.partition_id)) is not None:
+            runner.mailbox.put(StreamOpened(*attached))
 
-    def attach(self, partition_id: PartitionId, connection_sequence: int) -> None:
-        self._attached[partition_id] = connection_sequence
+    def attach(self, partition_id: PartitionId, connection_sequence: int, version: int) -> None:
+        self._attached[partition_id] = (connection_sequence, version)
         if partition_id in self._runners:
-            self._runners[partition_id].mailbox.put(StreamOpened(connection_sequence))
+            self._runners[partition_id].mailbox.put(StreamOpened(connection_sequence, version))
 
     def detach(self, partition_id: PartitionId, connection_sequence: int) -> None:
-        if self._attached.get(partition_id) == connection_sequence:
+        if self._attached.get(partition_id, (None,))[0] == connection_sequence:
             del self._attached[partition_id]
         if partition_id in self._runners:
             self._runners[partition_id].mailbox.put(StreamLost(connection_sequence))
@@ -97,7 +106,7 @@ class StreamSide:
     async def receive(self, connection_sequence: int, messages: Sequence[Message]) -> None:
         runs: dict[PartitionId, list[Message]] = {}
         for message in messages:
-            partition_id = message.request_id[2]  # type: ignore[attr-defined]
+            partition_id = message.partition_id  # type: ignore[attr-defined]
             run = runs.get(partition_id)
             if run is None:
                 run = runs[partition_id] = []
@@ -490,6 +499,17 @@ class AsyncWaltzClient:
             raise OperationTimeoutError(f"not sent in {timeout_seconds} s") from None
         return await done
 
+    async def outcome(self, request_id: RequestId, after: int = NOTHING) -> TransactionId | None:
+        """Return where the append with that request ID is in the log; None if it is not there and
+        never will be.
+
+        For whoever was not told: a context has its `request_id`, and `executed_at` for `after`,
+        behind which the log is looked through. Waits for as long as it takes. Raises NotFoundError,
+        PartitionInactiveError, ClientClosedError; LocalProtocolError: it was never sent, or the
+        server is too old to say.
+        """
+        return await self.runner(request_id.partition_id).outcome(request_id, TransactionId(after))
+
     async def flush(self, timeout_seconds: float | None = None) -> None:
         """Return once every context submitted before has ended, retries included (PM-37).
 
@@ -635,6 +655,7 @@ class AsyncWaltzClient:
         error = self._error
         for runner in self.runners.values():
             runner.gate.fail(error)
+            runner.end_questions(error)
             runner.mailbox.put(PartitionClosed())
         if self._services is not None:
             self._services.requests.stop(error)

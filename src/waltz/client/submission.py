@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from waltz.client.transaction import Draft, TransactionBuilder, TransactionContext
 from waltz.errors import NotFoundError, OperationTimeoutError
-from waltz.types import PartitionId, TransactionId
+from waltz.types import PartitionId, RequestId, TransactionId
 
 
 class Submission:
@@ -32,6 +32,7 @@ class Submission:
         "number",
         "on_finished",
         "partition_id",
+        "refused_lock_hash",
         "transaction_id",
         "waited_seconds",
     )
@@ -44,6 +45,8 @@ class Submission:
         self.draft: Draft | None = None
         self.transaction_id: TransactionId | None = None
         self.lock_failure: TransactionId | None = None
+        self.refused_lock_hash: int | None = None
+        """Of the lock that it was refused for; None if the server's version does not say."""
         self.holds_room = False
         self.waited_seconds = 0.0
         """For a server and for room, before it was registered."""
@@ -66,6 +69,12 @@ class Submission:
             return False
         self.draft = Draft(builder)
         return True
+
+    def note_request(self, request_id: RequestId) -> None:
+        """It is being sent under this ID: its context can ask for the outcome (UA-30)."""
+        # Contexts may be frozen dataclasses.
+        object.__setattr__(self.context, "request_id", request_id)
+        object.__setattr__(self.context, "executed_at", self.client_high_water_mark)
 
     def claim_verdict(self) -> bool:
         """Return True to exactly one caller, of whatever thread: that one tells the context."""

@@ -12,6 +12,7 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
+from itertools import chain
 from typing import Any, Final, Protocol, TypeVar
 from zlib import crc32
 
@@ -128,9 +129,11 @@ Locks = tuple[int, ...]
 class TransactionBuilder:
     """What `TransactionContext.execute` fills in: header, data and locks."""
 
-    __slots__ = ("_data", "_header", "append_locks", "read_locks", "write_locks")
+    __slots__ = ("_data", "_header", "append_locks", "checked", "read_locks", "write_locks")
 
     def __init__(self) -> None:
+        self.checked: dict[str, tuple[PartitionLocalLock, ...]] = {}
+        """Write and read locks by name of the kind, for whoever is refused for one."""
         self._header = 0
         self._data: bytes | None = None
         self.write_locks: Locks = ()
@@ -184,11 +187,13 @@ class TransactionBuilder:
     def set_write_locks(self, locks: Iterable[PartitionLocalLock]) -> None:
         """Be refused if one of `locks` is newer than what this client has applied, and mark them
         all as changed by this transaction (PM-20)."""
-        self.write_locks = _lock_hashes(locks)
+        checked = self.checked["write"] = tuple(locks)
+        self.write_locks = _lock_hashes(checked)
 
     def set_read_locks(self, locks: Iterable[PartitionLocalLock]) -> None:
         """Be refused as for write locks, but mark nothing (PM-21)."""
-        self.read_locks = _lock_hashes(locks)
+        checked = self.checked["read"] = tuple(locks)
+        self.read_locks = _lock_hashes(checked)
 
     def set_append_locks(self, locks: Iterable[PartitionLocalLock]) -> None:
         """Mark `locks` as changed by this transaction without a check (PM-22)."""
@@ -215,6 +220,11 @@ class TransactionContext(ABC):
     creation_time: int | None = None
     """When a client was given it, in milliseconds since 1970 by its wall clock; None before. For
     people and figures (PM-16): how long it may take is measured by a clock that nobody sets."""
+    request_id: RequestId | None = None
+    """Under which it was sent last; earlier attempts are not in the log. None: never sent."""
+
+    executed_at: TransactionId = TransactionId(-1)
+    """The client's high-water mark before that attempt: it is in the log after this, or nowhere."""
 
     @abstractmethod
     def partition_id(self, partition_count: int) -> int:
@@ -238,6 +248,13 @@ class TransactionContext(ABC):
 
         For information only; it may be a coincidence of hashes. The context is executed again.
         """
+
+    def on_lock_refusal(
+        self, transaction_id: TransactionId, lock: PartitionLocalLock | None
+    ) -> None:
+        """As `on_lock_failure`, which it calls, with the lock that was refused; None if the server
+        is too old to say, or if it was none of this context's."""
+        self.on_lock_failure(transaction_id)
 
     def on_expiration(self) -> None:
         """The time is up and the context is given up. Whether it is in the log is unknown, unless
@@ -305,7 +322,15 @@ class Transaction:
 class Draft:
     """One attempt of a context, ready to be sent; `checksum` is the CRC-32 of `data`."""
 
-    __slots__ = ("append_locks", "checksum", "data", "header", "read_locks", "write_locks")
+    __slots__ = (
+        "append_locks",
+        "checked",
+        "checksum",
+        "data",
+        "header",
+        "read_locks",
+        "write_locks",
+    )
 
     def __init__(self, builder: TransactionBuilder) -> None:
         self.data = builder.data
@@ -313,7 +338,13 @@ class Draft:
         self.write_locks = builder.write_locks
         self.read_locks = builder.read_locks
         self.append_locks = builder.append_locks
+        self.checked = builder.checked
         self.checksum = crc32(self.data)
+
+    def checked_lock(self, lock_hash: int | None) -> PartitionLocalLock | None:
+        """Return the write or read lock with that hash, if it is one of them."""
+        checked = chain.from_iterable(self.checked.values())
+        return next((lock for lock in checked if lock.hash == lock_hash), None)
 
 
 class PlainAppend(TransactionContext):

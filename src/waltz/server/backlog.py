@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from waltz.limits import (
+    BATCHED_APPEND_BYTES,
     CONNECTION_BACKLOG_BYTES_MAX,
     LOCK_BYTES,
     PARTITION_SHARE_BYTES,
@@ -19,15 +20,21 @@ from waltz.limits import (
     PENDING_APPENDS_MAX,
     REQUEST_BYTES,
 )
+from waltz.wire.batch_protocol import AppendBatch
 from waltz.wire.client_protocol import AppendRequest, ClientMessage
 
 
 def request_bytes(message: ClientMessage) -> int:
     """Return what `message` takes while it waits."""
-    if type(message) is not AppendRequest:
-        return REQUEST_BYTES
-    locks = len(message.write_locks) + len(message.read_locks) + len(message.append_locks)
-    return REQUEST_BYTES + len(message.data) + LOCK_BYTES * locks
+    if type(message) is AppendRequest:
+        locks = len(message.write_locks) + len(message.read_locks) + len(message.append_locks)
+        return REQUEST_BYTES + len(message.data) + LOCK_BYTES * locks
+    if type(message) is AppendBatch:
+        appends = message.appends
+        locks = len(appends.lock_hashes)
+        data_bytes = sum(map(len, appends.bodies.data))
+        return BATCHED_APPEND_BYTES * len(appends) + data_bytes + LOCK_BYTES * locks
+    return REQUEST_BYTES
 
 
 @dataclass(frozen=True, slots=True)

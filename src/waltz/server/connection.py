@@ -12,8 +12,20 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from waltz.errors import RemoteProtocolError
+from waltz.record import empty_batch
+from waltz.server.appends import refused_all
 from waltz.server.backlog import request_bytes
-from waltz.types import ClientId, Generation, PartitionId
+from waltz.types import NOTHING, ClientId, Generation, PartitionId
+from waltz.wire.batch_protocol import (
+    AppendBatch,
+    DataWanted,
+    Outcome,
+    OutcomeRequest,
+    OutcomeResponse,
+    ReadRequest,
+    Reason,
+    RecordBlock,
+)
 from waltz.wire.client_protocol import (
     AddPreferredPartitionRequest,
     AppendRequest,
@@ -69,6 +81,10 @@ FOR_PARTITION: Final = frozenset(
     {
         MountRequest,
         AppendRequest,
+        AppendBatch,
+        DataWanted,
+        OutcomeRequest,
+        ReadRequest,
         FeedRequest,
         TransactionDataRequest,
         FlushRequest,
@@ -120,7 +136,7 @@ class Sorter:
             if kind in FOR_SERVER:
                 for_server.append(message)
                 continue
-            partition_id = message.request_id.partition_id
+            partition_id = message.partition_id
             if partition_id in sorted_messages:
                 sorted_messages[partition_id].append(message)
             else:
@@ -144,6 +160,13 @@ def answer_without_partition(message: ClientMessage) -> ClientMessage | None:
     match message:
         case MountRequest():
             return MountResponse(message.request_id, MountState.NOT_READY)
+        case OutcomeRequest():
+            return OutcomeResponse(message.request_id, Outcome.UNDECIDED, NOTHING)
+        case ReadRequest():
+            nothing = empty_batch(message.first_transaction_id)
+            return RecordBlock(message.request_id, NOTHING, PARTITION_NOT_READY, nothing)
+        case AppendBatch():
+            return refused_all(message, Reason.NOT_HERE)
         case TransactionDataRequest():
             return TransactionDataResponse(
                 message.request_id, message.transaction_id, None, 0, PARTITION_NOT_READY
@@ -189,6 +212,10 @@ class Mounts:
         """Whether the messages of `peer` count: its client's last mount had its sequence."""
         known = self._registrations.get(peer.client_id)
         return known is not None and known.sequence == peer.sequence
+
+    def has(self, client_id: ClientId) -> bool:
+        """Whether a connection speaks for the client."""
+        return client_id in self._registrations
 
     def connection_ids(self) -> list[int]:
         return [registration.connection_id for registration in self._registrations.values()]

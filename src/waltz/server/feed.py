@@ -15,13 +15,24 @@ from collections.abc import Set
 from dataclasses import dataclass
 from enum import IntEnum, auto
 
-from waltz.limits import FEED_FETCH_MIN, FEED_RUN_RECORDS_MAX, FEED_RUNS_PER_STEP_MAX
+from waltz.limits import (
+    FEED_FETCH_MIN,
+    FEED_RUN_RECORDS_MAX,
+    FEED_RUNS_PER_STEP_MAX,
+    WRITE_BUFFER_BYTES_HIGH,
+)
 from waltz.server.connection import Peer
 from waltz.server.feed_cache import FeedCache
 from waltz.server.fetches import Fetches
 from waltz.server.outbox import Outbox
 from waltz.types import PartitionId, RequestId, TransactionId
-from waltz.wire.client_protocol import FeedRequest, FeedSuspended, MountResponse, MountState
+from waltz.wire.client_protocol import (
+    FeedRequest,
+    FeedSuspended,
+    MountResponse,
+    MountState,
+    encode_feed_batch,
+)
 
 
 class Place(IntEnum):
@@ -66,6 +77,8 @@ class Feeds:
         self._cache = cache
         self._fetches = fetches
         self._feeds: dict[int, Feed] = {}
+        self._with_data: set[int] = set()
+        """Connections that want the data along with the feed."""
         # A feed that has moved on stays in the queue it left; its place tells.
         self._queues: list[deque[Feed]] = [deque() for _ in Place]
 
@@ -128,6 +141,15 @@ class Feeds:
         if feed is not None:
             feed.place = Place.REMOVED
 
+    def send_data(self, connection_id: int) -> None:
+        """From now on the connection is sent the data, too."""
+        self._with_data.add(connection_id)
+
+    def forget(self, connection_id: int) -> None:
+        """The connection is gone."""
+        self.remove(connection_id)
+        self._with_data.discard(connection_id)
+
     def resume(self, connection_id: int) -> None:
         """The connection takes more."""
         feed = self._feeds.get(connection_id)
@@ -149,14 +171,18 @@ class Feeds:
         near, far = self._queues[Place.NEAR], self._queues[Place.FAR]
         if not near and not far:
             return
-        turn = _Turn(high_water_mark, blocked, outbox, now, {})
+        turn = _Turn(high_water_mark, blocked, outbox, now, {}, set())
         for _ in range(len(near)):
             feed = near.popleft()
             if feed.place is Place.NEAR:
                 self._serve(feed, turn)
         for _ in range(min(len(far), FEED_RUNS_PER_STEP_MAX)):
             feed = far.popleft()
-            if feed.place is Place.FAR:
+            if feed.place is not Place.FAR:
+                continue
+            if feed.connection_id in turn.with_data:
+                far.append(feed)  # its data fill a connection in one step
+            else:
                 self._serve(feed, turn)
 
     def check_invariants(self, high_water_mark: TransactionId) -> None:
@@ -185,6 +211,8 @@ class Feeds:
                 return
             frames, count = run
             turn.outbox.add(feed.connection_id, frames)
+            if feed.connection_id in self._with_data:
+                turn.with_data.add(feed.connection_id)
             feed.next_transaction_id = TransactionId(feed.next_transaction_id + count)
             feed.quota -= count
         if not feed.quota:
@@ -214,22 +242,36 @@ class Feeds:
         """
         first = feed.next_transaction_id
         count_max = min(feed.quota, turn.high_water_mark - first + 1, FEED_RUN_RECORDS_MAX)
-        key = (feed.version, first, count_max)
+        with_data = feed.connection_id in self._with_data
+        key = (feed.version, first, count_max, with_data)
         run = turn.runs.get(key)
         if run is None:
-            run = turn.runs[key] = self._cut_run(feed.version, first, count_max)
+            run = turn.runs[key] = self._cut_run(feed.version, first, count_max, with_data)
         return run if run[1] else None
 
-    def _cut_run(self, version: int, first: TransactionId, count_max: int) -> tuple[bytes, int]:
+    def _cut_run(
+        self, version: int, first: TransactionId, count_max: int, with_data: bool
+    ) -> tuple[bytes, int]:
         parts: list[bytes] = []
         position, end = first, first + count_max
-        while position < end:
+        size = 0
+        while position < end and size < WRITE_BUFFER_BYTES_HIGH:
             entry = self._cache.find(self._partition_id, position)
             if entry is None:
                 break
-            part_end = min(end, entry.batch.next_transaction_id)
-            parts.append(self._cache.feed_frames(entry, version, position, part_end - position))
-            position = TransactionId(part_end)
+            count = min(end, entry.batch.next_transaction_id) - position
+            if with_data:
+                batch = entry.batch.head(position, count, WRITE_BUFFER_BYTES_HIGH - size)
+                if parts and size + len(batch.block) > WRITE_BUFFER_BYTES_HIGH:
+                    break
+                count = len(batch)
+                parts.append(encode_feed_batch(self._partition_id, batch, version, with_data=True))
+            else:
+                parts.append(
+                    self._cache.feed_frames(self._partition_id, entry, version, position, count)
+                )
+            size += len(parts[-1])
+            position = TransactionId(position + count)
         return (parts[0] if len(parts) == 1 else b"".join(parts)), position - first
 
     def _enqueue(self, feed: Feed, place: Place) -> None:
@@ -249,10 +291,12 @@ class Feeds:
 
 @dataclass(frozen=True, slots=True)
 class _Turn:
-    """What one round of serving has in common; `runs` are those cut so far."""
+    """What one round of serving has in common: `runs` are those cut so far, `with_data` the
+    connections that were sent one with data."""
 
     high_water_mark: TransactionId
     blocked: Set[int]
     outbox: Outbox
     now: float
-    runs: dict[tuple[int, TransactionId, int], tuple[bytes, int]]
+    runs: dict[tuple[int, TransactionId, int, bool], tuple[bytes, int]]
+    with_data: set[int]

@@ -16,7 +16,7 @@ from typing import Final
 from waltz.limits import FEED_CACHE_BYTES
 from waltz.record import RecordBatch
 from waltz.types import PartitionId, TransactionId
-from waltz.wire.client_protocol import encode_feed_run
+from waltz.wire.client_protocol import BATCHES_SINCE, encode_feed_batch, encode_feed_run
 
 BATCH_OVERHEAD_BYTES: Final = 512
 """What a batch takes besides its records: objects, and its places in the cache."""
@@ -103,19 +103,30 @@ class FeedCache:
         return shelf.first_ids[place] if place < len(shelf.first_ids) else None
 
     def feed_frames(
-        self, entry: CachedBatch, version: int, first: TransactionId, count: int
+        self,
+        partition_id: PartitionId,
+        entry: CachedBatch,
+        version: int,
+        first: TransactionId,
+        count: int,
     ) -> bytes:
-        """Return the feed data of `count` records of `entry` from `first` on.
+        """Return the feed data, or the feed batch, of `count` records of `entry` from `first` on.
 
-        A batch is encoded once per version. All its frames have the same length, so a part of it is
-        a slice.
+        A batch is encoded once per version. Before version 5 all its frames have the same length,
+        so a part of it is a slice.
         """
         batch = entry.batch
+        if version >= BATCHES_SINCE and count < len(batch):
+            part = batch.slice(first, count)
+            return encode_feed_batch(partition_id, part, version, with_data=False)
         frames = entry.frames.get(version)
         if frames is None:
-            frames = encode_feed_run(
-                version, batch.first_transaction_id, batch.request_ids(), batch.headers()
-            )
+            if version >= BATCHES_SINCE:
+                frames = encode_feed_batch(partition_id, batch, version, with_data=False)
+            else:
+                frames = encode_feed_run(
+                    version, batch.first_transaction_id, batch.request_ids(), batch.headers()
+                )
             entry.frames[version] = frames
         if count == len(batch):
             return frames

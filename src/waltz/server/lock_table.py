@@ -19,13 +19,13 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple, Protocol, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from waltz.limits import LOCK_TABLE_SLOTS
-from waltz.types import NOTHING, ClientId, RequestId, TransactionId
+from waltz.types import NOTHING, ClientId, TransactionId
 
 _MULTIPLIER: Final = 1103515245
 _INCREMENT: Final = 12345
@@ -36,19 +36,66 @@ COLUMNS_MIN: Final = 64
 """Requests from which checking them by columns is faster than one after the other."""
 
 
-class LockedRequest(Protocol):
-    """What the table wants to know of an append request."""
+class _Request(NamedTuple):
+    """One append and its locks."""
 
-    @property
-    def request_id(self) -> RequestId: ...
-    @property
-    def client_high_water_mark(self) -> TransactionId: ...
-    @property
-    def write_locks(self) -> Sequence[int]: ...
-    @property
-    def read_locks(self) -> Sequence[int]: ...
-    @property
-    def append_locks(self) -> Sequence[int]: ...
+    client_id: int
+    client_high_water_mark: int
+    write_locks: Sequence[int]
+    read_locks: Sequence[int]
+    append_locks: Sequence[int]
+
+
+@dataclass(frozen=True, slots=True)
+class LockedAppends:
+    """What the table wants to know of appends, one entry per column each.
+
+    lock_counts   a row per append: write, read and append locks.
+    lock_hashes   those of all appends back to back, in the order of the counts.
+    """
+
+    client_ids: NDArray[np.int32]
+    client_high_water_marks: NDArray[np.int64]
+    lock_counts: NDArray[np.int64]
+    lock_hashes: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.client_ids)
+
+    def pick(self, rows: NDArray[np.bool_]) -> LockedAppends:
+        """Return those for which `rows` is true."""
+        return LockedAppends(
+            self.client_ids[rows],
+            self.client_high_water_marks[rows],
+            self.lock_counts[rows],
+            self.lock_hashes[np.repeat(rows, self.lock_counts.sum(axis=1))],
+        )
+
+    def requests(self, start: int = 0) -> list[_Request]:
+        """One by one, from index `start` on."""
+        ends = np.cumsum(self.lock_counts[start:])
+        ends += int(self.lock_counts[:start].sum())
+        hashes = self.lock_hashes.tolist()
+        ends_by_kind = ends.reshape(-1, 3).tolist()
+        begin = int(self.lock_counts[:start].sum())
+        found = []
+        for client_id, mark, (writes, reads, appends) in zip(
+            self.client_ids[start:].tolist(),
+            self.client_high_water_marks[start:].tolist(),
+            ends_by_kind,
+            strict=True,
+        ):
+            found.append(
+                _Request(
+                    client_id,
+                    mark,
+                    hashes[begin:writes],
+                    hashes[writes:reads],
+                    hashes[reads:appends],
+                )
+            )
+            begin = appends
+        return found
 
 
 class Admission(NamedTuple):
@@ -95,9 +142,11 @@ def lock_slots(lock_hash: int, slot_count: int = LOCK_TABLE_SLOTS) -> _SlotTripl
     )
 
 
-def lock_slot_columns(lock_hashes: Sequence[int], slot_count: int) -> NDArray[np.int64]:
+def lock_slot_columns(
+    lock_hashes: Sequence[int] | NDArray[np.int64], slot_count: int
+) -> NDArray[np.int64]:
     """Return one row of three slots per lock, as `lock_slots` does."""
-    step = np.array(lock_hashes, np.int64).astype(np.uint32)
+    step = np.asarray(lock_hashes, np.int64).astype(np.uint32)
     slots = np.empty((len(step), 3), np.int64)
     for column in range(3):
         step = step * np.uint32(_MULTIPLIER) + np.uint32(_INCREMENT)
@@ -126,26 +175,15 @@ class _LockColumns:
     starts: NDArray[np.int64]
 
     @classmethod
-    def of(cls, requests: Sequence[LockedRequest], slot_count: int) -> _LockColumns:
-        hashes: list[int] = []
-        counts: list[int] = []
-        for request in requests:
-            writes, reads, appends = request.write_locks, request.read_locks, request.append_locks
-            counts += (len(writes), len(reads), len(appends))
-            if writes:
-                hashes += writes
-            if reads:
-                hashes += reads
-            if appends:
-                hashes += appends
-        per_kind = np.array(counts, np.int64)
-        kinds = np.repeat(np.tile(np.arange(3), len(requests)), per_kind)
-        per_request = per_kind.reshape(-1, 3).sum(axis=1)
+    def of(cls, appends: LockedAppends, slot_count: int) -> _LockColumns:
+        count = len(appends)
+        kinds = np.repeat(np.tile(np.arange(3), count), appends.lock_counts.ravel())
+        per_request = appends.lock_counts.sum(axis=1)
         lockers = np.flatnonzero(per_request)
         return cls(
-            count=len(requests),
-            owners=np.repeat(np.arange(len(requests)), per_request),
-            slots=lock_slot_columns(hashes, slot_count),
+            count=count,
+            owners=np.repeat(np.arange(count), per_request),
+            slots=lock_slot_columns(appends.lock_hashes, slot_count),
             checked=kinds != 2,
             recorded=kinds != 1,
             lockers=lockers,
@@ -213,11 +251,21 @@ class LockTable:
         self.decided = 0
         """The newest ticket whose outcome is known; so are those of all before it."""
 
-    def admit(self, requests: Sequence[LockedRequest]) -> Admission:
-        """Check `requests` in order; accepted ones take the next tickets, in order."""
-        if len(requests) < COLUMNS_MIN:
-            return self._admit_one_by_one(requests)
-        return self._admit_many(requests)
+    def admit(self, appends: LockedAppends) -> Admission:
+        """Check `appends` in order; accepted ones take the next tickets, in order."""
+        if len(appends) < COLUMNS_MIN:
+            return self._admit_one_by_one(appends.requests())
+        return self._admit_many(appends)
+
+    def refusing_lock(self, appends: LockedAppends, index: int) -> int:
+        """Return the hash of the lock for which an append has just been refused; 0 for one that
+        was refused for its mark alone."""
+        _, _, writes, reads, _ = appends.pick(np.arange(len(appends)) == index).requests()[0]
+        return max((*writes, *reads), key=self._estimate, default=0)
+
+    def _estimate(self, lock: int) -> int:
+        """Return the ID of the transaction that has last written the lock, or of a later one."""
+        return min(self._mark_at[slot] for slot in lock_slots(lock, self._slot_count))
 
     def commit(self, first_transaction_id: TransactionId, count: int) -> None:
         """The `count` oldest undecided requests have the IDs from `first_transaction_id` on."""
@@ -280,7 +328,7 @@ class LockTable:
 
     # One by one
 
-    def _admit_one_by_one(self, requests: Sequence[LockedRequest]) -> Admission:
+    def _admit_one_by_one(self, requests: Sequence[_Request]) -> Admission:
         refused: dict[int, TransactionId] = {}
         waiting: dict[int, int] = {}
         tickets: list[int] = []
@@ -301,7 +349,7 @@ class LockTable:
             self._accepted.append(_Claims(tickets, slots))
         return Admission(refused, waiting) if refused or waiting else _ALL_ACCEPTED
 
-    def _check(self, request: LockedRequest, recorded: list[int]) -> _Verdict | None:
+    def _check(self, request: _Request, recorded: list[int]) -> _Verdict | None:
         """Return None if `request` passes, with its slots to claim added to `recorded`; reserve its
         slots if it has to wait."""
         estimate: int = NOTHING
@@ -320,7 +368,7 @@ class LockTable:
             recorded += lock_slots(lock, slot_count)
         if self._reserved_until > decided:
             until = max(until, self._reserved(request))
-            until = max(until, self._client_until.get(request.request_id.client_id, 0))
+            until = max(until, self._client_until.get(ClientId(request.client_id), 0))
         if until > decided:
             self._reserve(request, until)
             return _Verdict(True, until)
@@ -328,7 +376,7 @@ class LockTable:
             return _Verdict(False, estimate)
         return None
 
-    def _reserved(self, request: LockedRequest) -> int:
+    def _reserved(self, request: _Request) -> int:
         """Return the newest ticket that an earlier request with a lock of this one waits for."""
         reservation_at = self._reservation_at
         return max(
@@ -341,16 +389,16 @@ class LockTable:
         for slot in slots:
             claim_at[slot] = ticket
 
-    def _reserve(self, request: LockedRequest, until: int) -> None:
+    def _reserve(self, request: _Request, until: int) -> None:
         reservation_at = self._reservation_at
         for slots in self._triples(request):
             for slot in slots:
                 reservation_at[slot] = max(reservation_at[slot], until)
         self._reserved_until = max(self._reserved_until, until)
-        client_id = request.request_id.client_id
+        client_id = ClientId(request.client_id)
         self._client_until[client_id] = max(self._client_until.get(client_id, 0), until)
 
-    def _triples(self, request: LockedRequest) -> list[_SlotTriple]:
+    def _triples(self, request: _Request) -> list[_SlotTriple]:
         """Return the slots of every lock of `request`."""
         return [
             lock_slots(lock, self._slot_count)
@@ -360,27 +408,24 @@ class LockTable:
 
     # By columns
 
-    def _admit_many(self, requests: Sequence[LockedRequest]) -> Admission:
+    def _admit_many(self, appends: LockedAppends) -> Admission:
         """Check by columns up to the first request that has to wait, then one by one."""
-        count, refused = self._admit_by_columns(requests)
-        if count == len(requests):
+        count, refused = self._admit_by_columns(appends)
+        if count == len(appends):
             return Admission(refused, {})
-        rest = self._admit_one_by_one(requests[count:])
+        rest = self._admit_one_by_one(appends.requests(count))
         refused |= {count + index: estimate for index, estimate in rest.refused.items()}
         return Admission(refused, {count + index: until for index, until in rest.waiting.items()})
 
-    def _admit_by_columns(
-        self, requests: Sequence[LockedRequest]
-    ) -> tuple[int, dict[int, TransactionId]]:
-        """Decide `requests` up to the first that has to wait; return their number and the refused.
+    def _admit_by_columns(self, appends: LockedAppends) -> tuple[int, dict[int, TransactionId]]:
+        """Decide `appends` up to the first that has to wait; return their number and the refused.
 
         What the others in the batch cannot influence is decided at once, the rest in order.
         """
         if self._reserved_until > self.decided:
             return 0, {}
-        count = len(requests)
-        columns = _LockColumns.of(requests, self._slot_count)
-        client_marks = np.fromiter((r.client_high_water_mark for r in requests), np.int64, count)
+        count = len(appends)
+        columns = _LockColumns.of(appends, self._slot_count)
         claims = self._claims[columns.slots]
         shared = columns.shared_slots()
         shares = np.logical_or.reduce(shared, axis=1)
@@ -390,13 +435,14 @@ class LockTable:
         waits = columns.max_lock(per_lock, 0) > self.decided
         per_lock = np.where(columns.checked, self._marks[columns.slots].min(axis=1), NOTHING)
         estimates = columns.max_lock(per_lock, NOTHING)
-        refusals = estimates > client_marks
+        refusals = estimates > appends.client_high_water_marks
         accepted = ~(waits | refusals | entangled)
         if waits.any():
             count = int(np.argmax(waits))
         if entangled[:count].any():
             in_order = np.flatnonzero(entangled | columns.any_lock(shares))
             in_order = in_order[in_order < count]
+            requests = appends.requests()
             count = self._admit_in_order(requests, in_order.tolist(), accepted, refusals, count)
         accepted[count:] = False
         self._record(columns, accepted)
@@ -405,7 +451,7 @@ class LockTable:
 
     def _admit_in_order(
         self,
-        requests: Sequence[LockedRequest],
+        requests: Sequence[_Request],
         indices: Sequence[int],
         accepted: NDArray[np.bool_],
         refusals: NDArray[np.bool_],
@@ -431,7 +477,7 @@ class LockTable:
                 self._claim(self._recorded(request), ticket + 1)
         return count
 
-    def _claimed_until(self, request: LockedRequest) -> int:
+    def _claimed_until(self, request: _Request) -> int:
         """Return the newest ticket that claims a lock which `request` checks."""
         claim_at = self._claim_at
         return max(
@@ -443,7 +489,7 @@ class LockTable:
             default=0,
         )
 
-    def _recorded(self, request: LockedRequest) -> list[int]:
+    def _recorded(self, request: _Request) -> list[int]:
         """Return the slots that `request` claims."""
         return [
             slot

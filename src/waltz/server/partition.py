@@ -11,14 +11,15 @@ Source: Waltz Server, "Partition Object"; Client-Server Communication.
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Sequence, Set
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import replace
-from typing import NamedTuple, assert_never
+from typing import assert_never
 
 from waltz.limits import FEED_FETCH_MIN, LOCK_TABLE_SLOTS, RELEASE_SECONDS_MAX, REQUEST_BYTES
-from waltz.record import NewRecord, RecordBatch, request_id_bytes
+from waltz.record import RecordBatch
+from waltz.server.appends import Senders, refused_all, rejected
 from waltz.server.backlog import Backlog, request_bytes
+from waltz.server.barriers import Barrier, Barriers
 from waltz.server.connection import (
     PARTITION_NOT_READY,
     MessagesReceived,
@@ -32,6 +33,7 @@ from waltz.server.fetches import Fetches
 from waltz.server.lock_table import LockTable
 from waltz.server.metrics import PartitionCounters, PartitionState
 from waltz.server.outbox import Outbox
+from waltz.server.outcomes import Outcomes
 from waltz.server.partition_events import (
     AppendRecords,
     CloseConnection,
@@ -46,8 +48,17 @@ from waltz.server.partition_events import (
     RequestsDropped,
 )
 from waltz.server.transaction_data import DataRequests
+from waltz.server.undecided import Undecided
 from waltz.store.events import AppendsFailed, Committed, StoreClosed, StoreOpened
 from waltz.types import NOTHING, Generation, PartitionId, RequestId, TransactionId
+from waltz.wire.batch_protocol import (
+    AppendBatch,
+    DataWanted,
+    OutcomeRequest,
+    OutcomeResponse,
+    ReadRequest,
+    Reason,
+)
 from waltz.wire.client_protocol import (
     AppendRequest,
     ClientMessage,
@@ -56,7 +67,6 @@ from waltz.wire.client_protocol import (
     FlushResponse,
     HighWaterMarkRequest,
     HighWaterMarkResponse,
-    LockFailure,
     MountRequest,
     MountResponse,
     MountState,
@@ -65,21 +75,6 @@ from waltz.wire.client_protocol import (
 
 STALE_CONNECTION = "stale connection"
 STALE_GENERATION = "stale generation"
-
-
-class _Append(NamedTuple):
-    arrival: int
-    connection_id: int
-    byte_count: int
-    request: AppendRequest
-
-
-class _Barrier(NamedTuple):
-    """A request that is answered once all appends up to `arrival` are decided."""
-
-    arrival: int
-    peer: Peer
-    request: MountRequest | FlushRequest
 
 
 class ServerPartition:
@@ -114,14 +109,9 @@ class ServerPartition:
         self._full = full
         self._backlog = Backlog()
         self._data_requests = DataRequests(partition_id, cache, self._fetches, self._backlog)
-        self._arrivals: list[_Append] = []
-        self._arrival_count = 0
-        self._waiting: list[_Append] = []
-        self._waiting_until = 0
-        self._in_flight: deque[tuple[int, int]] = deque()
-        """Connection and bytes of each append that the store has."""
-        self._barriers_behind: deque[_Barrier] = deque()
-        self._barriers: deque[tuple[int, _Barrier]] = deque()
+        self._undecided = Undecided(self._locks, self._backlog)
+        self._barriers = Barriers()
+        self._outcomes = Outcomes(partition_id, cache, self._fetches)
         self._early_questions: list[tuple[int, HighWaterMarkRequest]] = []
         self._release_at: float | None = None
         self._outbox = Outbox()
@@ -178,20 +168,14 @@ class ServerPartition:
         self._feeds.check_invariants(
             NOTHING if self.high_water_mark is None else self.high_water_mark
         )
-        assert not self._arrivals
-        assert len(self._in_flight) == self._locks.issued - self._locks.decided
+        self._undecided.check_invariants()
         self._backlog.check_invariants()
         if not self.closed:
-            small = len(self._barriers) + len(self._barriers_behind)
-            waiting_bytes = sum(append.byte_count for append in self._waiting)
-            in_flight_bytes = sum(byte_count for _, byte_count in self._in_flight)
-            assert self._backlog.count == len(self._in_flight) + len(self._waiting) + small
-            assert self._backlog.byte_count == (
-                waiting_bytes + in_flight_bytes + REQUEST_BYTES * small
-            )
-        assert [a.arrival for a in self._waiting] == sorted(a.arrival for a in self._waiting)
-        assert not self._waiting or self._waiting_until > self._locks.decided
-        assert all(ticket > self._locks.decided for ticket, _ in self._barriers)
+            small = len(self._barriers) + len(self._outcomes)
+            undecided = self._undecided
+            assert self._backlog.count == len(undecided) + small
+            assert self._backlog.byte_count == undecided.byte_count + REQUEST_BYTES * small
+        self._barriers.check_invariants(self._locks.decided)
         assert not self._early_questions or self.high_water_mark is None
 
     # Events
@@ -205,7 +189,8 @@ class ServerPartition:
             case AppendsFailed(count):
                 self._counters.appends_failed += count
                 self._locks.fail(count)
-                self._decide(count)
+                for failed in self._undecided.decide(count):
+                    self._tell(failed, Reason.NOT_COMMITTED)
             case StoreOpened(_, high_water_mark):
                 self._open(high_water_mark)
             case StoreClosed(reason):
@@ -231,35 +216,56 @@ class ServerPartition:
 
     def _receive(self, peer: Peer, messages: Sequence[ClientMessage]) -> None:
         is_valid = self._mounts.is_valid(peer)
-        connection_id, generation = peer.connection_id, self.generation
-        unheard = stale = taken = taken_bytes = 0
+        connection_id = peer.connection_id
+        unheard = stale = 0
+        requests: list[AppendRequest] = []
         for message in messages:
-            if not isinstance(message, AppendRequest):
+            if isinstance(message, AppendRequest | AppendBatch):
+                reason = self._why_not(message, is_valid)
+                if reason is None and isinstance(message, AppendRequest):
+                    requests.append(message)
+                    continue
+            self._undecided.take_requests(requests, connection_id)
+            requests = []
+            if not isinstance(message, AppendRequest | AppendBatch):
                 unheard += not self._receive_other(peer, message, is_valid)
                 is_valid = self._mounts.is_valid(peer)
-            elif not is_valid or self._release_at is not None:
-                unheard += 1
-                self._drop(connection_id, message)
-            elif message.request_id.generation != generation:
-                # Before any lock is checked: a stale request must not hold up or inform anybody.
-                # Source: Client-Server Communication, "Generation Number".
-                stale += 1
-                self._drop(connection_id, message)
-            else:
-                self._arrival_count += 1
-                byte_count = request_bytes(message)
-                taken += 1
-                taken_bytes += byte_count
-                self._arrivals.append(
-                    _Append(self._arrival_count, connection_id, byte_count, message)
-                )
-        if taken:
-            self._backlog.add(connection_id, taken_bytes, taken)
+            elif reason is not None:
+                count = self._refuse_unseen(connection_id, message, reason)
+                stale += count if reason is Reason.STALE_GENERATION else 0
+                unheard += 0 if reason is Reason.STALE_GENERATION else count
+            elif isinstance(message, AppendBatch):
+                self._undecided.take_batch(message, connection_id)
+        self._undecided.take_requests(requests, connection_id)
         self._counters.requests_dropped += unheard + stale
         if unheard:
             self._effects.append(RequestsDropped(connection_id, STALE_CONNECTION, unheard))
         if stale:
             self._effects.append(RequestsDropped(connection_id, STALE_GENERATION, stale))
+
+    def _why_not(self, message: ClientMessage, is_valid: bool) -> Reason | None:
+        """Return why appends are not even looked at; None if they are.
+
+        The generation is checked before any lock: what is stale must not hold up or inform anybody.
+        Source: Client-Server Communication, "Generation Number".
+        """
+        if not is_valid:
+            return Reason.NOT_MOUNTED
+        if self._release_at is not None:
+            return Reason.STOPPING
+        if message.request_id.generation != self.generation:
+            return Reason.STALE_GENERATION
+        return None
+
+    def _refuse_unseen(
+        self, connection_id: int, message: AppendRequest | AppendBatch, reason: Reason
+    ) -> int:
+        """Drop appends, and tell so if the client's version has a word for it; return how many."""
+        self._drop(connection_id, message)
+        if isinstance(message, AppendRequest):
+            return 1
+        self._outbox.add(connection_id, refused_all(message, reason))
+        return len(message.appends)
 
     def _receive_other(self, peer: Peer, message: ClientMessage, is_valid: bool) -> bool:
         """Take a message that is no append; return False if it does not count."""
@@ -269,7 +275,10 @@ class ServerPartition:
                 self._wait_for_decisions(peer, message)
             case FlushRequest():
                 self._wait_for_decisions(peer, message)
-            case TransactionDataRequest() if mark is not None:
+            case OutcomeRequest() if self._may_look(peer, message, is_valid):
+                is_final = not self._may_still_come(peer, message)
+                self._wait_for_decisions(peer, message, is_final=is_final)
+            case TransactionDataRequest() | ReadRequest() if mark is not None:
                 self._data_requests.ask(connection_id, message)
             case HighWaterMarkRequest() if mark is None:
                 self._early_questions.append((connection_id, message))
@@ -287,7 +296,9 @@ class ServerPartition:
                 if not is_valid:
                     return False
                 self._feed(peer, message)
-            case TransactionDataRequest():
+            case DataWanted():
+                self._feeds.send_data(connection_id)
+            case TransactionDataRequest() | ReadRequest() | OutcomeRequest():
                 self._answer_absent(connection_id, message)
             case HighWaterMarkRequest():
                 assert mark is not None
@@ -296,9 +307,29 @@ class ServerPartition:
                 raise AssertionError(f"{type(message).__name__} is not for a partition")
         return True
 
-    def _wait_for_decisions(self, peer: Peer, request: MountRequest | FlushRequest) -> None:
+    def _may_look(self, peer: Peer, request: OutcomeRequest, is_valid: bool) -> bool:
+        """Whether the log here can say what became of an append: under this generation only if no
+        older connection of the asking client can bring it any more."""
+        client_id, generation, _, _ = request.request_id
+        if self.high_water_mark is None or generation > self.generation:
+            return False
+        return generation < self.generation or is_valid or client_id != peer.client_id
+
+    def _may_still_come(self, peer: Peer, request: OutcomeRequest) -> bool:
+        """Whether another client than the asking one could still be sending the append."""
+        client_id, generation, _, _ = request.request_id
+        is_own = client_id == peer.client_id
+        return generation == self.generation and not is_own and self._mounts.has(client_id)
+
+    def _wait_for_decisions(
+        self,
+        peer: Peer,
+        request: MountRequest | FlushRequest | OutcomeRequest,
+        *,
+        is_final: bool = False,
+    ) -> None:
         self._backlog.add(peer.connection_id, REQUEST_BYTES)
-        self._barriers_behind.append(_Barrier(self._arrival_count, peer, request))
+        self._barriers.add(Barrier(self._undecided.arrival_count, peer, request, is_final))
 
     def _mount(self, peer: Peer, request: MountRequest) -> bool:
         """Register the connection; the feed starts when all earlier appends are decided. False: it
@@ -337,7 +368,7 @@ class ServerPartition:
         count = len(batch)
         self._counters.commits += count
         self._locks.commit(batch.first_transaction_id, count)
-        self._decide(count)
+        self._undecided.decide(count)
         self._cache.add(self.partition_id, batch)
         assert self.high_water_mark is not None, "a commit before the first store session"
         if batch.last_transaction_id > self.high_water_mark:
@@ -373,12 +404,15 @@ class ServerPartition:
         else:
             self._fetches.fail(now)
             self._data_requests.fail(asked, reason, self._outbox)
+            self._answer_outcomes(self._outcomes.fail(asked))
         self._wake_fetching()
 
     def _lose(self, connection_id: int) -> None:
         self._mounts.remove(connection_id)
-        self._feeds.remove(connection_id)
+        self._feeds.forget(connection_id)
         self._data_requests.remove(connection_id)
+        if forgotten := self._outcomes.remove(connection_id):
+            self._backlog.settle(connection_id, forgotten * REQUEST_BYTES, forgotten)
         others = [q for q in self._early_questions if q[0] != connection_id]
         if dropped := len(self._early_questions) - len(others):
             self._backlog.drop(connection_id, dropped * REQUEST_BYTES)
@@ -386,8 +420,13 @@ class ServerPartition:
 
     def _close(self) -> None:
         self.closed = True
-        for barrier in (*(barrier for _, barrier in self._barriers), *self._barriers_behind):
+        for connection_id, response in self._outcomes.take_all():
+            self._outbox.add(connection_id, response)
+        for barrier in self._barriers:
             self._answer_absent(barrier.peer.connection_id, barrier.request)
+        # What the store has not seen is not in the log; what it has, its next owner decides.
+        for senders in self._undecided.abandon():
+            self._tell(senders, Reason.NOT_HERE)
         self._data_requests.fail_all(PARTITION_NOT_READY, self._outbox)
         self._cache.drop(self.partition_id)
 
@@ -412,81 +451,55 @@ class ServerPartition:
         if self.high_water_mark is not None:
             self._feeds.serve(self.high_water_mark, self._full, self._outbox, now)
             self._data_requests.serve(self.high_water_mark, self._full, self._outbox, now)
+            self._answer_outcomes(self._outcomes.serve(self.high_water_mark, now))
         self._effects += self._fetches.take_started()
-        is_at_rest = not self._in_flight and not self._waiting
+        is_at_rest = not self._undecided
         if self._release_at is not None and (is_at_rest or now >= self._release_at):
             self._close()
             return
-        has_work = self._feeds.has_work or self._data_requests.has_work
+        has_work = any(w.has_work for w in (self._feeds, self._data_requests, self._outcomes))
         deadlines = (self._fetches.retry_at, self._release_at, now if has_work else None)
         self.deadline = min((d for d in deadlines if d is not None), default=None)
 
     def _admit(self) -> None:
-        """Check the locks of what has arrived and of what need not wait any longer."""
-        candidates, self._arrivals = self._arrivals, []
-        if self._waiting and self._locks.decided >= self._waiting_until:
-            self._locks.forget_reservations()
-            candidates = self._waiting + candidates
-            self._waiting = []
-        if not candidates:
-            return
-        admission = self._locks.admit([append.request for append in candidates])
-        if admission.waiting:
-            first_until = min(admission.waiting.values())
-            until = min(self._waiting_until, first_until) if self._waiting else first_until
-            self._waiting_until = until
-            self._waiting += [candidates[index] for index in sorted(admission.waiting)]
-        self._counters.lock_failures += len(admission.refused)
-        for index, transaction_id in admission.refused.items():
-            _, connection_id, byte_count, request = candidates[index]
-            self._outbox.add(connection_id, LockFailure(request.request_id, transaction_id))
-            self._backlog.settle(connection_id, byte_count)
-        if admission.waiting or admission.refused:
-            candidates = [
-                append
-                for index, append in enumerate(candidates)
-                if index not in admission.waiting and index not in admission.refused
-            ]
-        if candidates:
-            self._in_flight += [(a.connection_id, a.byte_count) for a in candidates]
-            self._hand_over([append.request for append in candidates])
+        """Hand to the store what passes its locks, and tell what does not."""
+        admitted = self._undecided.admit()
+        self._counters.lock_failures += admitted.refused_count
+        for connection_id, message in admitted.answers:
+            self._outbox.add(connection_id, message)
+        if admitted.records is not None:
+            self._counters.appends += len(admitted.records)
+            self._counters.appended_bytes += sum(map(len, admitted.records.data))
+            self._effects.append(AppendRecords(admitted.records))
 
-    def _hand_over(self, requests: Sequence[AppendRequest]) -> None:
-        self._counters.appends += len(requests)
-        self._counters.appended_bytes += sum([len(request.data) for request in requests])
-        self._effects.append(
-            AppendRecords(
-                tuple(
-                    [
-                        NewRecord(
-                            request_id_bytes(request.request_id),
-                            request.header,
-                            request.data,
-                            request.checksum,
-                        )
-                        for request in requests
-                    ]
-                )
-            )
-        )
+    def _tell(self, senders: Senders, reason: Reason) -> None:
+        for connection_id, rejection in rejected(senders, reason):
+            self._outbox.add(connection_id, rejection)
 
     def _pass_barriers(self) -> None:
         """Answer the mounts and flushes before which nothing is undecided any more."""
         if self.high_water_mark is None:
             return
-        behind = self._barriers_behind
-        oldest_waiting = self._waiting[0].arrival if self._waiting else self._arrival_count + 1
-        while behind and behind[0].arrival < oldest_waiting:
-            # All earlier appends have gone to the store: the newest ticket decides.
-            self._barriers.append((self._locks.issued, behind.popleft()))
-        while self._barriers and self._barriers[0][0] <= self._locks.decided:
-            _, (_, peer, request) = self._barriers.popleft()
-            self._backlog.settle(peer.connection_id, REQUEST_BYTES)
+        oldest, locks = self._undecided.oldest_waiting, self._locks
+        for barrier in self._barriers.take_passed(oldest, locks.issued, locks.decided):
+            peer, request = barrier.peer, barrier.request
+            connection_id = peer.connection_id
+            if isinstance(request, OutcomeRequest):
+                self._outcomes.ask(
+                    connection_id, request, self.high_water_mark, is_final=barrier.is_final
+                )
+                continue
+            self._backlog.settle(connection_id, REQUEST_BYTES)
             if isinstance(request, FlushRequest):
                 response = FlushResponse(request.request_id, self.high_water_mark)
-                self._outbox.add(peer.connection_id, response)
+                self._outbox.add(connection_id, response)
             else:
                 self._start_feed(peer, request, self.high_water_mark)
+
+    def _answer_outcomes(self, answers: Iterable[tuple[int, OutcomeResponse]]) -> None:
+        for connection_id, response in answers:
+            self._backlog.settle(connection_id, REQUEST_BYTES)
+            self._outbox.add(connection_id, response)
 
     def _start_feed(
         self, peer: Peer, request: MountRequest, high_water_mark: TransactionId
@@ -504,21 +517,7 @@ class ServerPartition:
     def _wake_fetching(self) -> None:
         self._feeds.wake_fetching()
         self._data_requests.wake_fetching()
-
-    def _decide(self, count: int) -> None:
-        """So many of the oldest appends that the store has are decided."""
-        popleft, settle = self._in_flight.popleft, self._backlog.settle
-        current, byte_count, number = -1, 0, 0
-        for _ in range(count):
-            connection_id, size = popleft()
-            if connection_id != current:
-                if number:
-                    settle(current, byte_count, number)
-                current, byte_count, number = connection_id, 0, 0
-            byte_count += size
-            number += 1
-        if number:
-            settle(current, byte_count, number)
+        self._outcomes.wake_fetching()
 
     def _drop(self, connection_id: int, message: ClientMessage) -> None:
         self._backlog.drop(connection_id, request_bytes(message))

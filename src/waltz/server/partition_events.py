@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from waltz.record import NewRecord, RecordBatch
+from waltz.record import NewRecords, RecordBatch
 from waltz.server.backlog import BacklogEffect
 from waltz.server.connection import MessagesReceived
 from waltz.server.fetches import ReadRecords
@@ -83,7 +83,7 @@ PartitionEvent: TypeAlias = (
 class AppendRecords:
     """Hand `records` to the store, in this order; each gets exactly one outcome."""
 
-    records: tuple[NewRecord, ...]
+    records: NewRecords
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Requests for the data of single transactions, on their way to an answer.
+"""Requests for the data of single transactions, or for records, on their way to an answer.
 
 Each is answered from the cache, after a fetch if need be. What is handed to one connection in one
 step is bounded, and nothing more while the connection is full: the bodies that a small request asks
@@ -9,21 +9,43 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Container, Set
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
-from waltz.limits import REQUEST_BYTES, WRITE_BUFFER_BYTES_HIGH
-from waltz.record import RECORD_HEADER, RECORD_HEADER_BYTES
+from waltz.limits import (
+    RECORD_LIST_BYTES_MAX,
+    RECORD_LIST_RECORDS_MAX,
+    REQUEST_BYTES,
+    WRITE_BUFFER_BYTES_HIGH,
+)
+from waltz.record import (
+    RECORD_HEADER,
+    RECORD_HEADER_BYTES,
+    RecordBatch,
+    empty_batch,
+    join_batches,
+)
 from waltz.server.backlog import Backlog
 from waltz.server.feed_cache import CachedBatch, FeedCache
 from waltz.server.fetches import Fetches
 from waltz.server.outbox import Outbox
-from waltz.types import PartitionId, TransactionId
+from waltz.types import NOTHING, PartitionId, TransactionId
+from waltz.wire.batch_protocol import ReadRequest, RecordBlock
 from waltz.wire.client_protocol import TransactionDataRequest, TransactionDataResponse
+
+Question: TypeAlias = TransactionDataRequest | ReadRequest
+Answer: TypeAlias = TransactionDataResponse | RecordBlock
 
 
 class _Asked(NamedTuple):
     connection_id: int
-    request: TransactionDataRequest
+    request: Question
+
+    @property
+    def transaction_id(self) -> TransactionId:
+        """The first that is wanted."""
+        if isinstance(self.request, ReadRequest):
+            return self.request.first_transaction_id
+        return self.request.transaction_id
 
 
 class DataRequests:
@@ -48,7 +70,7 @@ class DataRequests:
     def has_work(self) -> bool:
         return bool(self._ready)
 
-    def ask(self, connection_id: int, request: TransactionDataRequest) -> None:
+    def ask(self, connection_id: int, request: Question) -> None:
         self._ready.append(_Asked(connection_id, request))
 
     def resume(self, connection_id: int) -> None:
@@ -73,7 +95,7 @@ class DataRequests:
         """Answer those who wait for the records of a failed read; the next one starts afresh."""
         waiting, self._fetching = self._fetching, deque()
         for asked in waiting:
-            if asked.request.transaction_id in transaction_ids:
+            if asked.transaction_id in transaction_ids:
                 self._answer(asked.connection_id, failure(asked.request, reason), outbox)
             else:
                 self._fetching.append(asked)
@@ -107,24 +129,59 @@ class DataRequests:
             if handed.get(connection_id, 0) >= WRITE_BUFFER_BYTES_HIGH:
                 later.append(asked)
                 continue
-            transaction_id = request.transaction_id
+            transaction_id = asked.transaction_id
             if high_water_mark is None or not 0 <= transaction_id <= high_water_mark:
-                absent = failure(request, self._not_found(transaction_id))
-                self._answer(connection_id, absent, outbox)
+                self._answer(connection_id, self._absent(asked, high_water_mark), outbox)
                 continue
             entry = self._cache.find(self._partition_id, transaction_id)
             if entry is None:
                 self._fetches.want(transaction_id, high_water_mark, now)
                 self._fetching.append(asked)
                 continue
-            response = _response(request, entry)
-            handed[connection_id] = handed.get(connection_id, 0) + len(response.data or b"")
-            self._answer(connection_id, response, outbox)
+            if isinstance(request, ReadRequest):
+                block = RecordBlock(
+                    request.request_id, high_water_mark, None, self._records(request, entry)
+                )
+                size = len(block.records.block)
+                self._answer(connection_id, block, outbox)
+            else:
+                response = _response(request, entry)
+                size = len(response.data or b"")
+                self._answer(connection_id, response, outbox)
+            handed[connection_id] = handed.get(connection_id, 0) + size
         self._ready = later
 
-    def _answer(
-        self, connection_id: int, response: TransactionDataResponse, outbox: Outbox
-    ) -> None:
+    def _records(self, request: ReadRequest, entry: CachedBatch) -> RecordBatch:
+        """Return what is at hand of the records asked for: within the bounds, at least one."""
+        count_max = min(request.count_max, RECORD_LIST_RECORDS_MAX)
+        bytes_max = min(request.bytes_max, RECORD_LIST_BYTES_MAX)
+        first = request.first_transaction_id
+        found = [entry.batch.head(first, count_max, bytes_max)]
+        count, size = len(found[0]), len(found[0].block)
+        while found[-1].next_transaction_id == entry.batch.next_transaction_id:
+            position = found[-1].next_transaction_id
+            following = self._cache.find(self._partition_id, position)
+            if following is None or count >= count_max:
+                break
+            batch = following.batch.head(position, count_max - count, bytes_max - size)
+            if size + len(batch.block) > bytes_max:
+                break
+            found.append(batch)
+            entry = following
+            count, size = count + len(batch), size + len(batch.block)
+        return join_batches(found)
+
+    def _absent(self, asked: _Asked, high_water_mark: TransactionId | None) -> Answer:
+        """Return the answer for what is not in the log. The end of the log is no failure of a
+        range."""
+        transaction_id = asked.transaction_id
+        is_range = isinstance(asked.request, ReadRequest)
+        if is_range and high_water_mark is not None and transaction_id > high_water_mark:
+            nothing = empty_batch(transaction_id)
+            return RecordBlock(asked.request.request_id, high_water_mark, None, nothing)
+        return failure(asked.request, self._not_found(transaction_id))
+
+    def _answer(self, connection_id: int, response: Answer, outbox: Outbox) -> None:
         self._backlog.drop(connection_id, REQUEST_BYTES)
         outbox.add(connection_id, response)
 
@@ -132,7 +189,10 @@ class DataRequests:
         return f"not found: partition={self._partition_id} transactionId={transaction_id}"
 
 
-def failure(request: TransactionDataRequest, reason: str) -> TransactionDataResponse:
+def failure(request: Question, reason: str) -> Answer:
+    if isinstance(request, ReadRequest):
+        nothing = empty_batch(request.first_transaction_id)
+        return RecordBlock(request.request_id, NOTHING, reason, nothing)
     return TransactionDataResponse(request.request_id, request.transaction_id, None, 0, reason)
 
 

@@ -22,6 +22,7 @@ def check_users(history: History, log: Log) -> list[str]:
     """Everything that can be judged without looking at disks."""
     checks: Sequence[Callable[[History, Log], list[str]]] = (
         density, durability, verdicts, at_most_once, lock_safety, lock_progress, counters, money,
+        outcomes,
     )  # fmt: skip
     return [violation for check in checks for violation in check(history, log)]
 
@@ -105,6 +106,23 @@ def at_most_once(history: History, log: Log) -> list[str]:
                 )
             seen[record.request_id] = record.transaction_id
     return violations
+
+
+def outcomes(history: History, log: Log) -> list[str]:
+    """I13: what is said of an append when it is asked for is what the log says in the end."""
+    there = {
+        record.request_id: record.transaction_id for records in log.values() for record in records
+    }
+    return [
+        f"I13 outcome: {told.client} was told that {tuple(told.request_id)} is"
+        f" {_place(told.transaction_id)}; in the end it is {_place(there.get(told.request_id))}"
+        for told in history.outcomes
+        if told.transaction_id != there.get(told.request_id)
+    ]
+
+
+def _place(transaction_id: TransactionId | None) -> str:
+    return "not in the log" if transaction_id is None else f"transaction {transaction_id}"
 
 
 def lock_safety(history: History, log: Log) -> list[str]:

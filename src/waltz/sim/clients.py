@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from random import Random
-from typing import Protocol, cast
+from typing import Final, Protocol, cast
 
 from waltz.client.options import ClientOptions
 from waltz.client.reader.columns import TransactionColumns
@@ -20,11 +20,17 @@ from waltz.client.shell import AsyncWaltzClient
 from waltz.errors import UnavailableError, WaltzError
 from waltz.host import Coordinator, Host
 from waltz.sim.application import Application, Intent
-from waltz.sim.history import Fed, Verdict
+from waltz.sim.history import Fed, OutcomeTold, Verdict
 from waltz.sim.loop import PROCESS
 from waltz.sim.sites import until_stopped
 from waltz.sim.workloads import ClientPlan, draw_intent
 from waltz.types import Address, ClientId, Generation, PartitionId, RequestId, TransactionId
+
+ASKED_SHARE: Final = 0.2
+ASKED_AGAIN_MAX: Final = 3
+ASKED_SECONDS_MAX: Final = 1.0
+"""Of how many transactions the outcome is asked for, of how many of a client's last life, and how
+long after they were submitted."""
 
 
 class Field(Protocol):
@@ -66,6 +72,10 @@ class Client:
         self.application = field.application(name)
         self._field = field
         self._random = random
+        self._asking = Random()
+        self._asking.setstate(random.getstate())  # beside the draws of what is submitted
+        self._of_last_life: list[Intent] = []
+        self._intents: list[Intent] = []
         self._begun_count = 0
         self._lives_count = 0
 
@@ -78,6 +88,7 @@ class Client:
     def die(self) -> None:
         """What its process has not been told by now, nobody will ever be."""
         self.application.history.abandon(self.application.name, Verdict.LOST)
+        self._of_last_life, self._intents = self._intents[-ASKED_AGAIN_MAX:], []
 
     async def main(self, host: Host) -> None:
         """What its process does."""
@@ -118,6 +129,8 @@ class Client:
     async def _submit_all(self, client: AsyncWaltzClient) -> None:
         room = asyncio.Semaphore(self.plan.concurrency)
         async with asyncio.TaskGroup() as group:
+            for intent in self._of_last_life:
+                group.create_task(self._ask(client, intent))
             while self._begun_count < self.plan.transactions:
                 await room.acquire()
                 await asyncio.sleep(self._random.uniform(0.0, self.plan.think_seconds_max))
@@ -129,8 +142,30 @@ class Client:
                     self._begun_count,
                 )
                 self._begun_count += 1
+                self._intents.append(intent)
                 submitting = group.create_task(submit(client, intent))
+                if self._asking.random() < ASKED_SHARE:
+                    group.create_task(self._ask(client, intent))
                 submitting.add_done_callback(lambda _: room.release())
+
+    async def _ask(self, client: AsyncWaltzClient, intent: Intent) -> None:
+        """Ask what became of the last attempt of `intent`, while it is under way or later, until
+        there is an answer or peace."""
+        await asyncio.sleep(self._asking.uniform(0.0, ASKED_SECONDS_MAX))
+        request_id = intent.request_id
+        if request_id is None:
+            return
+        asking = asyncio.ensure_future(client.outcome(request_id, intent.executed_at))
+        peace = asyncio.ensure_future(self._field.peace.wait())
+        try:
+            await asyncio.wait([asking, peace], return_when=asyncio.FIRST_COMPLETED)
+            if asking.done():
+                with suppress(WaltzError):  # closed, or a server that is too old to say
+                    told = OutcomeTold(self.name, request_id, asking.result())
+                    self.application.history.outcomes.append(told)
+        finally:
+            asking.cancel()
+            peace.cancel()
 
     # Reading
 

@@ -54,6 +54,15 @@ class Refusal(NamedTuple):
     """The transaction that is said to hold the lock."""
 
 
+class OutcomeTold(NamedTuple):
+    """A client has asked what became of an append."""
+
+    client: str
+    request_id: RequestId
+    transaction_id: TransactionId | None
+    """None: it is not in the log and never will be."""
+
+
 @dataclass(slots=True)
 class Submission:
     """One transaction context and all that became of it."""
@@ -80,6 +89,7 @@ class History:
     """By context, in order of submission."""
     feeds: dict[str, dict[PartitionId, list[Fed]]] = field(default_factory=dict)
     """Per follower and partition what it was handed, in order."""
+    outcomes: list[OutcomeTold] = field(default_factory=list)
     moment: int = 0
     ended_count: int = 0
     on_end: Callable[[], None] | None = None

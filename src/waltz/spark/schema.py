@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql.types import BinaryType, DataType, IntegerType, LongType, StructField, StructType
 
-from waltz import TransactionColumns
+from waltz import BlockData, TransactionColumns
 from waltz.errors import ConfigurationError
 from waltz.spark.codes import UNKNOWN_COLUMN
 from waltz.types import PartitionId
@@ -24,6 +24,13 @@ BATCH_BYTES_MAX: Final = 8 * 1024 * 1024
 thousand rows on, and memory is not."""
 
 REQUEST_ID_BYTES: Final = 16
+
+INLINE_BYTES_MAX: Final = 12
+PREFIX_BYTES: Final = 4
+_VIEW: Final = np.dtype(
+    [("length", "<i4"), ("prefix", "u1", (PREFIX_BYTES,)), ("buffer", "<i4"), ("offset", "<i4")]
+)
+"""An Arrow view of bytes: up to so many lie in it after the length, of more their first ones."""
 
 
 def _partition(partition_id: PartitionId, columns: TransactionColumns) -> Any:
@@ -48,7 +55,28 @@ def _header(partition_id: PartitionId, columns: TransactionColumns) -> Any:
 
 
 def _data(partition_id: PartitionId, columns: TransactionColumns) -> Any:
-    return pa.array(columns.data, pa.binary())
+    data = columns.data
+    if not isinstance(data, BlockData):
+        return pa.array(data, pa.binary())
+    return _views(data).cast(pa.binary())
+
+
+def _views(data: BlockData) -> Any:
+    """Return an Arrow array of views over the block: nothing is done per transaction."""
+    lengths = data.ends - data.starts
+    views = np.zeros(len(data), _VIEW)
+    views["length"] = lengths
+    block = np.frombuffer(data.block, np.uint8)
+    is_long = lengths > INLINE_BYTES_MAX
+    starts = data.starts[is_long]
+    views["prefix"][is_long] = block[starts[:, np.newaxis] + np.arange(PREFIX_BYTES)]
+    views["offset"][is_long] = starts
+    places = np.arange(INLINE_BYTES_MAX)
+    rows = np.minimum(data.starts[~is_long][:, np.newaxis] + places, len(block) - 1)
+    inline = np.where(places < lengths[~is_long][:, np.newaxis], block[rows], 0)
+    views.view(np.uint8).reshape(-1, _VIEW.itemsize)[~is_long, PREFIX_BYTES:] = inline
+    buffers = [None, pa.py_buffer(views), pa.py_buffer(data.block)]
+    return pa.Array.from_buffers(pa.binary_view(), len(data), buffers)
 
 
 COLUMNS: Final[

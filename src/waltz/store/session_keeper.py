@@ -25,6 +25,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TypeAlias, assert_never
 
+import numpy as np
+
 from waltz.cluster.partition_metadata import PartitionMetadata, next_session
 from waltz.errors import FencedError
 from waltz.limits import (
@@ -39,7 +41,14 @@ from waltz.limits import (
     RETRY_SECONDS_MAX,
     RETRY_SECONDS_MIN,
 )
-from waltz.record import RECORD_OVERHEAD_BYTES, NewRecord, RecordBatch, pack_records
+from waltz.record import (
+    NewRecord,
+    NewRecords,
+    RecordBatch,
+    join_new_records,
+    new_records,
+    pack_records,
+)
 from waltz.store.events import AppendsFailed, Committed, StoreClosed, StoreEvent, StoreOpened
 from waltz.store.membership import Membership, choose_members
 from waltz.store.quorum import majority
@@ -65,7 +74,7 @@ from waltz.types import Generation, ReplicaId, TransactionId
 
 @dataclass(frozen=True, slots=True)
 class AppendsSubmitted:
-    records: tuple[NewRecord, ...]
+    records: Sequence[NewRecord]
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +122,7 @@ class SessionKeeper:
         self._session: StoreSession | None = None
         self._announced = False
         self._assigned: tuple[ReplicaId, ...] | None = None
-        self._queue: deque[NewRecord] = deque()
+        self._queue: deque[NewRecords] = deque()
         self._unsettled: deque[RecordBatch] = deque()
         self._coordination = _Coordination.NOTHING
         self._proposed: tuple[PartitionMetadata, Membership] | None = None
@@ -199,8 +208,8 @@ class SessionKeeper:
     def _take(self, event: KeeperEvent, now: float) -> None:
         match event:
             case AppendsSubmitted(records):
-                if not self._fenced:
-                    self._queue.extend(records)
+                if not self._fenced and records:
+                    self._queue.append(new_records(records))
             case ReplicasAssigned(assigned):
                 self._assigned = assigned
                 self._check_assignment(now)
@@ -318,14 +327,29 @@ class SessionKeeper:
     def _pack(self, session: StoreSession) -> None:
         """Put what waits into flight, as far as there is room: all that waits is one batch."""
         while self._queue and session.has_room:
-            records: list[NewRecord] = []
-            size = 0
-            while self._queue and len(records) < BATCH_RECORDS_MAX:
-                size += RECORD_OVERHEAD_BYTES + len(self._queue[0].data)
-                if size > BATCH_BYTES_MAX and records:
-                    break
-                records.append(self._queue.popleft())
-            session.append(pack_records(session.next_transaction_id, records))
+            session.append(pack_records(session.next_transaction_id, self._next_batch()))
+
+    def _next_batch(self) -> NewRecords:
+        """Take the next records out of the queue: as many as a batch holds, at least one."""
+        parts: list[NewRecords] = []
+        count = size = 0
+        while self._queue and count < BATCH_RECORDS_MAX:
+            part = self._queue[0][: BATCH_RECORDS_MAX - count]
+            ends = np.cumsum(part.sizes())
+            fits = int(np.searchsorted(ends, BATCH_BYTES_MAX - size, side="right"))
+            if not fits and count:
+                break
+            fits = max(fits, 1)
+            if fits == len(self._queue[0]):
+                self._queue.popleft()
+            else:
+                self._queue[0] = self._queue[0][fits:]
+            parts.append(part[:fits])
+            count += fits
+            size += int(ends[fits - 1])
+            if fits < len(part):
+                break
+        return join_new_records(parts)
 
     def _has_checkpoint_passed(self, session: StoreSession) -> bool:
         assert session.low_water_mark is not None

@@ -129,7 +129,7 @@ class StorePartition:
 
         The caller bounds how many are undecided at a time.
         """
-        self._mailbox.put(AppendsSubmitted(tuple(records)))
+        self._mailbox.put(AppendsSubmitted(records))
 
     def close(self) -> None:
         """Stop at once. What is undecided stays so: the next owner's recovery decides it."""

@@ -1,15 +1,15 @@
 """What clients and servers say to each other: protocol L, versions 0 to 5.
 
-Owns the messages and their hand-packed fast paths. Version 1 added read locks and the storage
-connectivity, 2 append locks, assignments and preferred partitions, 3 the mount state, 4 the health,
-5 logical connections and discovery, whose messages are declared in files of their own.
-There is no answer to an append: success is seen in the feed. Source: Client-Server Communication.
+Owns the messages of versions 0 to 4 and their hand-packed fast paths. Version 1 added read locks
+and the storage connectivity, 2 append locks, assignments and preferred partitions, 3 the mount
+state, 4 the health, 5 logical connections, discovery and batches, whose messages are declared in
+files of their own. There is no answer to an append request: success is seen in the feed.
+Source: Client-Server Communication.
 """
 
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import Annotated, Final
 from zlib import crc32
@@ -18,7 +18,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from waltz.limits import DATA_BYTES_MAX, LOCKS_MAX, METADATA_ENTRIES_MAX, PARTITIONS_MAX
+from waltz.record import RecordBatch
 from waltz.types import PartitionId, RequestId, TransactionId
+from waltz.wire.batch_protocol import BATCH_MESSAGES, FeedBatch
+from waltz.wire.client_message import ClientMessage as ClientMessage
+from waltz.wire.columns import feed_columns
 from waltz.wire.discovery_protocol import DISCOVERY_MESSAGES
 from waltz.wire.fields import (
     BOOLEAN,
@@ -29,7 +33,6 @@ from waltz.wire.fields import (
     LONG,
     NULLABLE_TEXT,
     PARTITION_IDS,
-    REQUEST_ID,
     TEXT,
     Enumeration,
     ListOf,
@@ -42,7 +45,6 @@ from waltz.wire.message import (
     ChecksumOf,
     Codec,
     FastPath,
-    Message,
     message,
     only_with,
     only_without,
@@ -51,6 +53,9 @@ from waltz.wire.message import (
 
 SERVER_GREETING: Final = "Waltz Server"
 CLIENT_GREETING: Final = "Waltz Client"
+
+BATCHES_SINCE: Final = 5
+"""From this version on the feed comes in batches."""
 
 
 class MountState(IntEnum):
@@ -76,13 +81,6 @@ READY_FLAG: Final = ReadyFlag()
 MOUNT_STATE: Final = Enumeration(MountState)
 CONNECTIVITY: Final = ListOf(Pair(TEXT, BOOLEAN), METADATA_ENTRIES_MAX)
 HEALTH: Final = ListOf(Pair(INT, BOOLEAN), PARTITIONS_MAX)
-
-
-@dataclass(frozen=True, slots=True)
-class ClientMessage(Message):
-    """What every message of this protocol starts with."""
-
-    request_id: Annotated[RequestId, REQUEST_ID]
 
 
 @message(0)
@@ -436,6 +434,14 @@ def encode_feed_run(
     return frames.tobytes()
 
 
+def encode_feed_batch(
+    partition_id: PartitionId, batch: RecordBatch, version: int, *, with_data: bool
+) -> bytes:
+    """Return the feed of the records of `batch`, at least one, as one frame."""
+    feed = feed_columns(batch, with_data=with_data)
+    return CLIENT_CODEC.encode(FeedBatch(partition_id, batch.first_transaction_id, feed), version)
+
+
 _FEED_FRAME: Final = np.dtype(
     [
         ("magic", "u1"),
@@ -480,6 +486,7 @@ CLIENT_CODEC: Final = Codec(
         ServerPartitionsHealthResponse,
         *LIFECYCLE_MESSAGES,
         *DISCOVERY_MESSAGES,
+        *BATCH_MESSAGES,
     ),
     (
         FastPath(AppendRequest, _encode_append, _decode_append),

@@ -13,6 +13,7 @@ from typing import Final
 
 from waltz.limits import FRAME_BYTES_MAX, HELLO_BYTES_MAX
 from waltz.wire.admin_protocol import ADMIN_CODEC
+from waltz.wire.batch_protocol import REJECTION
 from waltz.wire.client_protocol import CLIENT_CODEC
 from waltz.wire.discovery_protocol import ADDRESS, PARTITION, SERVER
 from waltz.wire.handshake import HELLO_LAYOUT
@@ -33,7 +34,8 @@ Printed by `python -m waltz.wire.document`; a test compares this file with the c
 
 ## Frames
 
-Every connection carries frames. Integers are big-endian, two's complement.
+Every connection carries frames. Integers are big-endian, two's complement, unless a field says that
+it is little-endian.
 
 | Offset | Bytes | Field |
 |---|---|---|
@@ -62,6 +64,7 @@ _COMPOSITES: Final = (
     STACK_FRAME,
     DAMAGED_RANGE,
     *(ADDRESS, SERVER, PARTITION),
+    REJECTION,
 )
 
 _PROTOCOLS: Final = (

@@ -157,6 +157,12 @@ class ServerConnection:
         """Whether it may be gone on with after a break."""
         return self._link.is_restorable
 
+    @property
+    def version(self) -> int:
+        """The one agreed on."""
+        assert self._link.version is not None
+        return self._link.version
+
     async def receive(self) -> Sequence[Message] | None:
         """Return what has arrived, possibly nothing whole; None once the connection has ended.
 
@@ -371,8 +377,9 @@ class ServerWatcher(Protocol):
 class Side(Protocol):
     """Who talks on the connections of one role."""
 
-    def attach(self, partition_id: PartitionId, connection_sequence: int) -> None:
-        """The partition's server can be talked to on this connection from now on."""
+    def attach(self, partition_id: PartitionId, connection_sequence: int, version: int) -> None:
+        """The partition's server can be talked to on this connection from now on, in the version
+        agreed on."""
         ...
 
     def detach(self, partition_id: PartitionId, connection_sequence: int) -> None: ...
@@ -454,7 +461,11 @@ class Connections:
             case CloseConnection():
                 self._close(effect.connection_sequence)
             case AttachPartition():
-                self._sides[effect.role].attach(effect.partition_id, effect.connection_sequence)
+                sequence = effect.connection_sequence
+                connection = self._open.get(sequence)
+                if connection is not None:  # else it has just ended, and is detached next
+                    side = self._sides[effect.role]
+                    side.attach(effect.partition_id, sequence, connection.version)
             case DetachPartition():
                 self._sides[effect.role].detach(effect.partition_id, effect.connection_sequence)
             case RaiseGeneration():

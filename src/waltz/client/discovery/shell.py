@@ -76,8 +76,8 @@ class _Listening:
         self._side = side
         self._take = take
 
-    def attach(self, partition_id: PartitionId, connection_sequence: int) -> None:
-        self._side.attach(partition_id, connection_sequence)
+    def attach(self, partition_id: PartitionId, connection_sequence: int, version: int) -> None:
+        self._side.attach(partition_id, connection_sequence, version)
 
     def detach(self, partition_id: PartitionId, connection_sequence: int) -> None:
         self._side.detach(partition_id, connection_sequence)

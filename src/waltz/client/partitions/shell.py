@@ -16,6 +16,7 @@ from typing import Protocol, TypeVar, assert_never
 from waltz.client.callbacks import WaltzClientCallbacks
 from waltz.client.calls import ApplyOutcome, apply_in_order, called_by, choose_prefetch
 from waltz.client.options import ClientOptions
+from waltz.client.outcome_questions import OutcomeKnown
 from waltz.client.partition import ClientPartition
 from waltz.client.partition_events import (
     AppendRefused,
@@ -27,6 +28,8 @@ from waltz.client.partition_events import (
     HighWaterMarkLoaded,
     LoadHighWaterMark,
     MountChanged,
+    OutcomeRefused,
+    OutcomeWanted,
     ReleaseRoom,
     RetrySubmissions,
     SendMessages,
@@ -49,7 +52,7 @@ from waltz.limits import (
     CLIENT_MAILBOX_EVENTS_MAX,
 )
 from waltz.shell import Mailbox, run
-from waltz.types import NOTHING, ClientId, PartitionId, TransactionId
+from waltz.types import NOTHING, ClientId, PartitionId, RequestId, TransactionId
 from waltz.wire.client_protocol import AppendRequest, MountState
 from waltz.wire.message import Message
 
@@ -188,6 +191,7 @@ class PartitionRunner:
             partition_id,
             long_wait_seconds=services.options.long_wait_seconds,
             sequence_number=sequence_number,
+            with_data=services.callbacks.prefetch,
         )
         self.mailbox: Mailbox[Event] = Mailbox(services.host.clock, CLIENT_MAILBOX_EVENTS_MAX)
         self._services = services
@@ -199,6 +203,7 @@ class PartitionRunner:
         self._stalled = False
         self._failures = 0
         self._prepared: dict[TransactionId, Transaction] = {}
+        self._outcomes: dict[RequestId, list[asyncio.Future[TransactionId | None]]] = {}
 
     def start(self) -> None:
         services = self._services
@@ -217,6 +222,31 @@ class PartitionRunner:
         while not (self.machine.has_room or self._stalled or self.machine.closed):
             self._room.clear()
             await self._room.wait()
+
+    async def outcome(self, request_id: RequestId, after: TransactionId) -> TransactionId | None:
+        """Return where the append is in the log; None if it is not there and never will be."""
+        future: asyncio.Future[TransactionId | None] = asyncio.get_running_loop().create_future()
+        self._outcomes.setdefault(request_id, []).append(future)
+        self.mailbox.put(OutcomeWanted(request_id, after))
+        return await future
+
+    def _tell_outcome(self, effect: OutcomeKnown | OutcomeRefused) -> None:
+        for future in self._outcomes.pop(effect.request_id, ()):
+            if future.done():
+                continue
+            if isinstance(effect, OutcomeKnown):
+                future.set_result(effect.transaction_id)
+            else:
+                future.set_exception(effect.error)
+
+    def end_questions(self, error: Exception) -> None:
+        """Nobody will answer any more."""
+        for futures in self._outcomes.values():
+            for future in futures:
+                if not future.done():
+                    future.set_exception(error)
+                    future.exception()  # whoever asked may have gone
+        self._outcomes.clear()
 
     async def idle(self) -> None:
         """Return once no callback of the partition is running."""
@@ -245,6 +275,8 @@ class PartitionRunner:
                     services.tasks.start(self._load())
             case MountChanged():
                 self._change_mount(effect.state)
+            case OutcomeKnown() | OutcomeRefused():
+                self._tell_outcome(effect)
             case _:
                 assert_never(effect)
 
@@ -336,7 +368,7 @@ class PartitionRunner:
             return [self._prepared[each.transaction_id] for each in effect.transactions]
         fetch = self._services.fetch_blocking
         transactions = [
-            Transaction(each.request_id, each.transaction_id, each.header, None, fetch)
+            Transaction(each.request_id, each.transaction_id, each.header, each.data, fetch)
             for each in effect.transactions
         ]
         if effect.own:

@@ -10,8 +10,10 @@ from collections.abc import Sequence
 from enum import Enum
 from typing import assert_never
 
+from waltz.client.fed import Fed, fed_one, fed_together
 from waltz.errors import ClientAheadError, NotFoundError
 from waltz.types import ClientId, Generation, PartitionId, RequestId, TransactionId
+from waltz.wire.batch_protocol import FeedBatch
 from waltz.wire.client_protocol import (
     FeedData,
     FeedRequest,
@@ -37,15 +39,15 @@ class FeedCursor:
     ) -> None:
         self.position = first
         self.phase = FeedPhase.MOUNTING
-        self._client_id = client_id
+        self.client_id = client_id
         self._partition_id = partition_id
-        self._end = end
+        self.end = end
         self._sequence_number = 0
         self._mount_request_id: RequestId | None = None
 
     @property
     def done(self) -> bool:
-        return self._end is not None and self.position >= self._end
+        return self.end is not None and self.position >= self.end
 
     @property
     def is_caught_up(self) -> bool:
@@ -57,25 +59,33 @@ class FeedCursor:
         self._sequence_number += 1
         self.phase = FeedPhase.MOUNTING
         self._mount_request_id = RequestId(
-            self._client_id, generation, self._partition_id, self._sequence_number
+            self.client_id, generation, self._partition_id, self._sequence_number
         )
         return MountRequest(
             self._mount_request_id, TransactionId(self.position - 1), connection_sequence
         )
 
-    def receive(self, messages: Sequence[Message]) -> tuple[list[FeedData], list[Message]]:
+    def receive(self, messages: Sequence[Message]) -> tuple[list[Fed], list[Message]]:
         """Return the next transactions of the feed, and what to send.
 
         Raises NotFoundError: the log ends before `end`. ClientAheadError: even before `first` - 1.
         """
-        fed: list[FeedData] = []
+        fed: list[Fed] = []
         replies: list[Message] = []
-        expected, end = self.position, self._end
+        expected, end = self.position, self.end
         for message in messages:
             if type(message) is FeedData:
                 if message.transaction_id == expected and expected != end:
-                    fed.append(message)
+                    fed.append(fed_one(message))
                     expected += 1
+                continue
+            if type(message) is FeedBatch:
+                skipped = expected - message.first_transaction_id
+                limit = None if end is None else end - message.first_transaction_id
+                if skipped >= 0:
+                    fresh = fed_together(message)[skipped:limit]
+                    fed += fresh
+                    expected += len(fresh)
                 continue
             self.position = expected
             if isinstance(message, MountResponse | FeedSuspended):
@@ -103,10 +113,10 @@ class FeedCursor:
                     assert_never(message.state)
         if self.done:
             return []
-        if self._end is not None:
+        if self.end is not None:
             # Everything there was at the mount has been fed before the answer.
             raise NotFoundError(
                 f"the log of partition {self._partition_id} ends before transaction"
-                f" {self.position}; expected it to go on to {self._end - 1}"
+                f" {self.position}; expected it to go on to {self.end - 1}"
             )
         return [FeedRequest(request_id, TransactionId(self.position - 1))]

@@ -12,13 +12,15 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 from functools import partial
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 from uuid import UUID
 
 from waltz.client.cluster_connection import Role
 from waltz.client.connection.shell import UNRESTORED, Connections, ServerConnection
 from waltz.client.discovery.shell import DiscoverySettings, source_for
-from waltz.client.reader.columns import TransactionColumns, columns_of
+from waltz.client.fed import Fed
+from waltz.client.reader.blocks import BlockCursor
+from waltz.client.reader.columns import TransactionColumns, columns_of, columns_of_records
 from waltz.client.reader.feed import FeedCursor, FeedPhase
 from waltz.client.requests.shell import Requests
 from waltz.client.retry import Operation, RetryPolicy, RetryReads
@@ -48,8 +50,10 @@ from waltz.limits import (
     RECONNECT_SECONDS_MAX,
     RECONNECT_SECONDS_MIN,
 )
+from waltz.record import RecordBatch
 from waltz.types import Address, ClientId, Generation, PartitionId, TransactionId
-from waltz.wire.client_protocol import FeedData
+from waltz.wire.batch_protocol import DataWanted
+from waltz.wire.client_protocol import BATCHES_SINCE
 from waltz.wire.message import Message
 
 logger = logging.getLogger(__name__)
@@ -195,18 +199,22 @@ class AsyncLogReader:
         if first == end:
             return
         client_id = await self._take_client_id()
-        fetching: asyncio.Queue[asyncio.Task[tuple[list[FeedData], list[bytes]]] | None] = (
-            asyncio.Queue(READER_FETCHES_IN_FLIGHT_MAX)
-        )
+        fetching: _Ahead = asyncio.Queue(READER_FETCHES_IN_FLIGHT_MAX)
         cursor = FeedCursor(client_id, partition_id, first, end)
         feeding = asyncio.create_task(self._fetch_ahead(partition_id, cursor, fetching))
         feeding.add_done_callback(lambda _: _wake(fetching))
         try:
-            fed: list[FeedData] = []
+            fed: list[Fed] = []
             data: list[bytes] = []
             size = 0
-            while (task := await self._next(fetching, feeding)) is not None:
-                more_fed, more_data = await task
+            while (item := await self._next(fetching, feeding)) is not None:
+                if isinstance(item, TransactionColumns):
+                    if fed:
+                        yield columns_of(fed, data)
+                        fed, data, size = [], [], 0
+                    yield item
+                    continue
+                more_fed, more_data = await item
                 fed += more_fed
                 data += more_data
                 size += sum(map(len, more_data))
@@ -218,34 +226,35 @@ class AsyncLogReader:
                 yield columns_of(fed, data)
         finally:
             feeding.cancel()
-            left: list[asyncio.Task[Any] | None] = [feeding]
+            left: list[asyncio.Task[Any]] = [feeding]
             while not fetching.empty():
-                left.append(fetching.get_nowait())
-            for each in filter(None, left):
+                waiting = fetching.get_nowait()
+                if isinstance(waiting, asyncio.Task):
+                    left.append(waiting)
+            for each in left:
                 each.cancel()
-            await asyncio.gather(*filter(None, left), return_exceptions=True)
+            await asyncio.gather(*left, return_exceptions=True)
             self._free_client_ids.append(client_id)
 
     async def _next(
-        self, fetching: asyncio.Queue[Any], feeding: asyncio.Task[None]
-    ) -> asyncio.Task[tuple[list[FeedData], list[bytes]]] | None:
-        """The next fetch, whose turn it is; None at the end. Raises what ended the feed."""
+        self, fetching: _Ahead, feeding: asyncio.Task[None]
+    ) -> _Fetch | TransactionColumns | None:
+        """What comes next, whole or being fetched; None at the end. Raises what ended the feed."""
         while True:
             if fetching.empty() and feeding.done():
                 feeding.result()
                 return None
-            task: asyncio.Task[tuple[list[FeedData], list[bytes]]] | None = await fetching.get()
-            if task is not None:
-                return task
+            if (item := await fetching.get()) is not None:
+                return item
 
     async def _fetch_ahead(
-        self,
-        partition_id: PartitionId,
-        cursor: FeedCursor,
-        fetching: asyncio.Queue[asyncio.Task[tuple[list[FeedData], list[bytes]]] | None],
+        self, partition_id: PartitionId, cursor: FeedCursor, fetching: _Ahead
     ) -> None:
         async with aclosing(self._feed(partition_id, cursor)) as runs:
             async for fed in runs:
+                if isinstance(fed, RecordBatch):
+                    await fetching.put(columns_of_records(fed))
+                    continue
                 for start in range(0, len(fed), READER_FETCH_ROWS_MAX):
                     run = fed[start : start + READER_FETCH_ROWS_MAX]
                     fetch = asyncio.create_task(self._fetch(partition_id, run))
@@ -256,13 +265,15 @@ class AsyncLogReader:
                         raise
 
     async def _fetch(
-        self, partition_id: PartitionId, fed: list[FeedData]
-    ) -> tuple[list[FeedData], list[bytes]]:
+        self, partition_id: PartitionId, fed: list[Fed]
+    ) -> tuple[list[Fed], list[bytes]]:
         assert self._requests is not None, "started"
-        ids = [each.transaction_id for each in fed]
+        ids = [each.transaction_id for each in fed if each.data is None]
         fetch = partial(self._requests.fetch, partition_id, ids, fragile=True)
         try:
-            return fed, await self._repeat(Operation.TRANSACTION_DATA, fetch)
+            fetched = await self._repeat(Operation.TRANSACTION_DATA, fetch)
+            bodies = iter(fetched)
+            return fed, [next(bodies) if each.data is None else each.data for each in fed]
         except OperationTimeoutError:
             raise self._out_of_time(
                 partition_id, f"data from transaction {fed[0].transaction_id} on"
@@ -277,8 +288,8 @@ class AsyncLogReader:
 
     async def _feed(
         self, partition_id: PartitionId, cursor: FeedCursor
-    ) -> AsyncGenerator[list[FeedData], None]:
-        """Yield runs of the feed, through lost connections and moved partitions."""
+    ) -> AsyncGenerator[list[Fed] | RecordBatch, None]:
+        """Yield runs of the feed, or of the log, through lost connections and moved partitions."""
         loop = asyncio.get_running_loop()
         progress_at = loop.time()
         pause = RECONNECT_SECONDS_MIN
@@ -303,9 +314,13 @@ class AsyncLogReader:
                 # It has moved while the connection was opened; from now on `_change_view` tells.
                 connection.close()
                 continue
-            runs = self._feed_from(
-                partition_id, cursor, connection, address, generation, progress_at
-            )
+            runs: AsyncGenerator[list[Fed] | RecordBatch, None]
+            if cursor.end is not None and connection.version >= BATCHES_SINCE:
+                runs = self._blocks_from(partition_id, cursor, connection, address, progress_at)
+            else:
+                runs = self._feed_from(
+                    partition_id, cursor, connection, address, generation, progress_at
+                )
             async with aclosing(runs):
                 async for fed in runs:
                     yield fed
@@ -326,7 +341,7 @@ class AsyncLogReader:
         address: Address,
         generation: Generation,
         progress_at: float,
-    ) -> AsyncGenerator[list[FeedData], None]:
+    ) -> AsyncGenerator[list[Fed] | RecordBatch, None]:
         """Yield runs of the feed until it is done or the connection has ended."""
         loop = asyncio.get_running_loop()
         sequence = self._next_sequence
@@ -334,7 +349,10 @@ class AsyncLogReader:
         self._feeds[sequence] = partition_id, address, connection
         not_ready_seconds = NOT_READY_SECONDS_MIN
         try:
-            connection.send([cursor.mount(generation, sequence)])
+            mount = cursor.mount(generation, sequence)
+            if connection.version >= BATCHES_SINCE:
+                connection.send([DataWanted(mount.request_id)])
+            connection.send([mount])
             while not cursor.done:
                 limit = None if cursor.is_caught_up else progress_at + self._timeout_seconds
                 try:
@@ -358,6 +376,48 @@ class AsyncLogReader:
                     connection.send([cursor.mount(generation, sequence)])
         except RemoteProtocolError as error:
             logger.warning("feed_broken partition=%d error=%s", partition_id, error)
+        finally:
+            del self._feeds[sequence]
+            connection.close()
+
+    async def _blocks_from(
+        self,
+        partition_id: PartitionId,
+        cursor: FeedCursor,
+        connection: ServerConnection,
+        address: Address,
+        progress_at: float,
+    ) -> AsyncGenerator[list[Fed] | RecordBatch, None]:
+        """Yield blocks of the log until it is done or the connection has ended."""
+        loop = asyncio.get_running_loop()
+        sequence = self._next_sequence
+        self._next_sequence += 1
+        self._feeds[sequence] = partition_id, address, connection
+        assert cursor.end is not None
+        blocks = BlockCursor(cursor.client_id, partition_id, cursor.position, cursor.end)
+        try:
+            while not blocks.done:
+                if requests := blocks.ask():
+                    connection.send(requests)
+                try:
+                    async with asyncio.timeout_at(progress_at + self._timeout_seconds):
+                        messages = await connection.receive()
+                except TimeoutError:
+                    raise self._out_of_time(
+                        partition_id, f"transaction {blocks.position}"
+                    ) from None
+                if messages is None:
+                    return
+                for batch in blocks.receive(messages):
+                    cursor.position = batch.next_transaction_id
+                    yield batch
+                    progress_at = loop.time()
+        except RemoteProtocolError as error:
+            logger.warning("read_broken partition=%d error=%s", partition_id, error)
+        except UnavailableError as error:
+            if loop.time() >= progress_at + self._timeout_seconds:
+                raise
+            logger.info("read_failed partition=%d error=%s", partition_id, error)
         finally:
             del self._feeds[sequence]
             connection.close()
@@ -438,6 +498,11 @@ class AsyncLogReader:
 
 def _ignore_generation(_: PartitionId, __: Generation) -> None:
     """Only appends carry generations."""
+
+
+_Fetch: TypeAlias = asyncio.Task[tuple[list[Fed], list[bytes]]]
+_Ahead: TypeAlias = asyncio.Queue[_Fetch | TransactionColumns | None]
+"""What is on its way to be yielded, in order: with its data, or while these are fetched."""
 
 
 def _wake(queue: asyncio.Queue[Any]) -> None:

@@ -139,7 +139,7 @@ class Requests:
 
     # As a side of `Connections`
 
-    def attach(self, partition_id: PartitionId, connection_sequence: int) -> None:
+    def attach(self, partition_id: PartitionId, connection_sequence: int, version: int) -> None:
         self._mailbox.put(PartitionAttached(partition_id, connection_sequence))
 
     def detach(self, partition_id: PartitionId, connection_sequence: int) -> None:

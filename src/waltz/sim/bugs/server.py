@@ -2,35 +2,68 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Final
 
+import numpy as np
+
+from waltz.server.appends import rejected
 from waltz.server.lock_table import LockTable
 from waltz.server.partition import ServerPartition
 from waltz.server.transaction_data import DataRequests
+from waltz.server.undecided import Undecided
 from waltz.sim.bugs.bug import Bug, Scene, forgotten
 from waltz.sim.patches import Patch
-from waltz.types import TransactionId
-from waltz.wire.client_protocol import FlushRequest, LockFailure
+from waltz.wire.batch_protocol import OutcomeRequest, Reason
+from waltz.wire.client_protocol import FlushRequest
 
 
-def _checking(
-    **changes: Callable[[Any], Any],
-) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """The lock table is shown other requests than the ones there are."""
+def _checking(of: Callable[[Any], Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """The lock table is shown other appends than the ones there are."""
 
     def change(admit: Callable[..., Any]) -> Callable[..., Any]:
-        def admitted(self: Any, requests: Sequence[Any]) -> Any:
-            shown = [
-                replace(request, **{name: of(request) for name, of in changes.items()})
-                for request in requests
-            ]
-            return admit(self, shown)
-
-        return admitted
+        return lambda self, appends: admit(self, of(appends))
 
     return change
+
+
+def _without_kind(kind: int) -> Callable[[Any], Any]:
+    """Locks of that kind are left out: 0 write, 1 read, 2 append."""
+
+    def shown(appends: Any) -> Any:
+        counts = appends.lock_counts.copy()
+        counts[:, kind] = 0
+        kept = appends.lock_hashes[_kinds(appends) != kind]
+        return replace(appends, lock_counts=counts, lock_hashes=kept)
+
+    return shown
+
+
+def _kinds(appends: Any) -> Any:
+    """The kind of each lock hash: 0 write, 1 read, 2 append."""
+    return np.repeat(np.tile(np.arange(3), len(appends)), appends.lock_counts.ravel())
+
+
+def _first_written(appends: Any) -> Any:
+    """Of the locks that an append writes, the first one."""
+    ends = np.cumsum(appends.lock_counts.ravel(), dtype=np.int64)
+    places = np.arange(len(appends.lock_hashes)) - np.repeat(
+        ends - appends.lock_counts.ravel(), appends.lock_counts.ravel()
+    )
+    counts = appends.lock_counts.copy()
+    counts[:, 0] = np.minimum(counts[:, 0], 1)
+    kept = appends.lock_hashes[(_kinds(appends) != 0) | (places == 0)]
+    return replace(appends, lock_counts=counts, lock_hashes=kept)
+
+
+def _read_elsewhere(appends: Any) -> Any:
+    changed = np.where(_kinds(appends) == 1, appends.lock_hashes ^ 0x5555, appends.lock_hashes)
+    return replace(appends, lock_hashes=changed.astype(appends.lock_hashes.dtype))
+
+
+def _one_newer(appends: Any) -> Any:
+    return replace(appends, client_high_water_marks=appends.client_high_water_marks + 1)
 
 
 def _forgetting_claims(admit: Callable[..., Any]) -> Callable[..., Any]:
@@ -51,14 +84,10 @@ def _forgetting_claims_once_committed(commit: Callable[..., None]) -> Callable[.
 
 
 def _deciding_only(_: Callable[..., None]) -> Callable[..., None]:
-    def committed(self: Any, first_transaction_id: TransactionId, count: int) -> None:
+    def committed(self: Any, first_transaction_id: int, count: int) -> None:
         self._decide(count)
 
     return committed
-
-
-def _elsewhere(request: Any) -> tuple[int, ...]:
-    return tuple(lock_hash ^ 0x5555 for lock_hash in request.read_locks)
 
 
 def _overtaking(reserve: Callable[..., None]) -> Callable[..., None]:
@@ -73,9 +102,10 @@ def _passing_at_once(kind: type) -> Callable[[Callable[..., None]], Callable[...
     def change(pass_barriers: Callable[..., None]) -> Callable[..., None]:
         def passed(self: Any) -> None:
             if self.high_water_mark is not None:
-                for barrier in [b for b in self._barriers_behind if isinstance(b.request, kind)]:
-                    self._barriers_behind.remove(barrier)
-                    self._barriers.appendleft((self._locks.decided, barrier))
+                barriers = self._barriers
+                for barrier in [b for b in barriers.behind if isinstance(b.request, kind)]:
+                    barriers.behind.remove(barrier)
+                    barriers.ahead.appendleft((self._locks.decided, barrier))
             pass_barriers(self)
 
         return passed
@@ -83,10 +113,22 @@ def _passing_at_once(kind: type) -> Callable[[Callable[..., None]], Callable[...
     return change
 
 
-def _naming_the_next(failure: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda request_id, transaction_id: LockFailure(
-        request_id, TransactionId(transaction_id + 1)
-    )
+def _refusing_what_waits(admit: Callable[..., Any]) -> Callable[..., Any]:
+    def admitted(self: Any) -> Any:
+        found = admit(self)
+        if self._waiting is None:
+            return found
+        told = rejected(self._waiting.senders, Reason.NOT_COMMITTED)
+        return found._replace(answers=[*found.answers, *told])
+
+    return admitted
+
+
+def _naming_the_next(estimates: Callable[..., Any]) -> Callable[..., Any]:
+    def told(senders: Any, locked: Any) -> Any:
+        return estimates(senders, {at: (mark + 1, lock) for at, (mark, lock) in locked.items()})
+
+    return told
 
 
 SERVER_BUGS: Final = (
@@ -125,11 +167,7 @@ SERVER_BUGS: Final = (
     Bug(
         name="of several locks only the first one counts",
         breaks="I7 locks",
-        patches=(
-            Patch(
-                LockTable, "admit", _checking(write_locks=lambda request: request.write_locks[:1])
-            ),
-        ),
+        patches=(Patch(LockTable, "admit", _checking(_first_written)),),
         workloads=("bank",),
         plans=("none",),
         caught=Scene(0, "bank", "none"),
@@ -137,7 +175,7 @@ SERVER_BUGS: Final = (
     Bug(
         name="locks that are read are looked for where nobody writes them",
         breaks="I7 locks",
-        patches=(Patch(LockTable, "admit", _checking(read_locks=_elsewhere)),),
+        patches=(Patch(LockTable, "admit", _checking(_read_elsewhere)),),
         workloads=("bank",),
         plans=("none",),
         caught=Scene(0, "bank", "none"),
@@ -161,7 +199,7 @@ SERVER_BUGS: Final = (
     Bug(
         name="append locks are not recorded",
         breaks="I7 locks",
-        patches=(Patch(LockTable, "admit", _checking(append_locks=lambda _: ())),),
+        patches=(Patch(LockTable, "admit", _checking(_without_kind(2))),),
         workloads=("bank",),
         plans=("none",),
         caught=Scene(0, "bank", "none"),
@@ -169,7 +207,7 @@ SERVER_BUGS: Final = (
     Bug(
         name="read locks are not checked",
         breaks="I7 locks",
-        patches=(Patch(LockTable, "admit", _checking(read_locks=lambda _: ())),),
+        patches=(Patch(LockTable, "admit", _checking(_without_kind(1))),),
         workloads=("bank",),
         plans=("none",),
         caught=Scene(0, "bank", "none"),
@@ -181,9 +219,7 @@ SERVER_BUGS: Final = (
             Patch(
                 LockTable,
                 "admit",
-                _checking(
-                    client_high_water_mark=lambda r: TransactionId(r.client_high_water_mark + 1)
-                ),
+                _checking(_one_newer),
             ),
         ),
         workloads=("lock_contention", "bank"),
@@ -215,12 +251,28 @@ SERVER_BUGS: Final = (
         caught=Scene(4, "append", "flapping"),
     ),
     Bug(
+        name="an append that waits for a lock is told to be refused",
+        breaks="I5 verdicts",
+        patches=(Patch(Undecided, "admit", _refusing_what_waits),),
+        workloads=("lock_contention", "bank"),
+        plans=("none", "flapping"),
+        caught=Scene(1, "lock_contention", "flapping"),
+    ),
+    Bug(
+        name="an outcome is told while earlier appends are undecided",
+        breaks="I13 outcomes",
+        patches=(Patch(ServerPartition, "_pass_barriers", _passing_at_once(OutcomeRequest)),),
+        workloads=("append", "bank"),
+        plans=("none", "flapping", "slow_disk"),
+        caught=Scene(2, "append", "slow_disk"),
+    ),
+    Bug(
         name="a refusal names the transaction after the one that holds the lock",
         breaks="I8 lock progress",
         patches=(
             Patch(
-                __import__("waltz.server.partition", fromlist=["x"]),
-                "LockFailure",
+                __import__("waltz.server.undecided", fromlist=["x"]),
+                "locked_out",
                 _naming_the_next,
             ),
         ),

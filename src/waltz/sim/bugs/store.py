@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from waltz.record import NewRecord
+from waltz.record import NewRecords
 from waltz.sim.bugs.bug import Bug, Scene
 from waltz.sim.model.mutations import MUTATIONS
 from waltz.sim.patches import Patch
@@ -49,17 +49,8 @@ def _writing_again(close: Callable[..., None]) -> Callable[..., None]:
     def closed(self: Any, reason: str, now: float, **more: Any) -> None:
         close(self, reason, now, **more)
         for batch in reversed(self._unsettled):
-            identities = batch.request_ids().tobytes()
-            headers, checksums = batch.headers().tolist(), batch.data_checksums().tolist()
-            for index in reversed(range(len(batch))):
-                self._queue.appendleft(
-                    NewRecord(
-                        identities[16 * index : 16 * index + 16],
-                        headers[index],
-                        batch.data(index),
-                        checksums[index],
-                    )
-                )
+            written = batch.request_ids(), batch.headers(), batch.all_data()
+            self._queue.appendleft(NewRecords(*written, batch.data_checksums()))
         self._unsettled.clear()
 
     return closed

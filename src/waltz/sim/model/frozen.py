@@ -16,7 +16,7 @@ from operator import attrgetter
 from typing import Any, Final, TypeAlias
 
 from waltz.limits import METADATA_RETRY_SECONDS_MIN, RETRY_SECONDS_MIN
-from waltz.record import RecordBatch
+from waltz.record import NewRecords, RecordBatch
 from waltz.store.catch_up import FIRST_COPY_RECORDS
 
 NOW: Final = 0.0
@@ -92,7 +92,7 @@ def thaw(frozen: Any) -> Any:
     return frozen.thawer(frozen.parts) if type(frozen) is Frozen else frozen
 
 
-_same: set[type] = {int, str, bytes, float, bool, type(None), RecordBatch}
+_same: set[type] = {int, str, bytes, float, bool, type(None), RecordBatch, NewRecords}
 """Classes of what is its own frozen value."""
 _freezers: dict[type, _Freezer] = {}
 _ones: dict[tuple[Any, ...], Frozen] = {}

@@ -1,0 +1,80 @@
+"""What became of single appends: asked until the answer is definite.
+
+Owns which questions are open, from where each goes on, and when to ask again. Knows no connection:
+whoever has one sends what `ask` returns, again on every new one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from waltz.limits import OUTCOME_RETRY_SECONDS
+from waltz.types import RequestId, TransactionId
+from waltz.wire.batch_protocol import Outcome, OutcomeRequest, OutcomeResponse
+
+
+@dataclass(frozen=True, slots=True)
+class OutcomeKnown:
+    """The append is transaction `transaction_id`; None: it is not in the log and never will be."""
+
+    request_id: RequestId
+    transaction_id: TransactionId | None
+
+
+class OutcomeQuestions:
+    """The open questions of one partition."""
+
+    def __init__(self) -> None:
+        self._after: dict[RequestId, TransactionId] = {}
+        self._unsent: dict[RequestId, None] = {}
+        self._again: dict[RequestId, float] = {}
+
+    def __len__(self) -> int:
+        return len(self._after)
+
+    @property
+    def deadline(self) -> float | None:
+        return min(self._again.values(), default=None)
+
+    def want(self, request_id: RequestId, after: TransactionId) -> None:
+        """Somebody wants to know; the append is not at `after` or before."""
+        if request_id in self._after:
+            return
+        self._after[request_id] = after
+        self._unsent[request_id] = None
+
+    def forget(self, request_id: RequestId) -> None:
+        """Nobody can answer."""
+        del self._after[request_id]
+
+    def reset(self) -> None:
+        """The connection is gone: all has to be asked anew."""
+        self._unsent = dict.fromkeys(self._after)
+        self._again.clear()
+
+    def ask(self, now: float) -> list[OutcomeRequest]:
+        """Return what to ask now."""
+        for request_id in [each for each, at in self._again.items() if at <= now]:
+            del self._again[request_id]
+            self._unsent[request_id] = None
+        unsent, self._unsent = self._unsent, {}
+        return [OutcomeRequest(each, self._after[each]) for each in unsent]
+
+    def receive(self, response: OutcomeResponse, now: float) -> OutcomeKnown | None:
+        """Return what is known now; None if it has to be asked again, or was not asked."""
+        request_id = response.request_id
+        if request_id not in self._after:
+            return None
+        match response.outcome:
+            case Outcome.COMMITTED:
+                del self._after[request_id]
+                return OutcomeKnown(request_id, response.transaction_id)
+            case Outcome.NOT_COMMITTED:
+                del self._after[request_id]
+                return OutcomeKnown(request_id, None)
+            case Outcome.NOT_FOUND:
+                self._after[request_id] = max(self._after[request_id], response.transaction_id)
+                self._unsent[request_id] = None
+            case Outcome.UNDECIDED:
+                self._again[request_id] = now + OUTCOME_RETRY_SECONDS
+        return None

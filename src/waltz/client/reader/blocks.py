@@ -1,0 +1,105 @@
+"""A range of the log in blocks: what to ask for next, and what has come in order.
+
+Owns the position and what is asked for ahead, over one connection. Must not know connections.
+Always: what is taken out is dense and in order, each record once.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+
+from waltz.errors import NotFoundError, RemoteProtocolError, UnavailableError
+from waltz.limits import (
+    READER_BLOCK_BYTES_MAX,
+    READER_FETCH_ROWS_MAX,
+    READER_FETCHES_IN_FLIGHT_MAX,
+)
+from waltz.record import RecordBatch
+from waltz.types import NO_GENERATION, ClientId, PartitionId, RequestId, TransactionId
+from waltz.wire.batch_protocol import ReadRequest, RecordBlock
+from waltz.wire.message import Message
+
+
+class BlockCursor:
+    """The records from `first` to before `end`."""
+
+    def __init__(
+        self, client_id: ClientId, partition_id: PartitionId, first: int, end: int
+    ) -> None:
+        self.position = first
+        self._client_id = client_id
+        self._partition_id = partition_id
+        self._end = end
+        self._sequence_number = 0
+        self._asked: dict[int, range] = {}
+        self._unasked: deque[range] = deque()
+        """What has come short of what was asked for."""
+        self._next = first
+        self._arrived: dict[int, RecordBatch] = {}
+
+    @property
+    def done(self) -> bool:
+        return self.position >= self._end
+
+    def ask(self) -> list[Message]:
+        """Return what to ask for now, as far ahead as is allowed."""
+        requests: list[Message] = []
+        while len(self._asked) + len(self._arrived) < READER_FETCHES_IN_FLIGHT_MAX or (
+            self._unasked and not self._asked
+        ):
+            if self._unasked:
+                wanted = self._unasked.popleft()
+            elif self._next < self._end:
+                wanted = range(self._next, min(self._next + READER_FETCH_ROWS_MAX, self._end))
+                self._next = wanted.stop
+            else:
+                break
+            self._sequence_number += 1
+            self._asked[self._sequence_number] = wanted
+            requests.append(
+                ReadRequest(
+                    RequestId(
+                        self._client_id, NO_GENERATION, self._partition_id, self._sequence_number
+                    ),
+                    TransactionId(wanted.start),
+                    len(wanted),
+                    READER_BLOCK_BYTES_MAX,
+                )
+            )
+        return requests
+
+    def receive(self, messages: Sequence[Message]) -> list[RecordBatch]:
+        """Return the records that are next.
+
+        Raises NotFoundError: the log ends before `end`. UnavailableError: the server cannot read.
+        RemoteProtocolError: an answer to nothing that was asked.
+        """
+        for message in messages:
+            if isinstance(message, RecordBlock):
+                self._take(message)
+        found = []
+        while (batch := self._arrived.pop(self.position, None)) is not None:
+            self.position = batch.next_transaction_id
+            found.append(batch)
+        return found
+
+    def _take(self, block: RecordBlock) -> None:
+        wanted = self._asked.pop(block.request_id.sequence_number, None)
+        batch = block.records
+        if wanted is None or batch.first_transaction_id != wanted.start:
+            raise RemoteProtocolError(
+                f"records from {batch.first_transaction_id} on answer nothing that was asked"
+            )
+        if block.error is not None:
+            raise UnavailableError(block.error)
+        if not len(batch):
+            raise NotFoundError(
+                f"the log of partition {self._partition_id} ends before transaction"
+                f" {block.high_water_mark + 1}; expected it to go on to {self._end - 1}"
+            )
+        if len(batch) > len(wanted):
+            raise RemoteProtocolError(f"{len(batch)} records for {len(wanted)} that were asked for")
+        self._arrived[wanted.start] = batch
+        if len(batch) < len(wanted):
+            self._unasked.appendleft(wanted[len(batch) :])

@@ -1,0 +1,391 @@
+"""Columns of transactions as version 5 of the client protocol carries them.
+
+Owns the values and their encodings: little-endian columns side by side, so that decoding is a cast
+of what arrived. What is per transaction here is one CRC-32 of each body and one slice that cuts it
+out, both calls into C. Every count is judged against what remains before anything is allocated, and
+every sum of lengths against what remains before a byte is cut.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields
+from itertools import accumulate, chain, repeat
+from typing import Any, Final
+from zlib import crc32
+
+import numpy as np
+from numpy.typing import NDArray
+
+from waltz.errors import LocalProtocolError, RemoteProtocolError
+from waltz.limits import (
+    BATCH_APPENDS_MAX,
+    BATCH_LOCKS_MAX,
+    DATA_BYTES_MAX,
+    LOCKS_MAX,
+    RECORD_LIST_RECORDS_MAX,
+)
+from waltz.record import (
+    RECORD_HEADER_BYTES,
+    RECORD_OVERHEAD_BYTES,
+    RecordBatch,
+    empty_batch,
+)
+from waltz.types import RequestId, TransactionId
+from waltz.wire.fields import Reader, check_size
+
+_COUNT: Final = struct.Struct("<I")
+_FEED_START: Final = struct.Struct("<IIB")
+_BLOCK_START: Final = struct.Struct("<qII")
+
+LOCK_KINDS: Final = 3
+"""Write, read and append locks, in this order."""
+
+_REQUEST_NUMBERS: Final = 4
+_RUN_NUMBERS: Final = 5
+"""Client ID, generation, partition ID, first sequence number, count."""
+
+
+class Columns:
+    """Values that are equal if all their columns are."""
+
+    __slots__ = ()
+    __hash__ = None  # type: ignore[assignment]
+
+    def __eq__(self, other: object) -> bool:
+        if type(other) is not type(self):
+            return NotImplemented
+        return all(
+            _same(getattr(self, field.name), getattr(other, field.name))
+            for field in fields(self)  # type: ignore[arg-type]
+        )
+
+
+def _same(one: Any, other: Any) -> bool:
+    if isinstance(one, np.ndarray) and isinstance(other, np.ndarray):
+        return np.array_equal(one, other)
+    return bool(one == other)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Bodies(Columns):
+    """Data of transactions with their CRC-32, one each."""
+
+    data: list[bytes]
+    checksums: NDArray[np.uint32]
+
+    def __len__(self) -> int:
+        return len(self.data)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class AppendColumns(Columns):
+    """Appends of one client, at least one, one entry per column each.
+
+    client_high_water_marks   what the client had applied when it executed the transaction.
+    lock_counts               a row per append: write, read and append locks.
+    lock_hashes               those of all appends back to back, in the order of the counts.
+    """
+
+    client_high_water_marks: NDArray[np.int64]
+    headers: NDArray[np.int32]
+    lock_counts: NDArray[np.uint16]
+    lock_hashes: NDArray[np.int32]
+    bodies: Bodies
+
+    def __len__(self) -> int:
+        return len(self.headers)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FeedColumns(Columns):
+    """Transactions of a feed, at least one, in order.
+
+    runs     a row per run of dense request IDs: client ID, generation, partition ID, the first
+             sequence number, and how many transactions follow on it.
+    bodies   None if data were not asked for.
+    """
+
+    runs: NDArray[np.int32]
+    headers: NDArray[np.int32]
+    bodies: Bodies | None
+
+    def __len__(self) -> int:
+        return len(self.headers)
+
+    def request_runs(self) -> Iterator[tuple[RequestId, int]]:
+        """Yield the first request ID of each run and its length."""
+        for *request_id, count in self.runs.tolist():
+            yield RequestId._make(request_id), count
+
+    def request_ids(self) -> Iterator[RequestId]:
+        """Yield one request ID per transaction."""
+        return chain.from_iterable(
+            map(
+                RequestId,
+                repeat(first.client_id, length),
+                repeat(first.generation),
+                repeat(first.partition_id),
+                range(first.sequence_number, first.sequence_number + length),
+            )
+            for first, length in self.request_runs()
+        )
+
+
+def feed_columns(batch: RecordBatch, *, with_data: bool) -> FeedColumns:
+    """Return what the feed says of `batch`, which is not empty."""
+    return FeedColumns(
+        request_id_runs(batch.request_ids()),
+        batch.headers(),
+        Bodies(batch.all_data(), batch.data_checksums()) if with_data else None,
+    )
+
+
+def request_id_runs(request_ids: NDArray[np.uint8]) -> NDArray[np.int32]:
+    """Return the runs of dense request IDs in rows of 16 bytes; see `FeedColumns`."""
+    numbers = np.ascontiguousarray(request_ids).view(">i4").astype(np.int32)
+    steps = np.diff(numbers.astype(np.int64), axis=0)
+    is_start = np.ones(len(numbers), np.bool_)
+    is_start[1:] = (steps != (0, 0, 0, 1)).any(axis=1)
+    starts = np.flatnonzero(is_start)
+    runs = np.empty((len(starts), _RUN_NUMBERS), np.int32)
+    runs[:, :_REQUEST_NUMBERS] = numbers[starts]
+    runs[:, _REQUEST_NUMBERS] = np.diff(starts, append=len(numbers))
+    return runs
+
+
+# Fields
+
+
+def _column(reader: Reader, kind: str, count: int) -> NDArray[Any]:
+    """Cast the next `count` numbers. Raises RemoteProtocolError: fewer remain."""
+    start = reader.position
+    size = count * np.dtype(kind).itemsize
+    if reader.end - start < size:
+        raise RemoteProtocolError(
+            f"a column of {size} bytes at byte {start}; {reader.end - start} remain"
+        )
+    reader.position = start + size
+    return np.frombuffer(reader.body, kind, count, start)
+
+
+def _numbers(values: Any, kind: str, count: int, what: str) -> bytes:
+    """Return a column. Raises LocalProtocolError: another number of rows, or out of range."""
+    given = np.asarray(values)
+    if len(given) != count:
+        raise LocalProtocolError(f"{len(given)} {what}; expected {count}")
+    wanted = np.dtype(kind)
+    if given.dtype != wanted:
+        bounds = np.iinfo(wanted)
+        if len(given) and not (bounds.min <= given.min() and given.max() <= bounds.max):
+            raise LocalProtocolError(f"{what}: {given.min()} to {given.max()} do not fit")
+    return given.astype(wanted, copy=False).tobytes()
+
+
+def _data_lengths(bodies: Bodies) -> list[int]:
+    """Raises LocalProtocolError: one that a peer would not take."""
+    lengths = list(map(len, bodies.data))
+    check_size(max(lengths, default=0), DATA_BYTES_MAX)
+    return lengths
+
+
+def _read_bodies(
+    reader: Reader, lengths: NDArray[np.int32], checksums: NDArray[np.uint32]
+) -> Bodies:
+    """Cut the bodies out of what is left of the message, all of it.
+
+    Raises RemoteProtocolError: a length out of range, another number of bytes, or a body that its
+    checksum does not fit.
+    """
+    if int(lengths.min()) < 0 or int(lengths.max()) > DATA_BYTES_MAX:
+        raise RemoteProtocolError(
+            f"data lengths {lengths.min()} to {lengths.max()}; expected 0 to {DATA_BYTES_MAX}"
+        )
+    ends = list(accumulate(lengths.tolist(), initial=reader.position))
+    if ends[-1] != reader.end:
+        raise RemoteProtocolError(
+            f"data of {ends[-1] - reader.position} bytes at byte {reader.position};"
+            f" {reader.end - reader.position} remain"
+        )
+    data = list(map(reader.body.__getitem__, map(slice, ends[:-1], ends[1:])))
+    _check(data, checksums)
+    reader.position = reader.end
+    return Bodies(data, checksums.astype(np.uint32, copy=False))
+
+
+def _check(data: Sequence[bytes | memoryview], checksums: NDArray[np.uint32]) -> None:
+    """Raises RemoteProtocolError, naming the first body that its checksum does not fit."""
+    found = np.fromiter(map(crc32, data), np.uint32, len(data))
+    wrong = found != checksums
+    if wrong.any():
+        index = int(np.argmax(wrong))
+        raise RemoteProtocolError(
+            f"checksum: CRC-32 of the {len(data[index])} bytes of data {index} is"
+            f" {int(found[index]):08x}; the message says {int(checksums[index]):08x}"
+        )
+
+
+class AppendColumnsField:
+    """A count, columns, lock hashes, and the data back to back."""
+
+    name = (
+        "n (u32), then columns of n: client high-water mark (i64), header (i32), data length (i32),"
+        " CRC-32 of data (u32), numbers of write, read and append locks (3 x u16); then the lock"
+        " hashes (i32), append by append; then the data, verified. All little-endian"
+    )
+    size_min = 4 + 26
+
+    def write(self, parts: list[bytes], value: AppendColumns) -> None:
+        count = len(value)
+        check_size(count, BATCH_APPENDS_MAX)
+        if not count:
+            raise LocalProtocolError("no appends; expected at least 1")
+        counts = np.asarray(value.lock_counts).reshape(-1, LOCK_KINDS)
+        check_size(int(counts.max()), LOCKS_MAX)
+        locks = int(counts.sum())
+        check_size(locks, BATCH_LOCKS_MAX)
+        bodies = value.bodies
+        parts += (
+            _COUNT.pack(count),
+            _numbers(value.client_high_water_marks, "<i8", count, "client high-water marks"),
+            _numbers(value.headers, "<i4", count, "headers"),
+            _numbers(_data_lengths(bodies), "<i4", count, "data lengths"),
+            _numbers(bodies.checksums, "<u4", count, "checksums"),
+            _numbers(counts, "<u2", count, "numbers of locks"),
+            _numbers(value.lock_hashes, "<i4", locks, "lock hashes"),
+            *bodies.data,
+        )
+
+    def read(self, reader: Reader) -> AppendColumns:
+        (count,) = reader.unpack(_COUNT)
+        if not 1 <= count <= BATCH_APPENDS_MAX:
+            raise RemoteProtocolError(f"{count} appends; expected 1 to {BATCH_APPENDS_MAX}")
+        marks = _column(reader, "<i8", count)
+        headers = _column(reader, "<i4", count)
+        lengths = _column(reader, "<i4", count)
+        checksums = _column(reader, "<u4", count)
+        counts = _column(reader, "<u2", LOCK_KINDS * count).reshape(-1, LOCK_KINDS)
+        locks = int(counts.sum(dtype=np.int64))
+        if int(counts.max()) > LOCKS_MAX or locks > BATCH_LOCKS_MAX:
+            raise RemoteProtocolError(
+                f"{counts.max()} locks of one kind, {locks} in all; expected at most {LOCKS_MAX}"
+                f" and {BATCH_LOCKS_MAX}"
+            )
+        hashes = _column(reader, "<i4", locks)
+        bodies = _read_bodies(reader, lengths, checksums)
+        return AppendColumns(marks, headers, counts, hashes, bodies)
+
+
+class FeedColumnsField:
+    """Two counts, the runs, the headers, and the data if the feed has them."""
+
+    name = (
+        "n (u32), m (u32), 1 with data or 0 (u8), then m runs of request IDs: client ID,"
+        " generation, partition ID, first sequence number, how many (5 x i32); then n headers"
+        " (i32); with data also columns of n: data length (i32), CRC-32 of data (u32), and the"
+        " data, verified. All little-endian"
+    )
+    size_min = _FEED_START.size + 4 * _RUN_NUMBERS + 4
+
+    def write(self, parts: list[bytes], value: FeedColumns) -> None:
+        count, runs = len(value), len(value.runs)
+        check_size(count, RECORD_LIST_RECORDS_MAX)
+        if not count or int(value.runs[:, _REQUEST_NUMBERS].sum()) != count:
+            raise LocalProtocolError(f"{runs} runs do not make {count} transactions")
+        parts += (
+            _FEED_START.pack(count, runs, value.bodies is not None),
+            _numbers(value.runs, "<i4", runs, "runs"),
+            _numbers(value.headers, "<i4", count, "headers"),
+        )
+        if value.bodies is not None:
+            lengths = _data_lengths(value.bodies)
+            parts += (
+                _numbers(lengths, "<i4", count, "data lengths"),
+                _numbers(value.bodies.checksums, "<u4", count, "checksums"),
+                *value.bodies.data,
+            )
+
+    def read(self, reader: Reader) -> FeedColumns:
+        count, run_count, has_data = reader.unpack(_FEED_START)
+        if not 1 <= run_count <= count <= RECORD_LIST_RECORDS_MAX or has_data > 1:
+            raise RemoteProtocolError(
+                f"{count} transactions in {run_count} runs, data {has_data}; expected 1 to"
+                f" {RECORD_LIST_RECORDS_MAX}, no more runs than these, and 0 or 1"
+            )
+        runs = _column(reader, "<i4", _RUN_NUMBERS * run_count).reshape(-1, _RUN_NUMBERS)
+        lengths = runs[:, _REQUEST_NUMBERS]
+        if int(lengths.min()) < 1 or int(lengths.sum(dtype=np.int64)) != count:
+            raise RemoteProtocolError(
+                f"runs of {lengths[:8].tolist()}... transactions; expected {count} in all"
+            )
+        if bool((runs[:, _REQUEST_NUMBERS - 1].astype(np.int64) + lengths > 2**31).any()):
+            raise RemoteProtocolError("a run goes beyond the last sequence number")
+        headers = _column(reader, "<i4", count)
+        if not has_data:
+            return FeedColumns(runs, headers, None)
+        data_lengths = _column(reader, "<i4", count)
+        checksums = _column(reader, "<u4", count)
+        return FeedColumns(runs, headers, _read_bodies(reader, data_lengths, checksums))
+
+
+class RecordBlockField:
+    """Records as they lie on disk, with where each starts; every checksum is verified."""
+
+    name = (
+        "first transaction ID (i64), n (u32), bytes of the block (u32), where each of n records"
+        " starts in it (u32), little-endian; then the block: records as in a segment file (see"
+        " disk.md), verified"
+    )
+    size_min = _BLOCK_START.size
+
+    def write(self, parts: list[bytes], value: RecordBatch) -> None:
+        check_size(len(value), RECORD_LIST_RECORDS_MAX)
+        parts += (
+            _BLOCK_START.pack(value.first_transaction_id, len(value), len(value.block)),
+            _numbers(value.offsets[:-1], "<u4", len(value), "offsets"),
+            value.block,
+        )
+
+    def read(self, reader: Reader) -> RecordBatch:
+        first, count, size = reader.unpack(_BLOCK_START)
+        if count > RECORD_LIST_RECORDS_MAX:
+            raise RemoteProtocolError(f"{count} records; expected 0 to {RECORD_LIST_RECORDS_MAX}")
+        starts = _column(reader, "<u4", count)
+        block = reader.take(size)
+        if not count:
+            if size:
+                raise RemoteProtocolError(f"a block of {size} bytes without records")
+            return empty_batch(TransactionId(first))
+        offsets = np.append(starts.astype(np.int64), size)
+        lengths = np.diff(offsets) - RECORD_OVERHEAD_BYTES
+        if offsets[0] or int(lengths.min()) < 0 or int(lengths.max()) > DATA_BYTES_MAX:
+            raise RemoteProtocolError(
+                f"records start at {offsets[:8].tolist()}...; expected 0, then at least"
+                f" {RECORD_OVERHEAD_BYTES} and at most {DATA_BYTES_MAX} more each"
+            )
+        batch = RecordBatch(TransactionId(first), block, offsets)
+        _check_block(batch, lengths)
+        return batch
+
+
+def _check_block(batch: RecordBatch, lengths: NDArray[np.int64]) -> None:
+    """Raises RemoteProtocolError: IDs that are not dense, lengths that the records do not have, or
+    a wrong checksum of a record or its data."""
+    first, count = batch.first_transaction_id, len(batch)
+    if first < 0 or first > 2**63 - 1 - count:
+        raise RemoteProtocolError(f"records from {first} on; expected a transaction ID")
+    if not np.array_equal(batch.transaction_ids(), np.arange(first, first + count)):
+        raise RemoteProtocolError(f"transaction IDs are not dense from {first} on")
+    if not np.array_equal(batch.data_lengths(), lengths):
+        raise RemoteProtocolError("data lengths do not fit where the records start")
+    view = memoryview(batch.block)
+    starts, ends = batch.offsets[:-1].tolist(), (batch.offsets[1:] - 4).tolist()
+    data_starts = (batch.offsets[:-1] + RECORD_HEADER_BYTES).tolist()
+    _check(list(map(view.__getitem__, map(slice, starts, ends))), batch.record_checksums())
+    _check(list(map(view.__getitem__, map(slice, data_starts, ends))), batch.data_checksums())
+
+
+APPEND_COLUMNS: Final = AppendColumnsField()
+FEED_COLUMNS: Final = FeedColumnsField()
+RECORD_BLOCK: Final = RecordBlockField()

@@ -1,0 +1,204 @@
+"""The machine of a partition with a server of version 5: batches, and refusals that are told."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from zlib import crc32
+
+import numpy as np
+import pytest
+
+from tests.client.test_partition import ME, OTHER, World, only, request, sent, submission
+from waltz.client.partition_events import (
+    Applied,
+    ApplyTransactions,
+    FlushWanted,
+    HighWaterMarkLoaded,
+    ReleaseRoom,
+    RetrySubmissions,
+    StreamOpened,
+    Submitted,
+)
+from waltz.types import PartitionId, RequestId, TransactionId
+from waltz.wire.batch_protocol import (
+    AppendBatch,
+    AppendRejected,
+    DataWanted,
+    FeedBatch,
+    Reason,
+    Rejection,
+)
+from waltz.wire.client_protocol import FlushRequest, MountRequest, MountResponse, MountState
+from waltz.wire.columns import Bodies, FeedColumns
+
+NONE = TransactionId(-1)
+
+
+def feed(first: int, runs: Sequence[tuple[int, int, int]], data: bytes | None = None) -> FeedBatch:
+    """Runs of client, first number and length; `data` is that of each transaction."""
+    rows = [(client, 3, 2, number, length) for client, number, length in runs]
+    count = sum(length for _, _, length in runs)
+    bodies = None
+    if data is not None:
+        bodies = Bodies([data] * count, np.full(count, crc32(data), np.uint32))
+    columns = FeedColumns(np.array(rows, np.int32), np.arange(count, dtype=np.int32), bodies)
+    return FeedBatch(PartitionId(2), TransactionId(first), columns)
+
+
+def rejected(
+    first: int, length: int, reason: Reason, at: int = -1, lock: int = 0
+) -> AppendRejected:
+    return AppendRejected(
+        request(first), (Rejection(first, length, reason, TransactionId(at), lock),)
+    )
+
+
+def world(buffer_count_max: int = 10_000) -> World:
+    made = World(buffer_count_max=buffer_count_max)
+    made.step(StreamOpened(0, 5))
+    made.step(HighWaterMarkLoaded(NONE))
+    made.hear(MountResponse(request(1), MountState.READY))
+    return made
+
+
+def ids(effects: Sequence[object]) -> list[int]:
+    (effect,) = (each for each in effects if isinstance(each, ApplyTransactions))
+    return [each.transaction_id for each in effect.transactions]
+
+
+def test_what_one_step_brings_goes_out_as_one_batch() -> None:
+    """B-2."""
+    made = world()
+    appends = [submission(n, mark=n) for n in (1, 2, 3)]
+    effects = made.step(Submitted(appends[:2]), Submitted(appends[2:]))
+    (batch,) = sent(effects)
+    assert isinstance(batch, AppendBatch)
+    assert batch.request_id == request(2)
+    assert batch.appends.client_high_water_marks.tolist() == [1, 2, 3]
+
+
+def test_a_flush_follows_the_appends_that_it_is_about() -> None:
+    """CI-17."""
+    made = world()
+    messages = sent(made.step(Submitted([submission()]), FlushWanted(), Submitted([submission(2)])))
+    assert [type(each) for each in messages] == [AppendBatch, FlushRequest, AppendBatch]
+    assert messages[1] == FlushRequest(request(2))
+    assert isinstance(messages[2], AppendBatch)
+    assert messages[2].request_id == request(3)
+
+
+def test_own_runs_settle_what_was_sent_and_others_do_not() -> None:
+    """CI-15, CI-16."""
+    made = world()
+    mine = [submission(n) for n in (1, 2, 3, 4)]
+    made.step(Submitted(mine))
+    effects = made.hear(feed(0, [(OTHER, 2, 3), (ME, 2, 1), (ME, 4, 2), (OTHER, 9, 1)]))
+    assert ids(effects) == list(range(7))
+    assert only(effects, ReleaseRoom) == [ReleaseRoom(3)]
+    assert only(effects, RetrySubmissions) == [RetrySubmissions([mine[1]])]
+    assert [each.transaction_id for each in mine] == [3, None, 4, 5]
+    (applied,) = only(effects, ApplyTransactions)
+    assert isinstance(applied, ApplyTransactions)
+    assert applied.own == {3: mine[0], 4: mine[2], 5: mine[3]}
+
+
+@pytest.mark.parametrize(
+    ("first", "length", "expected", "fed"),
+    [(0, 3, [], 4), (3, 2, [], 4), (4, 3, [5, 6], 6), (0, 9, [5, 6, 7, 8], 8), (6, 2, [], 4)],
+)
+def test_repetitions_and_gaps_of_a_feed_are_left_out(
+    first: int, length: int, expected: list[int], fed: int
+) -> None:
+    """CI-13."""
+    made = world()
+    made.hear(feed(0, [(OTHER, 1, 5)]))
+    made.step(Applied(TransactionId(4)))
+    effects = made.hear(feed(first, [(OTHER, 1, length)]))
+    assert made.machine.fed == fed
+    if expected:
+        assert ids(effects) == expected
+    else:
+        assert not only(effects, ApplyTransactions)
+
+
+def test_an_own_append_that_was_fed_before_is_not_taken_for_a_later_one() -> None:
+    made = world()
+    mine = submission()
+    made.step(Submitted([mine]))
+    made.hear(feed(0, [(ME, 2, 1)]))
+    made.hear(feed(0, [(ME, 2, 1), (OTHER, 1, 1)]))
+    assert mine.transaction_id == 0
+    assert made.machine.fed == 1
+
+
+def test_while_applying_fails_what_does_not_fit_is_dropped_and_asked_for_again() -> None:
+    """PM-38."""
+    made = world(buffer_count_max=4)
+    made.hear(feed(0, [(OTHER, 1, 2)]))
+    made.step(Applied(NONE, 1.0))
+    made.hear(feed(2, [(OTHER, 3, 6)]))
+    assert made.machine.fed == 5
+    assert made.machine._gap_seen
+
+
+def test_a_lock_refusal_waits_for_the_winner_and_knows_the_lock() -> None:
+    """PM-24: CI-20."""
+    made = world()
+    mine = submission()
+    made.step(Submitted([mine]))
+    assert not only(made.hear(rejected(2, 1, Reason.LOCKED, 0, 77)), RetrySubmissions)
+    assert (mine.lock_failure, mine.refused_lock_hash) == (0, 77)
+    made.hear(feed(0, [(OTHER, 1, 1)]))
+    effects = made.step(Applied(TransactionId(0)))
+    assert only(effects, RetrySubmissions) == [RetrySubmissions([mine])]
+
+
+@pytest.mark.parametrize("reason", [each for each in Reason if each is not Reason.LOCKED])
+def test_every_other_refusal_is_executed_again_at_once(reason: Reason) -> None:
+    """CI-23: before, a flush had to find it."""
+    made = world()
+    mine = [submission(n) for n in (1, 2, 3)]
+    made.step(Submitted(mine))
+    effects = made.hear(rejected(3, 2, reason))
+    assert only(effects, RetrySubmissions) == [RetrySubmissions(mine[1:])]
+    assert len(made.machine.monitor) == 1
+    assert made.hear(rejected(3, 2, reason)) == []
+
+
+def test_data_are_asked_for_before_the_mount_and_handed_on() -> None:
+    """PM-31."""
+    made = World(with_data=True)
+    made.step(StreamOpened(0, 5))
+    messages = sent(made.step(HighWaterMarkLoaded(NONE)))
+    assert [type(each) for each in messages] == [DataWanted, MountRequest]
+    made.hear(MountResponse(request(1), MountState.READY))
+    (effect,) = only(made.hear(feed(0, [(OTHER, 1, 2)], b"data")), ApplyTransactions)
+    assert isinstance(effect, ApplyTransactions)
+    assert [each.data for each in effect.transactions] == [b"data"] * 2
+
+
+def test_an_older_server_is_not_asked_for_data_nor_sent_batches() -> None:
+    made = World(with_data=True)
+    made.step(StreamOpened(0, 4))
+    assert [type(each) for each in sent(made.step(HighWaterMarkLoaded(NONE)))] == [MountRequest]
+
+
+def test_data_that_came_along_are_bounded() -> None:
+    """CS-24."""
+    made = world()
+    data = bytes(9 * 1024 * 1024)
+    room = []
+    for number in range(3):
+        made.hear(feed(number, [(OTHER, number + 1, 1)], data))
+        room.append(made.machine.has_room)
+    made.step(Applied(TransactionId(0)))
+    room.append(made.machine.has_room)
+    assert room == [True, True, False, True], "what is handed over is not buffered"
+
+
+def test_what_was_not_sent_when_the_stream_is_lost_is_not_sent_on_the_next() -> None:
+    made = world()
+    assert RequestId(ME, request(1).generation, PartitionId(2), 1) == request(1)
+    messages = sent(made.step(Submitted([submission()]), StreamOpened(1, 5)))
+    assert [type(each) for each in messages] == [MountRequest]
+    assert len(made.machine.monitor) == 1
