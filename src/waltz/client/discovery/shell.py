@@ -34,6 +34,7 @@ from waltz.client.cluster_discovery import (
 from waltz.client.connection.shell import UNRESTORED, ServerConnection, Side
 from waltz.client.handshake import ConnectionSettings
 from waltz.client.initial_connection import NotConnected, TryNode
+from waltz.client.options import ClientOptions
 from waltz.client.sources.shell import ClusterSource, CoordinatorSource
 from waltz.client.tasks.shell import Tasks
 from waltz.cluster.shell import ClusterSnapshot
@@ -100,6 +101,15 @@ class DiscoverySettings:
     connection_seconds_max: float = CONNECTION_SECONDS_MAX
     reconnect_seconds_max: float = RECONNECT_SECONDS_MAX
     refresh_seconds: float = REFRESH_SECONDS
+
+    @classmethod
+    def of(cls, options: ClientOptions) -> DiscoverySettings:
+        return cls(
+            options.servers,
+            options.connection_seconds_max,
+            options.reconnect_seconds_max,
+            options.refresh_seconds,
+        )
 
 
 class DiscoverySource:

@@ -6,8 +6,8 @@ The decisions are those of `PendingRequests`; here are the futures.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
-from typing import Any, assert_never
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, TypeVar, assert_never
 
 from waltz.client.requests.pending import (
     Answered,
@@ -25,12 +25,14 @@ from waltz.client.requests.pending import (
 )
 from waltz.client.retry import Operation
 from waltz.client.tasks.shell import Tasks
-from waltz.errors import ClientClosedError, ConnectionLostError
+from waltz.errors import ClientClosedError, ConnectionLostError, LocalProtocolError
 from waltz.host import Host
 from waltz.limits import CLIENT_MAILBOX_EVENTS_MAX
 from waltz.shell import Mailbox, run
 from waltz.types import ClientId, PartitionId, TransactionId
 from waltz.wire.message import Message
+
+T = TypeVar("T")
 
 
 class _Fetch:
@@ -177,3 +179,28 @@ class Requests:
                 self._break_off(effect.connection_sequence, effect.reason)
             case _:
                 assert_never(effect)
+
+
+def wait_on_loop(
+    loop: asyncio.AbstractEventLoop, work: Callable[[], Coroutine[Any, Any, T]], what: str
+) -> T:
+    """Do `work` on the client's loop and wait for it in a worker's thread.
+
+    Raises LocalProtocolError: called on the loop itself; ClientClosedError.
+    """
+    try:
+        running: asyncio.AbstractEventLoop | None = asyncio.get_running_loop()
+    except RuntimeError:
+        running = None
+    if running is loop:
+        raise LocalProtocolError(
+            f"{what} asked for on the event loop, where nothing may wait; set prefetch or return it"
+            " from choose_prefetch"
+        )
+    coroutine = work()
+    try:
+        waiting = asyncio.run_coroutine_threadsafe(coroutine, loop)
+    except RuntimeError:
+        coroutine.close()
+        raise ClientClosedError("client closed") from None
+    return waiting.result()

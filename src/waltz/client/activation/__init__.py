@@ -1,0 +1,1 @@
+"""Partitions that a client does not follow any more."""

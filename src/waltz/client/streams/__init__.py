@@ -1,0 +1,1 @@
+"""What the stream connections of a client carry."""
