@@ -279,7 +279,7 @@ def pack_records(first_transaction_id: TransactionId, records: Sequence[NewRecor
     offsets = np.zeros(count + 1, np.int64)
     np.cumsum(new.sizes(), out=offsets[1:])
     heads = np.empty(count, _RECORD_HEADERS)
-    heads["transaction_id"] = np.arange(first_transaction_id, first_transaction_id + count)
+    heads["transaction_id"] = first_transaction_id + np.arange(count)
     heads["request_id"] = new.request_ids
     heads["header"] = new.headers
     heads["length"] = np.diff(offsets) - RECORD_OVERHEAD_BYTES

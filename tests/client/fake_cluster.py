@@ -11,6 +11,7 @@ import threading
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import TypeVar
 from uuid import UUID, uuid4
 from zlib import crc32
@@ -38,6 +39,7 @@ from waltz.types import (
     ServerId,
     TransactionId,
 )
+from waltz.wire.batch_protocol import AppendBatch
 from waltz.wire.client_protocol import (
     CLIENT_CODEC,
     AppendRequest,
@@ -189,6 +191,24 @@ class _Feed:
     quota: int
 
 
+def one_by_one(batch: AppendBatch) -> Iterator[AppendRequest]:
+    """Yield the appends of `batch` as the versions before 5 say them."""
+    columns, first = batch.appends, batch.request_id
+    locks = iter(columns.lock_hashes.tolist())
+    for index, counts in enumerate(columns.lock_counts.tolist()):
+        write_locks, read_locks, append_locks = (tuple(islice(locks, count)) for count in counts)
+        yield AppendRequest(
+            first._replace(sequence_number=first.sequence_number + index),
+            TransactionId(int(columns.client_high_water_marks[index])),
+            write_locks,
+            read_locks,
+            append_locks,
+            int(columns.headers[index]),
+            columns.bodies.data[index],
+            int(columns.bodies.checksums[index]),
+        )
+
+
 class FakeServer:
     """Serves the partitions it is asked for; `received` is everything it was ever sent."""
 
@@ -259,7 +279,7 @@ class FakeServer:
 
     def _answer(self, connection: Connection, link: Link, message: Message) -> None:
         if not isinstance(message, ClientMessage):
-            return  # a farewell, or a batch, which only real servers take
+            return  # a farewell
         request_id = message.request_id
         number = int(request_id.partition_id)
         partition = self.partitions.get(number)
@@ -268,6 +288,9 @@ class FakeServer:
                 self._mount(connection, number, partition, message)
             case AppendRequest() if partition is not None:
                 self._append(connection, number, partition, message)
+            case AppendBatch() if partition is not None:
+                for each in one_by_one(message):
+                    self._append(connection, number, partition, each)
             case FeedRequest() if partition is not None:
                 start = message.client_high_water_mark + 1
                 quota = max(len(partition.log) - start, 100)

@@ -57,9 +57,9 @@ def patched(frame: bytes, places: Sequence[tuple[int, bytes]]) -> bytes:
     return bytes(content)
 
 
-def only_version(hello: bytes, version: int) -> bytes:
-    """A Hello of the original, of a release that knew this version and none besides."""
+def with_versions(hello: bytes, *versions: int) -> bytes:
+    """A Hello of the original, of a release that knew these versions and none besides."""
     (count,) = struct.unpack_from(">i", hello, HEADER_BYTES)
     text = hello[HEADER_BYTES + 4 + 2 * count :]
-    payload = struct.pack(">ih", 1, version) + text
+    payload = struct.pack(f">i{len(versions)}h", len(versions), *versions) + text
     return hello[:3] + struct.pack(">i", len(payload)) + payload

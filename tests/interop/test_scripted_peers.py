@@ -15,12 +15,13 @@ from pathlib import Path
 import pytest
 
 import waltz
-from tests.interop.conversation import FRAMES, Conversation, patched
+from tests.interop.conversation import FRAMES, Conversation, patched, with_versions
 from tests.interop.nodes import GENERATION, PARTITIONS, running_nodes, running_server
 from waltz.cluster.paths import ClusterPaths
 from waltz.cluster.server_assignment import PartitionAssignment, ServerDescriptor
 from waltz.host import ANY_VERSION, Coordinator
 from waltz.types import Address, Generation, PartitionId, ServerId
+from waltz.wire.client_protocol import CLIENT_CODEC
 
 pytestmark = pytest.mark.processes
 
@@ -137,7 +138,7 @@ def test_our_client_follows_and_writes_at_a_server_of_the_original(tmp_path: Pat
             assert client.get_high_water_mark(PARTITION) == 100
             lock = waltz.PartitionLocalLock("a", 1)
             assert client.append(PARTITION, b"hello", header=7, write_locks=[lock]) == 101
-        assert set(peer.hellos) == {FRAMES["hello client"]}
+        assert set(peer.hellos) == {with_versions(FRAMES["hello client"], *CLIENT_CODEC.versions)}
         (append,) = [payload for payload in peer.heard if payload[0] == 2]
         golden = FRAMES["V4 Append w[1,-2]"][HEADER_BYTES:]
         assert append[5:13] == golden[5:13], "generation and partition"
@@ -171,7 +172,8 @@ def test_our_server_writes_to_a_storage_node_of_the_original(tmp_path: Path) -> 
                 assert client.append(PARTITION, b"hello", header=0x11223344) == 0
             talk = Conversation(nodes.server)
             talk.say(FRAMES["hello client"], FRAMES["V4 HwmRequest"])
-            assert talk.hear() == FRAMES["hello server"]
+            hello = with_versions(FRAMES["hello server"], *CLIENT_CODEC.versions)
+            assert talk.hear() == hello
             talk.close()
         opened = [payload for payload in peer.heard if payload[0] == 1]
         assert set(opened) == {FRAMES["S Open"][HEADER_BYTES:]}

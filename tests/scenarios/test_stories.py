@@ -76,7 +76,9 @@ def test_what_is_not_so_after_a_while_is_found() -> None:
 
 
 def test_a_story_must_not_end_with_a_log_that_cannot_be_read() -> None:
-    text = f"{SHORT}storage-0 is killed\nstorage-1 is killed"
+    # What the server remembers it would tell without its storage nodes; so it is to forget.
+    killed = "storage-0 is killed\nstorage-1 is killed\nserver-0 is killed"
+    text = f"{SHORT}{killed}\nserver-0 starts again"
     with quiet():
         (violation,) = tell(parse_story("short.txt", text), 1).violations
     assert violation.startswith("short.txt: in the end the log cannot be read: ")

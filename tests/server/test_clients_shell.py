@@ -16,6 +16,7 @@ from tests.client.fake_cluster import until
 from tests.server.logical_caller import QUESTION, LogicalCaller
 from tests.server.real_server import LOOPBACK, running_server
 from tests.tls_files import TlsFiles
+from waltz.client.fed import Fed, fed_together
 from waltz.client.handshake import Handshake
 from waltz.host import Host
 from waltz.limits import RETAINED_BYTES_MAX
@@ -33,10 +34,10 @@ from waltz.types import (
     ServerId,
     TlsSettings,
 )
+from waltz.wire.batch_protocol import FeedBatch
 from waltz.wire.client_protocol import (
     CLIENT_CODEC,
     AppendRequest,
-    FeedData,
     FeedRequest,
     FlushRequest,
     HighWaterMarkResponse,
@@ -95,10 +96,13 @@ def test_what_was_under_way_when_it_broke_comes_after_the_restore(tmp_path: Path
         assert server.state().partitions[0].mounts == 1
         answer = await caller.restore()
         assert answer.restored
-        for number in (2001, 2002):
-            assert (await caller.hear(FeedData)).request_id == request_id(number)
+        fed: list[Fed] = []
+        while len(fed) < 2:
+            fed += fed_together(await caller.hear(FeedBatch))
+        assert [each.request_id for each in fed] == [request_id(2001), request_id(2002)]
         caller.say(append(2003))
-        assert (await caller.hear(FeedData)).transaction_id == 2
+        (last,) = fed_together(await caller.hear(FeedBatch))
+        assert (last.transaction_id, last.request_id) == (2, request_id(2003))
         assert server.state().broken_connections == 0
 
     play(tmp_path, scene)
@@ -345,7 +349,8 @@ def test_a_new_connection_outranks_one_that_is_kept(tmp_path: Path, caplog: Any)
         assert (await older.restore()).restored
         await until(lambda: server.state().partitions[0].counters.requests_dropped == 1)
         newer.say(append(3001))
-        assert (await newer.hear(FeedData)).request_id == request_id(3001)
+        (only,) = fed_together(await newer.hear(FeedBatch))
+        assert only.request_id == request_id(3001)
         assert server.state().partitions[0].high_water_mark == 0
 
     caplog.set_level(logging.DEBUG)

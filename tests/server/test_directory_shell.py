@@ -10,11 +10,12 @@ from uuid import UUID
 
 import pytest
 
+from tests.server.logical_caller import LogicalCaller
 from waltz.client.callbacks import NoCallbacks
 from waltz.client.options import ClientOptions
 from waltz.client.shell import AsyncWaltzClient
 from waltz.errors import UnavailableError
-from waltz.host import Connection, Host
+from waltz.host import Host
 from waltz.limits import RECONNECT_SECONDS_MAX
 from waltz.sim.cluster import PORT, SimulatedCluster
 from waltz.sim.faults import Crash, Stop
@@ -24,15 +25,12 @@ from waltz.sim.sites import Sites
 from waltz.sim.strikes import Strikes
 from waltz.sim.trace import Trace
 from waltz.types import Address
-from waltz.wire.client_protocol import CLIENT_CODEC, CLIENT_GREETING
 from waltz.wire.discovery_protocol import (
     ClientIdRequest,
     ClientIdResponse,
     Topology,
     TopologyRequest,
 )
-from waltz.wire.handshake import Link
-from waltz.wire.message import Message
 
 KEY = UUID(int=1)
 DOWN_SECONDS = 60.0
@@ -60,44 +58,20 @@ class Stage:
             self.loop.shut_down()
 
 
-class Caller:
-    """Says and hears single messages."""
+async def connected(host: Host, name: str) -> LogicalCaller:
+    """A caller, once the server is there."""
+    while True:
+        try:
+            return await LogicalCaller.connect(host, Address(name, PORT))
+        except UnavailableError:
+            await asyncio.sleep(0.1)
 
-    def __init__(self, connection: Connection) -> None:
-        self.connection = connection
-        self.link = Link(CLIENT_CODEC, CLIENT_GREETING)
-        self.heard: list[Message] = []
 
-    @classmethod
-    async def connect(cls, host: Host, name: str) -> Caller:
-        while True:
-            try:
-                caller = cls(await host.network.connect(Address(name, PORT)))
-                break
-            except UnavailableError:
-                await asyncio.sleep(0.1)
-        caller.connection.write(caller.link.hello())
-        while caller.link.version is None:
-            caller.heard += caller.link.receive(await caller.connection.read())
-        return caller
-
-    def say(self, message: Message) -> None:
-        self.connection.write(self.link.encode(message))
-
-    async def hear(self) -> Message:
-        while not self.heard:
-            data = await self.connection.read()
-            assert data, "the server ended the connection"
-            self.heard += self.link.receive(data)
-        return self.heard.pop(0)
-
-    async def topology(self, wanted: Callable[[Topology], bool]) -> Topology:
-        """Hear until one is as wanted."""
-        while True:
-            told = await self.hear()
-            assert isinstance(told, Topology)
-            if wanted(told):
-                return told
+async def topology_heard(caller: LogicalCaller, wanted: Callable[[Topology], bool]) -> Topology:
+    """Hear until one is as wanted."""
+    while not wanted(told := await caller.hear(Topology)):
+        pass
+    return told
 
 
 def is_whole(servers: int) -> Callable[[Topology], bool]:
@@ -113,23 +87,23 @@ def test_a_subscriber_is_told_who_serves_what_and_every_change() -> None:
     stage = Stage()
 
     async def main(host: Host) -> None:
-        caller = await Caller.connect(host, "server-0")
+        caller = await connected(host, "server-0")
         caller.say(TopologyRequest(True))
-        whole = await caller.topology(is_whole(2))
+        whole = await topology_heard(caller, is_whole(2))
         assert whole.cluster_key == KEY
         assert whole.cluster_name == "simulated"
         assert whole.partition_count == 4
         addresses = {address for entry in whole.servers for address in entry.addresses}
         assert addresses == {Address("server-0", PORT), Address("server-1", PORT)}
         stage.cluster.add_server("server-2")
-        more = await caller.topology(is_whole(3))
+        more = await topology_heard(caller, is_whole(3))
         assert more.membership_version > whole.membership_version
         strike = asyncio.create_task(
             stage.strikes.strike(
                 Stop(progress=0.0, names=("server-1",), pause_seconds=(60.0,), one_by_one=False)
             )
         )
-        less = await caller.topology(is_whole(2))
+        less = await topology_heard(caller, is_whole(2))
         assert Address("server-1", PORT) not in {e.addresses[0] for e in less.servers}
         await strike
 
@@ -141,13 +115,13 @@ def test_who_has_not_subscribed_is_told_once() -> None:
 
     async def main(host: Host) -> None:
         await asyncio.sleep(20.0)
-        caller = await Caller.connect(host, "server-0")
+        caller = await connected(host, "server-0")
         caller.say(TopologyRequest(False))
-        await caller.topology(is_whole(2))
+        await topology_heard(caller, is_whole(2))
         stage.cluster.add_server("server-2")
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(60.0):
-                await caller.hear()
+                await caller.hear(Topology)
 
     stage.play(main)
 
@@ -157,7 +131,7 @@ def test_client_ids_are_never_given_twice() -> None:
     stage = Stage()
 
     async def main(host: Host) -> None:
-        callers = [await Caller.connect(host, name) for name in ("server-0", "server-1")]
+        callers = [await connected(host, name) for name in ("server-0", "server-1")]
         for caller in callers:
             for number in range(10):
                 caller.say(ClientIdRequest(number))
@@ -165,8 +139,7 @@ def test_client_ids_are_never_given_twice() -> None:
         for caller in callers:
             numbers = set()
             for _ in range(10):
-                answer = await caller.hear()
-                assert isinstance(answer, ClientIdResponse)
+                answer = await caller.hear(ClientIdResponse)
                 assert answer.client_id is not None
                 numbers.add(answer.request_number)
                 given.append(answer.client_id)

@@ -333,6 +333,9 @@ class ClusterConnection:
         place.is_restoring = False
         if place.broken_until is None:
             place.broken_until = now + event.restore_seconds
+        else:
+            for other in self._others(place):
+                other.due_at = max(other.due_at, place.due_at)  # it would fail as well
 
     def _restored(self, sequence: int, now: float) -> None:
         place = self._by_sequence.get(sequence)

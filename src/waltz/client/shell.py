@@ -369,7 +369,12 @@ class AsyncWaltzClient:
             came = self._host.clock.now()
             if holds_room:
                 assert isinstance(runner.gate, LoopGate)
-                if not await self._enter(runner, runner.gate, context.timeout_seconds):
+                if not await runner.gate.enter_within(
+                    context.timeout_seconds,
+                    self.options.mount_seconds_max,
+                    self.options.registration_seconds_max,
+                    partial(runner.mailbox.put, FlushWanted()),
+                ):
                     late = Submission(0, context, partition_id)
                     await self._call(lambda: tell_expiration(late))
                     return
@@ -398,21 +403,6 @@ class AsyncWaltzClient:
                 await self._call(lambda: tell_exception(failed, reason))
             self.submissions.finish(failed, error)
             raise
-
-    async def _enter(
-        self, runner: PartitionRunner, gate: LoopGate, timeout_seconds: float | None
-    ) -> bool:
-        """Return True once there is room, which is taken; False: the context's time is up."""
-        try:
-            async with asyncio.timeout(timeout_seconds):
-                await gate.enter(
-                    self.options.mount_seconds_max,
-                    self.options.registration_seconds_max,
-                    partial(runner.mailbox.put, FlushWanted()),
-                )
-        except TimeoutError:
-            return False
-        return True
 
     async def append(
         self,

@@ -17,7 +17,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from random import Random
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 from uuid import UUID
 
 from waltz.client.callbacks import WaltzClientCallbacks
@@ -40,13 +40,14 @@ from waltz.sim.sites import Sites, until_stopped
 from waltz.sim.strikes import Strikes
 from waltz.sim.trace import Trace
 from waltz.testing.watching import WatchedCallbacks
-from waltz.types import PartitionId
+from waltz.types import PartitionId, TransactionId
 
 FAULT_PLANS: Final = tuple(PLANS)
 """The names of all fault plans; `waltz.sim.plans` says what each does."""
 
 SETTLING_SECONDS_MAX: Final = 300.0
-"""Virtual time after the last fault and the last work until all is applied everywhere."""
+"""Virtual time after the last fault and the last work until all is applied everywhere, and for
+which a transaction may fail to be applied while work goes on."""
 
 RUN_SECONDS_MAX: Final = 10_000.0
 """Virtual time that work may take after the faults are over."""
@@ -157,6 +158,10 @@ def simulate(
             gc.enable()
 
 
+_Blocked: TypeAlias = tuple[str, PartitionId, TransactionId]
+"""The name of a client, and what it cannot apply."""
+
+
 class _Client:
     """One client through all lives of its process."""
 
@@ -166,7 +171,8 @@ class _Client:
         self.random = Random(f"{run.source}/{name}")
         self.watched: WatchedCallbacks | None = None
         self.present: AsyncWaltzClient | None = None
-        """The client of the living process, once its work is done."""
+        """The client of the living process."""
+        self.has_worked = False
         self._run = run
 
     async def main(self, host: Host) -> None:
@@ -174,6 +180,7 @@ class _Client:
 
     def die(self) -> None:
         self.present = None
+        self.has_worked = False
 
     async def _live(self, host: Host) -> None:
         site = self._run.sites.site(self.name)
@@ -183,15 +190,21 @@ class _Client:
         )  # fmt: skip
         options = options_from(dict(self._run.options))
         async with AsyncWaltzClient(host, self.watched, options) as client:
-            await self.application.work(client, self.random)
             self.present = client
+            await self.application.work(client, self.random)
+            self.has_worked = True
             self._run.progress.set()
             await self._run.peace.wait()
+
+    def blocked(self) -> set[_Blocked]:
+        """The transactions that cannot be applied at the moment."""
+        blocked = self.present.blocked_partitions() if self.present is not None else {}
+        return {(self.name, number, each.transaction_id) for number, each in blocked.items()}
 
     def lacks(self, log: Log) -> str | None:
         """What it has not applied yet; None: nothing."""
         if self.present is None:
-            return f"{self.name} has not ended its work"
+            return f"{self.name} has not started"
         for partition_id, transactions in log.items():
             chosen = self.present.options.partitions
             if chosen is not None and partition_id not in chosen:
@@ -204,6 +217,8 @@ class _Client:
                     f"{self.name} has applied partition {partition_id} through {mark}, and the log"
                     f" goes to {end}" + (f"; its last error was {error!r}" if error else "")
                 )
+        if not self.has_worked:
+            return f"{self.name} has not ended its work"
         if self.present.has_pending_transactions():
             return f"{self.name} has contexts that have not ended"
         return None
@@ -279,9 +294,7 @@ class _Run:
                 client.name, client.main, SimulatedDisk(), may_end=True, on_death=client.die
             )
         await self._strike()
-        while not all(client.present for client in self._clients):
-            self.progress.clear()
-            await self.progress.wait()
+        await self._worked()
         log = await self._settled()
         self._transactions = sum(map(len, log.values()))
         for client in self._clients:
@@ -300,6 +313,23 @@ class _Run:
                 striking = group.create_task(self._strikes.strike(fault))
                 if not self._plan.overlapping:
                     await striking
+
+    async def _worked(self) -> None:
+        """Return once every client has ended its work, or when one never will: contexts that were
+        beaten by a transaction that cannot be applied keep their room, and submits wait for it."""
+        blocked: set[_Blocked] = set()
+        while True:
+            until = self._loop.time() + SETTLING_SECONDS_MAX
+            with suppress(TimeoutError):
+                async with asyncio.timeout_at(until):
+                    while not all(client.has_worked for client in self._clients):
+                        self.progress.clear()
+                        await self.progress.wait()
+                    return
+            before = blocked
+            blocked = {each for client in self._clients for each in client.blocked()}
+            if before & blocked:
+                return
 
     async def _settled(self) -> Log:
         """Return the log once every client has applied it; violations where one does not."""

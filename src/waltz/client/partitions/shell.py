@@ -106,6 +106,21 @@ class LoopGate:
                 nudge()
         self._room -= 1
 
+    async def enter_within(
+        self,
+        timeout_seconds: float | None,
+        mount_seconds_max: float,
+        registration_seconds_max: float,
+        nudge: Callable[[], None],
+    ) -> bool:
+        """As `enter`, and True; False: the context's time is up, and no room is taken."""
+        try:
+            async with asyncio.timeout(timeout_seconds):
+                await self.enter(mount_seconds_max, registration_seconds_max, nudge)
+        except TimeoutError:
+            return False
+        return True
+
     async def _until(self, condition: Callable[[], bool]) -> None:
         while True:
             if self._error is not None:

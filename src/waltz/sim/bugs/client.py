@@ -206,7 +206,7 @@ CLIENT_BUGS: Final = (
         patches=(Patch(TransactionMonitor, "flush", _keeping_those_before),),
         workloads=("append",),
         plans=("flapping",),
-        caught=Scene(41, "append", "flapping"),
+        caught=Scene(36, "append", "flapping"),
     ),
     Bug(
         name="a flush fails appends sent after it",

@@ -116,7 +116,7 @@ CONNECTION_BUGS: Final[tuple[Bug, ...]] = (
     _bug(
         "a client loses what it sends while its connection is broken",
         "I12 convergence",
-        Scene(3, "bank", "broken_connections"),
+        Scene(74, "lock_contention", "broken_connections"),
         Patch(ServerConnection, "_write", _losing_what_nothing_carries),
     ),
 )

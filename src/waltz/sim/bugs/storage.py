@@ -164,7 +164,7 @@ STORAGE_BUGS: Final = (
         patches=(Patch(Segment, "truncate", _cutting_in_memory),),
         workloads=("append",),
         plans=("lone_tails", "power_cut"),
-        caught=Scene(1005, "append", "power_cut"),
+        caught=Scene(25, "append", "power_cut"),
     ),
     Bug(
         name="a new segment's name is not synced",
