@@ -56,6 +56,6 @@ def test_mistakes_are_one_line(tmp_path: Path) -> None:
     refused = CliRunner().invoke(pipeline, ["status", str(missing)])
     assert str(refused.exception) == f"cannot read {missing}: No such file or directory"
     definition = tmp_path / "archive.yaml"
-    definition.write_text("pipeline: archive\ntaget: x\n")
+    definition.write_text("pipeline: archive\ndestination: x\n")
     refused = CliRunner().invoke(pipeline, ["status", str(definition)])
-    assert str(refused.exception).startswith("WALTZ-1007 the file has the unknown key 'taget'")
+    assert str(refused.exception).startswith("WALTZ-1007 the file has the unknown key 'destination'")

@@ -39,7 +39,7 @@ def test_everything_else_may_be_said() -> None:
         ("cluster: h:1\ntarget: t", "pipeline is missing"),
         ("pipeline: archive\ntarget: t", "cluster is missing"),
         (LEAST.replace("archive\nc", "poem\nc"), "pipeline is 'poem'; expected one of archive"),
-        (LEAST + "taget: x", "the file has the unknown key 'taget'"),
+        (LEAST + "destination: x", "the file has the unknown key 'destination'"),
         (LEAST + "tls: {pem: x}", "tls has the unknown key 'pem'"),
         (LEAST + "spark: 7", "spark is 7; expected keys"),
         (LEAST.replace("127.0.0.1:7100", "nowhere"), "cluster: "),
