@@ -10,7 +10,6 @@ from tests.testing.applications import Count, Counters, Database
 from waltz import PartitionLocalLock
 from waltz.errors import ConfigurationError
 from waltz.testing import Faults, InMemoryCluster
-from waltz.wire.client_protocol import AppendRequest
 
 
 def test_an_append_that_is_lost_is_executed_again(waltz_cluster: InMemoryCluster) -> None:
@@ -28,10 +27,13 @@ def test_an_append_that_is_lost_is_executed_again(waltz_cluster: InMemoryCluster
     assert database.applied == database.values[0] == 9
 
 
-def test_a_lock_that_is_refused_is_told_and_retried(waltz_cluster: InMemoryCluster) -> None:
+@pytest.mark.parametrize("version", [4, 5])
+def test_a_lock_that_is_refused_is_told_and_retried(
+    waltz_cluster: InMemoryCluster, version: int
+) -> None:
     """PM-62, PM-13."""
     database = Database()
-    client = waltz_cluster.open_client(Counters(database))
+    client = waltz_cluster.open_client(Counters(database), protocol_version_max=version)
     waltz_cluster.faults.fail_next_lock(2)
     plain, locked = Count(database, 0, locks=False), Count(database, 1)
     client.submit(plain)
@@ -43,17 +45,38 @@ def test_a_lock_that_is_refused_is_told_and_retried(waltz_cluster: InMemoryClust
     assert database.applied == 2
 
 
-def test_some_of_all_appends_are_lost(waltz_cluster: InMemoryCluster) -> None:
+@pytest.mark.parametrize("version", [4, 5])
+def test_some_of_all_appends_are_lost(waltz_cluster: InMemoryCluster, version: int) -> None:
     """PM-62."""
     database = Database()
     waltz_cluster.faults.fault_rate = 0.3
-    client = waltz_cluster.open_client(Counters(database))
+    client = waltz_cluster.open_client(
+        Counters(database), protocol_version_max=version, max_concurrent_transactions=30
+    )
     contexts = [Count(database, number % 3) for number in range(30)]
     for context in contexts:
         client.submit(context)
     client.flush()
     assert sum(each.executions for each in contexts) > 30
     assert sum(database.values.values()) == database.applied == 30
+
+
+def test_what_is_lost_of_a_batch_is_lost_alone(waltz_cluster: InMemoryCluster) -> None:
+    """PM-62: contexts that come while the loop is busy go together; some lock more than others."""
+    database = Database()
+    client = waltz_cluster.open_client(Counters(database), max_concurrent_transactions=300)
+    waltz_cluster.faults.suspend_feed()
+    waltz_cluster.faults.fail_next_append(7)
+    waltz_cluster.faults.fail_next_lock(11)
+    contexts = [Count(database, number, locks=number % 3 > 0) for number in range(200)]
+    for context in contexts:
+        client.submit(context)
+    waltz_cluster.faults.resume_feed()
+    client.flush()
+    assert sum(each.lock_failures for each in contexts) == 11
+    assert sum(each.executions for each in contexts) == 200 + 7 + 11
+    assert database.values == dict.fromkeys(range(200), 1)
+    assert database.applied == 200
 
 
 def test_nothing_comes_back_while_the_feed_is_suspended(waltz_cluster: InMemoryCluster) -> None:
@@ -134,7 +157,6 @@ def test_chances_are_those_of_the_seed() -> None:
     def lost(seed: int) -> list[bool]:
         faults = Faults(seed)
         faults.fault_rate = 0.5
-        message = AppendRequest.__new__(AppendRequest)
-        return [faults.loses(message) for _ in range(50)]
+        return [faults.loses() for _ in range(50)]
 
     assert lost(1) == lost(1) != lost(2)

@@ -47,7 +47,7 @@ def test_a_change_that_is_not_one_with_its_mark_is_found() -> None:
     assert "applied each once" in str(found(Hasty, "client_crash"))
 
 
-@pytest.mark.parametrize("room", (1, 100))
+@pytest.mark.parametrize("room", [1, 100])
 def test_a_transaction_that_cannot_be_applied_is_named(room: int) -> None:
     """PM-38: whether the work comes to its end, or waits for room behind it for good (PM-42)."""
     with pytest.raises(SimulationFailedError) as raised:

@@ -9,11 +9,12 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 from itertools import takewhile
 from random import Random
 from typing import Any
+
+import numpy as np
 
 from waltz.client.callbacks import WaltzClientCallbacks
 from waltz.client.options import ClientOptions
@@ -22,8 +23,10 @@ from waltz.client.shell import AsyncWaltzClient
 from waltz.client.streams.shell import StreamSide
 from waltz.errors import ConfigurationError, LocalProtocolError
 from waltz.host import Host
-from waltz.types import PartitionId
-from waltz.wire.client_protocol import AppendRequest, LockFailure, MountResponse
+from waltz.types import RequestId, TransactionId
+from waltz.wire.batch_protocol import AppendBatch, AppendRejected, Reason, Rejection
+from waltz.wire.client_protocol import AppendRequest, MountResponse
+from waltz.wire.columns import AppendColumns, Bodies
 from waltz.wire.message import Message
 
 
@@ -87,16 +90,18 @@ class Faults:
 
     # For clients
 
-    def loses(self, message: AppendRequest) -> bool:
+    def loses(self) -> bool:
+        """Whether the next append is lost."""
         with self._lock:
             if self._appends_to_lose:
                 self._appends_to_lose -= 1
                 return True
             return self._random.random() < self._fault_rate
 
-    def refuses(self, message: AppendRequest) -> bool:
+    def refuses(self, locks: Sequence[int]) -> bool:
+        """Whether the next append, with these read and write locks, is refused."""
         with self._lock:
-            refused = bool(self._locks_to_refuse and (message.write_locks or message.read_locks))
+            refused = bool(self._locks_to_refuse and locks)
             self._locks_to_refuse -= refused
             return refused
 
@@ -131,11 +136,7 @@ class _FaultyStreamSide(StreamSide):
 
 
 class FaultyClient(AsyncWaltzClient):
-    """The client, with faults between it and its servers.
-
-    It speaks version 4 of the protocol, where each append is a message of its own, which can be
-    lost or refused without the others.
-    """
+    """The client, with faults between it and its servers."""
 
     def __init__(
         self,
@@ -147,8 +148,6 @@ class FaultyClient(AsyncWaltzClient):
         **others: Any,
     ) -> None:
         self._faults = faults
-        version = min(4, options.protocol_version_max)
-        options = replace(options, protocol_version_max=version)
         super().__init__(host, callbacks, options, **others)
 
     def new_stream_side(self) -> StreamSide:
@@ -157,19 +156,67 @@ class FaultyClient(AsyncWaltzClient):
     def send(
         self, connection_sequence: int, messages: Sequence[Message]
     ) -> list[tuple[Message, LocalProtocolError]]:
-        kept = [each for each in messages if not self._is_stopped(connection_sequence, each)]
+        kept: list[Message] = []
+        for message in messages:
+            if isinstance(message, AppendBatch):
+                kept += self._let_through(connection_sequence, message)
+            elif not isinstance(message, AppendRequest) or not self._is_stopped(
+                connection_sequence,
+                message.request_id,
+                message.client_high_water_mark,
+                [*message.write_locks, *message.read_locks],
+            ):
+                kept.append(message)
         return super().send(connection_sequence, kept)
 
-    def _is_stopped(self, connection_sequence: int, message: Message) -> bool:
-        if not isinstance(message, AppendRequest):
-            return False
-        mailbox = self.runners[PartitionId(message.request_id.partition_id)].mailbox
-        if self._faults.refuses(message):
-            refusal = LockFailure(message.request_id, message.client_high_water_mark)
+    def _let_through(self, connection_sequence: int, batch: AppendBatch) -> list[AppendBatch]:
+        """Return what of a batch gets to the server, in batches of what follows on each other."""
+        first, appends = batch.request_id, batch.appends
+        ends = np.cumsum(appends.lock_counts.sum(axis=1)).tolist()
+        starts = [0, *ends]
+        kept: list[AppendBatch] = []
+        begin = 0
+        for row, (writes, reads, _) in enumerate(appends.lock_counts.tolist()):
+            request_id = first._replace(sequence_number=first.sequence_number + row)
+            mark = TransactionId(int(appends.client_high_water_marks[row]))
+            locks = appends.lock_hashes[starts[row] : starts[row] + writes + reads].tolist()
+            if self._is_stopped(connection_sequence, request_id, mark, locks):
+                kept += _part(batch, begin, row, starts)
+                begin = row + 1
+        return [batch] if not begin else [*kept, *_part(batch, begin, len(appends), starts)]
+
+    def _is_stopped(
+        self,
+        connection_sequence: int,
+        request_id: RequestId,
+        mark: TransactionId,
+        locks: Sequence[int],
+    ) -> bool:
+        """`locks`: those that can be refused, by their hashes."""
+        mailbox = self.runners[request_id.partition_id].mailbox
+        if self._faults.refuses(locks):
+            rejection = Rejection(request_id.sequence_number, 1, Reason.LOCKED, mark, locks[0])
+            refusal = AppendRejected(request_id, (rejection,))
             mailbox.put(Received(connection_sequence, [refusal]))
             return True
-        if self._faults.loses(message):
+        if self._faults.loses():
             # Asked for at once: a real client asks when nothing has come for a while.
             asyncio.get_running_loop().call_soon(partial(mailbox.put, FlushWanted()))
             return True
         return False
+
+
+def _part(batch: AppendBatch, begin: int, end: int, starts: Sequence[int]) -> list[AppendBatch]:
+    """Return the appends from `begin` to before `end`; `starts`: where the locks of each begin."""
+    if begin == end:
+        return []
+    first, all_of, rows = batch.request_id, batch.appends, slice(begin, end)
+    columns = AppendColumns(
+        all_of.client_high_water_marks[rows],
+        all_of.headers[rows],
+        all_of.lock_counts[rows],
+        all_of.lock_hashes[starts[begin] : starts[end]],
+        Bodies(all_of.bodies.data[rows], all_of.bodies.checksums[rows]),
+    )
+    request_id = first._replace(sequence_number=first.sequence_number + begin)
+    return [AppendBatch(request_id, columns)]
