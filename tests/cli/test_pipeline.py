@@ -58,4 +58,6 @@ def test_mistakes_are_one_line(tmp_path: Path) -> None:
     definition = tmp_path / "archive.yaml"
     definition.write_text("pipeline: archive\ndestination: x\n")
     refused = CliRunner().invoke(pipeline, ["status", str(definition)])
-    assert str(refused.exception).startswith("WALTZ-1007 the file has the unknown key 'destination'")
+    assert str(refused.exception).startswith(
+        "WALTZ-1007 the file has the unknown key 'destination'"
+    )
