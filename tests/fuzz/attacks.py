@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 from typing import Final
 from uuid import UUID
@@ -47,13 +47,16 @@ GENERATION_PLACE: Final = 12
 LATEST: Final = CLIENT_CODEC.versions[-1]
 """Which the original does not speak: it is attacked with what it has of version 4, and its own."""
 
+OWN: Final = request_id()._replace(partition_id=PartitionId(2))
+"""Of the client and the partition that the original's mounts are for."""
+
 LATEST_ONLY: Final = [
     CLIENT_CODEC.encode(message, LATEST)
     for message in (
-        together(append(1, data=b"one"), append(2, data=b"two")),
-        DataWanted(request_id()),
-        OutcomeRequest(request_id(), NOTHING),
-        ReadRequest(request_id(), NOTHING, 10, 1000),
+        replace(together(append(1, data=b"one"), append(2, data=b"two")), request_id=OWN),
+        DataWanted(OWN),
+        OutcomeRequest(OWN, NOTHING),
+        ReadRequest(OWN, NOTHING, 10, 1000),
         TopologyRequest(True),
         ClientIdRequest(1),
         Heartbeat(0, True),
@@ -102,7 +105,9 @@ class Target:
                 request_of_tools = AdminOpenRequest(-1, self.key, PARTITIONS)
                 return hello + ADMIN_CODEC.encode(request_of_tools, version)
             case _:
-                mounts = [each for each in self.golden(version) if each[FRAME_HEADER_BYTES] == MOUNT]
+                mounts = [
+                    each for each in self.golden(version) if each[FRAME_HEADER_BYTES] == MOUNT
+                ]
                 mount = draw.choice(mounts) if draw.random() < 0.5 else b""
                 return hello + self.handshake(draw, version) + mount
 
@@ -119,7 +124,10 @@ class Target:
         if self.port != "server":
             return [encode_frame(each[0], version, [each[FRAME_HEADER_BYTES:]]) for each in own]
         if version == LATEST:
-            before = [encode_frame(each[0], LATEST, [each[FRAME_HEADER_BYTES:]]) for each in self.golden(LATEST - 1)]
+            before = [
+                encode_frame(each[0], LATEST, [each[FRAME_HEADER_BYTES:]])
+                for each in self.golden(LATEST - 1)
+            ]
             return before + LATEST_ONLY
         # In the generation that the partitions of a new cluster have, or little would be heard.
         return [
