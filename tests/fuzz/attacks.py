@@ -4,17 +4,28 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 from typing import Final
 from uuid import UUID
 
 from tests.fuzz.inputs import NUMBERS, body, mutated, random_bytes
+from tests.server.builders import append, request_id, together
 from tests.wire.golden import MESSAGE_FRAMES
-from waltz.types import NO_SESSION, PartitionId
+from waltz.client.handshake import Handshake
+from waltz.types import NO_SESSION, NOTHING, PartitionId
 from waltz.wire.admin_protocol import ADMIN_CODEC, AdminOpenRequest
+from waltz.wire.batch_protocol import DataWanted, OutcomeRequest, ReadRequest
 from waltz.wire.client_protocol import CLIENT_CODEC
-from waltz.wire.frame import encode_frame
+from waltz.wire.discovery_protocol import ClientIdRequest, TopologyRequest
+from waltz.wire.frame import FRAME_HEADER_BYTES, encode_frame
+from waltz.wire.lifecycle_protocol import (
+    FEATURES,
+    LIFECYCLE_SINCE,
+    Acknowledgement,
+    ConnectionEnd,
+    Heartbeat,
+)
 from waltz.wire.message import Codec
 from waltz.wire.storage_protocol import STORAGE_CODEC, OpenRequest
 
@@ -32,6 +43,27 @@ GOLDEN: Final = [frame for _, frame in MESSAGE_FRAMES]
 GENERATION: Final = struct.pack(">i", 1)
 GENERATION_PLACE: Final = 12
 """In a frame of a client: after the header, the type and the client's ID."""
+
+LATEST: Final = CLIENT_CODEC.versions[-1]
+"""Which the original does not speak: it is attacked with what it has of version 4, and its own."""
+
+OWN: Final = request_id()._replace(partition_id=PartitionId(2))
+"""Of the client and the partition that the original's mounts are for."""
+
+LATEST_ONLY: Final = [
+    CLIENT_CODEC.encode(message, LATEST)
+    for message in (
+        replace(together(append(1, data=b"one"), append(2, data=b"two")), request_id=OWN),
+        DataWanted(OWN),
+        OutcomeRequest(OWN, NOTHING),
+        ReadRequest(OWN, NOTHING, 10, 1000),
+        TopologyRequest(True),
+        ClientIdRequest(1),
+        Heartbeat(0, True),
+        Acknowledgement(0),
+        ConnectionEnd("the end"),
+    )
+]
 
 MOUNT: Final = 0
 """Type of the request that mounts a client on a partition."""
@@ -61,7 +93,8 @@ class Target:
         return encode_frame(ord("H"), 0, [text])
 
     def opening(self, draw: Random, version: int) -> bytes:
-        """What lets in: a Hello, and on a storage node the open request or for a client a mount."""
+        """What lets in: a Hello, then on a storage node the open request, or for a client of version
+        5 a handshake and, now and then, a mount."""
         hello = self.hello(version)
         match self.port:
             case "storage":
@@ -72,14 +105,30 @@ class Target:
                 request_of_tools = AdminOpenRequest(-1, self.key, PARTITIONS)
                 return hello + ADMIN_CODEC.encode(request_of_tools, version)
             case _:
-                mounts = [each for each in self.golden(version) if each[7] == MOUNT]
-                return hello + (draw.choice(mounts) if draw.random() < 0.5 else b"")
+                mounts = [
+                    each for each in self.golden(version) if each[FRAME_HEADER_BYTES] == MOUNT
+                ]
+                mount = draw.choice(mounts) if draw.random() < 0.5 else b""
+                return hello + self.handshake(draw, version) + mount
+
+    def handshake(self, draw: Random, version: int) -> bytes:
+        """What a client of that version says between its Hello and all else."""
+        if self.port != "server" or version < LIFECYCLE_SINCE:
+            return b""
+        features = draw.choice((FEATURES, frozenset()))
+        return CLIENT_CODEC.encode(Handshake(features).request, version)
 
     def golden(self, version: int) -> list[bytes]:
-        """What the original says here, under this version number."""
+        """Sound frames under this version number: what the original says here, and what came after."""
         own = [frame for frame in GOLDEN if frame[0] == self.codec.magic]
         if self.port != "server":
-            return [encode_frame(each[0], version, [each[7:]]) for each in own]
+            return [encode_frame(each[0], version, [each[FRAME_HEADER_BYTES:]]) for each in own]
+        if version == LATEST:
+            before = [
+                encode_frame(each[0], LATEST, [each[FRAME_HEADER_BYTES:]])
+                for each in self.golden(LATEST - 1)
+            ]
+            return before + LATEST_ONLY
         # In the generation that the partitions of a new cluster have, or little would be heard.
         return [
             each[:GENERATION_PLACE] + GENERATION + each[GENERATION_PLACE + 4 :]
@@ -92,12 +141,16 @@ def attack(target: Target, seed: str) -> Attack:
     """The attack that a seed makes."""
     draw = Random(f"{target.port} {seed}")
     kind = draw.choice(list(KINDS))
-    version = draw.choice(target.codec.versions)
+    versions = target.codec.versions
+    version = versions[-1] if draw.random() < 0.5 else draw.choice(versions)
     return Attack(kind, KINDS[kind](draw, target, version))
 
 
 def _damaged_hello(draw: Random, target: Target, version: int) -> bytes:
-    return mutated(draw, target.hello(version), GOLDEN)
+    hello = target.hello(version)
+    if (handshake := target.handshake(draw, version)) and draw.random() < 0.5:
+        return hello + mutated(draw, handshake, GOLDEN)
+    return mutated(draw, hello, GOLDEN)
 
 
 def _hostile_length(draw: Random, target: Target, version: int) -> bytes:
@@ -129,7 +182,7 @@ def _foreign_frame(draw: Random, target: Target, version: int) -> bytes:
 
 
 def _too_early(draw: Random, target: Target, version: int) -> bytes:
-    """Sound frames before an open request, or before a mount."""
+    """Sound frames before an open request, a handshake or a mount."""
     golden = target.golden(version)
     return target.hello(version) + b"".join(draw.choice(golden) for _ in range(3))
 
@@ -149,7 +202,7 @@ def _random(draw: Random, target: Target, version: int) -> bytes:
 
 KINDS: Final[Mapping[str, Callable[[Random, Target, int], bytes]]] = {
     "random bytes": _random,
-    "a damaged Hello": _damaged_hello,
+    "a damaged Hello or handshake": _damaged_hello,
     "a hostile length": _hostile_length,
     "a damaged frame": _damaged_frame,
     "any values": _frame_of_its_own_making,

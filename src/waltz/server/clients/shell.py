@@ -322,6 +322,7 @@ class Clients:
                         arrival.link.opened()
                         return self._add(arrival, answer.features, key), arrival
             next_arrival = await receive_next_request(arrival)
+        logger.info("client_not_let_in peer=%s", arrival.connection.peer)
         return None, None
 
     def _add(self, arrival: Arrival, features: Collection[int], key: UUID | None = None) -> Client:
@@ -387,7 +388,8 @@ class Clients:
                 messages = client.link.receive(data)
                 client.write(client.link.take_replies())
                 await self._hand_on(client, messages)
-                if client.link.end_reason is not None:
+                if (reason := client.link.end_reason) is not None:
+                    logger.info("client_left peer=%s reason=%.200r", connection.peer, reason)
                     return
                 if not (data := await client.read(connection)):
                     return
