@@ -93,8 +93,8 @@ class Target:
         return encode_frame(ord("H"), 0, [text])
 
     def opening(self, draw: Random, version: int) -> bytes:
-        """What lets in: a Hello, then on a storage node the open request, or for a client of version
-        5 a handshake and, now and then, a mount."""
+        """What lets in: a Hello, then on a storage node the open request, or for a client of
+        version 5 a handshake and, now and then, a mount."""
         hello = self.hello(version)
         match self.port:
             case "storage":
@@ -119,7 +119,7 @@ class Target:
         return CLIENT_CODEC.encode(Handshake(features).request, version)
 
     def golden(self, version: int) -> list[bytes]:
-        """Sound frames under this version number: what the original says here, and what came after."""
+        """Sound frames under this version number: what the original says, and what came after."""
         own = [frame for frame in GOLDEN if frame[0] == self.codec.magic]
         if self.port != "server":
             return [encode_frame(each[0], version, [each[FRAME_HEADER_BYTES:]]) for each in own]
