@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from uuid import UUID
 
@@ -33,6 +34,22 @@ def test_an_archive_is_made_once_and_found_again(tmp_path: Path) -> None:
     assert made.contents() == EMPTY
     assert Archive.create(directory, KEY).contents() == EMPTY
     assert Archive.open(directory).cluster_key == KEY
+
+
+def test_two_runs_may_make_an_archive_at_the_same_moment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    link = os.link
+
+    def beaten(draft: Path, path: Path) -> None:
+        monkeypatch.setattr(os, "link", link)
+        Archive.create(tmp_path / "archive", KEY)
+        link(draft, path)
+
+    monkeypatch.setattr(os, "link", beaten)
+    # The other one writes its head while this one is about to.
+    monkeypatch.setattr(Path, "iterdir", lambda _: iter(()))
+    assert Archive.create(tmp_path / "archive", KEY).contents() == EMPTY
 
 
 def test_commits_add_up_in_order(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ swept. Owns the directory; knows neither Spark nor the cluster.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import time
@@ -179,7 +180,8 @@ class Archive:
                     f"{INVALID_ARCHIVE} {directory} has files but no archive; choose an empty one"
                 )
             (directory / MANIFESTS).mkdir(parents=True, exist_ok=True)
-            _write_new(directory / HEAD, {"format": FORMAT, "cluster": str(cluster_key)})
+            with contextlib.suppress(FileExistsError):  # another run makes it at the same moment
+                _write_new(directory / HEAD, {"format": FORMAT, "cluster": str(cluster_key)})
         archive = cls.open(directory)
         archive.expect_cluster(cluster_key)
         return archive
