@@ -66,7 +66,8 @@ class DiskGroup(click.Group):
         except BrokenPipeError:
             raise
         except OSError as error:
-            raise WrongCallError(f"cannot read {error.filename}: {error.strerror}") from error
+            name = error.filename or "a file"  # an error while reading does not say which
+            raise WrongCallError(f"cannot read {name}: {error.strerror}") from error
 
 
 @click.group(cls=DiskGroup)
