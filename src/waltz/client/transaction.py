@@ -348,7 +348,11 @@ class Draft:
 
 
 class PlainAppend(TransactionContext):
-    """A context whose content does not depend on anything, for the verb `append`."""
+    """A context whose content does not depend on anything: what the verb `append` submits.
+
+    Submitted by oneself it says under which `request_id` it was sent, so that `outcome` can tell
+    what became of it also when nobody waited to the end.
+    """
 
     def __init__(
         self,

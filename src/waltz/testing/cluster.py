@@ -13,9 +13,10 @@ from types import TracebackType
 from typing import Any, Final
 from uuid import uuid4
 
-from waltz.client.blocking import LogReader, WaltzClient
+from waltz.client.blocking import WaltzClient
 from waltz.client.callbacks import WaltzClientCallbacks
 from waltz.client.options import options_from
+from waltz.client.reader.blocking import LogReader
 from waltz.client.reader.shell import AsyncLogReader
 from waltz.errors import ConfigurationError
 from waltz.host import Host
@@ -150,7 +151,7 @@ class InMemoryCluster:
         """Return the doors of one more process. To be called on the loop."""
         self._guests_count += 1
         process = Process(f"client-{self._guests_count}")
-        workers = RealWorkers()
+        workers = RealWorkers(daemon=True)
         host = Host(
             clock=SimulatedClock(self._loop, self._sites.random, process),
             network=self._sites.network.door(process),
