@@ -13,6 +13,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Collection, Coroutine, Sequence
+from concurrent.futures import Future
 from functools import partial
 from queue import Empty, SimpleQueue
 from types import TracebackType
@@ -64,16 +65,10 @@ class LoopThread:
 
         Raises ClientClosedError; OperationTimeoutError; LocalProtocolError: on the loop's thread.
         """
-        try:
-            self.check_process()
-            if threading.current_thread() is self._thread:
-                raise LocalProtocolError("a blocking call on the loop that would have to serve it")
-            future = asyncio.run_coroutine_threadsafe(work, self._loop)
-        except BaseException as error:
+        if threading.current_thread() is self._thread:
             work.close()
-            if isinstance(error, RuntimeError):
-                raise ClientClosedError("closed") from None
-            raise
+            raise LocalProtocolError("a blocking call on the loop that would have to serve it")
+        future = self.begin(work)
         try:
             return future.result(timeout_seconds)
         except TimeoutError:
@@ -83,6 +78,20 @@ class LoopThread:
             raise OperationTimeoutError(f"no result in {timeout_seconds} s") from None
         except BaseException:
             future.cancel()
+            raise
+
+    def begin(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+        """Run `work` on the loop; cancelling what is returned cancels it.
+
+        Raises ClientClosedError; LocalProtocolError: in a forked process.
+        """
+        try:
+            self.check_process()
+            return asyncio.run_coroutine_threadsafe(work, self._loop)
+        except BaseException as error:
+            work.close()
+            if isinstance(error, RuntimeError):
+                raise ClientClosedError("closed") from None
             raise
 
     @property
