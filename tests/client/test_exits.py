@@ -122,6 +122,19 @@ print("end", flush=True)
     assert run(server, program, warned="close_incomplete unfinished=1\n") == "end\n"
 
 
+def test_a_forked_process_ends_as_usual(server: TellingServer) -> None:
+    """UA-60: it leaves the block of a client, another is open, and all is the parent's."""
+    program = """
+left_open = opened()
+with opened() as client:
+    child = os.fork()
+    if child:
+        _, status = os.waitpid(child, 0)
+        print(os.waitstatus_to_exitcode(status), client.append(0, b"x"), left_open.append(0, b"y"))
+"""
+    assert run(server, program) == "0 0 1\n"
+
+
 def test_threads_that_use_the_client_may_be_daemons(server: TellingServer) -> None:
     """UA-63: they are in the middle of a call when the program ends."""
     program = """

@@ -185,34 +185,6 @@ def test_workers_of_multiprocessing_that_are_forked_are_told(server: FakeServer)
         assert client.append(0, b"parent") == 0
 
 
-def test_a_forked_process_that_ends_as_usual_ends_quietly(server: FakeServer) -> None:
-    """UA-60: leaving the block of the client in the child closes nothing of the parent's."""
-    with opened(server) as client:
-        reading, writing = os.pipe()
-        child = os.fork()
-        if not child:
-            os.dup2(writing, 2)
-            signal.alarm(60)
-            try:
-                with client:
-                    pass
-                import threading
-
-                threading._shutdown()  # type: ignore[attr-defined]  # as at the end of a program
-                import atexit
-
-                atexit._run_exitfuncs()  # type: ignore[no-untyped-call]
-            except BaseException:
-                traceback.print_exc()
-            os._exit(0)
-        os.close(writing)
-        with os.fdopen(reading) as pipe:
-            assert pipe.read() == ""
-        _, status = os.waitpid(child, 0)
-        assert os.waitstatus_to_exitcode(status) == 0
-        assert client.append(0, b"parent") == 0
-
-
 def test_a_client_for_asyncio_is_refused_on_the_loop_of_a_forked_process() -> None:
     """UA-60: the child runs a loop of its own, as `asyncio.run` makes one."""
 

@@ -29,9 +29,13 @@ HEADER_MAX: Final = 2**31 - 1
 class Serializer(Protocol[T]):
     """Turns what an application calls a transaction into bytes and back (PM-26)."""
 
-    def serialize(self, value: T) -> bytes: ...
+    def serialize(self, value: T) -> bytes:
+        """Return the transaction as bytes; what it raises ends its context."""
+        ...
 
-    def deserialize(self, data: bytes) -> T: ...
+    def deserialize(self, data: bytes) -> T:
+        """Return what `serialize` was given; what it raises, the callback has raised."""
+        ...
 
 
 class BytesSerializer:
