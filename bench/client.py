@@ -102,12 +102,12 @@ def profiled(work: Callable[[], object]) -> str:
     profiles: list[cProfile.Profile] = []
 
     def begin(*_: Any) -> None:
-        profile = cProfile.Profile()
+        profile = cProfile.Profile(time.thread_time)
         profiles.append(profile)
         profile.enable()  # takes the place of this function in the new thread
 
     threading.setprofile(begin)
-    own = cProfile.Profile()
+    own = cProfile.Profile(time.thread_time)
     try:
         own.runcall(work)
     finally:

@@ -150,6 +150,16 @@ class ThreadGate:
         self._error: Exception | None = None
         self.release(capacity)
 
+    def enter_at_once(self) -> bool:
+        """As `enter`, as far as nobody has to wait for it; False: one has to, or has to be told."""
+        if self._permits.empty() or not self._mounted.is_set() or self._error is not None:
+            return False
+        try:
+            self._permits.get_nowait()
+        except Empty:  # another thread was faster
+            return False
+        return True
+
     def enter(
         self,
         mount_seconds_max: float,
@@ -400,8 +410,9 @@ class WaltzClient:
             partition_id = checked_partition(context, core.partition_count)
             runner = core.runner(partition_id)
             holds_room = not is_called_by(core)
-            came = time.monotonic()
-            if holds_room and not self._enter(runner, context):
+            assert isinstance(runner.gate, ThreadGate)
+            came = None if not holds_room or runner.gate.enter_at_once() else time.monotonic()
+            if came is not None and not self._enter(runner.gate, runner, context):
                 expired = Submission(0, context, partition_id)
                 tell_expiration(expired)
                 if on_finished is not None:
@@ -412,7 +423,8 @@ class WaltzClient:
             tell_exception(Submission(0, context, PartitionId(0)), error)
             raise
         submission.on_finished = on_finished
-        submission.waited_seconds = time.monotonic() - came
+        if came is not None:
+            submission.waited_seconds = time.monotonic() - came
         try:
             # Sampled first: the state that execute reads is that of the mark, or newer.
             is_wanted = submission.execute(runner.high_water_mark)
@@ -428,10 +440,10 @@ class WaltzClient:
         tell_refusal(submission)
         core.submissions.withdraw(submission, None)
 
-    def _enter(self, runner: PartitionRunner, context: TransactionContext) -> bool:
-        gate, options = runner.gate, self._options
-        assert isinstance(gate, ThreadGate)
-        seconds = context.timeout_seconds
+    def _enter(
+        self, gate: ThreadGate, runner: PartitionRunner, context: TransactionContext
+    ) -> bool:
+        options, seconds = self._options, context.timeout_seconds
         return gate.enter(
             options.mount_seconds_max,
             options.registration_seconds_max,

@@ -151,7 +151,8 @@ class Submissions:
         runs: dict[PartitionId, list[Submission]] = {}
         while handed:
             submission = handed.popleft()
-            self.expire_in_time(submission)
+            if submission.context.timeout_seconds is not None:
+                self.expire_in_time(submission)
             runs.setdefault(submission.partition_id, []).append(submission)
         for partition_id, submissions in runs.items():
             if partition_id in self._runners:  # else they have been told that it is not active
