@@ -111,7 +111,7 @@ def profiled(work: Callable[[], object]) -> str:
     try:
         own.runcall(work)
     finally:
-        threading.setprofile(None)  # type: ignore[arg-type]
+        threading.setprofile(None)
     text = io.StringIO()
     stats = pstats.Stats(own, stream=text)
     for profile in profiles:

@@ -9,7 +9,7 @@ import os
 import signal
 import socket
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -194,7 +194,7 @@ def test_a_client_for_asyncio_is_refused_on_the_loop_of_a_forked_process() -> No
             request_id = cluster.server.partitions[0].log[0][0]
 
             async def calls() -> None:
-                for call in (
+                refused: list[Callable[[], Awaitable[object]]] = [
                     lambda: client.submit(Note()),
                     lambda: client.append(0, b"child"),
                     client.flush,
@@ -202,7 +202,8 @@ def test_a_client_for_asyncio_is_refused_on_the_loop_of_a_forked_process() -> No
                     lambda: client.get_high_water_mark(0),
                     lambda: client.outcome(request_id),
                     lambda: client.set_partitions([0]),
-                ):
+                ]
+                for call in refused:
                     with pytest.raises(LocalProtocolError, match="after the fork"):
                         await call()
 
