@@ -29,9 +29,9 @@ def test_every_verb_of_a_client_is_there(waltz_cluster: InMemoryCluster, run: Ru
             assert isinstance(client, waltz.AsyncWaltzClient)
             assert (client.partition_count, client.cluster_name) == (3, "mock")
             assert len(client.connected_servers) == 1
-            assert await asyncio.gather(*[client.append(1, b"%d" % n) for n in range(5)]) == [
-                *range(5)
-            ]
+            data = [b"%d" % number for number in range(5)]
+            ids = await asyncio.gather(*[client.append(1, each) for each in data])
+            assert sorted(ids) == [*range(5)]
             note = Note(lock=1)
             await client.submit(note)
             await client.flush()
@@ -54,15 +54,16 @@ def test_every_verb_of_a_client_is_there(waltz_cluster: InMemoryCluster, run: Ru
                 assert other.cluster_key == client.cluster_key
         with pytest.raises(ClientClosedError):
             await client.append(2, b"x")
-        assert recorder.data[:5] == [b"0", b"1", b"2", b"3", b"4"]
+        in_order = [data[ids.index(at)] for at in range(5)]
+        assert recorder.data[:5] == in_order
         async with waltz_cluster.open_async_reader() as reader:
             assert reader.partition_count == 3
             assert reader.cluster_key == other.cluster_key
             assert await reader.high_water_mark(1) == 4
             runs = [list(columns.data) async for columns in reader.read(1, 1, 5)]
-            assert [data for run in runs for data in run] == [b"1", b"2", b"3", b"4"]
+            assert [each for run in runs for each in run] == in_order[1:]
             async for columns in reader.follow(1, 3):
-                assert list(columns.data) == [b"3", b"4"]
+                assert list(columns.data) == in_order[3:]
                 break
 
     run(main())
