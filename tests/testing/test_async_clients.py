@@ -54,7 +54,7 @@ def test_every_verb_of_a_client_is_there(waltz_cluster: InMemoryCluster, run: Ru
                 assert other.cluster_key == client.cluster_key
         with pytest.raises(ClientClosedError):
             await client.append(2, b"x")
-        in_order = [data[ids.index(at)] for at in range(5)]
+        in_order = [each for _, each in sorted(zip(ids, data, strict=True))]
         assert recorder.data[:5] == in_order
         async with waltz_cluster.open_async_reader() as reader:
             assert reader.partition_count == 3
