@@ -20,7 +20,7 @@ EVIDENCE := docs/evidence
 STAMP := $(VENV)/.installed
 
 .PHONY: install demo test check types lint sim bugs model-check evidence crash-states corruption fuzz
-.PHONY: fuzz-servers network-matrix interop smoke bench bench-failover bench-idle bench-storage docs
+.PHONY: fuzz-servers network-matrix interop smoke bench bench-client bench-failover bench-idle bench-storage docs
 .PHONY: docs-check clean
 
 install: $(STAMP)
@@ -86,6 +86,9 @@ smoke: $(STAMP)
 bench: $(STAMP)
 	$(BIN)/python -m bench
 
+bench-client: $(STAMP)
+	$(BIN)/python -m bench.client $(if $(JSON),--json $(JSON))
+
 bench-idle: $(STAMP)
 	$(BIN)/python -m bench.idle_connections
 
@@ -103,9 +106,10 @@ docs: $(STAMP)
 	$(BIN)/python -m waltz.configuration.document server > docs/operating/server-configuration.md
 	$(BIN)/python -m waltz.configuration.document tools > docs/operating/tools-configuration.md
 	$(BIN)/python -m tests.rows > docs/rows.md
+	$(BIN)/python -m tests.api > docs/api.md
 
 docs-check: docs
-	git diff --exit-code --stat docs/formats docs/rows.md docs/operating/*-configuration.md
+	git diff --exit-code --stat docs/formats docs/rows.md docs/api.md docs/operating/*-configuration.md
 
 clean:
 	rm -rf $(VENV) demo-output build dist .mypy_cache .pytest_cache .ruff_cache

@@ -15,9 +15,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
-from waltz.client.blocking import LogReader, WaltzClient
+from waltz.client.blocking import WaltzClient
 from waltz.client.callbacks import NoCallbacks, WaltzClientCallbacks
 from waltz.client.lifecycle_events import (
     ClusterChanged,
@@ -31,6 +32,7 @@ from waltz.client.lifecycle_events import (
 from waltz.client.options import options_from
 from waltz.client.partitions.shell import BlockedPartition
 from waltz.client.questions.shell import ServerReport
+from waltz.client.reader.blocking import LogReader
 from waltz.client.reader.columns import BlockData, TransactionColumns
 from waltz.client.reader.shell import AsyncLogReader
 from waltz.client.retry import NoRetries, Operation, RetryAll, RetryPolicy, RetryReads
@@ -41,6 +43,7 @@ from waltz.client.transaction import (
     JsonSerializer,
     MsgpackSerializer,
     PartitionLocalLock,
+    PlainAppend,
     Serializer,
     StringSerializer,
     Transaction,
@@ -63,6 +66,7 @@ from waltz.errors import (
     PartitionNotReadyError,
     PostponedError,
     RemoteProtocolError,
+    SubmitCancelledError,
     UnavailableError,
     WaltzError,
 )
@@ -117,6 +121,7 @@ __all__ = [
     "PartitionMounted",
     "PartitionNotReadyError",
     "PartitionUnmounted",
+    "PlainAppend",
     "PostponedError",
     "RemoteProtocolError",
     "RequestId",
@@ -129,6 +134,7 @@ __all__ = [
     "ServerReport",
     "SqlCallbacks",
     "StringSerializer",
+    "SubmitCancelledError",
     "TlsSettings",
     "Transaction",
     "TransactionBuilder",
@@ -253,7 +259,6 @@ def _real_host(address: ClusterAddress, tls: TlsSettings | None) -> tuple[Host, 
     from waltz.system.workers import RealWorkers
 
     coordinator = None if isinstance(address, ServersAddress) else address
-    host = real_host(coordinator, tls or TlsSettings())
-    workers = host.workers
-    assert isinstance(workers, RealWorkers)
-    return host, workers.close
+    # Callbacks run on them, and one that never ends is not to keep the process.
+    workers = RealWorkers(daemon=True)
+    return replace(real_host(coordinator, tls or TlsSettings()), workers=workers), workers.close

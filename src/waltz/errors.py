@@ -28,6 +28,7 @@
       ClientAheadError           the client has applied more than the log holds
       ClusterChangedError        another cluster answers at the known addresses; this client is done
       ClientClosedError          the client was closed before the outcome was known
+      SubmitCancelledError       the submit was cancelled before anything was sent
 
 `retryable` says whether asking again may help. `may_be_written` says whether an append that ended
 with this error may nevertheless be in the log: only the feed knows. A refused lock is a result, not
@@ -169,3 +170,7 @@ class ClusterChangedError(WaltzError):
 
 class ClientClosedError(WaltzError):
     may_be_written = True
+
+
+class SubmitCancelledError(WaltzError):
+    """The task that submitted was cancelled before anything was sent: it is not in the log."""

@@ -148,7 +148,7 @@ def test_a_replica_that_lagged_is_filled_from_where_it_ends(tmp_path: Path) -> N
 
 
 def test_a_replica_that_its_session_counts_on_is_not_cut(tmp_path: Path) -> None:
-    """CI-01: what would be cut may be the copy that makes a commit."""
+    """What would be cut may be the copy that makes a commit."""
 
     async def story(source: StorageNode, destination: StorageNode) -> None:
         await fill(source, 30)

@@ -419,20 +419,26 @@ async def until(condition: Callable[[], bool]) -> None:
 
 
 @contextmanager
-def server_thread(partition_count: int = 1) -> Iterator[FakeServer]:
-    """A server on a loop in another thread, for tests of what blocks."""
-    server = FakeServer(partition_count)
+def served_in_thread(server: FakeServer) -> Iterator[None]:
+    """Run `server` on a loop in another thread, for tests of what blocks."""
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever)
     thread.start()
     asyncio.run_coroutine_threadsafe(server.start(), loop).result()
     try:
-        yield server
+        yield
     finally:
         asyncio.run_coroutine_threadsafe(server.stop(), loop).result()
         loop.call_soon_threadsafe(loop.stop)
         thread.join()
         loop.close()
+
+
+@contextmanager
+def server_thread(partition_count: int = 1) -> Iterator[FakeServer]:
+    server = FakeServer(partition_count)
+    with served_in_thread(server):
+        yield server
 
 
 def hosts_for(server: FakeServer) -> Callable[[], tuple[Host, Callable[[], None]]]:

@@ -49,6 +49,13 @@ def test_what_was_agreed_on_is_kept() -> None:
     )
 
 
+def test_extensions_that_are_not_known_are_skipped() -> None:
+    """LC-35."""
+    handshake = Handshake()
+    answer = replace(TERMS.answer(handshake.request, ID), extensions=(("flavour", b"sour"),))
+    assert handshake.take(answer) == agreed()
+
+
 def test_a_version_that_the_server_prefers_is_asked_for_next() -> None:
     """LC-39: client 3.1.0, server 3.0.0."""
     handshake = Handshake(supported=versions((3, 0, 0), (3, 1, 0)))

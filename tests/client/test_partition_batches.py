@@ -155,7 +155,7 @@ def test_a_lock_refusal_waits_for_the_winner_and_knows_the_lock() -> None:
 
 @pytest.mark.parametrize("reason", [each for each in Reason if each is not Reason.LOCKED])
 def test_every_other_refusal_is_executed_again_at_once(reason: Reason) -> None:
-    """CI-23: before, a flush had to find it."""
+    """Before, a flush had to find it."""
     made = world()
     mine = [submission(n) for n in (1, 2, 3)]
     made.step(Submitted(mine))

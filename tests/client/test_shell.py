@@ -242,7 +242,7 @@ def test_cut_connections_lose_nothing_and_double_nothing() -> None:
 
 
 def test_a_moved_partition_is_followed_with_its_new_generation() -> None:
-    """CI-04, CI-08."""
+    """CI-04, CI-08, LC-86."""
 
     async def work(cluster: FakeCluster) -> None:
         other = FakeServer(2)

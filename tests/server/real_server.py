@@ -16,7 +16,8 @@ from waltz.storage.shell import StorageConfig, StorageNode
 from waltz.storage.space import FreeMinimum
 from waltz.system.embedded import EmbeddedCoordinatorServer
 from waltz.system.host import real_host
-from waltz.types import Address, PartitionId
+from waltz.system.network import NOT_CONFIGURED
+from waltz.types import Address, PartitionId, TlsSettings
 
 LOOPBACK = Address("127.0.0.1", 0)
 
@@ -72,15 +73,17 @@ class Proxy:
 
 
 @contextlib.asynccontextmanager
-async def running_server(directory: Path, **settings: Any) -> AsyncIterator[tuple[Host, Server]]:
+async def running_server(
+    directory: Path, *, tls: TlsSettings = NOT_CONFIGURED, **settings: Any
+) -> AsyncIterator[tuple[Host, Server]]:
     """A server with these `settings`, a storage node and a coordinator in this process."""
-    coordinator = EmbeddedCoordinatorServer(str(directory / "coordinator.json"))
+    coordinator = EmbeddedCoordinatorServer(str(directory / "coordinator.json"), tls=tls)
     await coordinator.start(LOOPBACK)
-    host = real_host(coordinator.address)
+    host = real_host(coordinator.address, tls)
     key = uuid4()
     (directory / "storage").mkdir()
     node = StorageNode(
-        real_host(None),
+        real_host(None, tls),
         StorageConfig(
             directory=str(directory / "storage"),
             cluster_key=key,

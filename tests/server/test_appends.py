@@ -94,7 +94,6 @@ def test_outcomes_may_cut_what_is_in_flight_anywhere() -> None:
 
 
 def test_who_sent_batches_is_told_in_ranges_and_others_are_not() -> None:
-    """CI-23."""
     later = together(append(9, client=8), append(10, client=8), append(12, client=8))
     appends = join_appends(
         [of_requests(REQUESTS, 1, 1), of_batch(together(*REQUESTS), 2, 4), of_batch(later, 3, 7)]

@@ -90,7 +90,6 @@ def test_a_refused_lock_is_told_with_the_lock_and_who_has_it() -> None:
 
 
 def test_a_stale_generation_is_told() -> None:
-    """CI-24."""
     bench = mounted()
     old = together(append(2, generation=0), append(3, generation=0))
     stale = Rejection(2, 2, Reason.STALE_GENERATION, NONE, 0)
@@ -108,7 +107,7 @@ def test_a_connection_that_does_not_speak_for_its_client_is_told() -> None:
 
 
 def test_what_a_change_of_session_has_lost_is_told() -> None:
-    """CI-23: without it the client would have to ask with a flush."""
+    """Without it the client would have to ask with a flush."""
     bench = mounted()
     bench.hear(together(append(2), append(3), append(4)))
     bench.say(append(2, client=8), connection=2, client=8)

@@ -7,12 +7,13 @@ import threading
 
 import pytest
 
-from waltz.system.workers import RealWorkers
+from waltz.system.workers import DaemonThreads, RealWorkers
 
 
-def test_a_blocking_call_leaves_the_loop_running() -> None:
+@pytest.mark.parametrize("daemon", [False, True])
+def test_a_blocking_call_leaves_the_loop_running(daemon: bool) -> None:
     async def story() -> None:
-        workers, released = RealWorkers(1), threading.Event()
+        workers, released = RealWorkers(1, daemon=daemon), threading.Event()
         blocked = asyncio.ensure_future(workers.run_blocking(released.wait))
         await asyncio.sleep(0)
         assert not blocked.done()
@@ -23,12 +24,13 @@ def test_a_blocking_call_leaves_the_loop_running() -> None:
     asyncio.run(story())
 
 
-def test_what_a_call_raises_reaches_its_caller() -> None:
+@pytest.mark.parametrize("daemon", [False, True])
+def test_what_a_call_raises_reaches_its_caller(daemon: bool) -> None:
     def fail() -> None:
         raise OSError("disk")
 
     async def story() -> None:
-        workers = RealWorkers(1)
+        workers = RealWorkers(1, daemon=daemon)
         with pytest.raises(OSError, match="disk"):
             await workers.run_blocking(fail)
         workers.close()
@@ -36,9 +38,10 @@ def test_what_a_call_raises_reaches_its_caller() -> None:
     asyncio.run(story())
 
 
-def test_calls_beyond_the_threads_wait_their_turn() -> None:
+@pytest.mark.parametrize("daemon", [False, True])
+def test_calls_beyond_the_threads_wait_their_turn(daemon: bool) -> None:
     async def story() -> None:
-        workers = RealWorkers(2)
+        workers = RealWorkers(2, daemon=daemon)
         running, most = [0], [0]
         lock, meet = threading.Lock(), threading.Barrier(2)
 
@@ -57,3 +60,39 @@ def test_calls_beyond_the_threads_wait_their_turn() -> None:
         workers.close()
 
     asyncio.run(story())
+
+
+def test_threads_end_once_what_was_submitted_is_done() -> None:
+    """Nobody waits for daemons, also not at the interpreter's end: `client/test_exits.py`."""
+    pool, released, meet = DaemonThreads(2, "idle"), threading.Event(), threading.Barrier(3)
+
+    def work() -> bool:
+        meet.wait()
+        return released.wait()
+
+    futures = [pool.submit(work) for _ in range(2)]
+    futures.append(pool.submit(released.wait))
+    meet.wait()
+    threads = [each for each in threading.enumerate() if each.name.startswith("idle_")]
+    assert [each.daemon for each in threads] == [True, True]
+    pool.shutdown()
+    pool.shutdown()
+    with pytest.raises(RuntimeError, match="after shutdown"):
+        pool.submit(work)
+    released.set()
+    assert [future.result(60) for future in futures] == [True] * 3
+    for thread in threads:
+        thread.join(60)
+        assert not thread.is_alive()
+
+
+def test_a_call_that_nobody_waits_for_any_more_is_not_made() -> None:
+    pool, released = DaemonThreads(1, "busy"), threading.Event()
+    made: list[int] = []
+    pool.submit(released.wait)
+    cancelled = pool.submit(made.append, 1)
+    assert cancelled.cancel()
+    released.set()
+    assert pool.submit(made.append, 2).result(60) is None
+    assert made == [2]
+    pool.shutdown()

@@ -36,13 +36,14 @@ def test_the_page_is_true(tmp_path: Path) -> None:
     """PM-60, PM-62: its files, as they stand there, are a suite that passes."""
     files = re.findall(r"```python\n# (\w+\.py)\n(.*?)```", PAGE, re.DOTALL)
     assert [name for name, _ in files] == [
-        "conftest.py", "accounts.py", "test_accounts.py", "test_faults.py", "test_simulated.py",
+        "conftest.py", "accounts.py", "test_accounts.py", "test_faults.py",
+        "test_async_accounts.py", "test_simulated.py",
     ]  # fmt: skip
     for name, text in files:
         (tmp_path / name).write_text(text)
     done = run_pytest(tmp_path, "--strict-markers")
     assert done.returncode == 0, done.stdout
-    assert "6 passed" in done.stdout
+    assert "7 passed" in done.stdout
 
 
 def test_a_failing_seed_prints_the_line_that_repeats_it(tmp_path: Path) -> None:

@@ -1,20 +1,23 @@
-"""The client and the reader for threads: the same verbs, run by a loop in one background thread.
+"""The client for threads: the same verbs, run by a loop in one background thread.
 
-Owns that thread, and the gate where threads wait. A submit costs its caller the execution and a
-queue; all submits that come while the loop is busy wake it once.
+Owns that thread, the gate where threads wait, and that what is left open ends with the process. A
+submit costs its caller the execution and a queue; all submits that come while the loop is busy wake
+it once.
 """
 
 from __future__ import annotations
 
 import asyncio
+import atexit
 import os
 import threading
 import time
-from collections.abc import AsyncGenerator, Callable, Collection, Coroutine, Generator, Sequence
+from collections.abc import Callable, Collection, Coroutine, Sequence
+from concurrent.futures import Future
 from functools import partial
 from queue import Empty, SimpleQueue
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 from uuid import UUID
 
 from waltz.client.callbacks import WaltzClientCallbacks
@@ -22,9 +25,6 @@ from waltz.client.calls import is_called_by, tell_exception, tell_expiration, te
 from waltz.client.options import ClientOptions
 from waltz.client.partitions.shell import BlockedPartition, PartitionRunner
 from waltz.client.questions.shell import ServerReport
-from waltz.client.reader.columns import TransactionColumns
-from waltz.client.reader.shell import AsyncLogReader
-from waltz.client.retry import RetryPolicy
 from waltz.client.shell import AsyncWaltzClient
 from waltz.client.submission import Submission, checked_partition, settle_append
 from waltz.client.transaction import PartitionLocalLock, PlainAppend, TransactionContext
@@ -33,10 +33,11 @@ from waltz.errors import (
     LocalProtocolError,
     OperationTimeoutError,
     PartitionNotReadyError,
+    SubmitCancelledError,
     UnavailableError,
 )
 from waltz.host import Host
-from waltz.limits import CLIENT_CLOSE_SECONDS, READER_SECONDS_MAX
+from waltz.limits import CLIENT_CLOSE_SECONDS
 from waltz.types import NOTHING, Address, ClientId, PartitionId, RequestId, TransactionId
 
 T = TypeVar("T")
@@ -64,16 +65,10 @@ class LoopThread:
 
         Raises ClientClosedError; OperationTimeoutError; LocalProtocolError: on the loop's thread.
         """
-        try:
-            self.check_process()
-            if threading.current_thread() is self._thread:
-                raise LocalProtocolError("a blocking call on the loop that would have to serve it")
-            future = asyncio.run_coroutine_threadsafe(work, self._loop)
-        except BaseException as error:
+        if threading.current_thread() is self._thread:
             work.close()
-            if isinstance(error, RuntimeError):
-                raise ClientClosedError("closed") from None
-            raise
+            raise LocalProtocolError("a blocking call on the loop that would have to serve it")
+        future = self.begin(work)
         try:
             return future.result(timeout_seconds)
         except TimeoutError:
@@ -85,14 +80,33 @@ class LoopThread:
             future.cancel()
             raise
 
+    def begin(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+        """Run `work` on the loop; cancelling what is returned cancels it.
+
+        Raises ClientClosedError; LocalProtocolError: in a forked process.
+        """
+        try:
+            self.check_process()
+            return asyncio.run_coroutine_threadsafe(work, self._loop)
+        except BaseException as error:
+            work.close()
+            if isinstance(error, RuntimeError):
+                raise ClientClosedError("closed") from None
+            raise
+
+    @property
+    def is_elsewhere(self) -> bool:
+        """Whether this is another process than the one that has the thread."""
+        return os.getpid() != self._process_id
+
     def check_process(self) -> None:
         """Raises LocalProtocolError: this is another process, which has no such thread."""
-        if os.getpid() != self._process_id:
+        if self.is_elsewhere:
             raise LocalProtocolError(FORK_REMEDY)
 
     def stop(self) -> None:
         """End the loop and its thread. Idempotent; does nothing in a forked process."""
-        if os.getpid() != self._process_id or self._loop.is_closed():
+        if self.is_elsewhere or self._loop.is_closed():
             return
         try:
             self._loop.call_soon_threadsafe(self._loop.stop)
@@ -105,9 +119,18 @@ class LoopThread:
         asyncio.set_event_loop(self._loop)
         try:
             self._loop.run_forever()
-            self._loop.run_until_complete(self._loop.shutdown_asyncgens())
+            self._loop.run_until_complete(self.wind_up())
         finally:
             self._loop.close()
+
+    async def wind_up(self) -> None:
+        """End what was cut short, so that nobody complains of it later. The loop's last work."""
+        tasks = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks, timeout=CLIENT_CLOSE_SECONDS)
+        await self._loop.shutdown_asyncgens()
 
 
 def _new_loop() -> asyncio.AbstractEventLoop:
@@ -126,6 +149,16 @@ class ThreadGate:
         self._permits: SimpleQueue[None] = SimpleQueue()
         self._error: Exception | None = None
         self.release(capacity)
+
+    def enter_at_once(self) -> bool:
+        """As `enter`, as far as nobody has to wait for it; False: one has to, or has to be told."""
+        if self._permits.empty() or not self._mounted.is_set() or self._error is not None:
+            return False
+        try:
+            self._permits.get_nowait()
+        except Empty:  # another thread was faster
+            return False
+        return True
 
     def enter(
         self,
@@ -204,10 +237,16 @@ class WaltzClient:
         self._options = options
         self._thread = thread or LoopThread("waltz-client")
         try:
-            self._core = self._thread.call(_open_client(new_host, callbacks, options, new_core))
+            self._opened = self._thread.call(_open_client(new_host, callbacks, options, new_core))
         except BaseException:
             self._thread.stop()
             raise
+        OPEN[self] = None
+
+    @property
+    def _core(self) -> AsyncWaltzClient:
+        self._thread.check_process()
+        return self._opened
 
     # What it knows
 
@@ -226,6 +265,11 @@ class WaltzClient:
     @property
     def cluster_name(self) -> str:
         return self._core.cluster_name
+
+    @property
+    def connected_servers(self) -> frozenset[Address]:
+        """As of `AsyncWaltzClient`: none, and the client is not connected to its cluster."""
+        return self._core.connected_servers
 
     def has_pending_transactions(self) -> bool:
         """Whether a submitted context has not ended yet (PM-39)."""
@@ -359,15 +403,16 @@ class WaltzClient:
         context: TransactionContext,
         on_finished: Callable[[Submission, Exception | None], None] | None,
     ) -> None:
-        core = self._core
+        core = self._opened
         core.stamp(context)
         try:
             self._thread.check_process()
             partition_id = checked_partition(context, core.partition_count)
             runner = core.runner(partition_id)
             holds_room = not is_called_by(core)
-            came = time.monotonic()
-            if holds_room and not self._enter(runner, context):
+            assert isinstance(runner.gate, ThreadGate)
+            came = None if not holds_room or runner.gate.enter_at_once() else time.monotonic()
+            if came is not None and not self._enter(runner.gate, runner, context):
                 expired = Submission(0, context, partition_id)
                 tell_expiration(expired)
                 if on_finished is not None:
@@ -378,24 +423,27 @@ class WaltzClient:
             tell_exception(Submission(0, context, PartitionId(0)), error)
             raise
         submission.on_finished = on_finished
-        submission.waited_seconds = time.monotonic() - came
+        if came is not None:
+            submission.waited_seconds = time.monotonic() - came
         try:
             # Sampled first: the state that execute reads is that of the mark, or newer.
-            if submission.execute(runner.high_water_mark):
-                core.submissions.hand_over(submission)
-                return
+            is_wanted = submission.execute(runner.high_water_mark)
         except BaseException as error:
-            reason = error if isinstance(error, Exception) else ClientClosedError("interrupted")
+            cancelled = SubmitCancelledError("interrupted: nothing was sent")
+            reason = error if isinstance(error, Exception) else cancelled
             tell_exception(submission, reason)
             core.submissions.withdraw(submission, reason)
             raise
+        if is_wanted:
+            core.submissions.hand_over(submission)
+            return
         tell_refusal(submission)
         core.submissions.withdraw(submission, None)
 
-    def _enter(self, runner: PartitionRunner, context: TransactionContext) -> bool:
-        gate, options = runner.gate, self._options
-        assert isinstance(gate, ThreadGate)
-        seconds = context.timeout_seconds
+    def _enter(
+        self, gate: ThreadGate, runner: PartitionRunner, context: TransactionContext
+    ) -> bool:
+        options, seconds = self._options, context.timeout_seconds
         return gate.enter(
             options.mount_seconds_max,
             options.registration_seconds_max,
@@ -404,7 +452,7 @@ class WaltzClient:
         )
 
     def _refuse_inside_callbacks(self, verb: str) -> None:
-        if is_called_by(self._core):
+        if is_called_by(self._opened):
             raise LocalProtocolError(f"{verb} called inside a callback, which it would wait for")
 
     # Closing
@@ -412,10 +460,13 @@ class WaltzClient:
     def close(self) -> None:
         """End everything; contexts that have no verdict yet get ClientClosedError (PM-44).
 
-        Returns in bounded time, whatever servers and callbacks do. Idempotent.
+        Returns in bounded time, whatever servers and callbacks do. Idempotent; in a forked process
+        it does nothing, for everything is the other process's. A client that is left open is closed
+        when the interpreter exits.
         """
         self._refuse_inside_callbacks("close")
-        _close_in_time(self._thread, self._core.close(), self._options.close_seconds_max)
+        OPEN.pop(self, None)
+        close_in_time(self._thread, self._opened.close(), self._options.close_seconds_max)
 
     def __enter__(self) -> WaltzClient:
         return self
@@ -441,7 +492,14 @@ async def _open_client(
     return client
 
 
-def _close_in_time(thread: LoopThread, work: Coroutine[Any, Any, None], seconds_max: float) -> None:
+class Closable(Protocol):
+    def close(self) -> None: ...
+
+
+def close_in_time(thread: LoopThread, work: Coroutine[Any, Any, None], seconds_max: float) -> None:
+    if thread.is_elsewhere:
+        work.close()
+        return
     try:
         thread.call(work, seconds_max + CLIENT_CLOSE_SECONDS)
     except (ClientClosedError, OperationTimeoutError):
@@ -450,107 +508,12 @@ def _close_in_time(thread: LoopThread, work: Coroutine[Any, Any, None], seconds_
         thread.stop()
 
 
-class LogReader:
-    """Reads the log as columns, for threads; a context manager.
-
-    Without a state of its own: every read says where it starts. Used by Spark's tasks and by tools.
-    """
-
-    def __init__(
-        self,
-        new_host: NewHost,
-        *,
-        timeout_seconds: float = READER_SECONDS_MAX,
-        root: str | None = None,
-        servers: Sequence[Address] = (),
-        thread: LoopThread | None = None,
-        retry_policy: RetryPolicy | None = None,
-    ) -> None:
-        """`thread`: where it runs if not as usual.
-
-        Raises NoNodeError: there is no cluster. CoordinatorLostError. With `servers`
-        ConnectionFailedError: none of them in time; RemoteProtocolError: no server of ours.
-        """
-        self._thread = thread or LoopThread("waltz-reader")
-        try:
-            self._core = self._thread.call(
-                _open_reader(
-                    new_host,
-                    timeout_seconds=timeout_seconds,
-                    root=root,
-                    servers=servers,
-                    retry_policy=retry_policy,
-                )
-            )
-        except BaseException:
-            self._thread.stop()
-            raise
-
-    @property
-    def partition_count(self) -> int:
-        return self._core.partition_count
-
-    @property
-    def cluster_key(self) -> UUID:
-        return self._core.cluster_key
-
-    def high_water_mark(self, partition_id: int) -> TransactionId:
-        """Return the last transaction in the partition's log, -1 for none.
-
-        Raises NotFoundError; UnavailableError: no server answered in time.
-        """
-        return self._thread.call(self._core.high_water_mark(partition_id))
-
-    def read(
-        self, partition_id: int, first: int, end: int
-    ) -> Generator[TransactionColumns, None, None]:
-        """Yield the transactions from `first` to `end` - 1: dense, in order, complete.
-
-        Fetches ahead. Raises NotFoundError: no such partition, or the log ends before `end`;
-        UnavailableError: no progress for `timeout_seconds`; LocalProtocolError: not a range.
-        """
-        return self._iterate(self._core.read(partition_id, first, end))
-
-    def follow(self, partition_id: int, first: int) -> Generator[TransactionColumns, None, None]:
-        """Yield the transactions from `first` on as they come, for ever.
-
-        Raises NotFoundError, ClientAheadError: the log ends before `first` - 1; UnavailableError.
-        """
-        return self._iterate(self._core.follow(partition_id, first))
-
-    def _iterate(
-        self, columns: AsyncGenerator[TransactionColumns, None]
-    ) -> Generator[TransactionColumns, None, None]:
-        async def advance() -> TransactionColumns | None:
-            return await anext(columns, None)
-
-        try:
-            while (found := self._thread.call(advance())) is not None:
-                yield found
-        finally:
-            try:
-                self._thread.call(columns.aclose())
-            except ClientClosedError:
-                pass  # the reader was closed first, and that with it
-
-    def close(self) -> None:
-        """Idempotent."""
-        _close_in_time(self._thread, self._core.close(), CLIENT_CLOSE_SECONDS)
-
-    def __enter__(self) -> LogReader:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
+OPEN: dict[Closable, None] = {}
+"""Clients and readers that were not closed; the thread of each keeps it alive anyway."""
 
 
-async def _open_reader(new_host: NewHost, **options: Any) -> AsyncLogReader:
-    host, release_host = new_host()
-    reader = AsyncLogReader(host, release_host=release_host, **options)
-    await reader.start()
-    return reader
+@atexit.register
+def _close_all() -> None:
+    """The interpreter exits: end in order what nobody has closed, in bounded time."""
+    for each in list(OPEN):
+        each.close()

@@ -160,28 +160,24 @@ def tell_completion(submission: Submission) -> None:
     """Tell the context, once, that it is in the log."""
     if submission.claim_verdict():
         submission.completed = True
-        with _errors_logged("on_completion"):
-            submission.context.on_completion(True)
+        _tell("on_completion", submission.context.on_completion, True)
 
 
 def tell_refusal(submission: Submission) -> None:
     """Tell the context, once, that it is not in the log and never will be."""
     if submission.claim_verdict():
-        with _errors_logged("on_completion"):
-            submission.context.on_completion(False)
+        _tell("on_completion", submission.context.on_completion, False)
 
 
 def tell_exception(submission: Submission, error: Exception) -> None:
     """Tell the context, once, that it cannot go on."""
     if submission.claim_verdict():
-        with _errors_logged("on_exception"):
-            submission.context.on_exception(error)
+        _tell("on_exception", submission.context.on_exception, error)
 
 
 def tell_expiration(submission: Submission) -> None:
     """Tell a context, whose verdict the caller has claimed, that its time is up."""
-    with _errors_logged("on_expiration"):
-        submission.context.on_expiration()
+    _tell("on_expiration", submission.context.on_expiration)
 
 
 def tell_end(submission: Submission, error: Exception) -> None:
@@ -198,8 +194,7 @@ def tell_lock_failure(submission: Submission) -> None:
     if transaction_id is not None:
         draft = submission.draft
         lock = None if draft is None else draft.checked_lock(submission.refused_lock_hash)
-        with _errors_logged("on_lock_failure"):
-            submission.context.on_lock_refusal(transaction_id, lock)
+        _tell("on_lock_failure", submission.context.on_lock_refusal, transaction_id, lock)
 
 
 def execute_again(
@@ -222,13 +217,11 @@ def execute_again(
 
 def _tell_application(submission: Submission) -> None:
     if submission.completed:
-        with _errors_logged("on_application"):
-            submission.context.on_application()
+        _tell("on_application", submission.context.on_application)
 
 
-@contextmanager
-def _errors_logged(callback: str) -> Iterator[None]:
+def _tell(callback: str, function: Callable[..., object], *arguments: object) -> None:
     try:
-        yield
+        function(*arguments)
     except Exception:  # what a notification raises changes nothing about what it says
         logger.exception("callback_failed callback=%s", callback)

@@ -27,6 +27,8 @@ READS = frozenset(Operation)
 
 
 class RetryPolicy(Protocol):
+    """Says which failed operations are repeated; whatever has this verb will do."""
+
     def should_retry(
         self, client: object, operation: Operation, attempt: int, error: WaltzError
     ) -> bool:

@@ -43,12 +43,12 @@ from waltz.client.partitions.shell import (
     Services,
 )
 from waltz.client.questions.shell import ServerReport, ask_servers, prefer_partitions
-from waltz.client.requests.shell import Requests, wait_on_loop
+from waltz.client.requests.shell import Requests, running_loop, wait_on_loop
 from waltz.client.retry import Operation
 from waltz.client.retrying.shell import with_retries
 from waltz.client.streams.shell import StreamSide
-from waltz.client.submission import Submission, checked_partition, settle_append
-from waltz.client.submissions.shell import Submissions
+from waltz.client.submission import Submission, checked_partition
+from waltz.client.submissions.shell import Submissions, until_applied
 from waltz.client.tasks.shell import Tasks
 from waltz.client.transaction import PartitionLocalLock, PlainAppend, TransactionContext
 from waltz.cluster.shell import ClusterSnapshot
@@ -57,8 +57,8 @@ from waltz.errors import (
     ClusterChangedError,
     LocalProtocolError,
     NotFoundError,
-    OperationTimeoutError,
     PartitionInactiveError,
+    SubmitCancelledError,
     UnavailableError,
 )
 from waltz.host import Host
@@ -74,6 +74,11 @@ from waltz.types import (
 from waltz.wire.message import Message
 
 logger = logging.getLogger(__name__)
+
+ANOTHER_LOOP = (
+    "this client belongs to another event loop; open one in each loop, and in each process after"
+    " the fork"
+)
 
 T = TypeVar("T")
 
@@ -235,6 +240,14 @@ class AsyncWaltzClient:
     def cluster_name(self) -> str:
         return self.snapshot.name
 
+    @property
+    def connected_servers(self) -> frozenset[Address]:
+        """The servers to which there is a connection, be it one that is just being restored.
+
+        With none the client is not connected to its cluster; it goes on trying.
+        """
+        return self._listening.connected_servers
+
     def has_pending_transactions(self) -> bool:
         """Whether a submitted context has not ended yet."""
         return len(self.submissions) > 0
@@ -260,6 +273,7 @@ class AsyncWaltzClient:
         ClientClosedError, ClusterChangedError, OperationTimeoutError; ConnectionLostError: the
         retry policy wants no more attempts.
         """
+        self._check_loop()
         self._check_open()
         self._check_partition(partition_id)
         assert self._services is not None, "started"
@@ -276,11 +290,9 @@ class AsyncWaltzClient:
         attempt: Callable[[], Awaitable[T]],
         timeout_seconds: float | None = None,
     ) -> T:
-        options = self.options
-        seconds_max = options.operation_seconds_max if timeout_seconds is None else timeout_seconds
-        return await with_retries(
-            self._host, self, options.retry_policy, operation, attempt, seconds_max
-        )
+        limit = self.options.operation_seconds_max if timeout_seconds is None else timeout_seconds
+        policy = self.options.retry_policy
+        return await with_retries(self._host, self, policy, operation, attempt, limit)
 
     # Servers
 
@@ -289,7 +301,8 @@ class AsyncWaltzClient:
 
         The error of one that does not answer is its answer, in bounded time.
         """
-        return await ask_servers(self._host, self._server_addresses())
+        serving = dict.fromkeys(address for address, _ in self.snapshot.partitions.values())
+        return await ask_servers(self._host, list(serving))
 
     async def prefer_partitions(
         self, server: Address, *, add: Sequence[int] = (), remove: Sequence[int] = ()
@@ -307,9 +320,6 @@ class AsyncWaltzClient:
             add=[PartitionId(number) for number in add],
             remove=[PartitionId(number) for number in remove],
         )
-
-    def _server_addresses(self) -> list[Address]:
-        return list(dict.fromkeys(address for address, _ in self.snapshot.partitions.values()))
 
     # Active partitions
 
@@ -360,8 +370,9 @@ class AsyncWaltzClient:
         `on_exception` before: NotFoundError, PartitionInactiveError, PartitionNotReadyError,
         ClientAheadError, ClientClosedError, LocalProtocolError, and what `execute` raises.
         """
-        submission: Submission | None = None
+        self._check_loop()
         self.stamp(context)
+        submission = Submission(0, context, PartitionId(-1))  # until it is admitted
         try:
             partition_id = checked_partition(context, self.partition_count)
             runner = self.runner(partition_id)
@@ -375,33 +386,27 @@ class AsyncWaltzClient:
                     self.options.registration_seconds_max,
                     partial(runner.mailbox.put, FlushWanted()),
                 ):
-                    late = Submission(0, context, partition_id)
-                    await self._call(lambda: tell_expiration(late))
+                    await self._call(partial(tell_expiration, submission))
                     return
             submission = self.submissions.admit(context, partition_id, holds_room=holds_room)
             submission.on_finished = on_finished
             submission.waited_seconds = self._host.clock.now() - came
             self.submissions.expire_in_time(submission)
-            executed = submission
-            call = self._call
-            if await call(lambda: executed.execute(runner.high_water_mark)):
+            if await self._call(lambda: submission.execute(runner.high_water_mark)):
                 if not submission.decided:
                     runner.mailbox.put(Submitted([submission]))
                 return
-            await call(lambda: tell_refusal(executed))
+            await self._call(partial(tell_refusal, submission))
             self.submissions.finish(submission)
         except asyncio.CancelledError:
-            if submission is not None:
-                self.submissions.fail(submission, ClientClosedError("the submit was cancelled"))
+            self.submissions.fail(submission, SubmitCancelledError("nothing was sent"))
             raise
         except Exception as error:
-            failed = submission or Submission(0, context, PartitionId(-1))
-            reason = error
             if self._error is not None:  # the workers may be gone
-                tell_exception(failed, reason)
+                tell_exception(submission, error)
             else:
-                await self._call(lambda: tell_exception(failed, reason))
-            self.submissions.finish(failed, error)
+                await self._call(partial(tell_exception, submission, error))
+            self.submissions.finish(submission, error)
             raise
 
     async def append(
@@ -422,19 +427,9 @@ class AsyncWaltzClient:
         Raises as `submit`; that and ClientClosedError may leave it in the log.
         """
         self._refuse_inside_callbacks("append")
-        done: asyncio.Future[TransactionId] = asyncio.get_running_loop().create_future()
-
-        def finished(submission: Submission, error: Exception | None) -> None:
-            settle_append(submission, error, done.set_result, done.set_exception, done.done)
-
         context = PlainAppend(partition_id, data, header, write_locks, read_locks, append_locks)
         context.timeout_seconds = timeout_seconds
-        try:
-            async with asyncio.timeout(timeout_seconds):
-                await self.submit(context, on_finished=finished)
-        except TimeoutError:
-            raise OperationTimeoutError(f"not sent in {timeout_seconds} s") from None
-        return await done
+        return await until_applied(self.submit, context)
 
     async def outcome(self, request_id: RequestId, after: int = NOTHING) -> TransactionId | None:
         """Return where the append with that request ID is in the log; None if it is not there and
@@ -445,6 +440,7 @@ class AsyncWaltzClient:
         PartitionInactiveError, ClientClosedError; LocalProtocolError: it was never sent, or the
         server is too old to say.
         """
+        self._check_loop()
         return await self.runner(request_id.partition_id).outcome(request_id, TransactionId(after))
 
     async def flush(self, timeout_seconds: float | None = None) -> None:
@@ -515,14 +511,10 @@ class AsyncWaltzClient:
             chosen = self._partitions is None or number in self._partitions
             if chosen and partition_id not in self.runners:
                 gate = self._new_gate(self.options.max_concurrent_transactions)
-                runner = PartitionRunner(
-                    self._services,
-                    self.client_id,
-                    partition_id,
-                    gate,
-                    sequence_number=self._sequence_numbers.get(partition_id, 0),
+                last = self._sequence_numbers.get(partition_id, 0)
+                runner = self.runners[partition_id] = PartitionRunner(
+                    self._services, self.client_id, partition_id, gate, sequence_number=last
                 )
-                self.runners[partition_id] = runner
                 runner.start()
                 self.submissions.take_up(partition_id)
                 if partition_id in self._generations:
@@ -553,7 +545,12 @@ class AsyncWaltzClient:
                 f"partition {partition_id}; expected 0 to {self.partition_count - 1}"
             )
 
+    def _check_loop(self) -> None:
+        if self._loop is not None and running_loop() is not self._loop:
+            raise LocalProtocolError(ANOTHER_LOOP)
+
     def _refuse_inside_callbacks(self, verb: str) -> None:
+        self._check_loop()
         if is_called_by(self):
             raise LocalProtocolError(f"{verb} called inside a callback, which it would wait for")
 

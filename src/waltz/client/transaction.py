@@ -29,9 +29,13 @@ HEADER_MAX: Final = 2**31 - 1
 class Serializer(Protocol[T]):
     """Turns what an application calls a transaction into bytes and back (PM-26)."""
 
-    def serialize(self, value: T) -> bytes: ...
+    def serialize(self, value: T) -> bytes:
+        """Return the transaction as bytes; what it raises ends its context."""
+        ...
 
-    def deserialize(self, data: bytes) -> T: ...
+    def deserialize(self, data: bytes) -> T:
+        """Return what `serialize` was given; what it raises, the callback has raised."""
+        ...
 
 
 class BytesSerializer:
@@ -348,7 +352,11 @@ class Draft:
 
 
 class PlainAppend(TransactionContext):
-    """A context whose content does not depend on anything, for the verb `append`."""
+    """A context whose content does not depend on anything: what the verb `append` submits.
+
+    Submitted by oneself it says under which `request_id` it was sent, so that `outcome` can tell
+    what became of it also when nobody waited to the end.
+    """
 
     def __init__(
         self,

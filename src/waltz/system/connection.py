@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import socket
 import ssl
 import struct
 import sys
 from typing import Final, Protocol, cast
+from weakref import WeakSet
 
 from waltz.limits import (
     CLOSE_SECONDS_MAX,
@@ -121,6 +123,7 @@ class TcpConnection(asyncio.Protocol):
             HANDSHAKE_SECONDS_MAX, self._fail, SLOW.format(seconds=HANDSHAKE_SECONDS_MAX)
         )
         if self._door is None:
+            _CONNECTED.add(self)
             self._begin_connecting()
 
     def data_received(self, data: bytes) -> None:
@@ -156,6 +159,7 @@ class TcpConnection(asyncio.Protocol):
                 timer.cancel()
         if self._door is not None:
             self._door.leave(self)
+        _CONNECTED.discard(self)
         self._end()
 
     def pause_writing(self) -> None:
@@ -374,6 +378,16 @@ class TcpConnection(asyncio.Protocol):
             connected_socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, AT_ONCE)
         self._abort()
 
+    def leave_to_parent(self) -> None:
+        """Let go of the socket without a word, for it is that of the process this one was forked
+        from: as long as both have it, the peer does not learn when the other closes it."""
+        descriptor = self._transport.get_extra_info("socket").fileno() if self._transport else -1
+        if descriptor >= 0:
+            nothing = os.open(os.devnull, os.O_RDWR)
+            # Not closed: whoever has the number would close somebody else's later.
+            os.dup2(nothing, descriptor, inheritable=False)
+            os.close(nothing)
+
     async def drain(self) -> None:
         self._flush()
         while self._must_wait() and not self._ended:
@@ -435,6 +449,18 @@ class TcpConnection(asyncio.Protocol):
         for drainer in drainers:
             if not drainer.done():
                 drainer.set_result(None)
+
+
+_CONNECTED: WeakSet[TcpConnection] = WeakSet()
+"""Those that this process has opened."""
+
+
+def _leave_all_to_parent() -> None:
+    for connection in list(_CONNECTED):
+        connection.leave_to_parent()
+
+
+os.register_at_fork(after_in_child=_leave_all_to_parent)
 
 
 def _probe_when_silent(connected_socket: socket.socket) -> None:

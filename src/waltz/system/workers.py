@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from functools import partial
+from queue import SimpleQueue
+from typing import ParamSpec, TypeVar
 
 from waltz.limits import WORKER_THREADS_MAX
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 
@@ -19,8 +23,10 @@ class RealWorkers:
     waiting, while its function runs to the end.
     """
 
-    def __init__(self, threads_max: int = WORKER_THREADS_MAX) -> None:
-        self._pool = ThreadPoolExecutor(threads_max, thread_name_prefix="waltz-worker")
+    def __init__(self, threads_max: int = WORKER_THREADS_MAX, *, daemon: bool = False) -> None:
+        """`daemon`: the interpreter's exit does not wait for what is running."""
+        pool = DaemonThreads if daemon else ThreadPoolExecutor
+        self._pool: Executor = pool(threads_max, "waltz-worker")
 
     async def run_blocking(self, function: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._pool, function)
@@ -28,3 +34,53 @@ class RealWorkers:
     def close(self) -> None:
         """Let the threads end once what runs is done; no further calls."""
         self._pool.shutdown(wait=False)
+
+
+class DaemonThreads(Executor):
+    """As ThreadPoolExecutor, whose threads the interpreter joins when it exits, however long what
+    they run may take; these it leaves."""
+
+    def __init__(self, threads_max: int, name: str) -> None:
+        self._threads_max = threads_max
+        self._name = name
+        self._calls: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._idle = threading.Semaphore(0)
+        self._changing = threading.Lock()
+        self._count = 0
+        self._closed = False
+
+    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        """Raises RuntimeError: shut down."""
+        future: Future[T] = Future()
+        with self._changing:
+            if self._closed:
+                raise RuntimeError("cannot schedule new futures after shutdown")
+            self._calls.put(partial(_carry_out, future, partial(fn, *args, **kwargs)))
+            if not self._idle.acquire(blocking=False) and self._count < self._threads_max:
+                self._count += 1
+                name = f"{self._name}_{self._count}"
+                threading.Thread(target=self._run, name=name, daemon=True).start()
+        return future
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """Let the threads end once what was submitted is done; waits for nothing."""
+        with self._changing:
+            if not self._closed:
+                self._closed = True
+                self._calls.put(None)
+
+    def _run(self) -> None:
+        while (call := self._calls.get()) is not None:
+            call()
+            del call
+            self._idle.release()
+        self._calls.put(None)  # for the next thread
+
+
+def _carry_out(future: Future[T], function: Callable[[], T]) -> None:
+    if not future.set_running_or_notify_cancel():
+        return
+    try:
+        future.set_result(function())
+    except BaseException as error:
+        future.set_exception(error)

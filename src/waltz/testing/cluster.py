@@ -7,17 +7,21 @@ is used (PM-60).
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 from collections.abc import Callable
 from functools import partial
 from types import TracebackType
 from typing import Any, Final
 from uuid import uuid4
 
-from waltz.client.blocking import LogReader, WaltzClient
+from waltz.client.blocking import WaltzClient
 from waltz.client.callbacks import WaltzClientCallbacks
 from waltz.client.options import options_from
+from waltz.client.reader.blocking import LogReader
 from waltz.client.reader.shell import AsyncLogReader
-from waltz.errors import ConfigurationError
+from waltz.client.shell import AsyncWaltzClient
+from waltz.errors import ClientClosedError, ConfigurationError
 from waltz.host import Host
 from waltz.limits import READER_SECONDS_MAX
 from waltz.sim.cluster import SimulatedCluster
@@ -29,6 +33,7 @@ from waltz.sim.sites import Sites
 from waltz.sim.trace import Trace
 from waltz.system.random import RealRandom
 from waltz.system.workers import RealWorkers
+from waltz.testing.async_clients import AsyncTestClient, AsyncTestReader
 from waltz.testing.faults import Faults, FaultyClient
 from waltz.testing.paced_loop import PacedLoop, SharedThread
 
@@ -49,7 +54,10 @@ class _NoTrace(Trace):
 
 
 class InMemoryCluster:
-    """A cluster and its clients; a context manager. Everything in it goes with it."""
+    """A cluster and its clients; a context manager, of either kind. Everything in it goes with it.
+
+    Opening it takes some hundredths of a second, also on an event loop.
+    """
 
     def __init__(
         self,
@@ -75,6 +83,7 @@ class InMemoryCluster:
         self.partition_count = partitions
         self.faults = faults or Faults()
         self._clients: list[WaltzClient | LogReader] = []
+        self._async_clients: list[AsyncTestClient | AsyncTestReader] = []
         self._guests_count = 0
         loop = PacedLoop("testing")
         self._sites = Sites(loop, "testing", _NoTrace())
@@ -122,6 +131,34 @@ class InMemoryCluster:
         self._clients.append(client)
         return client
 
+    def open_async_client(
+        self, callbacks: WaltzClientCallbacks, *, faults: Faults | None = None, **options: Any
+    ) -> AsyncWaltzClient:
+        """Return a client as `waltz.open_async_client` does, for whichever loop enters it.
+
+        It is closed with the cluster, if it has not been before. Raises ConfigurationError.
+        """
+        settings, knobs = options_from(options), faults or self.faults
+
+        def new_client() -> AsyncWaltzClient:
+            host, release_host = self._new_host()
+            return FaultyClient(host, callbacks, settings, faults=knobs, release_host=release_host)
+
+        client = AsyncTestClient(self._thread, new_client)
+        self._async_clients.append(client)
+        return client
+
+    def open_async_reader(self, *, timeout_seconds: float = READER_SECONDS_MAX) -> AsyncLogReader:
+        """Return a reader as `waltz.open_async_reader` does, for whichever loop enters it."""
+
+        def new_reader() -> AsyncLogReader:
+            host, release_host = self._new_host()
+            return AsyncLogReader(host, timeout_seconds=timeout_seconds, release_host=release_host)
+
+        reader = AsyncTestReader(self._thread, new_reader)
+        self._async_clients.append(reader)
+        return reader
+
     def open_reader(self, *, timeout_seconds: float = READER_SECONDS_MAX) -> LogReader:
         """Return a reader as `waltz.open_reader` does."""
         reader = LogReader(self._new_host, timeout_seconds=timeout_seconds, thread=self._thread)
@@ -133,6 +170,9 @@ class InMemoryCluster:
         self.faults.resume_feed()
         for client in self._clients:
             client.close()
+        with contextlib.suppress(ClientClosedError):
+            for each in self._async_clients:
+                self._thread.call(each.close_there())
         self._thread.end()
 
     def __enter__(self) -> InMemoryCluster:
@@ -146,11 +186,22 @@ class InMemoryCluster:
     ) -> None:
         self.close()
 
+    async def __aenter__(self) -> InMemoryCluster:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await asyncio.to_thread(self.close)
+
     def _new_host(self) -> tuple[Host, Callable[[], None]]:
         """Return the doors of one more process. To be called on the loop."""
         self._guests_count += 1
         process = Process(f"client-{self._guests_count}")
-        workers = RealWorkers()
+        workers = RealWorkers(daemon=True)
         host = Host(
             clock=SimulatedClock(self._loop, self._sites.random, process),
             network=self._sites.network.door(process),

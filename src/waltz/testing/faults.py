@@ -82,6 +82,7 @@ class Faults:
             self._suspended = True
 
     def resume_feed(self) -> None:
+        """Let everything through that was held back, in order, and what comes."""
         with self._lock:
             self._suspended = False
             waiting, self._waiting = self._waiting, []

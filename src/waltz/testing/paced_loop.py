@@ -129,6 +129,10 @@ class SharedThread(LoopThread):
     def stop(self) -> None:
         """The clients' word, which does nothing."""
 
+    async def wind_up(self) -> None:
+        """The loop takes everything apart by itself when it is closed."""
+        await self._loop.shutdown_asyncgens()
+
     def end(self) -> None:
         """End the loop and its thread. Idempotent."""
         super().stop()

@@ -41,6 +41,11 @@ class Listening:
         self._arrived = asyncio.Event()
         self._taken = asyncio.Event()
 
+    @property
+    def connected_servers(self) -> frozenset[Address]:
+        """Servers to which there is a logical connection. Any thread."""
+        return frozenset(list(self._connections))
+
     def start(self) -> None:
         if self._listener is not None:
             self._tasks.start(self._tell_all(self._listener))

@@ -181,6 +181,14 @@ class Requests:
                 assert_never(effect)
 
 
+def running_loop() -> asyncio.AbstractEventLoop | None:
+    """Return the loop that runs the caller; None: none does, or this process was forked by it."""
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
+
+
 def wait_on_loop(
     loop: asyncio.AbstractEventLoop, work: Callable[[], Coroutine[Any, Any, T]], what: str
 ) -> T:
@@ -188,11 +196,7 @@ def wait_on_loop(
 
     Raises LocalProtocolError: called on the loop itself; ClientClosedError.
     """
-    try:
-        running: asyncio.AbstractEventLoop | None = asyncio.get_running_loop()
-    except RuntimeError:
-        running = None
-    if running is loop:
+    if running_loop() is loop:
         raise LocalProtocolError(
             f"{what} asked for on the event loop, where nothing may wait; set prefetch or return it"
             " from choose_prefetch"

@@ -23,7 +23,7 @@ from waltz.client.calls import (
 )
 from waltz.client.partition_events import Submitted
 from waltz.client.partitions.shell import PartitionRunner
-from waltz.client.submission import Submission
+from waltz.client.submission import Submission, settle_append
 from waltz.client.tasks.shell import Tasks
 from waltz.client.transaction import TransactionContext
 from waltz.errors import ClientClosedError, OperationTimeoutError
@@ -40,6 +40,17 @@ class Call(Protocol):
     """Runs an application's callback on a worker."""
 
     def __call__(self, function: Callable[[], Any]) -> Awaitable[Any]: ...
+
+
+class Submit(Protocol):
+    """Submits a context; `on_finished` is called on the loop once it has ended."""
+
+    def __call__(
+        self,
+        context: TransactionContext,
+        *,
+        on_finished: Callable[[Submission, Exception | None], None],
+    ) -> Awaitable[None]: ...
 
 
 class _Flush:
@@ -74,7 +85,9 @@ class Submissions:
         self._given_up: dict[PartitionId, Exception] = {}
         self._flushes: list[_Flush] = []
         self._handed: deque[Submission] = deque()
-        self._wake_due = False
+        self._takes = 0
+        self._woken_after = -1
+        """After how many takes the loop was woken for one more."""
         self._retries: asyncio.Queue[Submission] = asyncio.Queue()
         self._telling: dict[asyncio.Task[None], None] = {}
         """Those that tell a context how it ended."""
@@ -105,11 +118,21 @@ class Submissions:
         return submission
 
     def hand_over(self, submission: Submission) -> None:
-        """Send what was executed; wakes the loop once for all that waits."""
+        """Send what was executed; wakes the loop once for all that waits.
+
+        May be interrupted anywhere, and called again before it returns: by handlers of signals.
+        Raises ClientClosedError, which its context was told.
+        """
         self._handed.append(submission)
-        if not self._wake_due:
-            self._wake_due = True
+        takes = self._takes
+        if self._woken_after == takes:
+            return  # the next take is still to come
+        try:
             self.wake(self._take_handed)
+        except ClientClosedError as error:
+            tell_exception(submission, error)
+            raise
+        self._woken_after = takes
 
     def withdraw(self, submission: Submission, error: Exception | None) -> None:
         """Forget a submission that was never sent and has been told its end."""
@@ -123,13 +146,13 @@ class Submissions:
             raise ClientClosedError("client closed") from None
 
     def _take_handed(self) -> None:
-        # First the flag: who appends from now on wakes the loop again.
-        self._wake_due = False
+        self._takes += 1  # first: who appends from now on wakes the loop again
         handed = self._handed
         runs: dict[PartitionId, list[Submission]] = {}
         while handed:
             submission = handed.popleft()
-            self.expire_in_time(submission)
+            if submission.context.timeout_seconds is not None:
+                self.expire_in_time(submission)
             runs.setdefault(submission.partition_id, []).append(submission)
         for partition_id, submissions in runs.items():
             if partition_id in self._runners:  # else they have been told that it is not active
@@ -299,6 +322,24 @@ class Submissions:
 
     def _mark(self, partition_id: PartitionId) -> TransactionId:
         return self._runners[partition_id].high_water_mark
+
+
+async def until_applied(submit: Submit, context: TransactionContext) -> TransactionId:
+    """Submit `context` and return its ID once it is in the log and applied here.
+
+    Raises as `submit`; OperationTimeoutError: its time is up; and what it ended with.
+    """
+    done: asyncio.Future[TransactionId] = asyncio.get_running_loop().create_future()
+
+    def finished(submission: Submission, error: Exception | None) -> None:
+        settle_append(submission, error, done.set_result, done.set_exception, done.done)
+
+    try:
+        async with asyncio.timeout(context.timeout_seconds):
+            await submit(context, on_finished=finished)
+    except TimeoutError:
+        raise OperationTimeoutError(f"not sent in {context.timeout_seconds} s") from None
+    return await done
 
 
 def _tell_unretried(submission: Submission) -> None:
