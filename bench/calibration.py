@@ -50,7 +50,7 @@ def calibrate() -> Calibration:
 def measure_sync() -> float:
     block = os.urandom(BLOCK_BYTES)
     taken = []
-    with tempfile.TemporaryDirectory(dir=Path.cwd()) as directory:
+    with tempfile.TemporaryDirectory(dir=Path.cwd(), prefix="bench-") as directory:
         descriptor = os.open(Path(directory) / "file", os.O_RDWR | os.O_CREAT)
         try:
             for number in range(SYNCS):

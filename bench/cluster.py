@@ -44,7 +44,7 @@ def lock(name: str, number: int) -> waltz.PartitionLocalLock:
 
 @contextmanager
 def scratch_cluster() -> Iterator[str]:
-    with tempfile.TemporaryDirectory(dir=Path.cwd()) as directory:
+    with tempfile.TemporaryDirectory(dir=Path.cwd(), prefix="bench-") as directory:
         place = Path(directory) / "cluster"
         with running_cluster(place, "--partitions", str(PARTITIONS)) as cluster:
             yield cluster.coordinator

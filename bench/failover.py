@@ -215,7 +215,7 @@ async def measure(kills: int, session_milliseconds: int, seed: str, seconds: flo
 
 @contextmanager
 def scratch_directory() -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(dir=Path.cwd()) as directory:
+    with tempfile.TemporaryDirectory(dir=Path.cwd(), prefix="bench-") as directory:
         yield Path(directory) / "cluster"
 
 

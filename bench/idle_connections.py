@@ -283,7 +283,7 @@ def main() -> int:
     for target in [arguments.target] if arguments.target else TARGETS:
         for behaviour in [arguments.behaviour] if arguments.behaviour else BEHAVIOURS:
             with (
-                tempfile.TemporaryDirectory(dir=Path.cwd()) as scratch,
+                tempfile.TemporaryDirectory(dir=Path.cwd(), prefix="bench-") as scratch,
                 working_cluster(Path(scratch) / "c") as cluster,
             ):
                 costs.append(measure(cluster, target, behaviour, arguments.connections))

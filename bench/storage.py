@@ -141,7 +141,7 @@ class Source:
 
 @contextmanager
 def scratch() -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(dir=Path.cwd(), prefix="bench-storage-") as directory:
+    with tempfile.TemporaryDirectory(dir=Path.cwd(), prefix="bench-") as directory:
         yield Path(directory)
 
 
