@@ -7,7 +7,7 @@ these doors can tell which of the two it runs on.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 from uuid import UUID
 
@@ -200,12 +200,14 @@ class Node:
     """A node of the coordinator's tree.
 
     `data` None means that no value was ever set, which differs from empty. `version` counts writes
-    from 0, `child_version` counts children created and deleted.
+    from 0, `child_version` counts children created and deleted. `is_own` is whether it is ephemeral
+    and goes with the coordinator session that has read it.
     """
 
     data: bytes | None
     version: int
     child_version: int
+    is_own: bool = field(default=False, compare=False)
 
 
 ANY_VERSION = -1

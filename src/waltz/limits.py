@@ -80,6 +80,11 @@ CONNECTION_BYTES_STEP: Final = 16 * 1024
 """A connection that holds less is not counted there, nor is a change by less: most never hold so
 much, and counting costs."""
 
+PEER_LINES_MAX: Final = 20
+PEER_LINES_SECONDS: Final = 60.0
+"""Of log lines about peers that are refused, fall silent or break the protocol so many are written
+per event and period; then one says how many were left out."""
+
 TLS_VERDICT_SECONDS_MAX: Final = 1.0
 """In TLS 1.3 the connecting side is done before its certificate was judged: how long it waits for
 the next word of the other side, which a refusal would be."""
@@ -309,6 +314,10 @@ records are remembered per partition."""
 
 OBSTACLE_SECONDS: Final = 10.0
 """How often a server says why one of its partitions takes no appends."""
+
+PARTITION_PROBLEMS_MAX: Final = 1_000
+PARTITION_PROBLEM_CHARACTERS_MAX: Final = 4_000
+"""What a server that is asked says of them at a time, and how much of each."""
 
 MEMBER_CHANGE_SECONDS_MAX: Final = 10.0
 """How long a session with other replicas may take to open, before the last ones go on instead."""

@@ -9,10 +9,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from uuid import UUID
 
+from waltz.cluster.locking.shell import admin_lock
 from waltz.cluster.partition_metadata import PartitionMetadata
 from waltz.cluster.paths import DEFAULT_ROOT, ClusterPaths
 from waltz.cluster.replica_assignments import (
@@ -145,24 +146,6 @@ async def _claim_root(coordinator: Coordinator, paths: ClusterPaths, params: Clu
 async def _create_if_absent(coordinator: Coordinator, path: str, data: bytes | None) -> None:
     with contextlib.suppress(NodeExistsError):
         await coordinator.create(path, data)
-
-
-@contextlib.asynccontextmanager
-async def admin_lock(coordinator: Coordinator, *, root: str = DEFAULT_ROOT) -> AsyncIterator[None]:
-    """Hold the mutex that serialises changes of store metadata; wait for whoever has it."""
-    path = ClusterPaths(root).admin_lock
-    while True:
-        try:
-            await coordinator.create(path, None, ephemeral=True)
-            break
-        except NodeExistsError:
-            with contextlib.suppress(NoNodeError):
-                await coordinator.changed(path, await coordinator.read(path))
-    try:
-        yield
-    finally:
-        with contextlib.suppress(NoNodeError):
-            await coordinator.delete(path)
 
 
 # Reading

@@ -38,6 +38,7 @@ from waltz.limits import (
     HANDSHAKE_SECONDS_MAX,
     HELLO_BYTES_MAX,
 )
+from waltz.peer_log import PeerLog
 from waltz.system.clock import RealClock
 from waltz.system.disk import RealDisk
 from waltz.system.embedded_lines import (
@@ -153,6 +154,7 @@ class EmbeddedCoordinatorServer:
         self._answers: list[tuple[int, _Session, Connection, bytes]] = []
         self._saver: asyncio.Task[None] | None = None
         self._stopping = False
+        self._peer_log = PeerLog(logger, asyncio.get_running_loop)
 
     @property
     def address(self) -> Address:
@@ -239,9 +241,13 @@ class EmbeddedCoordinatorServer:
                             self._handle(session, content)
                     await connection.drain()
         except TimeoutError:
-            logger.warning("coordinator_bad_request peer=%s error=no greeting", connection.peer)
+            self._peer_log.warning(
+                "coordinator_bad_request peer=%s error=no greeting", connection.peer
+            )
         except RemoteProtocolError as error:
-            logger.warning("coordinator_bad_request peer=%s error=%s", connection.peer, error)
+            self._peer_log.warning(
+                "coordinator_bad_request peer=%s error=%s", connection.peer, error
+            )
         finally:
             if session is not None and session.connection is connection:
                 self._connection_ended(session)
@@ -333,8 +339,8 @@ class EmbeddedCoordinatorServer:
             case {"call": "ping"}:
                 return None
             case {"call": "read", "path": str() as path}:
-                node = self._tree.read(path)
-                return [data_to_json(node.data), node.version, node.child_version]
+                node = self._tree.read(path, session.session_id)
+                return [data_to_json(node.data), node.version, node.child_version, node.is_own]
             case {"call": "children", "path": str() as path}:
                 return list(self._tree.children(path))
             case {

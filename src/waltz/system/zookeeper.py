@@ -103,7 +103,8 @@ class ZooKeeperCoordinator:
     async def read(self, path: str) -> Node:
         check_path(path)
         data, stat = await self._call_again(lambda client: client.get_async(path))
-        return Node(data, stat.version, stat.cversion)
+        is_own = stat.ephemeralOwner not in (0, None) and stat.ephemeralOwner == self._session_id
+        return Node(data, stat.version, stat.cversion, is_own)
 
     async def children(self, path: str) -> Sequence[str]:
         check_path(path)
