@@ -11,6 +11,7 @@ from typing import cast
 import pytest
 
 from tests.system.conftest import Run
+from tests.test_peer_log import StillLoop
 from waltz.errors import ConfigurationError, ConnectionFailedError
 from waltz.host import Connection
 from waltz.limits import (
@@ -238,7 +239,7 @@ def test_a_name_of_several_addresses_listens_on_one_free_port(
 
 
 def test_guests_are_bounded_in_all_and_per_address(caplog: pytest.LogCaptureFixture) -> None:
-    guests = Guests(connections_max=4, connections_per_peer_max=2, bytes_max=1)
+    guests = Guests(connections_max=4, connections_per_peer_max=2, bytes_max=1, timers=StillLoop)
     assert [guests.enter("a") for _ in range(3)] == [True, True, False]
     assert [guests.enter("b") for _ in range(3)] == [True, True, False]
     assert not guests.enter("c")
@@ -270,7 +271,7 @@ class Holder:
 
 
 def test_those_that_hold_most_are_given_up_when_all_hold_too_much() -> None:
-    guests = Guests(connections_max=9, connections_per_peer_max=9, bytes_max=1000)
+    guests = Guests(connections_max=9, connections_per_peer_max=9, bytes_max=1000, timers=StillLoop)
     holders = [Holder(100), Holder(500), Holder(300), Holder(50)]
     for holder in holders:
         guests.weigh(holder, holder.held_bytes)
@@ -286,7 +287,7 @@ def test_those_that_hold_most_are_given_up_when_all_hold_too_much() -> None:
 
 
 def test_what_was_sent_meanwhile_is_not_held_against_anybody() -> None:
-    guests = Guests(connections_max=9, connections_per_peer_max=9, bytes_max=1000)
+    guests = Guests(connections_max=9, connections_per_peer_max=9, bytes_max=1000, timers=StillLoop)
     sent, late = Holder(900), Holder(200)
     guests.weigh(sent, 900)
     sent.held_bytes = 0

@@ -28,6 +28,7 @@ from waltz.limits import (
     WRITE_BUFFER_BYTES_HIGH,
     WRITE_BUFFER_BYTES_LOW,
 )
+from waltz.peer_log import PeerLog
 from waltz.system.tls import ALERT_BYTE, HANDSHAKE_BYTE, NO_PLAIN_ALERT, Tls
 from waltz.system.tls_session import TlsSession
 from waltz.system.tls_trouble import ENDED, EXPECTED_TLS, EXPECTS_TLS, SLOW, explain
@@ -45,6 +46,11 @@ AT_ONCE: Final = struct.pack("ii", 1, 0)
 
 class Door(Protocol):
     """Where connections are accepted."""
+
+    @property
+    def log(self) -> PeerLog:
+        """Takes what is to be said of those who come."""
+        ...
 
     def enter(self, connection: TcpConnection) -> bool:
         """Return whether the connection may stay."""
@@ -234,11 +240,17 @@ class TcpConnection(asyncio.Protocol):
         if self._ended and not self._closing:
             return
         if self._door is not None or self._verdict.done():
-            log.warning("connection_refused peer=%s reason=%s", self._peer, reason)
+            self._warn("connection_refused peer=%s reason=%s", self._peer, reason)
         self._trouble = reason
         self._settle(reason)
         self._end()
         self._close_transport()
+
+    def _warn(self, text: str, *arguments: object) -> None:
+        if self._door is None:
+            log.warning(text, *arguments)
+        else:
+            self._door.log.warning(text, *arguments)
 
     def _settle(self, reason: str) -> None:
         if not self._verdict.done():
@@ -364,7 +376,7 @@ class TcpConnection(asyncio.Protocol):
 
     def give_up(self, reason: str) -> None:
         """End the connection at once; nothing that it holds is kept."""
-        log.warning("connection_given_up peer=%s reason=%s", self._peer, reason)
+        self._warn("connection_given_up peer=%s reason=%s", self._peer, reason)
         self._received.clear()
         self._outgoing.clear()
         self._outgoing_bytes = 0
