@@ -401,6 +401,10 @@ SERVER_QUESTIONS_MAX: Final = 16
 RELEASE_SECONDS_MAX: Final = 5.0
 """How long a server that stops waits for its undecided appends."""
 
+EARLY_MOUNT_SECONDS_MAX: Final = 1.0
+"""How long a mount waits for a store session before it is answered with NOT_READY; one that opens
+takes a fraction of it."""
+
 SERVER_MAILBOX_EVENTS_MAX: Final = 10_000
 
 CONNECTION_UNSENT_BYTES_MAX: Final = (

@@ -95,7 +95,8 @@ class ZooKeeperCoordinator:
         self._connected = asyncio.Event()
         self._session_id = 0
         self._pending: set[asyncio.Future[Any]] = set()
-        self._waiting: dict[str, set[asyncio.Future[None]]] = {}
+        self._waiting: dict[str, set[asyncio.Future[bool]]] = {}
+        """Waits by path, told whether it is the node that has changed, or the connection."""
         self._closed = False
 
     # What `host.Coordinator` promises
@@ -136,12 +137,15 @@ class ZooKeeperCoordinator:
     async def changed(self, path: str, seen: Node | None) -> None:
         check_path(path)
         while True:
-            woken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            woken: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
             self._waiting.setdefault(path, set()).add(woken)
             try:
                 if await self._differs(path, seen):
                     return
-                await woken
+                # Woken meanwhile, it may be by what the look has seen already.
+                is_news = not woken.done()
+                if await woken and is_news:
+                    return
             except _AnswerLostError:
                 continue
             finally:
@@ -221,20 +225,19 @@ class ZooKeeperCoordinator:
 
     async def _differs(self, path: str, seen: Node | None) -> bool:
         """Look at the node and leave watches that tell of what comes after."""
-        stat = await self._call(lambda client: client.exists_async(path, watch=self._watched))
-        if stat is None or seen is None:
-            return stat is not seen
-        if not _is_as(stat, seen):
+        look = self._call(lambda client: client.exists_async(path, watch=self._watched))
+        if seen is None:
+            return await look is not None
+        look_below = self._call(
+            lambda client: client.get_children_async(path, watch=self._watched, include_data=True)
+        )
+        stat, below = await asyncio.gather(look, look_below, return_exceptions=True)
+        if isinstance(below, NoNodeError):
             return True
-        try:
-            _, stat = await self._call(
-                lambda client: client.get_children_async(
-                    path, watch=self._watched, include_data=True
-                )
-            )
-        except NoNodeError:
-            return True
-        return not _is_as(stat, seen)
+        for found in (stat, below):
+            if isinstance(found, BaseException):
+                raise found
+        return stat is None or not (_is_as(stat, seen) and _is_as(below[1], seen))
 
     def _watched(self, event: WatchedEvent) -> None:
         """On a thread of kazoo's; an event without a path tells of the connection."""
@@ -244,9 +247,9 @@ class ZooKeeperCoordinator:
         for waited in [path] if path else list(self._waiting):
             for woken in self._waiting.get(waited, ()):
                 if not woken.done():
-                    woken.set_result(None)
+                    woken.set_result(path is not None)
 
-    def _forget(self, path: str, woken: asyncio.Future[None]) -> None:
+    def _forget(self, path: str, woken: asyncio.Future[bool]) -> None:
         waiting = self._waiting[path]
         waiting.discard(woken)
         if not waiting:
