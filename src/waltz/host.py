@@ -47,9 +47,10 @@ class Connection(Protocol):
         """Whom the peer's verified certificate names; empty without one."""
         ...
 
-    async def read(self) -> bytes:
+    async def read(self, wanted: int = 1) -> bytes:
         """Return what has arrived, one byte to `limits.READ_BYTES_MAX`; `b""` once the connection
-        has ended, for whatever reason."""
+        has ended, for whatever reason. With fewer bytes than `wanted` nothing could be begun: they
+        are returned when no more come."""
         ...
 
     def write(self, data: bytes) -> None:

@@ -80,6 +80,13 @@ CONNECTION_BYTES_STEP: Final = 16 * 1024
 """A connection that holds less is not counted there, nor is a change by less: most never hold so
 much, and counting costs."""
 
+UNWEIGHED_BYTES_MAX: Final = 1024
+"""Received between two looks at what a connection holds: a look costs as much as a few bytes."""
+
+WANTED_BYTES_MAX: Final = 64
+"""The most that a reader waits for at a time: less than anything whole is of no use to it, and who
+sends a byte now and then is still heard now and then."""
+
 PEER_LINES_MAX: Final = 20
 PEER_LINES_SECONDS: Final = 60.0
 """Of log lines about peers that are refused, fall silent or break the protocol so many are written

@@ -45,7 +45,7 @@ class Recorder:
     unsent_bytes: int = 0
     trouble: str = ""
 
-    async def read(self) -> bytes:
+    async def read(self, wanted: int = 1) -> bytes:
         return b""
 
     def write(self, data: bytes) -> None:

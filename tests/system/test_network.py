@@ -238,6 +238,34 @@ def test_a_name_of_several_addresses_listens_on_one_free_port(
     run(story())
 
 
+def test_a_reader_that_wants_several_bytes_is_not_woken_for_one(run: Run) -> None:
+    """UA-41: but it gets what there is when the other side ends."""
+
+    async def story() -> None:
+        reads: list[bytes] = []
+        ended = asyncio.Event()
+
+        async def accept(connection: Connection) -> None:
+            while data := await connection.read(3):
+                reads.append(data)
+            ended.set()
+
+        network = RealNetwork()
+        listener = await network.listen(Address("127.0.0.1", 0), accept)
+        _, writer = await asyncio.open_connection("127.0.0.1", listener.address.port)
+        for number in range(7):
+            writer.write(bytes([number]))
+            await writer.drain()
+            await asyncio.sleep(0.01)
+        writer.close()
+        await ended.wait()
+        assert b"".join(reads) == bytes(range(7))
+        assert all(len(data) >= 3 for data in reads[:-1])
+        await listener.close()
+
+    run(story())
+
+
 def test_guests_are_bounded_in_all_and_per_address(caplog: pytest.LogCaptureFixture) -> None:
     guests = Guests(connections_max=4, connections_per_peer_max=2, bytes_max=1, timers=StillLoop)
     assert [guests.enter("a") for _ in range(3)] == [True, True, False]

@@ -304,7 +304,9 @@ class StorageNode:
         try:
             peer.connection.write(peer.link.hello())
             async with asyncio.timeout(HANDSHAKE_SECONDS_MAX) as patience:
-                while not peer.is_gone and (data := await peer.connection.read()):
+                while not peer.is_gone:
+                    if not (data := await peer.connection.read(peer.link.wanted_bytes)):
+                        break
                     peer.connection.note_held(peer.link.unfinished_bytes + len(data))
                     for message in peer.link.receive(data):
                         if not peer.is_gone:

@@ -25,6 +25,7 @@ from waltz.limits import (
     TLS_VERDICT_SECONDS_MAX,
     UNACKNOWLEDGED_LOOK_SECONDS,
     UNACKNOWLEDGED_SECONDS_MAX,
+    UNWEIGHED_BYTES_MAX,
     WRITE_BUFFER_BYTES_HIGH,
     WRITE_BUFFER_BYTES_LOW,
 )
@@ -96,6 +97,8 @@ class TcpConnection(asyncio.Protocol):
         self._ended = False
         self._closing = False
         self._reader: asyncio.Future[None] | None = None
+        self._wanted = 1
+        """So much the reader waits for."""
         self._drainers: list[asyncio.Future[None]] = []
         self._timer: asyncio.TimerHandle | None = None
         self._watch: asyncio.TimerHandle | None = None
@@ -103,6 +106,8 @@ class TcpConnection(asyncio.Protocol):
         self._acknowledged_bytes = 0
         self._looks_in_vain = 0
         self._held_by_reader = 0
+        self._unweighed = 0
+        """Received since the door was told last, or need not have been."""
         self._weight = 0
         """What the door was told that it holds."""
         loop = asyncio.get_running_loop()
@@ -145,8 +150,12 @@ class TcpConnection(asyncio.Protocol):
         if len(self._received) > READ_BYTES_MAX and self._transport and not self._reading_paused:
             self._reading_paused = True
             self._transport.pause_reading()
-        self._weigh()
-        self._wake_reader()
+        # A peer that sends byte by byte must not cost as much for each as for a message.
+        self._unweighed += len(data)
+        if self._unweighed >= UNWEIGHED_BYTES_MAX:
+            self._weigh()
+        if len(self._received) >= self._wanted:
+            self._wake_reader()
 
     def eof_received(self) -> bool:
         if not self._is_open and self._door is None:
@@ -275,9 +284,10 @@ class TcpConnection(asyncio.Protocol):
         """The IP address of the other side."""
         return self._peer_host
 
-    async def read(self) -> bytes:
-        while not self._received and not self._ended:
+    async def read(self, wanted: int = 1) -> bytes:
+        while len(self._received) < wanted and not self._ended:
             assert self._reader is None, "two tasks read one connection"
+            self._wanted = wanted
             self._reader = asyncio.get_running_loop().create_future()
             try:
                 await self._reader
@@ -367,6 +377,7 @@ class TcpConnection(asyncio.Protocol):
         return len(self._received) + self._held_by_reader + self.unsent_bytes
 
     def _weigh(self) -> None:
+        self._unweighed = 0
         if self._door is None:
             return
         weight = self.held_bytes

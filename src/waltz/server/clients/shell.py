@@ -117,7 +117,7 @@ class Client:
         if self._idleness is not None:
             self._idleness.begin_reading(self._clock.now())
             self._arm()
-        data = await connection.read()
+        data = await connection.read(self.link.link.wanted_bytes)
         if self.connection is not connection:
             return b""
         if self._idleness is not None:
