@@ -15,14 +15,18 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import socket
+import ssl
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from kazoo import exceptions as kazoo_errors
 from kazoo.client import KazooClient
+from kazoo.handlers.threading import SequentialThreadingHandler
 from kazoo.protocol.states import KazooState, KeeperState, WatchedEvent, ZnodeStat
 from kazoo.retry import KazooRetry
+from kazoo.security import CREATOR_ALL_ACL
 
 from waltz.cluster.tree import check_path
 from waltz.errors import (
@@ -43,6 +47,8 @@ from waltz.limits import (
     ZOOKEEPER_REQUEST_BYTES_MAX,
     ZOOKEEPER_REQUEST_BYTES_OVERHEAD,
 )
+from waltz.system.tls import Tls
+from waltz.types import OPEN_ACCESS, ZooKeeperAccess, ZooKeeperAcl
 
 logger = logging.getLogger(__name__)
 
@@ -86,7 +92,11 @@ class ZooKeeperCoordinator:
         *,
         session_seconds: float = COORDINATOR_SESSION_SECONDS,
         call_seconds_max: float = COORDINATOR_CALL_SECONDS_MAX,
+        access: ZooKeeperAccess = OPEN_ACCESS,
     ) -> None:
+        """Raises ConfigurationError: a file that `access` names cannot be used."""
+        self._access = access
+        self._tls = None if access.tls is None else Tls(access.tls)
         self._connect_string = connect_string
         self._session_seconds = session_seconds
         self._call_seconds_max = call_seconds_max
@@ -258,6 +268,8 @@ class ZooKeeperCoordinator:
     # The connection
 
     def _begin(self) -> None:
+        access = self._access
+        user, password = access.user, access.password
         client = KazooClient(
             self._connect_string,
             timeout=self._session_seconds,
@@ -267,6 +279,9 @@ class ZooKeeperCoordinator:
                 max_delay=COORDINATOR_RETRY_SECONDS_MAX,
             ),
             logger=kazoo_logger,
+            handler=None if self._tls is None else _SecuredHandler(self._tls),
+            auth_data=[("digest", f"{user}:{password}")] if user is not None else None,
+            default_acl=CREATOR_ALL_ACL if access.acl is ZooKeeperAcl.CREATOR else None,
         )
 
         def listen(state: str) -> None:
@@ -332,6 +347,33 @@ class ZooKeeperCoordinator:
         assert self._loop is not None
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(function, *arguments)
+
+
+class _SecuredHandler(SequentialThreadingHandler):  # type: ignore[misc]
+    """Gives kazoo sockets that speak TLS as all of ours do: its own would believe every CA that the
+    system knows, and never read a file again."""
+
+    def __init__(self, tls: Tls) -> None:
+        super().__init__()
+        self._tls = tls
+
+    def create_connection(
+        self, *, address: tuple[str, int], hostname: str, timeout: float, **_: Any
+    ) -> ssl.SSLSocket:
+        plain = socket.create_connection(address, timeout)
+        try:
+            plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            context = self._tls.connecting_context()
+            return context.wrap_socket(plain, server_hostname=hostname)
+        except BaseException:
+            plain.close()
+            raise
+
+    def select(self, readable: Sequence[Any], *others: Any) -> Any:
+        """As the system's, but that what was decrypted already is seen, too: one record may hold
+        two answers."""
+        pending = [each for each in readable if isinstance(each, ssl.SSLSocket) and each.pending()]
+        return (pending, [], []) if pending else super().select(readable, *others)
 
 
 def _settle(future: asyncio.Future[Any], error: Exception | None, value: object) -> None:
