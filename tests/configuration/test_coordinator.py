@@ -142,7 +142,7 @@ def test_a_zookeeper_is_spoken_to_as_the_keys_say(judged: Judged, others: str, p
         ("zookeeper.auth.user: me", "set both"),
         ("zookeeper.auth.password: secret", "set both"),
         ("zookeeper.auth: {user: 'a:b', password: secret}", "a colon"),
-        ("zookeeper.auth.pasword: secret", "zookeeper.auth.pasword (node.yml) is not known"),
+        ("zookeeper.auth.passphrase: secret", "zookeeper.auth.passphrase (node.yml) is not known"),
         ("zookeeper.acl: creator", "is nobody to ZooKeeper"),
         ("zookeeper.acl: closed", "expected open or creator"),
     ],

@@ -241,12 +241,13 @@ class ZooKeeperCoordinator:
         look_below = self._call(
             lambda client: client.get_children_async(path, watch=self._watched, include_data=True)
         )
-        stat, below = await asyncio.gather(look, look_below, return_exceptions=True)
+        found: list[Any] = await asyncio.gather(look, look_below, return_exceptions=True)
+        stat, below = found
         if isinstance(below, NoNodeError):
             return True
-        for found in (stat, below):
-            if isinstance(found, BaseException):
-                raise found
+        for each in found:
+            if isinstance(each, BaseException):
+                raise each
         return stat is None or not (_is_as(stat, seen) and _is_as(below[1], seen))
 
     def _watched(self, event: WatchedEvent) -> None:
