@@ -241,7 +241,7 @@ class ZooKeeperCoordinator:
         look_below = self._call(
             lambda client: client.get_children_async(path, watch=self._watched, include_data=True)
         )
-        found: list[Any] = await asyncio.gather(look, look_below, return_exceptions=True)
+        found: Sequence[Any] = await asyncio.gather(look, look_below, return_exceptions=True)
         stat, below = found
         if isinstance(below, NoNodeError):
             return True
