@@ -36,6 +36,7 @@ from waltz.types import NO_SESSION, Address, PartitionId
 from waltz.wire.client_protocol import CLIENT_CODEC
 from waltz.wire.frame import encode_frame
 from waltz.wire.handshake import Hello
+from waltz.wire.lifecycle_protocol import LIFECYCLE_SINCE
 from waltz.wire.storage_protocol import STORAGE_CODEC, OpenRequest
 
 APPENDS: Final = 1_000
@@ -107,8 +108,12 @@ class Idler(asyncio.Protocol):
 
 
 def opening(target: str, key: UUID) -> tuple[bytes, bytes]:
-    """What makes a connection known, and an empty frame after that."""
-    codec = CLIENT_CODEC if target == "server" else STORAGE_CODEC
+    """What makes a connection known, and an empty frame after that.
+
+    To a server as the original's clients speak: with version 5 a handshake would follow, and
+    whoever is silent for `server.idleTimeout` is cut off.
+    """
+    codec = CLIENT_CODEC.up_to(LIFECYCLE_SINCE - 1) if target == "server" else STORAGE_CODEC
     hello = Hello((max(codec.versions),), "idle").encode()
     if target == "storage":
         request = OpenRequest(NO_SESSION, -1, PartitionId(-1), key, PARTITIONS)

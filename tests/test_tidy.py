@@ -15,7 +15,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "src" / "waltz"
 
-WORDS = {"types", "errors", "limits", "machine", "host", "record", "figures"}
+WORDS = {"types", "errors", "limits", "machine", "host", "record", "figures", "peer_log"}
 EVERYTHING = WORDS | {
     "shell", "wire", "cluster", "storage", "store", "server", "client", "system", "sim", "spark",
     "console", "cli", "configuration", "testing",
@@ -28,6 +28,7 @@ LAYERS: dict[str, set[str]] = {
     "host": {"types"},
     "record": {"types", "errors", "limits"},
     "figures": set(),
+    "peer_log": {"limits"},
     "shell": WORDS,
     "wire": {"types", "errors", "limits", "record"},
     "cluster": WORDS | {"wire"},
@@ -35,7 +36,7 @@ LAYERS: dict[str, set[str]] = {
     "store": WORDS | {"wire", "cluster"},
     "client": WORDS | {"wire", "cluster"},
     "server": WORDS | {"wire", "cluster", "store"},
-    "system": {"types", "errors", "limits", "host", "cluster.tree"},
+    "system": {"types", "errors", "limits", "host", "peer_log", "cluster.tree"},
     "configuration": {"types", "errors", "limits", "storage.space"},
     "spark": {"types", "errors", ""},
     "cli": EVERYTHING - {"sim", "testing"} | {""},

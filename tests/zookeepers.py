@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import Coroutine, Iterator
+from collections.abc import Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -26,17 +26,22 @@ SECONDS_MAX = 60.0
 class RunningZooKeeper:
     """A started server, which may be killed and started again on the same data."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, more: Sequence[str] = ()) -> None:
+        """`more` are further lines of its configuration."""
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
         directory.mkdir(parents=True, exist_ok=True)
+        jars = packaged_jars()
+        if more:
+            jars += sorted(jars[0].parent.glob("netty-t*.jar"))  # with which it speaks TLS
         self.process = ZooKeeperProcess(
             directory,
             Address("127.0.0.1", choose_ports("127.0.0.1", 0, 1)[0]),
             java=find_java(os.environ, packaged=packaged_java()).program,
-            jars=packaged_jars(),
+            jars=jars,
             log=directory / "log",
+            more=more,
         )
         self.start()
 
@@ -61,8 +66,8 @@ class RunningZooKeeper:
 
 
 @contextmanager
-def running_zookeeper(directory: Path) -> Iterator[RunningZooKeeper]:
-    zookeeper = RunningZooKeeper(directory)
+def running_zookeeper(directory: Path, *more: str) -> Iterator[RunningZooKeeper]:
+    zookeeper = RunningZooKeeper(directory, more)
     try:
         yield zookeeper
     finally:

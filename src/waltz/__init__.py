@@ -82,6 +82,8 @@ from waltz.types import (
     ServersAddress,
     TlsSettings,
     TransactionId,
+    ZooKeeperAccess,
+    ZooKeeperAcl,
     ZooKeeperAddress,
     parse_cluster,
 )
@@ -145,6 +147,9 @@ __all__ = [
     "WaltzClient",
     "WaltzClientCallbacks",
     "WaltzError",
+    "ZooKeeperAccess",
+    "ZooKeeperAcl",
+    "ZooKeeperAddress",
     "open_async_client",
     "open_async_reader",
     "open_client",
@@ -155,7 +160,7 @@ logger = logging.getLogger(__name__)
 
 
 def open_client(
-    cluster: str,
+    cluster: str | ClusterAddress,
     callbacks: WaltzClientCallbacks,
     *,
     tls: TlsSettings | None = None,
@@ -163,6 +168,7 @@ def open_client(
 ) -> WaltzClient:
     """Return a client for threads, which follows the log from now on until it is closed.
 
+    `cluster` is an address as text, or a `ZooKeeperAddress` with its `access`, which has no text.
     `tls` None: TLS with whoever answers, and plain to this machine's own address. The other options
     are those of `ClientOptions`. Raises ConfigurationError: not an address, an unknown
     option; NoNodeError: there is no cluster; CoordinatorLostError, ConnectionFailedError: nobody
@@ -174,7 +180,7 @@ def open_client(
 
 
 def open_async_client(
-    cluster: str,
+    cluster: str | ClusterAddress,
     callbacks: WaltzClientCallbacks,
     *,
     tls: TlsSettings | None = None,
@@ -191,7 +197,7 @@ def open_async_client(
 
 
 def open_reader(
-    cluster: str,
+    cluster: str | ClusterAddress,
     *,
     timeout_seconds: float = READER_SECONDS_MAX,
     root: str | None = None,
@@ -215,7 +221,7 @@ def open_reader(
 
 
 def open_async_reader(
-    cluster: str,
+    cluster: str | ClusterAddress,
     *,
     timeout_seconds: float = READER_SECONDS_MAX,
     root: str | None = None,
@@ -236,9 +242,9 @@ def open_async_reader(
     )
 
 
-def _parse(cluster: str) -> ClusterAddress:
+def _parse(cluster: str | ClusterAddress) -> ClusterAddress:
     """Raises ConfigurationError; what is left out of a list is logged."""
-    address = parse_cluster(cluster)
+    address = parse_cluster(cluster) if isinstance(cluster, str) else cluster
     for reason in address.refused if isinstance(address, ServersAddress) else ():
         logger.warning("server_address_ignored reason=%s", reason)
     return address

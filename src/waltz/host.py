@@ -7,7 +7,7 @@ these doors can tell which of the two it runs on.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 from uuid import UUID
 
@@ -47,9 +47,10 @@ class Connection(Protocol):
         """Whom the peer's verified certificate names; empty without one."""
         ...
 
-    async def read(self) -> bytes:
+    async def read(self, wanted: int = 1) -> bytes:
         """Return what has arrived, one byte to `limits.READ_BYTES_MAX`; `b""` once the connection
-        has ended, for whatever reason."""
+        has ended, for whatever reason. With fewer bytes than `wanted` nothing could be begun: they
+        are returned when no more come."""
         ...
 
     def write(self, data: bytes) -> None:
@@ -200,12 +201,14 @@ class Node:
     """A node of the coordinator's tree.
 
     `data` None means that no value was ever set, which differs from empty. `version` counts writes
-    from 0, `child_version` counts children created and deleted.
+    from 0, `child_version` counts children created and deleted. `is_own` is whether it is ephemeral
+    and goes with the coordinator session that has read it.
     """
 
     data: bytes | None
     version: int
     child_version: int
+    is_own: bool = field(default=False, compare=False)
 
 
 ANY_VERSION = -1

@@ -80,6 +80,18 @@ CONNECTION_BYTES_STEP: Final = 16 * 1024
 """A connection that holds less is not counted there, nor is a change by less: most never hold so
 much, and counting costs."""
 
+UNWEIGHED_BYTES_MAX: Final = 1024
+"""Received between two looks at what a connection holds: a look costs as much as a few bytes."""
+
+WANTED_BYTES_MAX: Final = 64
+"""The most that a reader waits for at a time: less than anything whole is of no use to it, and who
+sends a byte now and then is still heard now and then."""
+
+PEER_LINES_MAX: Final = 20
+PEER_LINES_SECONDS: Final = 60.0
+"""Of log lines about peers that are refused, fall silent or break the protocol so many are written
+per event and period; then one says how many were left out."""
+
 TLS_VERDICT_SECONDS_MAX: Final = 1.0
 """In TLS 1.3 the connecting side is done before its certificate was judged: how long it waits for
 the next word of the other side, which a refusal would be."""
@@ -310,6 +322,10 @@ records are remembered per partition."""
 OBSTACLE_SECONDS: Final = 10.0
 """How often a server says why one of its partitions takes no appends."""
 
+PARTITION_PROBLEMS_MAX: Final = 1_000
+PARTITION_PROBLEM_CHARACTERS_MAX: Final = 4_000
+"""What a server that is asked says of them at a time, and how much of each."""
+
 MEMBER_CHANGE_SECONDS_MAX: Final = 10.0
 """How long a session with other replicas may take to open, before the last ones go on instead."""
 
@@ -391,6 +407,10 @@ SERVER_QUESTIONS_MAX: Final = 16
 
 RELEASE_SECONDS_MAX: Final = 5.0
 """How long a server that stops waits for its undecided appends."""
+
+EARLY_MOUNT_SECONDS_MAX: Final = 1.0
+"""How long a mount waits for a store session before it is answered with NOT_READY; one that opens
+takes a fraction of it."""
 
 SERVER_MAILBOX_EVENTS_MAX: Final = 10_000
 

@@ -74,6 +74,75 @@ class Address(NamedTuple):
         return cls(host, int(port))
 
 
+JAVA_STORE_TO_PEM: Final = (
+    "a Java key store becomes PEM with `keytool -importkeystore -srckeystore STORE -destkeystore"
+    " store.p12 -deststoretype PKCS12` and then `openssl pkcs12 -in store.p12 -nodes -out"
+    " store.pem`, with -nokeys for trusted CAs; a PKCS12 store needs the second command only"
+)
+
+
+class Plain(Enum):
+    """With whom a process speaks without TLS."""
+
+    NEVER = "never"
+    LOOPBACK = "loopback"
+    ALWAYS = "always"
+
+
+@dataclass(frozen=True, slots=True)
+class TlsSettings:
+    """Who a process is to its peers, and whom it believes; all paths are of PEM files.
+
+    `certificate` is the chain, own certificate first, `key` its private key (None: in the same
+    file). Without a certificate a listening process makes itself a self-signed one. `authorities`
+    are the trusted CAs: with them every peer has to show a certificate, without them anyone is
+    believed, as the original does. `plain` None stands for loopback, or for nobody once a
+    certificate or authorities are given.
+    """
+
+    certificate: str | None = None
+    key: str | None = None
+    password: str | None = field(default=None, repr=False)
+    authorities: str | None = None
+    verify_host_name: bool = True
+    plain: Plain | None = None
+
+    @property
+    def plain_with(self) -> Plain:
+        if self.plain is not None:
+            return self.plain
+        return Plain.NEVER if self.files else Plain.LOOPBACK
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """All files that are read."""
+        return tuple(dict.fromkeys(f for f in (self.certificate, self.key, self.authorities) if f))
+
+
+class ZooKeeperAcl(Enum):
+    """Who may read and change the nodes that a process makes in a ZooKeeper."""
+
+    OPEN = "open"
+    CREATOR = "creator"
+
+
+@dataclass(frozen=True, slots=True)
+class ZooKeeperAccess:
+    """How a ZooKeeper is spoken to, and what its nodes are made with.
+
+    `tls` None: plain. `user` and `password` are for ZooKeeper's digest scheme, None: nobody's.
+    Nodes are for everybody (`acl` OPEN), as the original makes them, or for whoever makes them.
+    """
+
+    tls: TlsSettings | None = None
+    user: str | None = None
+    password: str | None = field(default=None, repr=False)
+    acl: ZooKeeperAcl = ZooKeeperAcl.OPEN
+
+
+OPEN_ACCESS: Final = ZooKeeperAccess()
+
+
 ZOOKEEPER_SCHEME: Final = "zookeeper"
 ZOOKEEPER_SESSION_KEY: Final = "sessionTimeout"
 
@@ -82,11 +151,13 @@ class ZooKeeperAddress(NamedTuple):
     """Where a cluster is in a ZooKeeper: servers, the cluster's root node, the session's length.
 
     `root` empty stands for the usual one. `session_milliseconds` is asked for; the servers decide.
+    `access` is no part of the text: it holds a password, and paths of one machine.
     """
 
     servers: tuple[Address, ...]
     root: str
     session_milliseconds: int | None = None
+    access: ZooKeeperAccess = OPEN_ACCESS
 
     @property
     def connect_string(self) -> str:
@@ -206,51 +277,6 @@ def parse_cluster(text: str) -> ClusterAddress:
     if text.startswith(f"{SERVERS_SCHEME}://"):
         return ServersAddress.parse(text)
     return parse_coordinator(text)
-
-
-JAVA_STORE_TO_PEM: Final = (
-    "a Java key store becomes PEM with `keytool -importkeystore -srckeystore STORE -destkeystore"
-    " store.p12 -deststoretype PKCS12` and then `openssl pkcs12 -in store.p12 -nodes -out"
-    " store.pem`, with -nokeys for trusted CAs; a PKCS12 store needs the second command only"
-)
-
-
-class Plain(Enum):
-    """With whom a process speaks without TLS."""
-
-    NEVER = "never"
-    LOOPBACK = "loopback"
-    ALWAYS = "always"
-
-
-@dataclass(frozen=True, slots=True)
-class TlsSettings:
-    """Who a process is to its peers, and whom it believes; all paths are of PEM files.
-
-    `certificate` is the chain, own certificate first, `key` its private key (None: in the same
-    file). Without a certificate a listening process makes itself a self-signed one. `authorities`
-    are the trusted CAs: with them every peer has to show a certificate, without them anyone is
-    believed, as the original does. `plain` None stands for loopback, or for nobody once a
-    certificate or authorities are given.
-    """
-
-    certificate: str | None = None
-    key: str | None = None
-    password: str | None = field(default=None, repr=False)
-    authorities: str | None = None
-    verify_host_name: bool = True
-    plain: Plain | None = None
-
-    @property
-    def plain_with(self) -> Plain:
-        if self.plain is not None:
-            return self.plain
-        return Plain.NEVER if self.files else Plain.LOOPBACK
-
-    @property
-    def files(self) -> tuple[str, ...]:
-        """All files that are read."""
-        return tuple(dict.fromkeys(f for f in (self.certificate, self.key, self.authorities) if f))
 
 
 ReplicaId = NewType("ReplicaId", str)

@@ -2,20 +2,34 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.cli.storage_nodes import PARAMS, fill, run_nodes
-from tests.storage.support import batch, t
-from tests.storage.talkers import admin_talker, data_talker
-from waltz.cli.offline_recovery import Copied, CopyJob, Destination, copy_partition
+from tests.cli.operated_cluster import run_tool
+from tests.cli.storage_nodes import PARAMS, SECONDS_MAX, fill, run_nodes
+from tests.storage.support import KEY, batch, t
+from tests.storage.talkers import LOOPBACK, admin_talker, config, data_talker
+from tests.tls_files import TlsFiles
+from waltz.cli.offline_recovery import Copied, CopyJob, Destination, Doors, copy_partition
+from waltz.cli.storage_questions import talk_to_admin_port, talk_to_data_port
 from waltz.cluster.partition_metadata import PartitionMetadata, ReplicaState
+from waltz.cluster.shell import StorageEntry, create_cluster
 from waltz.errors import ConfigurationError, RemoteStorageError
+from waltz.host import Host
 from waltz.storage.shell import StorageNode
+from waltz.system.embedded import EmbeddedCoordinatorServer
 from waltz.system.host import real_host
-from waltz.types import Generation, PartitionId, ReplicaId, SessionId, TransactionId
+from waltz.types import (
+    Generation,
+    PartitionId,
+    ReplicaId,
+    SessionId,
+    TransactionId,
+    parse_coordinator,
+)
 from waltz.wire.admin_protocol import (
     AdminLastSessionInfoRequest,
     AdminLastSessionInfoResponse,
@@ -25,7 +39,11 @@ from waltz.wire.admin_protocol import (
     PartitionAvailableRequest,
     SessionInfo,
 )
-from waltz.wire.storage_protocol import AppendRecordsRequest, SuccessResponse
+from waltz.wire.storage_protocol import (
+    AppendRecordsRequest,
+    SetLowWaterMarkRequest,
+    SuccessResponse,
+)
 
 ZERO = PartitionId(0)
 
@@ -35,6 +53,16 @@ async def set_available(node: StorageNode, available: bool) -> None:
     request = PartitionAvailableRequest(0, (ZERO,), available)
     assert await talker.ask(request) == AdminSuccessResponse(0)
     talker.connection.close()
+
+
+async def fill_offline(host: Host, node: StorageNode, count: int) -> None:
+    """Let a node that servers may not use hold `count` records and their mark."""
+    head = (SessionId(-1), 0, ZERO)
+    async with talk_to_data_port(host, node.data_address, PARAMS) as talk:
+        records = AppendRecordsRequest(*head, batch(0, count), offline=True)
+        await talk.ask(records, SuccessResponse)
+        promise = SetLowWaterMarkRequest(*head, t(count - 1), offline=True)
+        await talk.ask(promise, SuccessResponse)
 
 
 async def session_of(node: StorageNode) -> SessionInfo:
@@ -63,6 +91,11 @@ def watching(seen: list[int]) -> Callable[[int], Callable[[int], None]]:
     return on_total
 
 
+def doors() -> Doors:
+    host = real_host(None)
+    return Doors(host, host)
+
+
 async def copy(
     source: StorageNode,
     destination: StorageNode,
@@ -79,7 +112,7 @@ async def copy(
         batch_records,
     )
     found: list[int] = [] if seen is None else seen
-    return await copy_partition(real_host(None), PARAMS, job, metadata, watching(found))
+    return await copy_partition(doors(), PARAMS, job, metadata, watching(found))
 
 
 def test_a_blank_partition_is_filled_to_the_source_s_mark(tmp_path: Path) -> None:
@@ -204,7 +237,7 @@ def test_a_copy_that_was_cut_short_goes_on_where_it_was(tmp_path: Path) -> None:
             raise KeyboardInterrupt
 
         with pytest.raises(KeyboardInterrupt):
-            await copy_partition(real_host(None), PARAMS, job, None, lambda _: stop)
+            await copy_partition(doors(), PARAMS, job, None, lambda _: stop)
         assert await copy(source, destination) == Copied(t(19), t(49), 0)
         assert await held(destination) == batch(0, 50)
 
@@ -222,3 +255,57 @@ def test_a_source_that_lacks_what_it_promised_is_named(tmp_path: Path) -> None:
         assert await session_of(destination) == SessionInfo(SessionId(-1), t(24), t(24))
 
     run_nodes(tmp_path, 2, story)
+
+
+def test_each_of_the_two_may_be_secured_by_files_of_its_own(tmp_path: Path) -> None:
+    """TL-24, TS-06: neither believes in the other's CA, and the command has a file for each."""
+    authorities = [TlsFiles(tmp_path), TlsFiles(tmp_path)]
+    paths = []
+    for number, each in enumerate(authorities):
+        paths.append(tmp_path / f"server-{number}.yml")
+        paths[-1].write_text(
+            "server:\n"
+            "  port: 7000\n"
+            "  ssl:\n"
+            f"    keyStore.location: {each.issue('tool', '127.0.0.1')}\n"
+            f"    trustStore.location: {each.authorities}\n"
+        )
+
+    async def story() -> None:
+        coordinator = EmbeddedCoordinatorServer(str(tmp_path / "coordinator.json"))
+        await coordinator.start(LOOPBACK)
+        place = str(coordinator.address)
+        host = real_host(parse_coordinator(place))
+        storages: list[StorageEntry] = []
+        await create_cluster(
+            host.coordinator, name="two", partition_count=3, cluster_key=KEY, storages=storages
+        )
+        nodes = []
+        for number, each in enumerate(authorities):
+            (tmp_path / str(number)).mkdir()
+            nodes.append(StorageNode(real_host(None, each.peer()), config(tmp_path / str(number))))
+            await nodes[-1].start()
+        source, destination = nodes
+        for node, each in zip(nodes, authorities, strict=True):
+            secured = real_host(None, each.peer())
+            async with talk_to_admin_port(secured, node.admin_address, PARAMS) as talk:
+                closing = PartitionAvailableRequest(0, (ZERO,), available=False)
+                await talk.ask(closing, AdminSuccessResponse)
+        await fill_offline(real_host(None, authorities[0].peer()), source, 30)
+        recover = (
+            *("admin", "storage", "recover-partition", "--cluster", place, "-p", "0"),
+            *("-s", str(source.admin_address), "-d", str(destination.admin_address)),
+            *("-dp", str(destination.data_address.port)),
+        )
+        one = await asyncio.to_thread(run_tool, *recover, "-sssl", paths[0], "-dssl", paths[0])
+        assert one.code == 1
+        assert "certificate" in one.err
+        both = await asyncio.to_thread(run_tool, *recover, "-sssl", paths[0], "-dssl", paths[1])
+        assert both.code == 0, both
+        assert "copied 30 transactions, 0 to 29" in both.out
+        for node in nodes:
+            await node.stop()
+        await host.coordinator.close()
+        await coordinator.stop()
+
+    asyncio.run(asyncio.wait_for(story(), SECONDS_MAX))

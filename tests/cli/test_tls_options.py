@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
 import pytest
 from click.testing import CliRunner
 
-from waltz.cli.tls_options import tls_options
+from tests.tls_files import TlsFiles
+from waltz.cli.tls_options import secured_by_file, tls_options
+from waltz.errors import ConfigurationError
+from waltz.system.host import real_host
 from waltz.types import TlsSettings
 
 
@@ -36,3 +41,32 @@ def test_half_of_them_is_a_wrong_call(given: list[str]) -> None:
     """TS-03."""
     done = CliRunner().invoke(show, ["go", *given])
     assert (done.exit_code, "--tls-cert needs --tls-ca" in done.output) == (2, True)
+
+
+def test_a_server_s_file_secures_the_connections_of_a_tool(tmp_path: Path) -> None:
+    """TS-06: what else it says does not count, not even what no server would start with."""
+    files, host = TlsFiles(tmp_path), real_host(None)
+    path = tmp_path / "server.yml"
+    path.write_text(f"server.port: none\nserver.ssl.trustStore.location: {files.authorities}\n")
+    assert secured_by_file(None)(host) is host
+    secured = secured_by_file(str(path))(host)
+    assert secured.network is not host.network
+    assert secured.coordinator is host.coordinator
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("ssl.trustStore.location: ca.pem", "has no server.ssl.* keys"),
+        ("server.ssl.trustStore.locatoin: ca.pem", "did you mean server.ssl.trustStore.location"),
+        ("server.ssl.keyStore.location: own.pem", "anyone who answers would be believed"),
+        ("server.ssl.trustStore.location: nowhere.pem", "nowhere.pem"),
+    ],
+)
+def test_a_file_that_secures_nothing_is_refused(tmp_path: Path, content: str, said: str) -> None:
+    """TS-03"""
+    path = tmp_path / "server.yml"
+    path.write_text(content)
+    with pytest.raises(ConfigurationError) as refused:
+        secured_by_file(str(path))
+    assert said in str(refused.value)

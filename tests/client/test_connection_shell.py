@@ -90,7 +90,7 @@ def test_an_idle_connection_is_kept_alive() -> None:
             self.inner = connection
             self.written: list[bytes] = []
 
-        async def read(self) -> bytes:
+        async def read(self, wanted: int = 1) -> bytes:
             return await self.inner.read()
 
         def write(self, data: bytes) -> None:

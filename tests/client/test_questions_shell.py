@@ -44,6 +44,8 @@ def test_server_without_a_quorum_says_which_storage_nodes_it_reaches() -> None:
         problem = report.problem(PARTITIONS[0])
         assert problem is not None
         assert "reaches 1 of 3 storage nodes, not storage-0:7000, storage-1:7000" in problem
+        assert "waits for votes of a majority" in problem
+        assert "storage-0:7000 is not connected" in problem
 
     play(scene, seeds=1)
 

@@ -143,6 +143,35 @@ def test_a_change_cut_short_anywhere_can_be_made_again(takes_effect: bool) -> No
     assert calls > 10
 
 
+@pytest.mark.parametrize("takes_effect", [False, True])
+def test_a_change_cut_short_is_made_again_in_the_same_session(takes_effect: bool) -> None:
+    """CM-24, CM-25: the session may have the lock already, and does not wait for itself."""
+
+    async def story(world: World, calls: int) -> bool:
+        """Return whether the change went through."""
+        await create(world)
+        door = world.service.door(Process("tool"))
+        failing = FailingCoordinator(door, calls, takes_effect=takes_effect)
+        went_through = True
+        try:
+            await change_placement(failing, adding(1))
+        except CoordinatorLostError:
+            went_through = False
+            if not (await read_placement(door)).partitions:
+                await change_placement(door, adding(1))
+        await change_placement(door, adding(2))
+        placement = await world.ask(read_placement)
+        assert [*placement.partitions] == [node(1), node(2)]
+        assert placement.groups.keys() == placement.admin_ports.keys() == {*placement.partitions}
+        assert "adminLock" not in world.tree.children("/waltz/store")
+        return went_through
+
+    calls = 0
+    while not simulate(partial(story, calls=calls)):
+        calls += 1
+    assert calls > 5
+
+
 def test_there_is_nothing_to_change_where_there_is_no_cluster() -> None:
     """CM-19"""
 

@@ -15,6 +15,7 @@ import pytest
 
 from tests.cluster.golden import golden_tree
 from tests.cluster.simulated import KEY, FailingCoordinator, World, settled, simulate
+from waltz.cluster.locking.shell import admin_lock
 from waltz.cluster.partition_metadata import NEW_PARTITION
 from waltz.cluster.replica_assignments import GroupDescriptor
 from waltz.cluster.server_assignment import PartitionAssignment, ServerDescriptor
@@ -23,7 +24,6 @@ from waltz.cluster.shell import (
     ClusterView,
     ServerMembership,
     StorageEntry,
-    admin_lock,
     allocate_client_id,
     allocate_server_id,
     create_cluster,

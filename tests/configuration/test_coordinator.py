@@ -6,12 +6,21 @@ from collections.abc import Callable, Mapping
 
 import pytest
 
-from waltz.configuration.coordinator import coordinator_address
+from waltz.configuration.coordinator import ZOOKEEPER_ACCESS_KEYS, coordinator_address
 from waltz.configuration.server import server_settings
 from waltz.configuration.settings import Given, Settings, read_yaml
 from waltz.configuration.storage import storage_settings
 from waltz.errors import ConfigurationError
-from waltz.types import Address, CoordinatorAddress, ZooKeeperAddress
+from waltz.types import (
+    OPEN_ACCESS,
+    Address,
+    CoordinatorAddress,
+    Plain,
+    TlsSettings,
+    ZooKeeperAccess,
+    ZooKeeperAcl,
+    ZooKeeperAddress,
+)
 
 Judged = Callable[[Mapping[str, Given]], Settings]
 
@@ -97,3 +106,68 @@ def test_zookeeper_is_plain_and_whoever_wants_nothing_plain_is_told(
     assert warning.startswith("connections to ZooKeeper at a:1 are plain all the same")
     said = judged(read_yaml(secured + "coordinator.address: c:1", "node.yml")).warnings
     assert said == ()
+
+
+ZOOKEEPERS = ("zookeeper.connectString: a:1\n", "coordinator.address: zookeeper://a:1/r\n")
+
+
+@each_process
+@pytest.mark.parametrize("place", ZOOKEEPERS)
+def test_a_zookeeper_is_spoken_to_as_the_keys_say(judged: Judged, others: str, place: str) -> None:
+    """CM-27: with either way to say where it is; no key, no TLS, no user, open nodes."""
+    found = address_in(judged, others + place)
+    assert isinstance(found, ZooKeeperAddress)
+    assert found.access == OPEN_ACCESS
+    more = (
+        "zookeeper.client.secure: true\n"
+        "zookeeper.ssl: {keyStore.location: me.pem, trustStore.location: ca.pem}\n"
+        "zookeeper.auth: {user: me, password: secret}\n"
+        "zookeeper.acl: Creator\n"
+    )
+    settings = judged(read_yaml(others + place + more, "node.yml"))
+    found = coordinator_address(settings)
+    assert isinstance(found, ZooKeeperAddress)
+    tls = TlsSettings("me.pem", authorities="ca.pem", plain=Plain.NEVER)
+    assert found.access == ZooKeeperAccess(tls, "me", "secret", ZooKeeperAcl.CREATOR)
+    assert settings.warnings == ()
+    assert "secret" not in "".join([*settings.lines(), repr(found), str(found)])
+
+
+@each_process
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ("zookeeper.ssl.trustStore.location: ca", "zookeeper.client.secure is not"),
+        ("zookeeper.ssl.truststore.location: ca", "did you mean zookeeper.ssl.trustStore"),
+        ("zookeeper.auth.user: me", "set both"),
+        ("zookeeper.auth.password: secret", "set both"),
+        ("zookeeper.auth: {user: 'a:b', password: secret}", "a colon"),
+        ("zookeeper.auth.passphrase: secret", "zookeeper.auth.passphrase (node.yml) is not known"),
+        ("zookeeper.acl: creator", "is nobody to ZooKeeper"),
+        ("zookeeper.acl: closed", "expected open or creator"),
+    ],
+)
+def test_half_of_what_is_needed_is_refused(
+    judged: Judged, others: str, more: str, said: str
+) -> None:
+    """TS-03"""
+    with pytest.raises(ConfigurationError) as refused:
+        judged(read_yaml(others + ZOOKEEPERS[0] + more, "node.yml"))
+    assert said in str(refused.value)
+    assert "secret" not in str(refused.value)
+
+
+@each_process
+def test_what_is_for_a_zookeeper_has_no_effect_with_another_coordinator(
+    judged: Judged, others: str
+) -> None:
+    content = others + "coordinator.address: c:7100\nzookeeper.acl: open\n"
+    (warning,) = judged(read_yaml(content, "node.yml")).warnings
+    assert "zookeeper.acl (node.yml) has no effect: the coordinator is no ZooKeeper" in warning
+
+
+def test_with_whom_no_tls_is_spoken_is_not_asked_of_a_zookeeper() -> None:
+    names = [key.name for key in ZOOKEEPER_ACCESS_KEYS]
+    assert len(names) == len(set(names))
+    assert not any(name.endswith((".plain", ".algorithm")) for name in names)
+    assert not any(key.option for key in ZOOKEEPER_ACCESS_KEYS)

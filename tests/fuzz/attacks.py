@@ -17,7 +17,11 @@ from waltz.types import NO_SESSION, NOTHING, PartitionId
 from waltz.wire.admin_protocol import ADMIN_CODEC, AdminOpenRequest
 from waltz.wire.batch_protocol import DataWanted, OutcomeRequest, ReadRequest
 from waltz.wire.client_protocol import CLIENT_CODEC
-from waltz.wire.discovery_protocol import ClientIdRequest, TopologyRequest
+from waltz.wire.discovery_protocol import (
+    ClientIdRequest,
+    PartitionProblemsRequest,
+    TopologyRequest,
+)
 from waltz.wire.frame import FRAME_HEADER_BYTES, encode_frame
 from waltz.wire.lifecycle_protocol import (
     FEATURES,
@@ -59,6 +63,7 @@ LATEST_ONLY: Final = [
         ReadRequest(OWN, NOTHING, 10, 1000),
         TopologyRequest(True),
         ClientIdRequest(1),
+        PartitionProblemsRequest(1),
         Heartbeat(0, True),
         Acknowledgement(0),
         ConnectionEnd("the end"),

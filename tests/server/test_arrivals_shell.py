@@ -30,7 +30,7 @@ class Said:
         self.pieces = [*pieces]
         self.written = b""
 
-    async def read(self) -> bytes:
+    async def read(self, wanted: int = 1) -> bytes:
         return self.pieces.pop(0) if self.pieces else b""
 
     def write(self, data: bytes) -> None:

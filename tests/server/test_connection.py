@@ -33,7 +33,11 @@ from waltz.wire.client_protocol import (
     ServerPartitionsAssignmentRequest,
     TransactionDataResponse,
 )
-from waltz.wire.discovery_protocol import ClientIdRequest, TopologyRequest
+from waltz.wire.discovery_protocol import (
+    ClientIdRequest,
+    PartitionProblemsRequest,
+    TopologyRequest,
+)
 
 FIRST = Generation(1)
 
@@ -72,7 +76,7 @@ def test_connection_is_known_by_its_first_message_and_its_first_mount() -> None:
 def test_questions_without_a_client_id_are_for_the_server_and_name_nobody() -> None:
     """LC-60: whoever asks for its client ID has none yet."""
     sorter = Sorter(1)
-    questions = [TopologyRequest(True), ClientIdRequest(5)]
+    questions = [TopologyRequest(True), ClientIdRequest(5), PartitionProblemsRequest(6)]
     assert sorter.sort(questions, VERSION) == Sorted((), tuple(questions))
     ((_, received, _),) = sorter.sort([append(1)], VERSION).for_partitions
     assert received.peer == peer(sequence=None)

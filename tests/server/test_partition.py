@@ -29,6 +29,7 @@ from tests.server.builders import (
 )
 from waltz.errors import UnavailableError
 from waltz.limits import (
+    EARLY_MOUNT_SECONDS_MAX,
     PENDING_APPEND_BYTES_MAX,
     PENDING_APPENDS_MAX,
     RELEASE_SECONDS_MAX,
@@ -147,14 +148,54 @@ def mounted(mark: int = -1) -> Bench:
 # Mounting
 
 
-def test_mount_before_the_store_is_open_is_not_ready() -> None:
-    """CI-25, SV-30."""
+def wait_in_vain(bench: Bench) -> dict[int, list[object]]:
+    """What is heard when the time is up for which a mount waits for the store."""
+    assert bench.machine.deadline == bench.now + EARLY_MOUNT_SECONDS_MAX
+    bench.now = bench.machine.deadline
+    return bench.step()
+
+
+def test_mount_before_the_store_is_open_is_answered_when_it_is() -> None:
+    """SV-30, SV-31: nobody asks again while a partition that has moved is ready."""
     bench = Bench(None)
-    assert bench.say(mount()) == [NOT_READY]
+    assert bench.say(mount()) == []
+    assert bench.say(mount(client=8), connection=2, client=8) == []
+    assert bench.step(opened(-1)) == {1: [READY], 2: [mount_ready(8)]}
+    assert bench.machine.deadline is None
+    assert bench.worked_off == {1: REQUEST_BYTES, 2: REQUEST_BYTES}
+
+
+def test_mount_of_a_store_that_does_not_open_is_not_ready() -> None:
+    """CI-25, SV-30: in bounded time, also after a session that has ended."""
+    bench = Bench(None)
+    assert bench.say(mount()) == []
+    assert wait_in_vain(bench) == {1: [NOT_READY]}
     bench.step(opened(-1))
     assert bench.say(mount()) == [READY]
     bench.step(StoreClosed("a replica was lost"))
-    assert bench.say(mount(sequence=2)) == [MountResponse(request_id(7, 2), MountState.NOT_READY)]
+    assert bench.say(mount(sequence=2)) == []
+    assert wait_in_vain(bench) == {
+        1: [MountResponse(request_id(7, 2), MountState.NOT_READY)],
+    }
+    assert bench.worked_off == {1: 3 * REQUEST_BYTES}
+
+
+def test_of_the_mounts_that_wait_the_last_of_a_connection_counts() -> None:
+    bench = Bench(None)
+    bench.say(mount())
+    bench.say(mount(sequence=2))
+    bench.say(mount(client=8), connection=2, client=8)
+    bench.step(ConnectionLost(2))
+    assert bench.step(opened(-1)) == {1: [MountResponse(request_id(7, 2), MountState.READY)]}
+    assert bench.worked_off == {1: 2 * REQUEST_BYTES, 2: REQUEST_BYTES}
+
+
+def test_mounts_that_wait_when_the_partition_goes_are_answered() -> None:
+    """SV-03, H3."""
+    bench = Bench(None)
+    bench.say(mount())
+    assert bench.step(PartitionRevoked(comes_back=False)) == {1: [NOT_READY]}
+    assert bench.machine.closed
 
 
 def test_feed_comes_before_the_mount_response() -> None:

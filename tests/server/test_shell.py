@@ -179,6 +179,7 @@ class World:
             data_address=Address(name, 7000),
             admin_address=Address(name, 7001),
             assigned_partitions=frozenset(PARTITIONS),
+            ends_with_partition=True,
         )
         node = StorageNode(host, config)
         await node.start()

@@ -70,6 +70,7 @@ class World:
             "data_address": DATA,
             "admin_address": ADMIN,
             "assigned_partitions": frozenset((P0, P1)),
+            "ends_with_partition": True,
         }
         return StorageNode(self._host(NODE), StorageConfig(**(values | self._changes)))
 

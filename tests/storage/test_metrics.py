@@ -51,6 +51,7 @@ def test_a_partition_in_use_is_told_whole() -> None:
         "readable": 1,
         "writable": 1,
         "writer_open": 1,
+        "failed": 0,
         "refusing": 0,
         "damaged_records": 0,
         "damaged_ranges": 0,

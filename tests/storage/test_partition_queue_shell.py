@@ -45,7 +45,7 @@ class Recorder:
     unsent_bytes: int = 0
     trouble: str = ""
 
-    async def read(self) -> bytes:
+    async def read(self, wanted: int = 1) -> bytes:
         return b""
 
     def write(self, data: bytes) -> None:
@@ -191,6 +191,56 @@ def test_readers_wait_for_room_by_count_and_by_bytes() -> None:
         assert len(bench.answers(0)) == STORAGE_MAILBOX_REQUESTS_MAX + 1 + 5
 
     run_bench(test)
+
+
+def blunder() -> None:
+    raise AssertionError("what cannot be")
+
+
+def test_a_bug_ends_the_partition_and_everybody_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    """SN-15: what was under way, what waited, and what comes later is refused; nothing hangs."""
+
+    async def test(bench: Bench) -> None:
+        peer = bench.peer()
+        await bench.put(peer, append(0, 2))
+        failing = asyncio.create_task(bench.queue.command(blunder))
+        waiting = asyncio.create_task(bench.queue.command(lambda: None))
+        await asyncio.sleep(0)
+        await bench.put(peer, append(2, 1))
+        for asked in (failing, waiting):
+            with pytest.raises(UnavailableError, match=r"partition 0 has failed here.*what cannot"):
+                await asked
+        await bench.put(peer, append(2, 2))
+        with pytest.raises(UnavailableError, match="has failed here"):
+            await bench.queue.command(lambda: None)
+        first, *others = bench.answers(0)
+        assert not isinstance(first, FailureResponse)
+        assert [type(answer) for answer in others] == [FailureResponse, FailureResponse]
+        state = bench.queue.state(scrub_position=t(-1))
+        assert state is not None
+        assert (state.is_usable, state.is_writer_open, state.queue_bytes) == (False, False, 0)
+        assert "has failed, by a bug" in state.problems()[0]
+
+    run_bench(test, ends_itself=True)
+    assert caplog.text.count("partition_failed partition=0") == 1
+
+
+def test_a_bug_in_a_drain_answers_each_of_its_requests_once() -> None:
+    async def test(bench: Bench) -> None:
+        peers = [bench.peer(), bench.peer()]
+        bench.partition.settle_space = blunder  # type: ignore[method-assign]
+        for number in range(STORAGE_MAILBOX_REQUESTS_MAX):
+            await bench.put(peers[number % 2], append(number, 1))
+        late = [asyncio.create_task(bench.put(peer, append(0, 1))) for peer in peers]
+        await asyncio.gather(*late)
+        while sum(len(bench.answers(number)) for number in (0, 1)) < STORAGE_MAILBOX_REQUESTS_MAX:
+            await asyncio.sleep(0.01)
+        for number in (0, 1):
+            answers = bench.answers(number)
+            assert {type(answer) for answer in answers} == {FailureResponse}
+            assert len(answers) == STORAGE_MAILBOX_REQUESTS_MAX // 2 + 1
+
+    run_bench(test, ends_itself=True)
 
 
 def test_answers_for_a_connection_that_is_gone_are_dropped() -> None:

@@ -26,6 +26,7 @@ from waltz.errors import (
     DirectoryInUseError,
     ForeignDirectoryError,
     RemoteProtocolError,
+    UnavailableError,
 )
 from waltz.limits import DRAIN_BYTES_MAX
 from waltz.storage.shell import StorageNode
@@ -448,19 +449,52 @@ def test_stop_ends_connections_and_requests(tmp_path: Path) -> None:
     assert answered > 0
 
 
-def test_bug_in_a_partition_ends_the_node_with_its_error(tmp_path: Path) -> None:
+def broken() -> None:
+    raise AssertionError("a bug")
+
+
+def test_a_bug_in_a_partition_ends_that_one_and_is_seen(tmp_path: Path) -> None:
+    """SN-15, SN-24: the others of the node go on, also on the connections that they share."""
+
+    async def write(node: StorageNode) -> None:
+        talker = await data_talker(node)
+        assert await talker.ask(append(0, 0, 3)) == SuccessResponse(SESSION, 0, P0)
+        with pytest.raises(UnavailableError, match="has failed here"):
+            await node._queues[P0].command(broken)
+        assert "has failed here" in await talker.refusal(append(1, 3, 3))
+        other = append(2, 0, 3, partition=P1)
+        assert await talker.ask(other) == SuccessResponse(SESSION, 2, P1)
+        admin = await admin_talker(node)
+        metrics = await admin.ask(MetricsRequest(0))
+        assert isinstance(metrics, MetricsResponse)
+        partitions = json.loads(metrics.metrics_json)["partitions"]
+        assert [partitions[number]["failed"] for number in "01"] == [1, 0]
+        assert "by a bug" in partitions["0"]["problems"][0]
+        assert partitions["1"]["problems"] == []
+        statuses = await admin.ask(AssignedPartitionStatusRequest(1))
+        assert isinstance(statuses, AssignedPartitionStatusResponse)
+        assert dict(statuses.statuses) == {P0: False, P1: True}
+        assert "has failed here" in await admin.refusal(
+            PartitionAvailableRequest(2, (P0,), available=False)
+        )
+
+    async def read(node: StorageNode) -> None:
+        talker = await data_talker(node)
+        listed = await talker.ask(RecordListRequest(SessionId(5), 1, P0, t(0), 1000))
+        assert listed == RecordListResponse(SessionId(5), 1, P0, batch(0, 3))
+
+    run_node(tmp_path, write)
+    run_node(tmp_path, read, assigned_partitions=None)
+
+
+def test_where_every_bug_is_to_be_seen_it_ends_the_node(tmp_path: Path) -> None:
     async def main() -> None:
-        node = StorageNode(real_host(None), config(tmp_path))
+        node = StorageNode(real_host(None), config(tmp_path, ends_with_partition=True))
         await node.start()
-        queue = node._queues[P0]
-
-        def broken() -> None:
-            raise AssertionError("a bug")
-
-        asking = asyncio.create_task(queue.command(broken))
+        with pytest.raises(UnavailableError, match="has failed here"):
+            await node._queues[P0].command(broken)
         with pytest.raises(AssertionError, match="a bug"):
             await asyncio.wait_for(node.run(), 10)
-        asking.cancel()
         await node.stop()
 
     asyncio.run(main())

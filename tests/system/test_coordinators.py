@@ -13,6 +13,7 @@ from uuid import UUID
 import pytest
 
 from tests.cluster.golden import golden_tree
+from tests.cluster.simulated import FailingCoordinator
 from tests.system.coordinators import (
     Play,
     Stage,
@@ -23,6 +24,7 @@ from tests.system.coordinators import (
     play_zookeeper,
 )
 from tests.zookeepers import RunningZooKeeper
+from waltz.cluster.locking.shell import admin_lock
 from waltz.cluster.placement.shell import change_placement
 from waltz.cluster.replica_assignments import (
     ConnectionMetadata,
@@ -34,7 +36,6 @@ from waltz.cluster.shell import (
     ClusterView,
     ServerMembership,
     StorageEntry,
-    admin_lock,
     allocate_client_id,
     create_cluster,
 )
@@ -78,6 +79,14 @@ async def tree(coordinator: Coordinator, root: str) -> dict[str, Node]:
     for name in await coordinator.children(root):
         found.update(await tree(coordinator, f"{root}/{name}"))
     return found
+
+
+async def is_absent(coordinator: Coordinator, path: str) -> bool:
+    try:
+        await coordinator.read(path)
+    except NoNodeError:
+        return True
+    return False
 
 
 def test_a_node_has_data_and_versions(play: Play) -> None:
@@ -291,6 +300,50 @@ def test_the_mutex_of_an_expired_session_is_free(play: Play) -> None:
         locked.set()
         await second
         await asyncio.wait([first])
+
+    play(story)
+
+
+def test_a_session_knows_the_nodes_that_go_with_it(play: Play) -> None:
+    async def story(stage: Stage) -> None:
+        door, other = stage.host().coordinator, stage.host().coordinator
+        await door.create("/e", None, ephemeral=True)
+        await door.create("/p", None)
+        assert (await door.read("/e")).is_own
+        assert not (await other.read("/e")).is_own
+        assert not (await door.read("/p")).is_own
+        await stage.expire(door)
+        await eventually(lambda: is_absent(other, "/e"))
+        await answered(lambda: door.create("/e", None, ephemeral=True))
+        assert (await answered(lambda: door.read("/e"))).is_own
+
+    play(story)
+
+
+def test_a_mutex_taken_by_a_call_whose_answer_was_lost_is_the_same_session_s(play: Play) -> None:
+    """CM-24: another session waits for it all the same, and so does the same one for itself."""
+
+    async def story(stage: Stage) -> None:
+        door, other = stage.host().coordinator, stage.host().coordinator
+        for path in ("/r", "/r/store"):
+            await door.create(path, None)
+        with pytest.raises(CoordinatorLostError):
+            async with admin_lock(FailingCoordinator(door, 0, takes_effect=True), root="/r"):
+                pass
+        assert await other.children("/r/store") == ["adminLock"]
+        inside: list[Coordinator] = []
+
+        async def hold(coordinator: Coordinator) -> None:
+            async with admin_lock(coordinator, root="/r"):
+                assert not inside
+                inside.append(coordinator)
+                await coordinator.children("/r")
+                inside.remove(coordinator)
+
+        waiting = asyncio.ensure_future(hold(other))
+        await asyncio.gather(hold(door), hold(door))
+        await waiting
+        assert await door.children("/r/store") == []
 
     play(story)
 

@@ -25,7 +25,7 @@ from waltz.sim.disk import Operation, SimulatedDisk
 from waltz.system import embedded_server
 from waltz.system.disk import RealDisk
 from waltz.system.embedded import EmbeddedCoordinator
-from waltz.system.embedded_lines import line
+from waltz.system.embedded_lines import PROTOCOL_VERSION, line
 from waltz.system.embedded_server import EmbeddedCoordinatorServer, load_tree, save_tree
 from waltz.system.network import RealNetwork
 from waltz.types import Address
@@ -274,7 +274,7 @@ async def conversation(server: EmbeddedCoordinatorServer, *lines: bytes) -> byte
     return answers
 
 
-HELLO = line(coordinator=1, session=None)
+HELLO = line(coordinator=PROTOCOL_VERSION, session=None)
 
 
 @pytest.mark.parametrize(
@@ -324,7 +324,9 @@ def test_an_unknown_session_is_replaced(tmp_path: Path) -> None:
     server = EmbeddedCoordinatorServer(str(tmp_path / "f"))
 
     async def story(client: EmbeddedCoordinator) -> None:
-        answers = await conversation(server, line(coordinator=1, session="gone"), b"the end\n")
+        answers = await conversation(
+            server, line(coordinator=PROTOCOL_VERSION, session="gone"), b"the end\n"
+        )
         assert json.loads(answers)["session"] != "gone"
 
     with_server(server, story)
@@ -363,7 +365,7 @@ def test_a_new_connection_of_a_session_ends_the_old_one(tmp_path: Path) -> None:
         old.write(HELLO)
         session = json.loads(await old.read())["session"]
         new = await RealNetwork().connect(server.address)
-        new.write(line(coordinator=1, session=session))
+        new.write(line(coordinator=PROTOCOL_VERSION, session=session))
         assert json.loads(await new.read())["session"] == session
         assert await old.read() == b""
         new.write(line(id=1, call="ping"))

@@ -11,6 +11,7 @@ from typing import cast
 import pytest
 
 from tests.system.conftest import Run
+from tests.test_peer_log import StillLoop
 from waltz.errors import ConfigurationError, ConnectionFailedError
 from waltz.host import Connection
 from waltz.limits import (
@@ -237,8 +238,36 @@ def test_a_name_of_several_addresses_listens_on_one_free_port(
     run(story())
 
 
+def test_a_reader_that_wants_several_bytes_is_not_woken_for_one(run: Run) -> None:
+    """UA-41: but it gets what there is when the other side ends."""
+
+    async def story() -> None:
+        reads: list[bytes] = []
+        ended = asyncio.Event()
+
+        async def accept(connection: Connection) -> None:
+            while data := await connection.read(3):
+                reads.append(data)
+            ended.set()
+
+        network = RealNetwork()
+        listener = await network.listen(Address("127.0.0.1", 0), accept)
+        _, writer = await asyncio.open_connection("127.0.0.1", listener.address.port)
+        for number in range(7):
+            writer.write(bytes([number]))
+            await writer.drain()
+            await asyncio.sleep(0.01)
+        writer.close()
+        await ended.wait()
+        assert b"".join(reads) == bytes(range(7))
+        assert all(len(data) >= 3 for data in reads[:-1])
+        await listener.close()
+
+    run(story())
+
+
 def test_guests_are_bounded_in_all_and_per_address(caplog: pytest.LogCaptureFixture) -> None:
-    guests = Guests(connections_max=4, connections_per_peer_max=2, bytes_max=1)
+    guests = Guests(connections_max=4, connections_per_peer_max=2, bytes_max=1, timers=StillLoop)
     assert [guests.enter("a") for _ in range(3)] == [True, True, False]
     assert [guests.enter("b") for _ in range(3)] == [True, True, False]
     assert not guests.enter("c")
@@ -270,7 +299,7 @@ class Holder:
 
 
 def test_those_that_hold_most_are_given_up_when_all_hold_too_much() -> None:
-    guests = Guests(connections_max=9, connections_per_peer_max=9, bytes_max=1000)
+    guests = Guests(connections_max=9, connections_per_peer_max=9, bytes_max=1000, timers=StillLoop)
     holders = [Holder(100), Holder(500), Holder(300), Holder(50)]
     for holder in holders:
         guests.weigh(holder, holder.held_bytes)
@@ -286,7 +315,7 @@ def test_those_that_hold_most_are_given_up_when_all_hold_too_much() -> None:
 
 
 def test_what_was_sent_meanwhile_is_not_held_against_anybody() -> None:
-    guests = Guests(connections_max=9, connections_per_peer_max=9, bytes_max=1000)
+    guests = Guests(connections_max=9, connections_per_peer_max=9, bytes_max=1000, timers=StillLoop)
     sent, late = Holder(900), Holder(200)
     guests.weigh(sent, 900)
     sent.held_bytes = 0

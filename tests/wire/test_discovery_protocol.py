@@ -18,6 +18,9 @@ from waltz.wire.discovery_protocol import (
     ClientIdRequest,
     ClientIdResponse,
     PartitionEntry,
+    PartitionProblem,
+    PartitionProblems,
+    PartitionProblemsRequest,
     ServerEntry,
     Topology,
     TopologyRequest,
@@ -46,6 +49,8 @@ EXPECTED: dict[str, Message] = {
     "ClientIdRequest": ClientIdRequest(5),
     "ClientIdResponse": ClientIdResponse(5, ClientId(42), None),
     "ClientIdResponse error": ClientIdResponse(5, None, "coordinator away"),
+    "PartitionProblemsRequest": PartitionProblemsRequest(5),
+    "PartitionProblems": PartitionProblems(5, (PartitionProblem(PartitionId(3), "it waits"),)),
 }
 GOLDEN = dict(
     line.split(" = ") for line in (DIRECTORY / "discovery-frames.txt").read_text().splitlines()

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from waltz.errors import LocalProtocolError, RemoteProtocolError
-from waltz.limits import FRAME_BYTES_MAX
+from waltz.limits import FRAME_BYTES_MAX, WANTED_BYTES_MAX
 from waltz.wire.frame import FRAME_HEADER, FrameDecoder, encode_frame
 
 MAGIC = ord("L")
@@ -134,3 +134,24 @@ def test_other_frames_can_be_expected_between_two_of_one_piece() -> None:
     assert one.next_frame() == b"after"
     assert one.next_frame() == bytes(100)
     assert one.next_frame() is None
+
+
+@pytest.mark.parametrize("length", [1, 10, WANTED_BYTES_MAX + 20])
+def test_a_frame_comes_when_what_was_wanted_has_come_and_not_before(length: int) -> None:
+    """Who reads may wait for so many bytes: never for one too many."""
+    payload = bytes(range(length))
+    found, data = decoder(), encoded([payload])
+    wanted = []
+    while data:
+        wanted.append(found.wanted_bytes)
+        found.receive(data[: wanted[-1] - 1])
+        assert found.next_frame() is None
+        assert found.wanted_bytes == 1 or found.unfinished_bytes
+        found.receive(data[wanted[-1] - 1 : wanted[-1]])
+        data = data[wanted[-1] :]
+        body = found.next_frame()
+    assert body == payload
+    assert wanted == [FRAME_HEADER.size, *[WANTED_BYTES_MAX] * (length // WANTED_BYTES_MAX),
+                      length % WANTED_BYTES_MAX]  # fmt: skip
+    assert found.next_frame() is None
+    assert found.wanted_bytes == FRAME_HEADER.size

@@ -11,8 +11,9 @@ from rich.progress import TaskProgressColumn
 from waltz.cli.cluster_place import ClusterPlace, cluster_options
 from waltz.cli.disk_output import json_option, print_json, progress_bar
 from waltz.cli.nodes import ADDRESS
-from waltz.cli.offline_recovery import Copied, CopyJob, Destination, copy_partition
+from waltz.cli.offline_recovery import Copied, CopyJob, Destination, Doors, copy_partition
 from waltz.cli.storage_target import data_address, find_target, read_surroundings
+from waltz.cli.tls_options import secured_by_file
 from waltz.host import Host
 from waltz.limits import RECORD_LIST_RECORDS_MAX
 from waltz.types import Address, PartitionId
@@ -41,6 +42,16 @@ BATCH_RECORDS_DEFAULT = 1_000
     show_default=True,
     help="Records that are copied at a time.",
 )
+@click.option(
+    *("-sssl", "--source-ssl-config-path", "source_tls"),
+    type=click.Path(),
+    help="YAML with the server.ssl.* keys that are right for the source.",
+)
+@click.option(
+    *("-dssl", "--destination-ssl-config-path", "destination_tls"),
+    type=click.Path(),
+    help="The same for the destination.",
+)
 @json_option
 def recover_partition(
     place: ClusterPlace,
@@ -49,6 +60,8 @@ def recover_partition(
     destination_port: int | None,
     partition_id: int,
     batch_size: int,
+    source_tls: str | None,
+    destination_tls: str | None,
     as_json: bool,
 ) -> None:
     """Copy a partition to a node that servers may not use (availability -o false), from another.
@@ -57,6 +70,7 @@ def recover_partition(
     use the node. It may be stopped, and goes on when called again.
     """
     number = PartitionId(partition_id)
+    secured = secured_by_file(source_tls), secured_by_file(destination_tls)
 
     async def work(host: Host, root: str) -> Copied:
         around = await read_surroundings(host, root, (number,))
@@ -77,8 +91,9 @@ def recover_partition(
                 bar = progress_bar(f"partition {number}", total, TaskProgressColumn())
                 return stack.enter_context(bar)
 
+            doors = Doors(*(each(host) for each in secured))
             return await copy_partition(
-                host, around.params, job, around.sessions.get(number), on_total
+                doors, around.params, job, around.sessions.get(number), on_total
             )
 
     copied = place.run(work)

@@ -92,8 +92,7 @@ def append(
 ) -> None:
     """Append each DATA argument, or each line of standard input, and print its transaction ID."""
     locks = [parse_lock(text) for text in write_locks]
-    address = str(place.cluster)
-    with waltz.open_client(address, waltz.NoCallbacks(), tls=place.tls) as client:
+    with waltz.open_client(place.cluster, waltz.NoCallbacks(), tls=place.tls) as client:
         for line in with_progress(data) if data else stdin_lines():
             transaction_id = client.append(
                 partition, line.encode(), header=header, write_locks=locks
@@ -138,7 +137,7 @@ def tail(
     as_json: bool,
 ) -> None:
     """Print the transactions of a partition, one a line: ID, header, data."""
-    with waltz.open_reader(str(place.cluster), tls=place.tls) as reader:
+    with waltz.open_reader(place.cluster, tls=place.tls) as reader:
         if start == "earliest":
             first = 0
         elif start == "latest":

@@ -71,8 +71,16 @@ class Copied:
         return self.last - self.first
 
 
+@dataclass(frozen=True, slots=True)
+class Doors:
+    """How each of the two is reached: what secures one may be of no use with the other (TS-06)."""
+
+    source: Host
+    destination: Host
+
+
 async def copy_partition(
-    host: Host,
+    doors: Doors,
     params: StoreParams,
     job: CopyJob,
     metadata: PartitionMetadata | None,
@@ -85,9 +93,9 @@ async def copy_partition(
     """
     number = job.partition_id
     async with (
-        talk_to_admin_port(host, job.source_admin, params) as source,
-        talk_to_admin_port(host, job.destination.admin, params) as admin,
-        talk_to_data_port(host, job.destination.data, params) as data,
+        talk_to_admin_port(doors.source, job.source_admin, params) as source,
+        talk_to_admin_port(doors.destination, job.destination.admin, params) as admin,
+        talk_to_data_port(doors.destination, job.destination.data, params) as data,
     ):
         await _check_destination(admin, job)
         info = await ask_session(admin, number)

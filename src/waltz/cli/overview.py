@@ -169,7 +169,7 @@ async def read_marks(place: ClusterPlace, numbers: Sequence[PartitionId]) -> dic
         if not numbers:
             return marks
         with waltz.open_reader(
-            str(place.coordinator), timeout_seconds=MARK_SECONDS_MAX, tls=place.tls
+            place.coordinator, timeout_seconds=MARK_SECONDS_MAX, tls=place.tls
         ) as reader:
             for number in numbers:
                 try:

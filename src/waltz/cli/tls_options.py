@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import wraps
 from typing import Any
 
 import click
 
+from waltz.cli.settings import read_settings
+from waltz.configuration.server import TLS
+from waltz.configuration.settings import judge
+from waltz.configuration.tls import tls_settings
+from waltz.errors import ConfigurationError
+from waltz.host import Host
+from waltz.system.network import RealNetwork
 from waltz.types import TlsSettings
 
 
@@ -33,3 +41,27 @@ def tls_options(command: Callable[..., Any]) -> Callable[..., Any]:
         environment = f"WALTZ_{name[2:].upper().replace('-', '_')}"
         with_tls = click.option(name, type=click.Path(), envvar=environment, help=text)(with_tls)
     return with_tls
+
+
+def secured_by_file(path: str | None) -> Callable[[Host], Host]:
+    """Return what makes doors whose connections are secured as the file at `path` says; with None
+    they stay as they are.
+
+    The file is one for a server, or for the original's tools: what it says below `server.ssl`
+    counts, and nothing else. Raises ConfigurationError: it says nothing there, or half of what is
+    needed, or names a file that cannot be used.
+    """
+    if path is None:
+        return lambda host: host
+    prefix = f"{TLS.certificate.guarded}."
+    settings = read_settings(
+        path,
+        {},
+        TLS.all,
+        lambda given: judge(TLS.all, {key: given[key] for key in given if key.startswith(prefix)}),
+    )
+    found = tls_settings(settings, TLS, listens=False)
+    if not any(map(settings.is_set, TLS.all)):
+        raise ConfigurationError(f"{path} has no {prefix}* keys; it is to say how to connect")
+    network = RealNetwork(found)
+    return lambda host: replace(host, network=network)

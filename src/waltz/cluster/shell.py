@@ -9,10 +9,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from uuid import UUID
 
+from waltz.cluster.locking.shell import admin_lock
 from waltz.cluster.partition_metadata import PartitionMetadata
 from waltz.cluster.paths import DEFAULT_ROOT, ClusterPaths
 from waltz.cluster.replica_assignments import (
@@ -145,24 +146,6 @@ async def _claim_root(coordinator: Coordinator, paths: ClusterPaths, params: Clu
 async def _create_if_absent(coordinator: Coordinator, path: str, data: bytes | None) -> None:
     with contextlib.suppress(NodeExistsError):
         await coordinator.create(path, data)
-
-
-@contextlib.asynccontextmanager
-async def admin_lock(coordinator: Coordinator, *, root: str = DEFAULT_ROOT) -> AsyncIterator[None]:
-    """Hold the mutex that serialises changes of store metadata; wait for whoever has it."""
-    path = ClusterPaths(root).admin_lock
-    while True:
-        try:
-            await coordinator.create(path, None, ephemeral=True)
-            break
-        except NodeExistsError:
-            with contextlib.suppress(NoNodeError):
-                await coordinator.changed(path, await coordinator.read(path))
-    try:
-        yield
-    finally:
-        with contextlib.suppress(NoNodeError):
-            await coordinator.delete(path)
 
 
 # Reading
@@ -375,6 +358,8 @@ class ServerMembership:
         self._task: asyncio.Task[None] | None = None
         self._changing = asyncio.Lock()
         """Held while the preferences or the server's own nodes are changed."""
+        self._node: str | None = None
+        """The last node that was made to register."""
 
     @property
     def preferred_partitions(self) -> tuple[PartitionId, ...]:
@@ -461,7 +446,7 @@ class ServerMembership:
                 elif found.server_id == own.server_id:
                     outdated.append(name)
         if not is_registered:
-            await coordinator.create(
+            self._node = await coordinator.create(
                 self._paths.server_node_prefix, own.encode(), ephemeral=True, sequential=True
             )
             logger.info("server_registered server_id=%d address=%s", own.server_id, own.address)
@@ -485,6 +470,9 @@ class ServerMembership:
 
         with contextlib.suppress(UnavailableError, CoordinationError):
             # At once: the partitions have no server until the others see that it has gone.
+            if self._node is not None:
+                with contextlib.suppress(NoNodeError):
+                    await coordinator.delete(self._node)
             await asyncio.gather(*map(leave, await coordinator.children(path)))
 
     @property
@@ -508,12 +496,16 @@ class ServerMembership:
         if proposed is not None:
             with contextlib.suppress(VersionConflictError):
                 await coordinator.write(path, proposed.encode(), version=membership.version)
+                self._follow(proposed)
         elif membership.is_consistent:
-            assigned = dict(membership.assignment.servers.get(own.server_id, {}))
-            if assigned != self._assigned:
-                self._assigned = assigned
-                self._on_assignment(dict(assigned))
+            self._follow(membership.assignment)
         return parent
+
+    def _follow(self, assignment: PartitionAssignment) -> None:
+        assigned = dict(assignment.servers.get(self._own.server_id, {}))
+        if assigned != self._assigned:
+            self._assigned = assigned
+            self._on_assignment(dict(assigned))
 
 
 @dataclass(frozen=True, slots=True)

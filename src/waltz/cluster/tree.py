@@ -68,10 +68,11 @@ class Tree:
         self._root = _Entry(None, None)
         self._count = 1
 
-    def read(self, path: str) -> Node:
-        """Raises NoNodeError."""
+    def read(self, path: str, reader: str | None = None) -> Node:
+        """`reader` names the session that asks. Raises NoNodeError."""
         entry = self._entry(path)
-        return Node(entry.data, entry.version, entry.child_version)
+        is_own = entry.owner is not None and entry.owner == reader
+        return Node(entry.data, entry.version, entry.child_version, is_own)
 
     def children(self, path: str) -> Sequence[str]:
         """Names, sorted. Raises NoNodeError."""

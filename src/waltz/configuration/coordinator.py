@@ -7,12 +7,30 @@ Source: Waltz Server and Waltz Storage, "Configuration".
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
-from waltz.configuration.keys import Key, connect_string, coordinator, node_path, whole_number
-from waltz.configuration.settings import Given, Settings, judge
+from waltz.configuration.keys import (
+    Key,
+    acl,
+    boolean,
+    connect_string,
+    coordinator,
+    node_path,
+    text,
+    whole_number,
+)
+from waltz.configuration.settings import Given, Settings, judge, raise_faults
+from waltz.configuration.tls import tls_keys, tls_settings
 from waltz.limits import ZOOKEEPER_SESSION_MILLISECONDS
-from waltz.types import CoordinatorAddress, Plain, TlsSettings, ZooKeeperAddress
+from waltz.types import (
+    CoordinatorAddress,
+    Plain,
+    TlsSettings,
+    ZooKeeperAccess,
+    ZooKeeperAcl,
+    ZooKeeperAddress,
+)
 
 COORDINATOR_ADDRESS: Final = Key(
     name="coordinator.address",
@@ -45,6 +63,50 @@ CLUSTER_ROOT: Final = Key(
 
 ZOOKEEPER_KEYS: Final[tuple[Key[Any], ...]] = (ZOOKEEPER_CONNECT, ZOOKEEPER_TIMEOUT, CLUSTER_ROOT)
 
+ZOOKEEPER_SECURE: Final = Key(
+    name="zookeeper.client.secure",
+    kind=boolean(),
+    default=False,
+    description="Whether TLS is spoken with ZooKeeper, on its `secureClientPort`. ZooKeeper's own"
+    " name for it, as those below `zookeeper.ssl`.",
+)
+ZOOKEEPER_TLS: Final = tls_keys("zookeeper.ssl")
+"""Without the key that says with whom no TLS is spoken: that is `ZOOKEEPER_SECURE` here."""
+
+ZOOKEEPER_USER: Final = Key(
+    name="zookeeper.auth.user",
+    kind=text(),
+    description="Who this process is to ZooKeeper, in its `digest` scheme; with the password.",
+    guarded="zookeeper.auth",
+)
+ZOOKEEPER_PASSWORD: Final = Key(
+    name="zookeeper.auth.password",
+    kind=text(),
+    description="That user's password. Let the connection be secure, or it is sent as it is.",
+    secret=True,
+    guarded="zookeeper.auth",
+)
+ZOOKEEPER_ACL: Final = Key(
+    name="zookeeper.acl",
+    kind=acl(),
+    default=ZooKeeperAcl.OPEN,
+    description="Who may read and change the nodes that are made from now on: everybody, or whoever"
+    " has made them, by user or certificate. Java Waltz makes open ones, so all processes of a"
+    " cluster with Java peers need `open`, and those of a cluster without one the same user.",
+)
+ZOOKEEPER_ACCESS_KEYS: Final[tuple[Key[Any], ...]] = (
+    ZOOKEEPER_SECURE,
+    *(
+        replace(key, option="")
+        for key in ZOOKEEPER_TLS.all
+        if key is not ZOOKEEPER_TLS.plain and not key.unused
+    ),
+    ZOOKEEPER_USER,
+    ZOOKEEPER_PASSWORD,
+    ZOOKEEPER_ACL,
+)
+"""With either way to a ZooKeeper."""
+
 WAYS_TO_THE_COORDINATOR: Final = (COORDINATOR_ADDRESS.name, ZOOKEEPER_CONNECT.name)
 """Exactly one of the keys of these names is to be given."""
 
@@ -63,7 +125,42 @@ def judge_with_coordinator(keys: Sequence[Key[Any]], given: Mapping[str, Given])
             for key in ZOOKEEPER_KEYS
             if settings.is_set(key)
         )
+    if isinstance(coordinator_address(settings), ZooKeeperAddress):
+        zookeeper_access(settings)
+    else:
+        settings.warnings += tuple(
+            f"{key.name} ({given[key.name].origin}) has no effect: the coordinator is no ZooKeeper"
+            for key in ZOOKEEPER_ACCESS_KEYS
+            if settings.is_set(key)
+        )
     return settings
+
+
+def zookeeper_access(settings: Settings) -> ZooKeeperAccess:
+    """How a ZooKeeper is spoken to; no file is read. Raises ConfigurationError: half of what is
+    needed."""
+    is_secure = settings[ZOOKEEPER_SECURE]
+    user, password = settings.get(ZOOKEEPER_USER), settings.get(ZOOKEEPER_PASSWORD)
+    choice = settings[ZOOKEEPER_ACL]
+    tls = replace(tls_settings(settings, ZOOKEEPER_TLS, listens=False), plain=Plain.NEVER)
+    faults = [
+        f"{key.name} is set and {ZOOKEEPER_SECURE.name} is not; set that to true, too"
+        for key in ZOOKEEPER_TLS.all
+        if settings.is_set(key) and not is_secure
+    ]
+    if (user is None) != (password is None):
+        faults.append(
+            f"of {ZOOKEEPER_USER.name} and {ZOOKEEPER_PASSWORD.name} one is set; set both"
+        )
+    if user is not None and ":" in user:
+        faults.append(f"{ZOOKEEPER_USER.name} has a colon in it, which ends a user's name")
+    if choice is ZooKeeperAcl.CREATOR and user is None and tls.certificate is None:
+        faults.append(
+            f"{ZOOKEEPER_ACL.name} is {choice.value} and this process is nobody to ZooKeeper; set"
+            f" {ZOOKEEPER_USER.name}, or {ZOOKEEPER_TLS.certificate.name}"
+        )
+    raise_faults(faults)
+    return ZooKeeperAccess(tls if is_secure else None, user, password, choice)
 
 
 def _over_the_file(given: Mapping[str, Given]) -> Mapping[str, Given]:
@@ -80,19 +177,25 @@ def coordinator_address(settings: Settings) -> CoordinatorAddress:
     """Where the cluster's metadata is; a chroot and the root behind it are one path here."""
     found = settings.get(ZOOKEEPER_CONNECT)
     if found is None:
-        return settings[COORDINATOR_ADDRESS]
+        chosen = settings[COORDINATOR_ADDRESS]
+        if not isinstance(chosen, ZooKeeperAddress):
+            return chosen
+        return chosen._replace(access=zookeeper_access(settings))
     return found._replace(
         root=found.root + settings[CLUSTER_ROOT],
         session_milliseconds=settings[ZOOKEEPER_TIMEOUT],
+        access=zookeeper_access(settings),
     )
 
 
 def warn_of_plain_zookeeper(settings: Settings, tls: TlsSettings) -> None:
     """Add a warning where `tls` allows nothing plain and the metadata is in a ZooKeeper."""
     address = coordinator_address(settings)
-    if tls.plain_with is Plain.NEVER and isinstance(address, ZooKeeperAddress):
+    if not isinstance(address, ZooKeeperAddress) or address.access.tls is not None:
+        return
+    if tls.plain_with is Plain.NEVER:
         warning = (
-            f"connections to ZooKeeper at {address.connect_string} are plain all the same: this"
-            " release has no TLS for them; keep them on a network that you trust"
+            f"connections to ZooKeeper at {address.connect_string} are plain all the same: set"
+            f" {ZOOKEEPER_SECURE.name}, or keep them on a network that you trust"
         )
         settings.warnings = (*settings.warnings, warning)

@@ -15,6 +15,7 @@ from waltz.types import (
     ZOOKEEPER_SCHEME,
     Address,
     CoordinatorAddress,
+    ZooKeeperAcl,
     ZooKeeperAddress,
     parse_coordinator,
 )
@@ -172,6 +173,13 @@ def connect_string() -> Kind[ZooKeeperAddress]:
         convert,
         lambda found: str(found).removeprefix(prefix),
     )
+
+
+def acl() -> Kind[ZooKeeperAcl]:
+    def convert(value: object) -> ZooKeeperAcl:
+        return ZooKeeperAcl(value.strip().lower() if isinstance(value, str) else value)
+
+    return Kind("open or creator", convert, lambda value: value.value)
 
 
 def node_path() -> Kind[str]:

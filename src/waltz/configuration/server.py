@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from waltz.configuration.coordinator import (
     COORDINATOR_ADDRESS,
+    ZOOKEEPER_ACCESS_KEYS,
     ZOOKEEPER_KEYS,
     judge_with_coordinator,
     warn_of_plain_zookeeper,
@@ -193,6 +194,7 @@ def _as_of_storage(family: str) -> list[Key[Any]]:
 SERVER_KEYS: Final[tuple[Key[Any], ...]] = (
     COORDINATOR,
     *ZOOKEEPER_KEYS,
+    *ZOOKEEPER_ACCESS_KEYS,
     PORT,
     BIND_ADDRESS,
     ADVERTISED_ADDRESS,

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from waltz.configuration.coordinator import (
     COORDINATOR_ADDRESS,
+    ZOOKEEPER_ACCESS_KEYS,
     ZOOKEEPER_KEYS,
     judge_with_coordinator,
     warn_of_plain_zookeeper,
@@ -203,6 +204,7 @@ STORAGE_KEYS: Final[tuple[Key[Any], ...]] = (
     DIRECTORY,
     COORDINATOR,
     *ZOOKEEPER_KEYS,
+    *ZOOKEEPER_ACCESS_KEYS,
     PORT,
     BIND_ADDRESS,
     ADVERTISED_ADDRESS,

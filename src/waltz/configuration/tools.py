@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from waltz.configuration.coordinator import (
     COORDINATOR_ADDRESS,
+    ZOOKEEPER_ACCESS_KEYS,
     ZOOKEEPER_KEYS,
     judge_with_coordinator,
 )
@@ -35,6 +36,7 @@ TLS: Final = tls_keys("ssl")
 TOOL_KEYS: Final[tuple[Key[Any], ...]] = (
     replace(COORDINATOR_ADDRESS, option=CLUSTER_OPTION),
     *ZOOKEEPER_KEYS,
+    *ZOOKEEPER_ACCESS_KEYS,
     CONNECT_TIMEOUT,
     *TLS.all,
 )

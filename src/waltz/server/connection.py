@@ -43,7 +43,11 @@ from waltz.wire.client_protocol import (
     TransactionDataRequest,
     TransactionDataResponse,
 )
-from waltz.wire.discovery_protocol import ClientIdRequest, TopologyRequest
+from waltz.wire.discovery_protocol import (
+    ClientIdRequest,
+    PartitionProblemsRequest,
+    TopologyRequest,
+)
 from waltz.wire.message import Message
 
 PARTITION_NOT_READY = "partition not ready"
@@ -100,7 +104,7 @@ FOR_SERVER: Final = frozenset(
         ServerPartitionsHealthRequest,
     }
 )
-ANONYMOUS: Final = frozenset({TopologyRequest, ClientIdRequest})
+ANONYMOUS: Final = frozenset({TopologyRequest, ClientIdRequest, PartitionProblemsRequest})
 """For the server, from clients that may have no ID yet."""
 
 

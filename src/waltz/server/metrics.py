@@ -9,10 +9,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from itertools import islice
 from typing import Any, Final
 
 from waltz.figures import Metric, counter, gauge
+from waltz.limits import PARTITION_PROBLEM_CHARACTERS_MAX, PARTITION_PROBLEMS_MAX
 from waltz.types import Generation, PartitionId, ServerId, TransactionId
+from waltz.wire.discovery_protocol import PartitionProblem
 
 
 class Stage(StrEnum):
@@ -149,6 +152,15 @@ SERVER_PARTITION_METRICS: Final[Sequence[Metric[PartitionState]]] = (
         lambda p: p.counters.requests_dropped,
     ),
 )
+
+
+def told_problems(state: ServerState) -> tuple[PartitionProblem, ...]:
+    """What is told of the partitions that take no appends; a part of it, if it is much."""
+    reasons = ((p.partition_id, p.reason) for p in state.partitions if p.reason is not None)
+    return tuple(
+        PartitionProblem(partition_id, reason[:PARTITION_PROBLEM_CHARACTERS_MAX])
+        for partition_id, reason in islice(reasons, PARTITION_PROBLEMS_MAX)
+    )
 
 
 def server_health_json(state: ServerState) -> dict[str, Any]:

@@ -13,9 +13,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence, Set
 from dataclasses import replace
+from math import inf
 from typing import assert_never
 
-from waltz.limits import FEED_FETCH_MIN, LOCK_TABLE_SLOTS, RELEASE_SECONDS_MAX, REQUEST_BYTES
+from waltz.limits import (
+    EARLY_MOUNT_SECONDS_MAX,
+    FEED_FETCH_MIN,
+    LOCK_TABLE_SLOTS,
+    RELEASE_SECONDS_MAX,
+    REQUEST_BYTES,
+)
 from waltz.record import RecordBatch
 from waltz.server.appends import Senders, refused_all, rejected
 from waltz.server.backlog import Backlog, request_bytes
@@ -113,6 +120,9 @@ class ServerPartition:
         self._barriers = Barriers()
         self._outcomes = Outcomes(partition_id, cache, self._fetches)
         self._early_questions: list[tuple[int, HighWaterMarkRequest]] = []
+        self._early_mounts: dict[int, tuple[Peer, MountRequest, float]] = {}
+        """The last of each connection that came while the store had no session, and until when it
+        waits for one."""
         self._release_at: float | None = None
         self._outbox = Outbox()
         self._effects: list[PartitionEffect] = []
@@ -177,13 +187,14 @@ class ServerPartition:
             assert self._backlog.byte_count == undecided.byte_count + REQUEST_BYTES * small
         self._barriers.check_invariants(self._locks.decided)
         assert not self._early_questions or self.high_water_mark is None
+        assert not self._early_mounts or not (self.is_open or self.closed)
 
     # Events
 
     def _take(self, event: PartitionEvent, now: float) -> None:
         match event:
             case MessagesReceived(peer, messages):
-                self._receive(peer, messages)
+                self._receive(peer, messages, now)
             case Committed(batch):
                 self._commit(batch)
             case AppendsFailed(count):
@@ -214,7 +225,7 @@ class ServerPartition:
             case _:
                 assert_never(event)
 
-    def _receive(self, peer: Peer, messages: Sequence[ClientMessage]) -> None:
+    def _receive(self, peer: Peer, messages: Sequence[ClientMessage], now: float) -> None:
         is_valid = self._mounts.is_valid(peer)
         connection_id = peer.connection_id
         unheard = stale = 0
@@ -228,7 +239,7 @@ class ServerPartition:
             self._undecided.take_requests(requests, connection_id)
             requests = []
             if not isinstance(message, AppendRequest | AppendBatch):
-                unheard += not self._receive_other(peer, message, is_valid)
+                unheard += not self._receive_other(peer, message, is_valid, now)
                 is_valid = self._mounts.is_valid(peer)
             elif reason is not None:
                 count = self._refuse_unseen(connection_id, message, reason)
@@ -267,10 +278,15 @@ class ServerPartition:
         self._outbox.add(connection_id, refused_all(message, reason))
         return len(message.appends)
 
-    def _receive_other(self, peer: Peer, message: ClientMessage, is_valid: bool) -> bool:
+    def _receive_other(
+        self, peer: Peer, message: ClientMessage, is_valid: bool, now: float
+    ) -> bool:
         """Take a message that is no append; return False if it does not count."""
         mark, connection_id = self.high_water_mark, peer.connection_id
         match message:
+            case MountRequest() if self._is_early(message):
+                self._drop_early_mount(connection_id)
+                self._early_mounts[connection_id] = peer, message, now + EARLY_MOUNT_SECONDS_MAX
             case MountRequest() if self._mount(peer, message):
                 self._wait_for_decisions(peer, message)
             case FlushRequest():
@@ -331,6 +347,23 @@ class ServerPartition:
         self._backlog.add(peer.connection_id, REQUEST_BYTES)
         self._barriers.add(Barrier(self._undecided.arrival_count, peer, request, is_final))
 
+    def _is_early(self, request: MountRequest) -> bool:
+        """Whether a mount may be answered as soon as the store has a session: a client that is told
+        NOT_READY asks again after a pause, while nobody is served."""
+        is_ours = request.request_id.generation <= self.generation
+        return not self.is_open and is_ours and self._release_at is None
+
+    def _drop_early_mount(self, connection_id: int) -> None:
+        if self._early_mounts.pop(connection_id, None) is not None:
+            self._backlog.drop(connection_id, REQUEST_BYTES)
+
+    def _refuse_early_mounts(self, now: float) -> None:
+        """Answer those that have waited long enough."""
+        for connection_id, (peer, request, until) in list(self._early_mounts.items()):
+            if until <= now:
+                self._drop_early_mount(connection_id)
+                self._answer_mount(peer, request.request_id, MountState.NOT_READY)
+
     def _mount(self, peer: Peer, request: MountRequest) -> bool:
         """Register the connection; the feed starts when all earlier appends are decided. False: it
         has its answer already.
@@ -387,6 +420,12 @@ class ServerPartition:
         for connection_id, request in questions:
             self._backlog.drop(connection_id, REQUEST_BYTES)
             self._answer_mark(connection_id, request, self.high_water_mark)
+        early, self._early_mounts = self._early_mounts, {}
+        for peer, mount, _ in early.values():
+            if self._mount(peer, mount):
+                self._wait_for_decisions(peer, mount)
+            else:
+                self._drop(peer.connection_id, mount)
         self._wake_fetching()
 
     def _end_read(
@@ -409,6 +448,7 @@ class ServerPartition:
 
     def _lose(self, connection_id: int) -> None:
         self._mounts.remove(connection_id)
+        self._drop_early_mount(connection_id)
         self._feeds.forget(connection_id)
         self._data_requests.remove(connection_id)
         if forgotten := self._outcomes.remove(connection_id):
@@ -420,6 +460,7 @@ class ServerPartition:
 
     def _close(self) -> None:
         self.closed = True
+        self._refuse_early_mounts(inf)
         for connection_id, response in self._outcomes.take_all():
             self._outbox.add(connection_id, response)
         for barrier in self._barriers:
@@ -444,6 +485,7 @@ class ServerPartition:
     def _advance(self, now: float) -> None:
         self._admit()
         self._pass_barriers()
+        self._refuse_early_mounts(now)
         if self._fetches.retry_at is not None and now >= self._fetches.retry_at:
             # Over also if nobody wants a record any more, or this would be stepped without end.
             self._fetches.retry_at = None
@@ -458,7 +500,8 @@ class ServerPartition:
             self._close()
             return
         has_work = any(w.has_work for w in (self._feeds, self._data_requests, self._outcomes))
-        deadlines = (self._fetches.retry_at, self._release_at, now if has_work else None)
+        early = min((until for _, _, until in self._early_mounts.values()), default=None)
+        deadlines = (self._fetches.retry_at, self._release_at, early, now if has_work else None)
         self.deadline = min((d for d in deadlines if d is not None), default=None)
 
     def _admit(self) -> None:

@@ -45,7 +45,7 @@ from waltz.server.clients.shell import Client, Clients
 from waltz.server.connection import Mounts, answer_without_partition
 from waltz.server.directory.shell import Directory
 from waltz.server.feed_cache import FeedCache
-from waltz.server.metrics import PartitionState, ServerState, Stage
+from waltz.server.metrics import PartitionState, ServerState, Stage, told_problems
 from waltz.server.outbox import Part
 from waltz.server.partition import ServerPartition
 from waltz.server.partition_events import (
@@ -74,7 +74,12 @@ from waltz.wire.client_protocol import (
     ServerPartitionsHealthRequest,
     ServerPartitionsHealthResponse,
 )
-from waltz.wire.discovery_protocol import ClientIdRequest, TopologyRequest
+from waltz.wire.discovery_protocol import (
+    ClientIdRequest,
+    PartitionProblems,
+    PartitionProblemsRequest,
+    TopologyRequest,
+)
 from waltz.wire.message import Message
 
 logger = logging.getLogger(__name__)
@@ -223,7 +228,7 @@ class Server:
         failure = self._failures.get(partition_id, NO_FAILURE)
         partition = self._partitions.get(partition_id)
         if partition is not None:
-            return partition.machine.state(failure.count)
+            return partition.state(failure.count)
         return PartitionState(
             partition_id=partition_id,
             generation=generation,
@@ -336,6 +341,8 @@ class Server:
             return self._directory.frame(client.link.version)
         if isinstance(message, ClientIdRequest):
             return await self._directory.give_client_id(message)
+        if isinstance(message, PartitionProblemsRequest):
+            return PartitionProblems(message.request_number, told_problems(self.state()))
         assert isinstance(message, ClientMessage)
         request_id = message.request_id
         match message:

@@ -183,6 +183,7 @@ class SimulatedCluster:
             assigned_partitions=frozenset(self.shape.partition_ids),
             register=register,
             scrub_interval_seconds=SCRUB_SECONDS,
+            ends_with_partition=True,
         )
         node = StorageNode(host, config)
         await node.start()

@@ -231,7 +231,7 @@ class SimulatedCoordinator:
     # What `host.Coordinator` promises
 
     async def read(self, path: str) -> Node:
-        return await self._call(lambda tree, _: tree.read(path), changes=False)
+        return await self._call(lambda tree, session: tree.read(path, session), changes=False)
 
     async def children(self, path: str) -> Sequence[str]:
         return await self._call(lambda tree, _: tree.children(path), changes=False)

@@ -370,8 +370,8 @@ class _Pipe:
             self._send()
         return data
 
-    async def readable(self) -> None:
-        while not self.received and not self.ended:
+    async def readable(self, wanted: int) -> None:
+        while len(self.received) < wanted and not self.ended:
             self._readable.clear()
             await self._readable.wait()
 
@@ -455,8 +455,8 @@ class _End(Connection):
     def identity(self) -> str:
         return ""
 
-    async def read(self) -> bytes:
-        await self._incoming.readable()
+    async def read(self, wanted: int = 1) -> bytes:
+        await self._incoming.readable(wanted)
         return self._incoming.take()
 
     def write(self, data: bytes) -> None:

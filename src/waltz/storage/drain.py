@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from waltz.storage.partition import StoragePartition
 
 REFUSALS: Final = (StorageError, FencedError, UnavailableError, NotFoundError, OSError)
-"""What answers one request with a failure; anything else is a bug and ends the node."""
+"""What answers one request with a failure; anything else is a bug and ends the partition."""
 
 
 def error_text(error: BaseException) -> str:

@@ -34,7 +34,7 @@ class Stage(StrEnum):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionState:
     """One assigned partition. `damage` is why it refuses all service, if it does; `call_seconds`
-    for how long a disk call of it has not returned."""
+    for how long a disk call of it has not returned; `failure` the bug that has ended it."""
 
     partition_id: PartitionId
     is_readable: bool
@@ -56,16 +56,22 @@ class PartitionState:
     queue_requests: int
     queue_bytes: int
     call_seconds: float
+    failure: str | None = None
 
     @property
     def is_usable(self) -> bool:
         """Whether servers are served in full: what the admin port's status says."""
-        has_damage = self.damage is not None or self.damaged_ranges
+        has_damage = self.damage is not None or self.damaged_ranges or self.failure is not None
         return not has_damage and self.is_readable and self.is_writable
 
     def problems(self) -> list[str]:
         """What an operator should know, and does not hear from another partition or the node."""
         found = []
+        if self.failure is not None:
+            found.append(
+                f"has failed, by a bug, and serves nobody until the node is started again:"
+                f" {self.failure}"
+            )
         if self.damage is not None:
             found.append(f"refuses all service: {self.damage}")
         elif not self.is_writer_open:
@@ -121,6 +127,7 @@ def partition_state(
     queue_requests: int,
     queue_bytes: int,
     call_seconds: float,
+    failure: str | None = None,
 ) -> PartitionState | None:
     """None: the partition is not assigned, so that nobody needs to know of it."""
     damage = partition.damage
@@ -136,7 +143,7 @@ def partition_state(
         partition_id=partition.partition_id,
         is_readable=info is not None and info.is_readable,
         is_writable=info is not None and info.is_writable,
-        is_writer_open=partition.is_writable,
+        is_writer_open=failure is None and partition.is_writable,
         damage=None if damage is None else str(damage),
         damaged_ranges=tuple(partition.damaged_ranges),
         session_id=NO_SESSION if info is None else info.session_id,
@@ -151,6 +158,7 @@ def partition_state(
         queue_requests=queue_requests,
         queue_bytes=queue_bytes,
         call_seconds=call_seconds,
+        failure=failure,
     )
 
 
@@ -197,6 +205,7 @@ PARTITION_METRICS: Final[Sequence[Metric[PartitionState]]] = (
     gauge("readable", "0 if an administrator closed it to reads.", lambda p: p.is_readable),
     gauge("writable", "0 if an administrator closed it to writes.", lambda p: p.is_writable),
     gauge("writer_open", "0 after a failed write or sync.", lambda p: p.is_writer_open),
+    gauge("failed", "1 if a bug has ended it.", lambda p: p.failure is not None),
     gauge("refusing", "1 if damage makes it refuse all service.", lambda p: p.damage is not None),
     gauge(
         "damaged_records",

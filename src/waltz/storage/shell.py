@@ -29,6 +29,7 @@ from waltz.limits import (
     SEGMENT_BYTES_THRESHOLD,
     SEGMENTS_OPEN_MAX,
 )
+from waltz.peer_log import PeerLog
 from waltz.storage.administration import (
     admin_failure,
     check_cluster,
@@ -92,6 +93,8 @@ class StorageConfig:
     """Between the end of a pass over all records and the next; `scrub_start_seconds` lie between
     the start of the node and the first."""
     scrub_start_seconds: float = SCRUB_START_SECONDS
+    ends_with_partition: bool = False
+    """Whether a partition that fails ends the node, so that tests see every bug."""
     register: Callable[[UUID], Awaitable[None]] | None = None
     """Told the directory's ID before anything of its partitions is touched; may refuse it with a
     ForeignDirectoryError."""
@@ -114,6 +117,7 @@ class StorageNode:
             self._queues, config.partition_count, self._new_queue, self.state
         )
         self._stage = Stage.STARTING
+        self._peer_log = PeerLog(log, asyncio.get_running_loop)
         self._ended = asyncio.Event()
         self._error: BaseException | None = None
 
@@ -261,11 +265,10 @@ class StorageNode:
         return queue
 
     async def _run_queue(self, queue: PartitionQueue) -> None:
-        try:
-            await queue.run()
-        except Exception as error:
-            log.exception("partition_ended partition=%d", queue.partition.partition_id)
-            self._error = error
+        """A partition that fails is a bug, and ends alone: the others of the node go on."""
+        await queue.run()
+        if queue.failed is not None and self._config.ends_with_partition:
+            self._error = queue.failed
             self._ended.set()
 
     async def _run_upkeep(self) -> None:
@@ -301,7 +304,9 @@ class StorageNode:
         try:
             peer.connection.write(peer.link.hello())
             async with asyncio.timeout(HANDSHAKE_SECONDS_MAX) as patience:
-                while not peer.is_gone and (data := await peer.connection.read()):
+                while not peer.is_gone:
+                    if not (data := await peer.connection.read(peer.link.wanted_bytes)):
+                        break
                     peer.connection.note_held(peer.link.unfinished_bytes + len(data))
                     for message in peer.link.receive(data):
                         if not peer.is_gone:
@@ -311,12 +316,14 @@ class StorageNode:
                         patience.reschedule(None)
                     await peer.connection.drain()
         except TimeoutError:
-            log.warning(
+            self._peer_log.warning(
                 "connection_refused peer=%s error=no Hello and open request in %g s",
                 peer.connection.peer, HANDSHAKE_SECONDS_MAX,
             )  # fmt: skip
         except RemoteProtocolError as error:
-            log.warning("connection_refused peer=%s error=%s", peer.connection.peer, error)
+            self._peer_log.warning(
+                "connection_refused peer=%s error=%s", peer.connection.peer, error
+            )
         finally:
             peer.is_gone = True
             self._peers.pop(peer, None)
@@ -339,7 +346,8 @@ class StorageNode:
         elif queue is None:
             peer.send([failure(message, not_assigned(message.partition_id))])
         else:
-            queue.partition.announce(message.session_id)
+            if queue.failed is None:
+                queue.partition.announce(message.session_id)
             await queue.put(PartitionRequest(peer, message))
 
     async def _receive_admin(self, peer: Peer, message: Message) -> None:
@@ -368,7 +376,7 @@ class StorageNode:
                 message, cluster_key=self._config.cluster_key, count=self._config.partition_count
             )
         except StorageError as error:
-            log.warning("open_refused peer=%s error=%s", peer.connection.peer, error)
+            self._peer_log.warning("open_refused peer=%s error=%s", peer.connection.peer, error)
             return error
         peer.is_opened = True
         peer.link.opened()

@@ -364,9 +364,10 @@ class StorePartition:
     async def _read_metadata(self, delay_seconds: float) -> None:
         await self._pause(delay_seconds)
         try:
-            node = await self._metadata_node()
+            node, (_, assigned) = await asyncio.gather(
+                self._metadata_node(), self._read_assignment()
+            )
             metadata = PartitionMetadata.decode(node.data or b"", self.partition_id)
-            _, assigned = await self._read_assignment()
         except (UnavailableError, CoordinationError, ProtocolError) as error:
             log.warning("metadata_unreadable partition=%d error=%s", self.partition_id, error)
             self._mailbox.put(MetadataReadFailed(str(error)))

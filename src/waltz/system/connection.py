@@ -27,9 +27,11 @@ from waltz.limits import (
     TLS_VERDICT_SECONDS_MAX,
     UNACKNOWLEDGED_LOOK_SECONDS,
     UNACKNOWLEDGED_SECONDS_MAX,
+    UNWEIGHED_BYTES_MAX,
     WRITE_BUFFER_BYTES_HIGH,
     WRITE_BUFFER_BYTES_LOW,
 )
+from waltz.peer_log import PeerLog
 from waltz.system.tls import ALERT_BYTE, HANDSHAKE_BYTE, NO_PLAIN_ALERT, Tls
 from waltz.system.tls_session import TlsSession
 from waltz.system.tls_trouble import ENDED, EXPECTED_TLS, EXPECTS_TLS, SLOW, explain
@@ -47,6 +49,11 @@ AT_ONCE: Final = struct.pack("ii", 1, 0)
 
 class Door(Protocol):
     """Where connections are accepted."""
+
+    @property
+    def log(self) -> PeerLog:
+        """Takes what is to be said of those who come."""
+        ...
 
     def enter(self, connection: TcpConnection) -> bool:
         """Return whether the connection may stay."""
@@ -92,6 +99,8 @@ class TcpConnection(asyncio.Protocol):
         self._ended = False
         self._closing = False
         self._reader: asyncio.Future[None] | None = None
+        self._wanted = 1
+        """So much the reader waits for."""
         self._drainers: list[asyncio.Future[None]] = []
         self._timer: asyncio.TimerHandle | None = None
         self._watch: asyncio.TimerHandle | None = None
@@ -99,6 +108,8 @@ class TcpConnection(asyncio.Protocol):
         self._acknowledged_bytes = 0
         self._looks_in_vain = 0
         self._held_by_reader = 0
+        self._unweighed = 0
+        """Received since the door was told last, or need not have been."""
         self._weight = 0
         """What the door was told that it holds."""
         loop = asyncio.get_running_loop()
@@ -142,8 +153,12 @@ class TcpConnection(asyncio.Protocol):
         if len(self._received) > READ_BYTES_MAX and self._transport and not self._reading_paused:
             self._reading_paused = True
             self._transport.pause_reading()
-        self._weigh()
-        self._wake_reader()
+        # A peer that sends byte by byte must not cost as much for each as for a message.
+        self._unweighed += len(data)
+        if self._unweighed >= UNWEIGHED_BYTES_MAX:
+            self._weigh()
+        if len(self._received) >= self._wanted:
+            self._wake_reader()
 
     def eof_received(self) -> bool:
         if not self._is_open and self._door is None:
@@ -238,11 +253,17 @@ class TcpConnection(asyncio.Protocol):
         if self._ended and not self._closing:
             return
         if self._door is not None or self._verdict.done():
-            log.warning("connection_refused peer=%s reason=%s", self._peer, reason)
+            self._warn("connection_refused peer=%s reason=%s", self._peer, reason)
         self._trouble = reason
         self._settle(reason)
         self._end()
         self._close_transport()
+
+    def _warn(self, text: str, *arguments: object) -> None:
+        if self._door is None:
+            log.warning(text, *arguments)
+        else:
+            self._door.log.warning(text, *arguments)
 
     def _settle(self, reason: str) -> None:
         if not self._verdict.done():
@@ -267,9 +288,10 @@ class TcpConnection(asyncio.Protocol):
         """The IP address of the other side."""
         return self._peer_host
 
-    async def read(self) -> bytes:
-        while not self._received and not self._ended:
+    async def read(self, wanted: int = 1) -> bytes:
+        while len(self._received) < wanted and not self._ended:
             assert self._reader is None, "two tasks read one connection"
+            self._wanted = wanted
             self._reader = asyncio.get_running_loop().create_future()
             try:
                 await self._reader
@@ -359,6 +381,7 @@ class TcpConnection(asyncio.Protocol):
         return len(self._received) + self._held_by_reader + self.unsent_bytes
 
     def _weigh(self) -> None:
+        self._unweighed = 0
         if self._door is None:
             return
         weight = self.held_bytes
@@ -368,7 +391,7 @@ class TcpConnection(asyncio.Protocol):
 
     def give_up(self, reason: str) -> None:
         """End the connection at once; nothing that it holds is kept."""
-        log.warning("connection_given_up peer=%s reason=%s", self._peer, reason)
+        self._warn("connection_given_up peer=%s reason=%s", self._peer, reason)
         self._received.clear()
         self._outgoing.clear()
         self._outgoing_bytes = 0

@@ -76,8 +76,8 @@ class EmbeddedCoordinator:
         self._closed = False
 
     async def read(self, path: str) -> Node:
-        data, version, child_version = await self._call_again("read", path=path)
-        return Node(data_from_json(data), version, child_version)
+        data, version, child_version, is_own = await self._call_again("read", path=path)
+        return Node(data_from_json(data), version, child_version, is_own)
 
     async def children(self, path: str) -> Sequence[str]:
         names: list[str] = await self._call_again("children", path=path)

@@ -1,6 +1,6 @@
 """What the embedded coordinator and its clients say to each other: JSON objects, one per line.
 
-    client  {"coordinator": 1, "session": ID or null}     once, first
+    client  {"coordinator": 2, "session": ID or null}     once, first
     server  {"session": ID, "session_seconds": seconds}   another ID if that session has ended
     client  {"id": number, "call": name, ...arguments}    or {"forget": number}
     server  {"id": number, "result": value}               or {"id", "error": class, "text"}
@@ -26,7 +26,7 @@ from waltz.errors import (
 )
 from waltz.limits import COORDINATOR_LINE_BYTES_MAX
 
-PROTOCOL_VERSION: Final = 1
+PROTOCOL_VERSION: Final = 2
 
 CALL_ERRORS: Final[dict[str, type[WaltzError]]] = {
     error.__name__: error

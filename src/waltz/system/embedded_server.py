@@ -14,13 +14,13 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
 from zlib import crc32
 
-from waltz.cluster.tree import Tree
+from waltz.cluster.tree import Tree, parent_of
 from waltz.errors import (
     ConfigurationError,
     CoordinationError,
@@ -38,6 +38,7 @@ from waltz.limits import (
     HANDSHAKE_SECONDS_MAX,
     HELLO_BYTES_MAX,
 )
+from waltz.peer_log import PeerLog
 from waltz.system.clock import RealClock
 from waltz.system.disk import RealDisk
 from waltz.system.embedded_lines import (
@@ -153,6 +154,7 @@ class EmbeddedCoordinatorServer:
         self._answers: list[tuple[int, _Session, Connection, bytes]] = []
         self._saver: asyncio.Task[None] | None = None
         self._stopping = False
+        self._peer_log = PeerLog(logger, asyncio.get_running_loop)
 
     @property
     def address(self) -> Address:
@@ -239,9 +241,13 @@ class EmbeddedCoordinatorServer:
                             self._handle(session, content)
                     await connection.drain()
         except TimeoutError:
-            logger.warning("coordinator_bad_request peer=%s error=no greeting", connection.peer)
+            self._peer_log.warning(
+                "coordinator_bad_request peer=%s error=no greeting", connection.peer
+            )
         except RemoteProtocolError as error:
-            logger.warning("coordinator_bad_request peer=%s error=%s", connection.peer, error)
+            self._peer_log.warning(
+                "coordinator_bad_request peer=%s error=%s", connection.peer, error
+            )
         finally:
             if session is not None and session.connection is connection:
                 self._connection_ended(session)
@@ -296,8 +302,7 @@ class EmbeddedCoordinatorServer:
         if session.connection is not None:
             session.connection.close()
         # Not a change to save: what is saved is the tree without its ephemeral nodes anyway.
-        if self._tree.end_session(session.session_id):
-            self._answer_waits()
+        self._answer_waits(self._tree.end_session(session.session_id))
 
     # One call
 
@@ -308,9 +313,9 @@ class EmbeddedCoordinatorServer:
                 session.waits.pop(request_id, None)
                 return
             case {"id": int() as request_id, "call": "end"}:
-                self._tree.end_session(session.session_id)
+                gone = self._tree.end_session(session.session_id)
                 self._answer(session, id=request_id, result=None)
-                self._answer_waits()
+                self._answer_waits(gone)
                 return
             case {"id": int() as request_id, "call": "changed", "path": str() as path}:
                 session.waits[request_id] = path, _seen_from_json(content.get("seen"))
@@ -333,8 +338,8 @@ class EmbeddedCoordinatorServer:
             case {"call": "ping"}:
                 return None
             case {"call": "read", "path": str() as path}:
-                node = self._tree.read(path)
-                return [data_to_json(node.data), node.version, node.child_version]
+                node = self._tree.read(path, session.session_id)
+                return [data_to_json(node.data), node.version, node.child_version, node.is_own]
             case {"call": "children", "path": str() as path}:
                 return list(self._tree.children(path))
             case {
@@ -348,28 +353,32 @@ class EmbeddedCoordinatorServer:
                 created = self._tree.create(
                     path, data_from_json(data), owner=owner, sequential=sequential
                 )
-                self._note_change()
+                self._note_change(created)
                 return created
             case {"call": "write", "path": str() as path, "data": str() as data, "version": int(v)}:
                 version = self._tree.write(path, data_from_json(data) or b"", version=v)
-                self._note_change()
+                self._note_change(path)
                 return version
             case {"call": "delete", "path": str() as path, "version": int() as version}:
                 self._tree.delete(path, version=version)
-                self._note_change()
+                self._note_change(path)
                 return None
             case _:
                 raise RemoteProtocolError(f"not a coordinator call: {str(content)[:80]}")
 
-    def _note_change(self) -> None:
+    def _note_change(self, path: str) -> None:
         self._revision += 1
         self._changed.set()
-        self._answer_waits()
+        self._answer_waits([path])
 
-    def _answer_waits(self) -> None:
+    def _answer_waits(self, paths: Sequence[str]) -> None:
+        """Answer those that wait for a change of these nodes, or of what is right above them: with
+        many partitions there are many waits, and a change concerns few."""
+        concerned = {*paths, *map(parent_of, paths)}
         for session in self._sessions.values():
-            for request_id in list(session.waits):
-                self._answer_wait(session, request_id)
+            for request_id, (path, _) in list(session.waits.items()):
+                if path in concerned:
+                    self._answer_wait(session, request_id)
 
     def _answer_wait(self, session: _Session, request_id: int) -> None:
         path, seen = session.waits[request_id]

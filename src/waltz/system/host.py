@@ -30,7 +30,7 @@ def real_host(
     `host.coordinator` is the caller's duty. `tls` is for the ports of this process, and unless
     `connecting` says otherwise for its connections too. A call to a coordinator that cannot be
     reached waits for `coordinator_seconds_max`. Raises ConfigurationError: a file that
-    `tls` names cannot be used.
+    `tls`, or the access to a ZooKeeper, names cannot be used.
     """
     network = RealNetwork(tls, connecting)
     return Host(
@@ -60,6 +60,7 @@ def _coordinator(
         if milliseconds is None
         else milliseconds / 1000,
         call_seconds_max=call_seconds_max,
+        access=address.access,
     )
 
 

@@ -27,6 +27,7 @@ from waltz.limits import (
     CONNECTIONS_WAITING_MAX,
     RESOLVE_SECONDS_MAX,
 )
+from waltz.peer_log import PeerLog, Timers
 from waltz.system.connection import TcpConnection
 from waltz.system.tls import Tls
 from waltz.types import Address, TlsSettings
@@ -69,6 +70,7 @@ class Guests:
         connections_max: int,
         connections_per_peer_max: int,
         bytes_max: int,
+        timers: Callable[[], Timers] = asyncio.get_running_loop,
     ) -> None:
         self._connections_max = connections_max
         self._connections_per_peer_max = connections_per_peer_max
@@ -78,6 +80,7 @@ class Guests:
         self._held_bytes = 0
         self._counts: Counter[str] = Counter()
         self._is_refusing = False
+        self.log = PeerLog(log, timers)
 
     def enter(self, host: str) -> bool:
         """Return whether there is room for one more from the IP address `host`."""
@@ -90,7 +93,7 @@ class Guests:
             self._is_refusing = False
             return True
         if not self._is_refusing:  # the next thousand would say no more than the first
-            log.warning("connections_refused peer=%s bound=%s", host, bound)
+            self.log.warning("connections_refused peer=%s bound=%s", host, bound)
         self._is_refusing = True
         return False
 
@@ -133,6 +136,10 @@ class ListeningDoor:
         self._guests = guests
         self._accept = accept
         self._tasks: set[asyncio.Task[None]] = set()
+
+    @property
+    def log(self) -> PeerLog:
+        return self._guests.log
 
     def enter(self, connection: TcpConnection) -> bool:
         if not self._guests.enter(connection.peer_host):

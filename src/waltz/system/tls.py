@@ -66,6 +66,10 @@ class Tls:
         """Raises ValueError: no certificate can have such a name."""
         return TlsSession(self._current().connecting, server_name=name)
 
+    def connecting_context(self) -> ssl.SSLContext:
+        """For a library that has its own sockets."""
+        return self._current().connecting
+
     def _current(self) -> Contexts:
         if self._contexts is None:
             self._contexts = load(self.settings)

@@ -15,14 +15,18 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import socket
+import ssl
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from kazoo import exceptions as kazoo_errors
 from kazoo.client import KazooClient
+from kazoo.handlers.threading import SequentialThreadingHandler
 from kazoo.protocol.states import KazooState, KeeperState, WatchedEvent, ZnodeStat
 from kazoo.retry import KazooRetry
+from kazoo.security import CREATOR_ALL_ACL
 
 from waltz.cluster.tree import check_path
 from waltz.errors import (
@@ -43,6 +47,8 @@ from waltz.limits import (
     ZOOKEEPER_REQUEST_BYTES_MAX,
     ZOOKEEPER_REQUEST_BYTES_OVERHEAD,
 )
+from waltz.system.tls import Tls
+from waltz.types import OPEN_ACCESS, ZooKeeperAccess, ZooKeeperAcl
 
 logger = logging.getLogger(__name__)
 
@@ -86,7 +92,11 @@ class ZooKeeperCoordinator:
         *,
         session_seconds: float = COORDINATOR_SESSION_SECONDS,
         call_seconds_max: float = COORDINATOR_CALL_SECONDS_MAX,
+        access: ZooKeeperAccess = OPEN_ACCESS,
     ) -> None:
+        """Raises ConfigurationError: a file that `access` names cannot be used."""
+        self._access = access
+        self._tls = None if access.tls is None else Tls(access.tls)
         self._connect_string = connect_string
         self._session_seconds = session_seconds
         self._call_seconds_max = call_seconds_max
@@ -95,7 +105,8 @@ class ZooKeeperCoordinator:
         self._connected = asyncio.Event()
         self._session_id = 0
         self._pending: set[asyncio.Future[Any]] = set()
-        self._waiting: dict[str, set[asyncio.Future[None]]] = {}
+        self._waiting: dict[str, set[asyncio.Future[bool]]] = {}
+        """Waits by path, told whether it is the node that has changed, or the connection."""
         self._closed = False
 
     # What `host.Coordinator` promises
@@ -103,7 +114,8 @@ class ZooKeeperCoordinator:
     async def read(self, path: str) -> Node:
         check_path(path)
         data, stat = await self._call_again(lambda client: client.get_async(path))
-        return Node(data, stat.version, stat.cversion)
+        is_own = stat.ephemeralOwner not in (0, None) and stat.ephemeralOwner == self._session_id
+        return Node(data, stat.version, stat.cversion, is_own)
 
     async def children(self, path: str) -> Sequence[str]:
         check_path(path)
@@ -135,12 +147,15 @@ class ZooKeeperCoordinator:
     async def changed(self, path: str, seen: Node | None) -> None:
         check_path(path)
         while True:
-            woken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            woken: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
             self._waiting.setdefault(path, set()).add(woken)
             try:
                 if await self._differs(path, seen):
                     return
-                await woken
+                # Woken meanwhile, it may be by what the look has seen already.
+                is_news = not woken.done()
+                if await woken and is_news:
+                    return
             except _AnswerLostError:
                 continue
             finally:
@@ -220,20 +235,20 @@ class ZooKeeperCoordinator:
 
     async def _differs(self, path: str, seen: Node | None) -> bool:
         """Look at the node and leave watches that tell of what comes after."""
-        stat = await self._call(lambda client: client.exists_async(path, watch=self._watched))
-        if stat is None or seen is None:
-            return stat is not seen
-        if not _is_as(stat, seen):
+        look = self._call(lambda client: client.exists_async(path, watch=self._watched))
+        if seen is None:
+            return await look is not None
+        look_below = self._call(
+            lambda client: client.get_children_async(path, watch=self._watched, include_data=True)
+        )
+        found: Sequence[Any] = await asyncio.gather(look, look_below, return_exceptions=True)
+        stat, below = found
+        if isinstance(below, NoNodeError):
             return True
-        try:
-            _, stat = await self._call(
-                lambda client: client.get_children_async(
-                    path, watch=self._watched, include_data=True
-                )
-            )
-        except NoNodeError:
-            return True
-        return not _is_as(stat, seen)
+        for each in found:
+            if isinstance(each, BaseException):
+                raise each
+        return stat is None or not (_is_as(stat, seen) and _is_as(below[1], seen))
 
     def _watched(self, event: WatchedEvent) -> None:
         """On a thread of kazoo's; an event without a path tells of the connection."""
@@ -243,9 +258,9 @@ class ZooKeeperCoordinator:
         for waited in [path] if path else list(self._waiting):
             for woken in self._waiting.get(waited, ()):
                 if not woken.done():
-                    woken.set_result(None)
+                    woken.set_result(path is not None)
 
-    def _forget(self, path: str, woken: asyncio.Future[None]) -> None:
+    def _forget(self, path: str, woken: asyncio.Future[bool]) -> None:
         waiting = self._waiting[path]
         waiting.discard(woken)
         if not waiting:
@@ -254,6 +269,8 @@ class ZooKeeperCoordinator:
     # The connection
 
     def _begin(self) -> None:
+        access = self._access
+        user, password = access.user, access.password
         client = KazooClient(
             self._connect_string,
             timeout=self._session_seconds,
@@ -263,6 +280,9 @@ class ZooKeeperCoordinator:
                 max_delay=COORDINATOR_RETRY_SECONDS_MAX,
             ),
             logger=kazoo_logger,
+            handler=None if self._tls is None else _SecuredHandler(self._tls),
+            auth_data=[("digest", f"{user}:{password}")] if user is not None else None,
+            default_acl=CREATOR_ALL_ACL if access.acl is ZooKeeperAcl.CREATOR else None,
         )
 
         def listen(state: str) -> None:
@@ -328,6 +348,33 @@ class ZooKeeperCoordinator:
         assert self._loop is not None
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(function, *arguments)
+
+
+class _SecuredHandler(SequentialThreadingHandler):  # type: ignore[misc]
+    """Gives kazoo sockets that speak TLS as all of ours do: its own would believe every CA that the
+    system knows, and never read a file again."""
+
+    def __init__(self, tls: Tls) -> None:
+        super().__init__()
+        self._tls = tls
+
+    def create_connection(
+        self, *, address: tuple[str, int], hostname: str, timeout: float, **_: Any
+    ) -> ssl.SSLSocket:
+        plain = socket.create_connection(address, timeout)
+        try:
+            plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            context = self._tls.connecting_context()
+            return context.wrap_socket(plain, server_hostname=hostname)
+        except BaseException:
+            plain.close()
+            raise
+
+    def select(self, readable: Sequence[Any], *others: Any) -> Any:
+        """As the system's, but that what was decrypted already is seen, too: one record may hold
+        two answers."""
+        pending = [each for each in readable if isinstance(each, ssl.SSLSocket) and each.pending()]
+        return (pending, [], []) if pending else super().select(readable, *others)
 
 
 def _settle(future: asyncio.Future[Any], error: Exception | None, value: object) -> None:

@@ -98,8 +98,9 @@ def packaged_jars() -> list[Path]:
     return found
 
 
-def configuration(data: Path, address: Address) -> str:
-    """Return the text of `zoo.cfg` for one server that listens at `address`."""
+def configuration(data: Path, address: Address, more: Sequence[str] = ()) -> str:
+    """Return the text of `zoo.cfg` for one server that listens at `address`; `more` are further
+    lines."""
     lines = (
         f"dataDir={data}",
         f"clientPortAddress={address.host}",
@@ -111,6 +112,7 @@ def configuration(data: Path, address: Address) -> str:
         "autopurge.purgeInterval=24",
         "admin.enableServer=false",
         "4lw.commands.whitelist=ruok,srvr",
+        *more,
     )
     return "\n".join(lines) + "\n"
 
@@ -127,11 +129,14 @@ class ZooKeeperProcess:
         jars: Sequence[Path],
         log: Path,
         on_restart: Callable[[], None] = lambda: None,
+        more: Sequence[str] = (),
     ) -> None:
+        """`more` are further lines of its configuration."""
         self.address = address
         self.restarts = 0
         self._directory = directory
         self._log = log
+        self._more = more
         self._on_restart = on_restart
         self._command = (
             str(java),
@@ -157,7 +162,7 @@ class ZooKeeperProcess:
         """Return once it serves requests. Raises ConfigurationError with its last words."""
         (self._directory / "data").mkdir(exist_ok=True)
         (self._directory / "zoo.cfg").write_text(
-            configuration(self._directory / "data", self.address)
+            configuration(self._directory / "data", self.address, self._more)
         )
         (self._directory / "log4j2.properties").write_text(LOGGING)
         self._stopping.clear()

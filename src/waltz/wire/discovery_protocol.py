@@ -1,4 +1,4 @@
-"""How clients learn from servers what the cluster is: messages 48 to 51 of the client protocol.
+"""How clients learn from servers what the cluster is: messages 48 to 53 of the client protocol.
 
 Owns these messages. They carry no request ID: whoever asks may not have a client ID yet.
 """
@@ -9,7 +9,12 @@ from dataclasses import dataclass
 from typing import Annotated, Final
 from uuid import UUID
 
-from waltz.limits import METADATA_ENTRIES_MAX, PARTITIONS_MAX, SERVER_ADDRESSES_MAX
+from waltz.limits import (
+    METADATA_ENTRIES_MAX,
+    PARTITION_PROBLEMS_MAX,
+    PARTITIONS_MAX,
+    SERVER_ADDRESSES_MAX,
+)
 from waltz.types import Address, ClientId, Generation, PartitionId, ServerId
 from waltz.wire.fields import (
     BOOLEAN,
@@ -42,6 +47,14 @@ class PartitionEntry:
     server_id: ServerId
 
 
+@dataclass(frozen=True, slots=True)
+class PartitionProblem:
+    """Why a server takes no appends for one of its partitions."""
+
+    partition_id: PartitionId
+    reason: str
+
+
 ADDRESS: Final = Structure("address", Address, host=TEXT, port=INT)
 SERVER: Final = Structure(
     "server", ServerEntry, server_id=INT, addresses=ListOf(ADDRESS, SERVER_ADDRESSES_MAX)
@@ -49,6 +62,7 @@ SERVER: Final = Structure(
 PARTITION: Final = Structure(
     "partition", PartitionEntry, partition_id=INT, generation=INT, server_id=INT
 )
+PROBLEM: Final = Structure("problem", PartitionProblem, partition_id=INT, reason=TEXT)
 
 
 @message(48, since=5)
@@ -90,4 +104,26 @@ class ClientIdResponse(Message):
     error: Annotated[str | None, NULLABLE_TEXT, only_without("client_id", absent=None)]
 
 
-DISCOVERY_MESSAGES: Final = (TopologyRequest, Topology, ClientIdRequest, ClientIdResponse)
+@message(52, since=5)
+class PartitionProblemsRequest(Message):
+    """Ask why the server takes no appends, for those of its partitions where it takes none."""
+
+    request_number: Annotated[int, LONG]
+
+
+@message(53, since=5)
+class PartitionProblems(Message):
+    """Say it, for people; of very many partitions some are left out."""
+
+    request_number: Annotated[int, LONG]
+    problems: Annotated[tuple[PartitionProblem, ...], ListOf(PROBLEM, PARTITION_PROBLEMS_MAX)]
+
+
+DISCOVERY_MESSAGES: Final = (
+    TopologyRequest,
+    Topology,
+    ClientIdRequest,
+    ClientIdResponse,
+    PartitionProblemsRequest,
+    PartitionProblems,
+)

@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from waltz.errors import LocalProtocolError, RemoteProtocolError
-from waltz.limits import FRAME_BYTES_MAX
+from waltz.limits import FRAME_BYTES_MAX, WANTED_BYTES_MAX
 
 FRAME_HEADER: Final = struct.Struct(">Bhi")
 FRAME_HEADER_BYTES: Final = FRAME_HEADER.size
@@ -62,6 +62,13 @@ class FrameDecoder:
     def unfinished_bytes(self) -> int:
         """What has arrived of a payload that is not whole yet."""
         return len(self._payload)
+
+    @property
+    def wanted_bytes(self) -> int:
+        """Before so many more have arrived there is no other frame; at least one."""
+        if self._missing:
+            return min(self._missing, WANTED_BYTES_MAX)
+        return max(1, FRAME_HEADER_BYTES - len(self._data))
 
     def receive(self, data: bytes) -> None:
         """Take what has arrived. All frames that were whole before must have been taken out."""

@@ -71,6 +71,11 @@ class Link:
         """What has arrived of a frame that is not whole yet."""
         return self._frames.unfinished_bytes
 
+    @property
+    def wanted_bytes(self) -> int:
+        """Before so many more have arrived there is no other frame; at least one."""
+        return self._frames.wanted_bytes
+
     def opened(self) -> None:
         """The peer has shown that it belongs here."""
         assert self.version is not None

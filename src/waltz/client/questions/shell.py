@@ -9,10 +9,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from waltz.client.connection.shell import ServerConnection
 from waltz.client.conversation.shell import Conversation, conversation
-from waltz.errors import UnavailableError
+from waltz.errors import HandshakeRefusedError, RemoteProtocolError, UnavailableError
 from waltz.host import Host
 from waltz.limits import CONNECTIVITY_SECONDS_MAX, HANDSHAKE_SECONDS_MAX
 from waltz.types import Address, ClientId, Generation, PartitionId, RequestId
@@ -30,6 +31,7 @@ from waltz.wire.client_protocol import (
     ServerPartitionsHealthRequest,
     ServerPartitionsHealthResponse,
 )
+from waltz.wire.discovery_protocol import PartitionProblems, PartitionProblemsRequest
 
 SPOKEN = CLIENT_CODEC.up_to(4)
 """Later versions begin with a handshake, for connections that are kept; a question needs none."""
@@ -45,11 +47,13 @@ ANSWER_SECONDS_MAX = HANDSHAKE_SECONDS_MAX + CONNECTIVITY_SECONDS_MAX
 class ServerReport:
     """`partitions`: of those it has, whether it has opened a store session; `storages`: which
     storage nodes it reaches, asked for only if a partition is not well, or completely; `assigned`:
-    what it is to have, asked for only completely."""
+    what it is to have, asked for only completely; `reasons`: why it takes no appends, in its own
+    words, asked for only if a partition is not well, and not known to servers before version 5."""
 
     partitions: Mapping[PartitionId, bool]
     storages: Mapping[str, bool]
     assigned: frozenset[PartitionId] = frozenset()
+    reasons: Mapping[PartitionId, str] = field(default_factory=dict)
 
     def problem(self, partition_id: PartitionId) -> str | None:
         """Why the server takes no appends for the partition; None if it does."""
@@ -61,7 +65,8 @@ class ServerReport:
         lost = [name for name, is_reached in sorted(self.storages.items()) if not is_reached]
         reached = f"{len(self.storages) - len(lost)} of {len(self.storages)} storage nodes"
         missing = f", not {', '.join(lost)}" if lost else ""
-        return f"it has no store session; its server reaches {reached}{missing}"
+        reason = self.reasons.get(partition_id, "it has no store session")
+        return f"{reason}; its server reaches {reached}{missing}"
 
 
 @asynccontextmanager
@@ -80,7 +85,8 @@ async def ask_server(host: Host, address: Address, *, completely: bool = False) 
         is_well = all(health.values())
         storages = {} if is_well and not completely else await ask_connectivity(talk)
         assigned = await ask_assigned(talk) if completely else ()
-        return ServerReport(health, storages, frozenset(assigned))
+    reasons = {} if is_well else await ask_reasons(host, address)
+    return ServerReport(health, storages, frozenset(assigned), reasons)
 
 
 async def ask_servers(
@@ -127,6 +133,26 @@ async def ask_health(talk: Conversation) -> Mapping[PartitionId, bool]:
     """Whether each partition of the server takes appends. Raises UnavailableError."""
     answer = await talk.ask(ServerPartitionsHealthRequest(NOBODY), ServerPartitionsHealthResponse)
     return dict(answer.health)
+
+
+async def ask_reasons(host: Host, address: Address) -> Mapping[PartitionId, str]:
+    """Why the server takes no appends, for those of its partitions where it takes none; nothing
+    from one that does not say so much."""
+    try:
+        connection = await ServerConnection.open(host, address)
+        try:
+            if connection.send([PartitionProblemsRequest(0)]):
+                return {}
+            async with asyncio.timeout(HANDSHAKE_SECONDS_MAX):
+                while (messages := await connection.receive()) is not None:
+                    for message in messages:
+                        if isinstance(message, PartitionProblems):
+                            return {each.partition_id: each.reason for each in message.problems}
+        finally:
+            connection.close()
+    except (UnavailableError, RemoteProtocolError, HandshakeRefusedError, TimeoutError):
+        pass  # what it has said before is known without its reasons
+    return {}
 
 
 async def ask_connectivity(talk: Conversation) -> Mapping[str, bool]:

@@ -10,13 +10,14 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable
 
+from waltz.cluster.locking.shell import admin_lock
 from waltz.cluster.paths import DEFAULT_ROOT, ClusterPaths
 from waltz.cluster.replica_assignments import (
     ConnectionMetadata,
     GroupDescriptor,
     ReplicaAssignments,
 )
-from waltz.cluster.shell import admin_lock, read_store_params
+from waltz.cluster.shell import read_store_params
 from waltz.cluster.storage_placement import StoragePlacement
 from waltz.errors import NoNodeError
 from waltz.host import Coordinator, Node
@@ -37,9 +38,8 @@ async def change_placement(
     """Make one change and return what holds after it. One at a time, whoever makes them (CM-24).
 
     Raises ConfigurationError: it was refused, and nothing has changed. NoNodeError: there is no
-    cluster. CoordinatorLostError, VersionConflictError: look, and make it again, in a new session,
-    for the old one may hold the lock; the replica assignments, which alone count, have the change
-    as a whole or not at all (CM-25).
+    cluster. CoordinatorLostError, VersionConflictError: look, and make it again; the replica
+    assignments, which alone count, have the change as a whole or not at all (CM-25).
     """
     paths = ClusterPaths(root)
     async with admin_lock(coordinator, root=root):

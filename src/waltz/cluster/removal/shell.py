@@ -10,8 +10,9 @@ from __future__ import annotations
 import contextlib
 from typing import Final
 
+from waltz.cluster.locking.shell import admin_lock
 from waltz.cluster.paths import DEFAULT_ROOT, ClusterPaths
-from waltz.cluster.shell import admin_lock, read_cluster_params
+from waltz.cluster.shell import read_cluster_params
 from waltz.cluster.store_params import ClusterParams
 from waltz.cluster.tree import parent_of
 from waltz.errors import ConfigurationError, CoordinationError, NoNodeError

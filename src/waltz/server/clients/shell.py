@@ -19,6 +19,7 @@ from waltz.limits import (
     TIMER_SECONDS_MIN,
     WRITE_BUFFER_BYTES_HIGH,
 )
+from waltz.peer_log import PeerLog
 from waltz.server.arrivals.shell import Arrival, receive_arrival, receive_next_request
 from waltz.server.backlog import Intake
 from waltz.server.connection import Sorter
@@ -61,6 +62,7 @@ class Client:
         link: LogicalLink,
         clock: Clock,
         idle_seconds: float,
+        peer_log: PeerLog,
     ) -> None:
         """`idle_seconds` 0: it may be silent for ever."""
         self.connection_id = connection_id
@@ -79,6 +81,7 @@ class Client:
         """Held by whoever reads: what one TCP connection has brought is handed on before the next
         one is read."""
         self._clock = clock
+        self._peer_log = peer_log
         self._idle_seconds = idle_seconds
         self._idleness: Idleness | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -114,7 +117,7 @@ class Client:
         if self._idleness is not None:
             self._idleness.begin_reading(self._clock.now())
             self._arm()
-        data = await connection.read()
+        data = await connection.read(self.link.link.wanted_bytes)
         if self.connection is not connection:
             return b""
         if self._idleness is not None:
@@ -171,7 +174,9 @@ class Client:
             return
         match self._idleness.step(self._clock.now()):
             case Finding.SILENT:
-                logger.warning("client_idle peer=%s idle_seconds=%g", self.peer, self._idle_seconds)
+                self._peer_log.warning(
+                    "client_idle peer=%s idle_seconds=%g", self.peer, self._idle_seconds
+                )
                 self.connection.close()
                 return
             case Finding.BEAT:
@@ -213,6 +218,7 @@ class Clients:
         self._timer: asyncio.TimerHandle | None = None
         self._terms: Terms | None = None
         self._has_terms = asyncio.Event()
+        self._peer_log = PeerLog(logger, asyncio.get_running_loop)
         self._is_stopping = False
 
     def __iter__(self) -> Iterator[Client]:
@@ -269,7 +275,7 @@ class Clients:
     def cut_off(self, connection_id: int, reason: str) -> None:
         client = self._clients.get(connection_id)
         if client is not None:
-            logger.warning("client_cut_off peer=%s reason=%s", client.peer, reason)
+            self._peer_log.warning("client_cut_off peer=%s reason=%s", client.peer, reason)
             self._end(client, reason)
 
     # TCP connections
@@ -288,9 +294,9 @@ class Clients:
             if client is not None and arrival is not None:
                 await self._serve(client, arrival)
         except TimeoutError:
-            logger.warning("client_silent peer=%s", connection.peer)
+            self._peer_log.warning("client_silent peer=%s", connection.peer)
         except RemoteProtocolError as error:
-            logger.warning("client_faulted peer=%s error=%s", connection.peer, error)
+            self._peer_log.warning("client_faulted peer=%s error=%s", connection.peer, error)
             if client is not None and client.connection is connection:
                 client.end(str(error))
         finally:
@@ -322,7 +328,7 @@ class Clients:
                         arrival.link.opened()
                         return self._add(arrival, answer.features, key), arrival
             next_arrival = await receive_next_request(arrival)
-        logger.info("client_not_let_in peer=%s", arrival.connection.peer)
+        self._peer_log.info("client_not_let_in peer=%s", arrival.connection.peer)
         return None, None
 
     def _add(self, arrival: Arrival, features: Collection[int], key: UUID | None = None) -> Client:
@@ -334,6 +340,7 @@ class Clients:
             LogicalLink(arrival.link, features),
             self._host.clock,
             0.0 if key is None else self._idle_seconds,
+            self._peer_log,
         )
         client.watch()
         self._clients[client.connection_id] = client
@@ -351,7 +358,9 @@ class Clients:
             received = client.link.received
             again = self._resume(client, arrival.link.version, request.received)
             if again is not None:
-                logger.info("client_restored peer=%s again_bytes=%d", connection.peer, len(again))
+                self._peer_log.info(
+                    "client_restored peer=%s again_bytes=%d", connection.peer, len(again)
+                )
                 client.attach(connection)
                 answer = ConnectionRestoreResponse(True, received, "")
                 connection.write(arrival.link.encode(answer) + again)
@@ -359,7 +368,7 @@ class Clients:
                 return client
             reason = "what was sent is not there any more"
             self._end(client, reason)
-        logger.info("client_unknown peer=%s reason=%s", connection.peer, reason)
+        self._peer_log.info("client_unknown peer=%s reason=%s", connection.peer, reason)
         connection.write(arrival.link.encode(ConnectionRestoreResponse(False, 0, reason)))
         return None
 
@@ -370,7 +379,7 @@ class Clients:
         try:
             return client.link.resume(received)
         except RemoteProtocolError as error:
-            logger.warning("client_faulted peer=%s error=%s", client.peer, error)
+            self._peer_log.warning("client_faulted peer=%s error=%s", client.peer, error)
             return None
 
     def _fill(self, client: Client) -> None:
@@ -389,7 +398,9 @@ class Clients:
                 client.write(client.link.take_replies())
                 await self._hand_on(client, messages)
                 if (reason := client.link.end_reason) is not None:
-                    logger.info("client_left peer=%s reason=%.200r", connection.peer, reason)
+                    self._peer_log.info(
+                        "client_left peer=%s reason=%.200r", connection.peer, reason
+                    )
                     return
                 if not (data := await client.read(connection)):
                     return
@@ -400,7 +411,7 @@ class Clients:
         if not client.link.is_restorable or self._is_stopping:
             self._release(client)
             return
-        logger.info("client_broken peer=%s", client.peer)
+        self._peer_log.info("client_broken peer=%s", client.peer)
         self.full.add(client.connection_id)
         self._note(ContextBroken(client.connection_id, client.link.retained_bytes))
 
@@ -423,7 +434,7 @@ class Clients:
         for effect in self._contexts.step(events, clock.now()):
             if isinstance(effect, ReleaseContext):
                 client = self._clients[effect.connection_id]
-                logger.info("client_released peer=%s reason=%s", client.peer, effect.reason)
+                self._peer_log.info("client_released peer=%s reason=%s", client.peer, effect.reason)
                 self._end(client, effect.reason)
             else:
                 answer = effect

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Protocol, TypeAlias, assert_never
 
 from waltz.errors import WaltzError
@@ -16,6 +17,7 @@ from waltz.host import Host
 from waltz.limits import SERVER_MAILBOX_EVENTS_MAX
 from waltz.server.backlog import BacklogEffect, ResumeReading, StopReading, WorkedOff
 from waltz.server.fetches import ReadRecords
+from waltz.server.metrics import PartitionState
 from waltz.server.outbox import Part, Send
 from waltz.server.partition import ServerPartition
 from waltz.server.partition_events import (
@@ -76,6 +78,14 @@ class RunningPartition:
             self._store.close()
             for read in self._reads.values():
                 read.cancel()
+
+    def state(self, failures: int) -> PartitionState:
+        """What the partition is like; why it takes no appends, replica by replica."""
+        found = self.machine.state(failures)
+        obstacle = self._store.obstacle
+        if found.reason is None or obstacle is None:
+            return found
+        return replace(found, reason=f"{found.reason}; {obstacle}")
 
     def put(self, event: PartitionEvent) -> None:
         self._mailbox.put(event)

@@ -2,6 +2,9 @@
 
 Owns back pressure and the hand-over to worker threads. Everything that waits is processed together,
 in a thread; while its one sync runs, the next requests gather. Decides nothing about them.
+
+A partition that fails by a bug ends alone: whatever it was asked and is asked from then on is
+refused, and it is not touched any more, for nobody knows what it has in memory.
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ from waltz.errors import UnavailableError
 from waltz.host import Connection, Host
 from waltz.limits import DRAIN_BYTES_MAX, STORAGE_MAILBOX_REQUESTS_MAX
 from waltz.shell import Mailbox
-from waltz.storage.drain import REFUSALS
+from waltz.storage.drain import REFUSALS, failure
 from waltz.storage.durations import Durations
 from waltz.storage.metrics import PartitionState, partition_state
 from waltz.storage.partition import StoragePartition
@@ -85,8 +88,10 @@ class PartitionQueue:
         self._mailbox: Mailbox[PartitionRequest | _Command] = Mailbox(
             host.clock, STORAGE_MAILBOX_REQUESTS_MAX
         )
-        self._unfinished = 0
+        self._unfinished: dict[PartitionRequest | _Command, None] = {}
         """Requests and commands that wait or are under way."""
+        self.failed: Exception | None = None
+        """The bug that has ended it."""
         self._waiting_bytes = 0
         self._has_room = asyncio.Event()
         self._stopped = False
@@ -107,6 +112,7 @@ class PartitionQueue:
             queue_requests=len(self._mailbox),
             queue_bytes=self._waiting_bytes,
             call_seconds=0.0 if began is None else self._clock.now() - began,
+            failure=None if self.failed is None else repr(self.failed),
         )
 
     @property
@@ -121,33 +127,39 @@ class PartitionQueue:
 
     @property
     def is_busy(self) -> bool:
-        return self._unfinished > 0
+        return len(self._unfinished) > 0
 
     @property
     def is_waited_for(self) -> bool:
         """Whether anything waits for what is under way; may be asked from its thread."""
-        return self._unfinished > 1
+        return len(self._unfinished) > 1
 
     async def put(self, request: PartitionRequest) -> None:
         """Wait for room, by count and by bytes, and let the request wait for its turn."""
         await self._mailbox.room()
-        while self._waiting_bytes >= DRAIN_BYTES_MAX and not self.is_stopping():
+        while self._waiting_bytes >= DRAIN_BYTES_MAX and not self._has_ended:
             self._has_room.clear()
             await self._has_room.wait()
+        if self.failed is not None:
+            self._refuse(request, self.failed)
+            return
         self._waiting_bytes += request.size
-        self._unfinished += 1
+        self._unfinished[request] = None
         self._mailbox.put(request)
 
     async def command(self, function: Callable[[], T]) -> T:
         """Run `function` in a worker, after what waits already, and return what it returns.
 
-        Raises what it raises; UnavailableError: the node stops.
+        Raises what it raises; UnavailableError: the node stops, or the partition has failed.
         """
+        if self.failed is not None:
+            raise self._refusal(self.failed)
         if self.is_stopping():
             raise _stopping()
         result: asyncio.Future[object] = asyncio.get_running_loop().create_future()
-        self._unfinished += 1
-        self._mailbox.put(_Command(function, result))
+        command = _Command(function, result)
+        self._unfinished[command] = None
+        self._mailbox.put(command)
         return await result  # type: ignore[return-value]
 
     async def stop(self) -> None:
@@ -159,7 +171,27 @@ class PartitionQueue:
 
         await self.command(close)
 
+    @property
+    def _has_ended(self) -> bool:
+        return self.is_stopping() or self.failed is not None
+
     async def run(self) -> None:
+        """Return once stopped, or once the partition has failed."""
+        try:
+            await self._work()
+        except Exception as error:
+            log.exception("partition_failed partition=%d", self.partition.partition_id)
+            self.failed = error
+            for event in self._unfinished:
+                self._refuse(event, error)
+            self._unfinished.clear()
+            self._waiting_bytes = 0
+        self._has_room.set()
+        if len(self._mailbox):
+            for event in await self._mailbox.drain(None):
+                _drop(event)
+
+    async def _work(self) -> None:
         while not self.is_stopping():
             requests: list[PartitionRequest] = []
             size = 0
@@ -177,10 +209,6 @@ class PartitionQueue:
                     requests.append(event)
                     size += event.size
             await self._process(requests)
-        self._has_room.set()
-        if len(self._mailbox):
-            for event in await self._mailbox.drain(None):
-                _drop(event)
 
     async def _process(self, requests: list[PartitionRequest]) -> None:
         if not requests:
@@ -196,9 +224,10 @@ class PartitionQueue:
         by_peer: dict[Peer, list[Message]] = {}
         for request, answer in zip(requests, answers, strict=True):
             by_peer.setdefault(request.peer, []).append(answer)
+        for request in requests:
+            del self._unfinished[request]
         for peer, peer_answers in by_peer.items():
             peer.send(peer_answers)
-        self._unfinished -= len(requests)
         self._waiting_bytes -= sum(request.size for request in requests)
         self._has_room.set()
         if was_writable and not partition.is_writable:
@@ -222,8 +251,20 @@ class PartitionQueue:
         else:
             if not command.result.done():
                 command.result.set_result(result)
-        finally:
-            self._unfinished -= 1
+        del self._unfinished[command]
+
+    def _refusal(self, error: Exception) -> UnavailableError:
+        return UnavailableError(
+            f"partition {self.partition.partition_id} has failed here, until the node is started"
+            f" again: {error!r}"
+        )
+
+    def _refuse(self, event: PartitionRequest | _Command, error: Exception) -> None:
+        """Say that the partition has failed; what the event asked for may have been done."""
+        if isinstance(event, PartitionRequest):
+            event.peer.send([failure(event.message, self._refusal(error))])
+        elif not event.result.done():
+            event.result.set_exception(self._refusal(error))
 
 
 def _stopping() -> UnavailableError:

@@ -1,0 +1,1 @@
+"""The lock of those who change what a cluster is."""
