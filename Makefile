@@ -12,6 +12,7 @@ JSON ?=
 N ?= 200000
 SECONDS_MAX ?= 3600
 KILLS ?= 50
+SCHEDULES ?= 1000
 HUNTS ?= tests/simulation/hunts.json
 STATES ?= 200000
 INPUTS ?= 2000000
@@ -20,7 +21,8 @@ EVIDENCE := docs/evidence
 STAMP := $(VENV)/.installed
 
 .PHONY: install demo test check types lint sim bugs model-check evidence crash-states corruption fuzz
-.PHONY: fuzz-servers network-matrix interop smoke bench bench-client bench-failover bench-idle bench-storage docs
+.PHONY: fuzz-servers network-matrix chaos chaos-storm interop smoke bench bench-client bench-failover
+.PHONY: bench-idle bench-storage docs
 .PHONY: docs-check clean
 
 install: $(STAMP)
@@ -77,6 +79,12 @@ fuzz-servers: $(STAMP)
 
 network-matrix: $(STAMP)
 	$(BIN)/python -m tests.network $(if $(SEED),--seed $(SEED))
+
+chaos: $(STAMP)
+	$(BIN)/python -m tests.chaos --schedules $(SCHEDULES) $(if $(SEED),--seed $(SEED)) $(if $(JSON),--json $(JSON))
+
+chaos-storm: $(STAMP)
+	$(BIN)/python -m tests.chaos.storm
 
 interop: $(STAMP)
 	$(BIN)/python -m pytest tests/interop

@@ -399,6 +399,10 @@ OUTCOME_RECORDS_MAX: Final = 100_000
 """Records that are looked through for one append: in one step of its partition, and for one answer;
 who is not answered yet asks again from there."""
 
+MOUNTS_GONE_MAX: Final = 1_000
+"""Clients that a partition remembers when their connection has ended: what that one has sent does
+not count a second time, whoever sends it again."""
+
 CONNECTIVITY_SECONDS_MAX: Final = 5.0
 """How long a check of the storage nodes waits for one that is not connected."""
 
@@ -520,6 +524,9 @@ SERVER_ADDRESSES_MAX: Final = 16
 
 RESOLVE_SECONDS_MAX: Final = 5.0
 """How long a name may take to resolve; the system's own patience is longer."""
+
+RESOLVER_THREADS_MAX: Final = 4
+"""Names that a process resolves at a time; more wait, within that time."""
 
 CONNECTION_SECONDS_MAX: Final = 10.0
 """How long opening a client waits until one of the given servers has answered."""

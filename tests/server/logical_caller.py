@@ -35,6 +35,7 @@ class LogicalCaller:
         self.agreed: HandshakeResponse
         self.link: LogicalLink
         self.heard: list[Message] = []
+        self.attempts = 0
         self._opening: Link
         self._rest = b""
 
@@ -71,8 +72,9 @@ class LogicalCaller:
 
     async def restore(self, **changes: object) -> ConnectionRestoreResponse:
         """Present the ID on a new connection; `changes` are what the request has instead."""
+        self.attempts += 1
         request = ConnectionRestoreRequest(
-            MAGIC_BYTES, self.agreed.connection_id, self.link.received
+            MAGIC_BYTES, self.agreed.connection_id, self.link.received, self.attempts
         )
         answer = await self.introduce(replace(request, **changes))  # type: ignore[arg-type]
         assert isinstance(answer, ConnectionRestoreResponse), answer

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
@@ -21,7 +22,7 @@ from waltz.client.handshake import Handshake
 from waltz.host import Host
 from waltz.limits import RETAINED_BYTES_MAX
 from waltz.server.clients.shell import Clients
-from waltz.server.contexts import UNKNOWN
+from waltz.server.contexts import REPEATED, UNKNOWN
 from waltz.server.reception import Terms
 from waltz.server.shell import Server
 from waltz.system.host import real_host
@@ -201,6 +202,41 @@ def test_who_is_kept_too_much_for_is_given_up(tmp_path: Path) -> None:
         assert server.state().connections == server.state().retained_bytes == 0
         await until(lambda: server.state().partitions[0].mounts == 0)
         assert not (await caller.restore()).restored
+
+    play(tmp_path, scene)
+
+
+def test_who_is_given_up_when_its_time_is_up_is_released_once(tmp_path: Path) -> None:
+    """LC-49, LC-52: a busy server comes to both in one turn."""
+
+    async def scene(host: Host, server: Server) -> None:
+        caller = await LogicalCaller.connect(host, server.address)
+        await mount(caller)
+        caller.break_off()
+        await until(lambda: server.state().broken_connections == 1)
+        time.sleep(0.3)  # the timer is overdue
+        server.send(1, [bytes(RETAINED_BYTES_MAX + 1)])
+        assert server.state().connections == server.state().broken_connections == 0
+        await until(lambda: server.state().partitions[0].mounts == 0)
+
+    play(tmp_path, scene, restore_seconds=0.2)
+
+
+def test_a_restore_that_is_repeated_does_not_disturb(tmp_path: Path) -> None:
+    """LC-51, LC-54: somebody who has seen the request, and one that was overtaken by the next."""
+
+    async def scene(host: Host, server: Server) -> None:
+        caller = await LogicalCaller.connect(host, server.address)
+        await mount(caller)
+        assert (await caller.restore()).restored
+        caller.say(FeedRequest(request_id(2000), NOTHING), append(2001))
+        other = LogicalCaller(host, server.address)
+        other.agreed, other.link = caller.agreed, caller.link
+        answer = await other.restore()
+        assert (answer.restored, answer.text) == (False, REPEATED)
+        (fed,) = fed_together(await caller.hear(FeedBatch))
+        assert fed.request_id == request_id(2001)
+        assert (await caller.restore()).restored
 
     play(tmp_path, scene)
 

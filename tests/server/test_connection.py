@@ -130,6 +130,47 @@ def test_connection_of_the_same_rank_takes_over_so_that_losing_the_first_does_no
     assert not mounts.is_valid(peer(connection=2))
 
 
+def test_what_a_connection_has_sent_does_not_count_again_on_another() -> None:
+    """CS-24, LC-54: from version 5 on a sequence number is that of one connection, for good."""
+    mounts = Mounts(gone_max=1)
+    mine, again = (peer(connection=each, sequence=3, version=5) for each in (1, 2))
+    older, newer = (peer(connection=3, sequence=each, version=5) for each in (2, 4))
+    assert not mounts.is_repeated(mine)
+    mounts.mount(mine, FIRST)
+    assert not mounts.is_repeated(mine), "it may mount again"
+    assert not mounts.is_repeated(older), "it is outranked, and told so"
+    for _ in range(2):
+        assert mounts.is_repeated(again)
+        assert not mounts.is_repeated(newer)
+        mounts.remove(1)
+    assert mounts.is_repeated(older)
+    mounts.mount(newer, FIRST)
+    assert not mounts.is_repeated(again), "it is outranked"
+    mounts.remove(3)
+    assert mounts.is_repeated(again)
+
+
+@pytest.mark.parametrize("versions", [(4, 4), (4, 5), (5, 4)])
+def test_before_version_5_a_sequence_number_may_come_again(versions: tuple[int, int]) -> None:
+    """H5: the original counts anew for a server that has been away."""
+    mounts = Mounts()
+    one, other = (peer(connection=each, version=version) for each, version in enumerate(versions))
+    mounts.mount(one, FIRST)
+    assert not mounts.is_repeated(other)
+    mounts.remove(0)
+    assert not mounts.is_repeated(other)
+
+
+def test_so_many_that_are_gone_are_remembered() -> None:
+    mounts = Mounts(gone_max=2)
+    for number in range(4):
+        mounts.mount(peer(connection=number, client=number, version=5), FIRST)
+        mounts.remove(number)
+    for number in range(4):
+        repeated = peer(connection=9, client=number, version=5)
+        assert mounts.is_repeated(repeated) == (number >= 2)
+
+
 def test_clients_do_not_disturb_each_other() -> None:
     mounts = Mounts()
     mounts.mount(peer(connection=1, client=7, sequence=3), FIRST)

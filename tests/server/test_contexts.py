@@ -12,6 +12,7 @@ from waltz.limits import BROKEN_CONNECTIONS_MAX
 from waltz.server.contexts import (
     CROWDED,
     EXPIRED,
+    REPEATED,
     UNKNOWN,
     ContextBroken,
     ContextClosed,
@@ -53,7 +54,7 @@ def test_a_broken_connection_is_restored_in_time() -> None:
     assert world.step(ContextBroken(1, 50)) == []
     deadlines = [world.machine.deadline]
     world.now = 109.9
-    assert world.step(RestoreRequested(key(1), "")) == [RestoreContext(1)]
+    assert world.step(RestoreRequested(key(1), "", 1)) == [RestoreContext(1)]
     assert [*deadlines, world.machine.deadline] == [110.0, None]
     assert world.machine.broken_count == 0
 
@@ -63,7 +64,7 @@ def test_after_its_time_it_is_released_and_unknown() -> None:
     world = World().opened(1)
     world.step(ContextBroken(1, 0))
     world.now = 110.0
-    assert world.step(RestoreRequested(key(1), "")) == [
+    assert world.step(RestoreRequested(key(1), "", 1)) == [
         ReleaseContext(1, EXPIRED),
         RefuseRestore(UNKNOWN),
     ]
@@ -72,7 +73,7 @@ def test_after_its_time_it_is_released_and_unknown() -> None:
 
 def test_an_id_of_nobody_is_unknown() -> None:
     """LC-50, LC-53: such as one of another server, or of this one before it was restarted."""
-    assert World().opened(1).step(RestoreRequested(key(2), "")) == [RefuseRestore(UNKNOWN)]
+    assert World().opened(1).step(RestoreRequested(key(2), "", 1)) == [RefuseRestore(UNKNOWN)]
 
 
 @pytest.mark.parametrize("is_broken", [True, False])
@@ -82,16 +83,16 @@ def test_an_intruder_learns_nothing_and_changes_nothing(is_broken: bool) -> None
     if is_broken:
         world.step(ContextBroken(1, 0))
     for other in (BOB, ""):
-        assert world.step(RestoreRequested(key(1), other)) == [RefuseRestore(UNKNOWN)]
+        assert world.step(RestoreRequested(key(1), other, 1)) == [RefuseRestore(UNKNOWN)]
     assert world.machine.broken_count == is_broken
-    assert world.step(RestoreRequested(key(1), ALICE)) == [RestoreContext(1)]
+    assert world.step(RestoreRequested(key(1), ALICE, 1)) == [RestoreContext(1)]
 
 
 def test_of_two_that_present_an_id_the_second_has_it() -> None:
     """LC-51: the server may not have noticed the break yet."""
     world = World().opened(1)
-    for _ in range(2):
-        assert world.step(RestoreRequested(key(1), "")) == [RestoreContext(1)]
+    for attempt in (1, 2):
+        assert world.step(RestoreRequested(key(1), "", attempt)) == [RestoreContext(1)]
     assert len(world.machine) == 1
 
 
@@ -101,15 +102,29 @@ def test_a_second_break_begins_a_new_time_and_a_repeated_one_does_not() -> None:
     world.now += 5
     world.step(ContextBroken(1, 0))
     assert world.machine.deadline == 110.0
-    world.step(RestoreRequested(key(1), ""))
+    world.step(RestoreRequested(key(1), "", 1))
     world.step(ContextBroken(1, 0))
     assert world.machine.deadline == 115.0
+
+
+@pytest.mark.parametrize("is_broken", [True, False])
+def test_a_request_that_is_sent_again_restores_nothing(is_broken: bool) -> None:
+    """LC-54: what follows it has been worked off, and would count as what comes next. One that was
+    overtaken by the next is late, and not needed."""
+    world = World().opened(1)
+    world.step(RestoreRequested(key(1), "", 2))
+    if is_broken:
+        world.step(ContextBroken(1, 0))
+    for attempt in (1, 2):
+        assert world.step(RestoreRequested(key(1), "", attempt)) == [RefuseRestore(REPEATED)]
+    assert world.machine.broken_count == is_broken
+    assert world.step(RestoreRequested(key(1), "", 3)) == [RestoreContext(1)]
 
 
 def test_one_that_was_given_up_is_forgotten() -> None:
     world = World().opened(1, 2)
     world.step(ContextBroken(1, 0), ContextClosed(1), ContextClosed(2), ContextClosed(3))
-    assert world.step(RestoreRequested(key(1), "")) == [RefuseRestore(UNKNOWN)]
+    assert world.step(RestoreRequested(key(1), "", 1)) == [RefuseRestore(UNKNOWN)]
     assert len(world.machine) == 0
     assert world.machine.deadline is None
 
@@ -126,7 +141,7 @@ def test_too_many_bytes_of_broken_ones_cost_the_oldest() -> None:
     world = World(broken_bytes_max=100).opened(1, 2, 3)
     assert world.step(ContextBroken(1, 60), ContextBroken(2, 40)) == []
     assert world.step(ContextBroken(3, 41)) == [ReleaseContext(1, CROWDED)]
-    assert world.step(RestoreRequested(key(2), "")) == [RestoreContext(2)]
+    assert world.step(RestoreRequested(key(2), "", 1)) == [RestoreContext(2)]
 
 
 def test_a_thousand_breaks_leave_nothing_behind() -> None:
@@ -155,7 +170,7 @@ def test_any_history_agrees_with_a_plain_one(seed: int) -> None:
                 ContextOpened(number + 1, key(number + 1), ""),
                 ContextBroken(some, 3),
                 ContextClosed(some),
-                RestoreRequested(key(some), ""),
+                RestoreRequested(key(some), "", number + 1),
             )
         )
         gone = {each for each, until in broken.items() if until <= world.now}

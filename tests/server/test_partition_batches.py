@@ -19,7 +19,14 @@ from tests.server.builders import (
 )
 from tests.server.test_partition import READY, Bench, opened
 from waltz.limits import RELEASE_SECONDS_MAX, WRITE_BUFFER_BYTES_HIGH
-from waltz.server.partition_events import PartitionRevoked, ReleaseRequested
+from waltz.server.partition import REPEATED
+from waltz.server.partition_events import (
+    CloseConnection,
+    ConnectionLost,
+    PartitionRevoked,
+    ReleaseRequested,
+    RequestsDropped,
+)
 from waltz.store.events import AppendsFailed, StoreClosed
 from waltz.types import RequestId, TransactionId
 from waltz.wire.batch_protocol import (
@@ -29,7 +36,7 @@ from waltz.wire.batch_protocol import (
     Reason,
     Rejection,
 )
-from waltz.wire.client_protocol import ClientMessage, FlushResponse
+from waltz.wire.client_protocol import ClientMessage, FlushResponse, MountResponse, MountState
 
 NONE = TransactionId(-1)
 
@@ -182,3 +189,38 @@ def test_data_of_a_feed_are_bounded_per_step_but_one_transaction_always_goes() -
     counts.append(sum(len(each.feed) for each in heard if isinstance(each, FeedBatch)))
     assert sum(counts) == 10
     assert max(counts) == 1, "each takes a little more than half of the bound"
+
+
+@pytest.mark.parametrize("is_gone", [False, True])
+def test_what_another_connection_repeats_is_neither_stored_nor_spoken_of(is_gone: bool) -> None:
+    """LC-54, CS-24: the appends have their outcome; a refusal would have them written again."""
+    bench = mounted()
+    bench.hear(together(append(2), append(3)))
+    bench.commit()
+    if is_gone:
+        bench.step(ConnectionLost(1))
+    repeated = [mount(), feed_request(), together(append(2), append(3)), flush(4)]
+    assert bench.say(*repeated, connection=2, version=5) == []
+    assert bench.stored() == []
+    assert bench.others[-2:] == [
+        RequestsDropped(2, REPEATED, 4),
+        CloseConnection(2, REPEATED),
+    ]
+    assert bench.machine.state(0).counters.requests_dropped == 4
+    if not is_gone:
+        bench.hear(together(append(5)))
+        assert bench.stored() == [5], "the one that was first goes on"
+
+
+def test_a_client_whose_words_came_before_it_comes_again() -> None:
+    """LC-54: it is the second to say them, and takes the next sequence number."""
+    bench = mounted()
+    bench.hear(together(append(2)))
+    bench.say(mount(), together(append(2)), connection=2, version=5)
+    again = mount(sequence=3, connection_sequence=1)
+    assert bench.say(again, connection=3, sequence=1, version=5) == []
+    *fed, ready = bench.commit()[3]
+    assert [in_feed(each) for each in fed] == [[(0, request_id(sequence=2))]]
+    assert ready == MountResponse(request_id(sequence=3), MountState.READY)
+    assert bench.hear(together(append(4))) == [told(4, 1, Reason.NOT_MOUNTED)]
+    assert bench.stored() == []

@@ -1,12 +1,21 @@
-"""The plan that breaks connections of clients, and nothing but those."""
+"""The plans that harm connections of clients, and nothing but those."""
 
 from __future__ import annotations
 
 from random import Random
 
-from waltz.sim.connection_plans import broken_connections
+from waltz.sim.connection_plans import broken_connections, meddling
 from waltz.sim.drawing import Stage
-from waltz.sim.faults import Crash, Disconnection, Fault, Partition, Pause
+from waltz.sim.faults import (
+    Crash,
+    Disconnection,
+    Fault,
+    HalfClose,
+    Partition,
+    Pause,
+    Replay,
+    SlowLinks,
+)
 from waltz.sim.network import Way
 
 CLIENTS, SERVERS = ("client-0", "client-1"), ("server-0", "server-1")
@@ -43,3 +52,22 @@ def test_silence_is_longer_than_any_timeout_now_and_then() -> None:
 
 def test_equal_seeds_give_equal_faults() -> None:
     assert broken_connections(Random(3), STAGE) == broken_connections(Random(3), STAGE)
+
+
+def test_whoever_meddles_stands_between_clients_and_servers() -> None:
+    faults = [fault for seed in range(200) for fault in meddling(Random(seed), STAGE)]
+    assert {type(fault) for fault in faults} == {
+        Disconnection, HalfClose, Partition, Replay, SlowLinks,
+    }  # fmt: skip
+    for fault in faults:
+        match fault:
+            case Disconnection(pairs=ways) | Replay(ways=ways):
+                assert {way[0] for way in ways} <= {*CLIENTS}
+                assert all(map(is_between_client_and_server, ways))
+            case Partition(ways=ways) | HalfClose(ways=ways) | SlowLinks(ways=ways):
+                assert all(map(is_between_client_and_server, ways))
+            case _:
+                raise AssertionError(fault)
+    kept = [fault.kept for fault in faults if isinstance(fault, HalfClose | Replay)]
+    assert min(kept) == 0.0
+    assert max(kept) == 1.0

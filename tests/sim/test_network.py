@@ -13,7 +13,7 @@ from waltz.errors import ConfigurationError, ConnectionFailedError
 from waltz.host import Connection
 from waltz.limits import CONNECT_SECONDS_MAX, WRITE_BUFFER_BYTES_LOW
 from waltz.sim.loop import Process, SimulatedLoop
-from waltz.sim.network import ProcessNetwork, SimulatedNetwork, draw_weather
+from waltz.sim.network import ProcessNetwork, SimulatedNetwork, Way, draw_weather
 from waltz.sim.trace import Trace
 from waltz.types import Address
 
@@ -35,9 +35,11 @@ class World:
         return self.network.door(process)
 
 
-def play(scene: Scene, seeds: int = 20) -> None:
+def play(scene: Scene, seeds: int = 20, *, records: bool = False) -> None:
     for seed in range(seeds):
         world = World(seed)
+        if records:
+            world.network.record()
         try:
             world.loop.run_until_complete(scene(world))
             assert world.loop.failures() == []
@@ -354,3 +356,68 @@ def test_a_name_leads_where_it_leads_now() -> None:
             await door.resolve(name)
 
     play(scene)
+
+
+WAY: Way = ("client", "server")
+
+
+def test_a_half_closed_connection_ends_for_its_receiver_and_goes_on_the_other_way() -> None:
+    async def scene(world: World) -> None:
+        ends: list[Connection] = []
+        got: list[bytes] = []
+
+        async def accept(connection: Connection) -> None:
+            ends.append(connection)
+            got.append(await read_all(connection))
+            await asyncio.sleep(100.0)
+
+        await world.door(world.server).listen(HERE, accept)
+        connection = await world.door(world.client).connect(HERE)
+        connection.write(b"heard")
+        await asyncio.sleep(10.0)
+        assert world.network.half_close(WAY, 1.0) == 1
+        connection.write(b"lost")
+        await asyncio.sleep(10.0)
+        assert got == [b"heard"]
+        ends[0].write(b"still there")
+        assert await connection.read() != b""
+        assert world.network.half_close(WAY, 1.0) == 0, "it has ended"
+
+    play(scene)
+
+
+@pytest.mark.parametrize(("kept", "arrives"), [(0.0, 0), (0.3, 300), (1.0, 1000)])
+def test_an_end_may_fall_into_what_is_under_way(kept: float, arrives: int) -> None:
+    async def scene(world: World) -> None:
+        got: list[bytes] = []
+        await world.door(world.server).listen(HERE, collector(got))
+        connection = await world.door(world.client).connect(HERE)
+        world.network.block([WAY])
+        for _ in range(4):
+            connection.write(bytes(250))
+        world.network.half_close(WAY, kept)
+        world.network.unblock([WAY])
+        await asyncio.sleep(10.0)
+        assert [*map(len, got)] == [arrives]
+
+    play(scene)
+
+
+def test_what_was_recorded_is_sent_again_on_a_new_connection() -> None:
+    async def scene(world: World) -> None:
+        got: list[bytes] = []
+        await world.door(world.server).listen(HERE, collector(got))
+        assert await world.network.replay(WAY, 0.0, 1.0, 1.0) == 0
+        for data in (b"first", b"second"):
+            connection = await world.door(world.client).connect(HERE)
+            connection.write(data)
+            connection.close()
+            await asyncio.sleep(10.0)
+        assert await world.network.replay(WAY, 0.0, 1.0, 1.0) == 5
+        assert await world.network.replay(WAY, 1.0, 0.5, 1.0) == 3
+        await asyncio.sleep(10.0)
+        assert got == [b"first", b"second", b"first", b"sec"]
+        world.network.cut(world.server)
+        assert await world.network.replay(WAY, 0.0, 1.0, 1.0) == 0
+
+    play(scene, records=True)

@@ -22,6 +22,7 @@ from waltz.sim.faults import (
     Flapping,
     ForeignWrites,
     FullDisk,
+    HalfClose,
     Isolation,
     LostAnswers,
     LostDisk,
@@ -30,6 +31,7 @@ from waltz.sim.faults import (
     Partition,
     Pause,
     Reassignment,
+    Replay,
     SessionLoss,
     SlowLinks,
     Stop,
@@ -66,8 +68,8 @@ SERVERS = ("server-0", "server-1")
 CLIENTS = ("client-0", "client-1", "client-2")
 STAGE = Stage(STORAGES, SERVERS, CLIENTS)
 HARMFUL = {DiskFailure, BitFlips, FullDisk, LostDisk, OldDisk}
-ELSEWHERE = {Reassignment}
-"""What needs more machines than others have."""
+ELSEWHERE = {Reassignment, HalfClose, Replay}
+"""What needs more machines than others have, or somebody between them."""
 
 
 def drawn(draw: Draw) -> list[Fault]:
@@ -100,7 +102,13 @@ def test_faults_strike_nobody_twice_at_once_and_only_who_is_there(name: str) -> 
             case Crash() | Stop() | Pause() | ClockJump() | ClockDrift():
                 assert len(fault.names) == len({*fault.names})
                 assert everybody >= {*fault.names}
-            case Partition(ways=ways) | SlowLinks(ways=ways) | Disconnection(pairs=ways):
+            case (
+                Partition(ways=ways)
+                | SlowLinks(ways=ways)
+                | Disconnection(pairs=ways)
+                | HalfClose(ways=ways)
+                | Replay(ways=ways)
+            ):
                 assert len(ways) == len({*ways})
                 assert everybody >= {name for way in ways for name in way}
             case _:

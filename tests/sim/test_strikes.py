@@ -26,12 +26,14 @@ from waltz.sim.faults import (
     Flapping,
     ForeignWrites,
     FullDisk,
+    HalfClose,
     Isolation,
     LostAnswers,
     LostDisk,
     OldDisk,
     Partition,
     Pause,
+    Replay,
     SessionLoss,
     SlowDisk,
     SlowLinks,
@@ -120,9 +122,11 @@ class World:
 Scene = Callable[[World], Coroutine[Any, Any, None]]
 
 
-def play(scene: Scene, seeds: int = 5) -> None:
+def play(scene: Scene, seeds: int = 5, *, records: bool = False) -> None:
     for seed in range(seeds):
         world = World(seed)
+        if records:
+            world.sites.network.record()
 
         async def run(world: World = world) -> None:
             await world.start()
@@ -304,6 +308,7 @@ def test_what_is_held_arrives_in_the_end(fault: Fault) -> None:
     [
         Partition(progress=0.0, ways=WAYS, seconds=5.0, breaks=True),
         Disconnection(progress=0.0, pairs=(("node", "caller"), ("node", "nobody"))),
+        HalfClose(progress=0.0, ways=WAYS[:1], kept=0.5),
     ],
 )
 def test_connections_that_are_lost_stay_lost(fault: Fault) -> None:
@@ -313,6 +318,18 @@ def test_connections_that_are_lost_stay_lost(fault: Fault) -> None:
         assert world.silence(world.loop.time() - 1.0, world.heard) == 1.0
 
     play(scene)
+
+
+def test_what_was_sent_is_sent_again_by_somebody_else() -> None:
+    async def scene(world: World) -> None:
+        fault = Replay(progress=0.0, ways=WAYS[:1], choice=0.0, kept=1.0, seconds=1.0)
+        before = len(world.heard)
+        assert await world.strike(fault) >= 1.0
+        assert len(world.heard) > before
+        assert world.strikes.counts["Replay"] == 1
+        assert world.sites.effects["bytes sent again"] == 1
+
+    play(scene, records=True)
 
 
 def test_slow_links_are_slow_for_a_while() -> None:

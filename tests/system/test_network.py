@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import resource
 import socket
+import threading
 from collections.abc import Awaitable, Callable
 from typing import cast
 
@@ -373,6 +374,24 @@ def test_a_name_is_resolved_to_all_its_addresses(run: Run, network: RealNetwork)
         assert len(set(found)) == len(found)
         for host in ("127.0.0.1", "::1"):
             assert await network.resolve(Address(host, 1)) == [Address(host, 1)]
+
+    run(story())
+
+
+def test_names_are_resolved_while_all_threads_of_the_loop_wait(
+    run: Run, network: RealNetwork
+) -> None:
+    """LC-73: an application may wait there for what only a new connection can bring."""
+
+    async def story() -> None:
+        may_end = threading.Event()
+        loop = asyncio.get_running_loop()
+        waiting = [loop.run_in_executor(None, may_end.wait) for _ in range(100)]
+        try:
+            assert await network.resolve(Address("127.0.0.1", 1))
+        finally:
+            may_end.set()
+            await asyncio.gather(*waiting)
 
     run(story())
 

@@ -45,8 +45,8 @@ GOLDEN: list[tuple[Message, str]] = [
     (RESPONSE, ("4c00050000004a21 0005 0000 0000 00000000 00000000"
                " ffeeddccbbaa99887766554433221100 00112233445566778899aabbccddeeff"
                " 00000003 00000003 6e3a31 00007530 00002710 00000000 00000000")),
-    (ConnectionRestoreRequest(MAGIC_BYTES, ID, 258),
-     "4c00050000001d22 574c545a 00112233445566778899aabbccddeeff 0000000000000102"),
+    (ConnectionRestoreRequest(MAGIC_BYTES, ID, 258, 3),
+     "4c00050000002122 574c545a 00112233445566778899aabbccddeeff 0000000000000102 00000003"),
     (ConnectionRestoreResponse(True, 258, ""),
      "4c00050000000e23 01 0000000000000102 00000000"),
     (ConnectionRestoreResponse(False, 0, "gone"),
@@ -82,7 +82,7 @@ def test_another_magic_is_shown() -> None:
     with pytest.raises(RemoteProtocolError, match=r"unexpected magic b'GET ' = 47 45 54 20"):
         CLIENT_CODEC.decode(bytes(body), 5)
     with pytest.raises(LocalProtocolError, match="expected b'WLTZ'"):
-        CLIENT_CODEC.encode(ConnectionRestoreRequest(b"else", ID, 0), 5)
+        CLIENT_CODEC.encode(ConnectionRestoreRequest(b"else", ID, 0, 1), 5)
 
 
 @pytest.mark.parametrize(

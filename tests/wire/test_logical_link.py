@@ -87,7 +87,7 @@ def test_a_connection_that_was_given_up_is_not_restorable() -> None:
 
 def test_a_second_handshake_is_refused() -> None:
     with pytest.raises(RemoteProtocolError, match="after the handshake"):
-        end().receive(frame(ConnectionRestoreRequest(b"WLTZ", REQUEST_UUID, 0)))
+        end().receive(frame(ConnectionRestoreRequest(b"WLTZ", REQUEST_UUID, 0, 1)))
 
 
 def test_without_the_feature_nothing_is_kept() -> None:

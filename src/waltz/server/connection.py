@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from waltz.errors import RemoteProtocolError
+from waltz.limits import MOUNTS_GONE_MAX
 from waltz.record import empty_batch
 from waltz.server.appends import refused_all
 from waltz.server.backlog import request_bytes
@@ -27,6 +28,7 @@ from waltz.wire.batch_protocol import (
     RecordBlock,
 )
 from waltz.wire.client_protocol import (
+    BATCHES_SINCE,
     AddPreferredPartitionRequest,
     AppendRequest,
     CheckStorageConnectivityRequest,
@@ -181,6 +183,7 @@ def answer_without_partition(message: ClientMessage) -> ClientMessage | None:
 
 class _Registration(NamedTuple):
     connection_id: int
+    version: int
     sequence: int
     generation: Generation
 
@@ -188,8 +191,11 @@ class _Registration(NamedTuple):
 class Mounts:
     """Which connection speaks for each client of one partition."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, gone_max: int = MOUNTS_GONE_MAX) -> None:
         self._registrations: dict[ClientId, _Registration] = {}
+        self._gone: dict[ClientId, _Registration] = {}
+        """The last one of each client that has none, the one that has been gone longest first."""
+        self._gone_max = gone_max
 
     def __len__(self) -> int:
         return len(self._registrations)
@@ -206,8 +212,9 @@ class Mounts:
         if known is not None and rank < (known.generation, known.sequence):
             return None
         self._registrations[peer.client_id] = _Registration(
-            peer.connection_id, peer.sequence, generation
+            peer.connection_id, peer.version, peer.sequence, generation
         )
+        self._gone.pop(peer.client_id, None)
         if known is None or known.connection_id == peer.connection_id:
             return None
         return known.connection_id
@@ -216,6 +223,20 @@ class Mounts:
         """Whether the messages of `peer` count: its client's last mount had its sequence."""
         known = self._registrations.get(peer.client_id)
         return known is not None and known.sequence == peer.sequence
+
+    def is_repeated(self, peer: Peer) -> bool:
+        """Whether `peer` has what another connection has sent before.
+
+        From version 5 on a sequence number names one connection of a client for good. Who comes
+        with it on another one is not that client, or its words were here before it.
+        """
+        last = self._registrations.get(peer.client_id) or self._gone.get(peer.client_id)
+        if last is None or peer.sequence is None or last.connection_id == peer.connection_id:
+            return False
+        if min(last.version, peer.version) < BATCHES_SINCE:
+            return False
+        is_older = peer.client_id in self._gone and peer.sequence < last.sequence
+        return is_older or peer.sequence == last.sequence
 
     def has(self, client_id: ClientId) -> bool:
         """Whether a connection speaks for the client."""
@@ -229,4 +250,7 @@ class Mounts:
         for client_id, known in self._registrations.items():
             if known.connection_id == connection_id:
                 del self._registrations[client_id]
+                self._gone[client_id] = known
+                if len(self._gone) > self._gone_max:
+                    del self._gone[next(iter(self._gone))]
                 return

@@ -2,8 +2,8 @@
 
 Owns their IDs, and for those whose TCP connection has ended the time until which they can be
 restored. Must not know sockets, partitions or what is kept of a connection. Always: an ID leads to
-one connection, a broken one is released at a known time, and their number and bytes are bounded
-(LC-45 to LC-53, LC-70). Source: IEP-90, "Logical connection".
+one connection, no request restores it twice, a broken one is released at a known time, and their
+number and bytes are bounded (LC-45 to LC-53, LC-70). Source: IEP-90, "Logical connection".
 """
 
 from __future__ import annotations
@@ -42,10 +42,12 @@ class ContextClosed:
 
 @dataclass(frozen=True, slots=True)
 class RestoreRequested:
-    """Somebody presents an ID. The answer is the last effect: restored or refused."""
+    """Somebody presents an ID, for the `attempt`th time. The answer is the last effect: restored or
+    refused."""
 
     key: UUID
     identity: str
+    attempt: int
 
 
 Event: TypeAlias = ContextOpened | ContextBroken | ContextClosed | RestoreRequested
@@ -74,6 +76,7 @@ class RefuseRestore:
 Effect: TypeAlias = ReleaseContext | RestoreContext | RefuseRestore
 
 UNKNOWN = "connection unknown"
+REPEATED = "an earlier request to restore it, repeated"
 EXPIRED = "it was not restored in time"
 CROWDED = "too many connections wait to be restored"
 
@@ -82,6 +85,8 @@ CROWDED = "too many connections wait to be restored"
 class _Context:
     key: UUID
     identity: str
+    attempt: int = 0
+    """The last one that has restored it."""
     broken_until: float | None = None
     byte_count: int = 0
 
@@ -170,6 +175,12 @@ class Contexts:
             # Whether somebody else's connection is there is nobody's business.
             self._effects.append(RefuseRestore(UNKNOWN))
             return
+        context = self._contexts[connection_id]
+        if event.attempt <= context.attempt:
+            # What follows it has come before, and would count as what comes next.
+            self._effects.append(RefuseRestore(REPEATED))
+            return
+        context.attempt = event.attempt
         self._mend(connection_id)
         self._effects.append(RestoreContext(connection_id))
 

@@ -81,6 +81,7 @@ from waltz.wire.client_protocol import (
 )
 
 STALE_CONNECTION = "stale connection"
+REPEATED = "it repeats what another connection has sent"
 STALE_GENERATION = "stale generation"
 
 
@@ -226,6 +227,9 @@ class ServerPartition:
                 assert_never(event)
 
     def _receive(self, peer: Peer, messages: Sequence[ClientMessage], now: float) -> None:
+        if self._mounts.is_repeated(peer):
+            self._refuse_repeated(peer, messages)
+            return
         is_valid = self._mounts.is_valid(peer)
         connection_id = peer.connection_id
         unheard = stale = 0
@@ -253,6 +257,16 @@ class ServerPartition:
             self._effects.append(RequestsDropped(connection_id, STALE_CONNECTION, unheard))
         if stale:
             self._effects.append(RequestsDropped(connection_id, STALE_GENERATION, stale))
+
+    def _refuse_repeated(self, peer: Peer, messages: Sequence[ClientMessage]) -> None:
+        """Take nothing, and end the connection. Nothing is said of the appends: they have had their
+        outcome on the other connection. A client that comes second itself, whoever was first, comes
+        again with the next sequence number and asks."""
+        for message in messages:
+            self._drop(peer.connection_id, message)
+        self._counters.requests_dropped += len(messages)
+        self._effects.append(RequestsDropped(peer.connection_id, REPEATED, len(messages)))
+        self._effects.append(CloseConnection(peer.connection_id, REPEATED))
 
     def _why_not(self, message: ClientMessage, is_valid: bool) -> Reason | None:
         """Return why appends are not even looked at; None if they are.

@@ -119,6 +119,31 @@ class Disconnection(Moment):
     pairs: tuple[Way, ...]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HalfClose(Moment):
+    """On `ways` every connection ends for its receiver, though its sender has not closed it and
+    hears of nothing: what it sends is lost. The way back goes on."""
+
+    ways: tuple[Way, ...]
+    kept: float
+    """Of the bytes under way, the share that arrives, 0 to 1: a frame may end in its middle."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replay(Moment):
+    """Somebody who has seen what was sent on `ways` sends it again, on connections of his own."""
+
+    ways: tuple[Way, ...]
+    choice: float
+    """Which of the connections that there were on each way, as a share of their list."""
+
+    kept: float
+    """The share of its bytes that is sent again, 0 to 1."""
+
+    seconds: float
+    """How long the new connection stays."""
+
+
 # Coordinator
 
 
@@ -270,7 +295,7 @@ class OldDisk(Moment):
 
 KINDS: tuple[type[Moment], ...] = (
     Crash, Stop, Pause,
-    Isolation, Partition, SlowLinks, Flapping, Disconnection,
+    Isolation, Partition, SlowLinks, Flapping, Disconnection, HalfClose, Replay,
     SessionLoss, CoordinatorOutage, CoordinatorSlowness, LostAnswers, ForeignWrites,
     Reassignment,
     ClockJump, ClockDrift,
@@ -286,6 +311,8 @@ Fault: TypeAlias = (
     | SlowLinks
     | Flapping
     | Disconnection
+    | HalfClose
+    | Replay
     | SessionLoss
     | CoordinatorOutage
     | CoordinatorSlowness
@@ -310,7 +337,7 @@ def count_of(fault: Fault) -> int:
     match fault:
         case Crash() | Stop() | Pause() | ClockJump() | ClockDrift():
             return len(fault.names)
-        case Partition() | SlowLinks():
+        case Partition() | SlowLinks() | HalfClose() | Replay():
             return len(fault.ways)
         case Isolation():
             return max(1, len(fault.others))

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from random import Random
 from typing import Final
@@ -40,8 +41,19 @@ FREE_PORT_FIRST: Final = 40_000
 CONNECT_RETRY_SECONDS: Final = 1.0
 """After which an attempt to connect that got no answer is repeated; then twice that, and so on."""
 
+REPLAYER: Final = "replayer"
+"""In whose name connections are made on which something is sent again."""
+
 Way = tuple[str, str]
 """From the process of one name to that of another."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """What the caller has sent on one connection so far, write by write."""
+
+    address: Address
+    writes: list[bytes]
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +96,8 @@ class SimulatedNetwork:
         """How often each way was blocked and not unblocked yet."""
         self._slow: dict[Way, list[float]] = {}
         """Of each slow way, the seconds that bytes take at most, once for each `slow_down`."""
+        self._recordings: dict[Way, list[Recording]] | None = None
+        """Per way, of every connection made there; None: nobody listens."""
         self._next_port = FREE_PORT_FIRST
         self.names: dict[str, Sequence[str]] = {}
         """Of each name that is not a process's own, the processes it leads to now."""
@@ -122,6 +136,54 @@ class SimulatedNetwork:
         for link in list(self._links):
             for pipe in link.pipes:
                 pipe.arrive()
+
+    def half_close(self, way: Way, kept: float) -> int:
+        """Let all connections on `way` end for the receiver and lose what is sent from now on;
+        return how many there were. Of the bytes under way the share `kept` arrives."""
+        found = [
+            pipe
+            for link in self._links
+            for pipe in link.pipes
+            if pipe.way == way and not pipe.ended
+        ]
+        for pipe in found:
+            pipe.cut_short(kept)
+        return len(found)
+
+    def record(self) -> None:
+        """Keep what is sent on all connections that are made from now on, for `replay`."""
+        self._recordings = {}
+
+    def recording(self, way: Way, address: Address) -> list[bytes] | None:
+        """Where a connection that is being made on `way` keeps what is sent; None: nowhere."""
+        if self._recordings is None:
+            return None
+        recording = Recording(address, [])
+        self._recordings.setdefault(way, []).append(recording)
+        return recording.writes
+
+    async def replay(self, way: Way, choice: float, kept: float, seconds: float) -> int:
+        """Send what a connection on `way` has carried so far once more, on a new one that stays for
+        `seconds`; return how many bytes, 0 if there is nothing or nobody to send it to."""
+        assert self._recordings is not None, "recorded"
+        recordings = self._recordings.get(way, [])
+        if not recordings:
+            return 0
+        recording = recordings[min(int(choice * len(recordings)), len(recordings) - 1)]
+        data = b"".join(recording.writes)
+        data = data[: round(kept * len(data))]
+        try:
+            end = await self.connect(Process(REPLAYER), recording.address)
+        except ConnectionFailedError:
+            return 0
+        self.effects["bytes sent again"] += 1
+        end.write(data)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while await end.read():
+                    pass
+        end.close()
+        return len(data)
 
     def is_blocked(self, sender: str, receiver: str) -> bool:
         return bool(self._blocked) and (sender, receiver) in self._blocked
@@ -263,6 +325,7 @@ class _Link:
         self.network = network
         self.processes = (caller, callee)
         there = _Pipe(self, caller, callee)
+        there.recorded = network.recording(there.way, address)
         back = _Pipe(self, callee, caller)
         self.pipes = (there, back)
         self.ends = (
@@ -298,7 +361,9 @@ class _Pipe:
         "ended",
         "finishing",
         "received",
+        "recorded",
         "unsent_bytes",
+        "way",
     )
 
     def __init__(self, link: _Link, sender: Process, receiver: Process) -> None:
@@ -306,6 +371,9 @@ class _Pipe:
         self._network = network = link.network
         self._sender = sender
         self._receiver = receiver
+        self.way: Way = (sender.name, receiver.name)
+        self.recorded: list[bytes] | None = None
+        """Where all that is written is kept, if anywhere."""
         self._window = network.random.randint(WINDOW_BYTES_MIN, WINDOW_BYTES_MAX)
         self._unsent: deque[bytes] = deque()
         self.unsent_bytes = 0
@@ -323,6 +391,8 @@ class _Pipe:
     def write(self, data: bytes) -> None:
         if self.finishing or self._sender.dead or not data:
             return
+        if self.recorded is not None:
+            self.recorded.append(bytes(data))
         self._unsent.append(bytes(data))
         self.unsent_bytes += len(data)
         self._send()
@@ -344,6 +414,21 @@ class _Pipe:
         for _ in range(lost_count):
             _, data = self._under_way.pop()
             self._under_way_bytes -= len(data)
+        self._finish_at(self._arrival())
+        self._drained.set()
+
+    def cut_short(self, kept: float) -> None:
+        """End the pipe behind the share `kept` of the bytes under way; the sender hears nothing."""
+        self.finishing = True
+        self._unsent.clear()
+        self.unsent_bytes = 0
+        left = round(kept * self._under_way_bytes)
+        self._network.effects["bytes lost"] += self._under_way_bytes > left
+        under_way, self._under_way, self._under_way_bytes = self._under_way, deque(), 0
+        for when, data in under_way:
+            if piece := data[: left - self._under_way_bytes]:
+                self._under_way.append((when, piece))
+                self._under_way_bytes += len(piece)
         self._finish_at(self._arrival())
         self._drained.set()
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Final
 
-from waltz.sim.connection_plans import broken_connections
+from waltz.sim.connection_plans import broken_connections, meddling
 from waltz.sim.contest_plans import (
     changing_replicas,
     contested_partition,
@@ -70,6 +70,9 @@ class Plan:
     spare_count_max: int = 0
     harms_disks: bool = False
     """Whether copies of what was durable are harmed: of each record on a minority."""
+    latest_version_only: bool = False
+    """Whether nobody speaks an older version of the client protocol: these cannot tell what is sent
+    again from what is sent."""
 
 
 def no_faults(random: Random, stage: Stage) -> Sequence[Fault]:
@@ -451,6 +454,7 @@ PLANS: Final[dict[str, Plan]] = {
     "slow_links": Plan(slow_links, overlapping=True),
     "flapping": Plan(flapping, overlapping=True),
     "broken_connections": Plan(broken_connections, overlapping=True),
+    "meddling": Plan(meddling, overlapping=True, latest_version_only=True),
     "coordinator_trouble": Plan(coordinator_trouble, overlapping=True),
     "moving_partitions": Plan(moving_partitions, overlapping=True, server_count_min=2),
     "contested_partition": Plan(contested_partition, overlapping=True, server_count_min=2),

@@ -136,7 +136,9 @@ def draw_scenario(seed: int, workload: str, plan: str, *, length: int = 1) -> Sc
     stage = Stage(shape.storages, shape.servers, names, length, shape.spares, shape.partition_count)
     faults = PLANS[plan].draw(Random(f"{source}/faults"), stage)
     knobs = draw_knobs(Random(f"{source}/knobs"))
-    versions = draw_versions(Random(f"{source}/versions"), [*shape.servers, *names])
+    versions: dict[str, tuple[int, ...]] = {}
+    if not PLANS[plan].latest_version_only:
+        versions = draw_versions(Random(f"{source}/versions"), [*shape.servers, *names])
     if versions.keys().isdisjoint(shape.servers):  # older ones cannot be asked for the cluster
         found = draw_ways(Random(f"{source}/ways"), clients)
         clients = tuple(

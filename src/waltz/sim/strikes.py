@@ -36,6 +36,7 @@ from waltz.sim.faults import (
     Flapping,
     ForeignWrites,
     FullDisk,
+    HalfClose,
     Isolation,
     LostAnswers,
     LostDisk,
@@ -43,6 +44,7 @@ from waltz.sim.faults import (
     Partition,
     Pause,
     Reassignment,
+    Replay,
     SessionLoss,
     SlowDisk,
     SlowLinks,
@@ -88,6 +90,8 @@ class Strikes:
                 await self._strike_processes(fault)
             case Isolation() | Partition() | SlowLinks() | Flapping() | Disconnection():
                 await self._strike_network(fault)
+            case HalfClose() | Replay():
+                await self._meddle(fault)
             case (
                 SessionLoss()
                 | CoordinatorOutage()
@@ -211,6 +215,20 @@ class Strikes:
                 for pair in pairs:
                     self._struck(fault, *pair)
                 self._disconnect(pairs)
+            case _:
+                assert_never(fault)
+
+    async def _meddle(self, fault: HalfClose | Replay) -> None:
+        """Do what only somebody between the processes can."""
+        for way in fault.ways:
+            self._struck(fault, *way)
+        match fault:
+            case HalfClose(ways=ways, kept=kept):
+                for way in ways:
+                    self._note("half closed", *way, self._network.half_close(way, kept))
+            case Replay(ways=ways, choice=choice, kept=kept, seconds=seconds):
+                sent = [self._network.replay(way, choice, kept, seconds) for way in ways]
+                self._note("replayed", *await asyncio.gather(*sent))
             case _:
                 assert_never(fault)
 

@@ -13,6 +13,8 @@ import resource
 import socket
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any, Protocol
 
 from waltz.errors import ConfigurationError, ConnectionFailedError
@@ -26,6 +28,7 @@ from waltz.limits import (
     CONNECTIONS_PER_PEER_MAX,
     CONNECTIONS_WAITING_MAX,
     RESOLVE_SECONDS_MAX,
+    RESOLVER_THREADS_MAX,
 )
 from waltz.peer_log import PeerLog, Timers
 from waltz.system.connection import TcpConnection
@@ -170,12 +173,15 @@ class RealNetwork:
         self._listening = Tls(listening)
         self._connecting = self._listening if connecting is None else Tls(connecting)
         self._guests = Guests(connections_max(), CONNECTIONS_PER_PEER_MAX, CONNECTIONS_BYTES_MAX)
+        self._resolvers = ThreadPoolExecutor(RESOLVER_THREADS_MAX, "waltz-resolver")
+        """Not the loop's own threads: an application may have all of them wait for what comes over
+        a connection whose name is to be resolved."""
 
     async def resolve(self, address: Address) -> Sequence[Address]:
-        loop = asyncio.get_running_loop()
+        look_up = partial(socket.getaddrinfo, address.host, address.port, type=socket.SOCK_STREAM)
         try:
             async with asyncio.timeout(RESOLVE_SECONDS_MAX):
-                found = await loop.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
+                found = await asyncio.get_running_loop().run_in_executor(self._resolvers, look_up)
         except TimeoutError as error:
             raise ConnectionFailedError(
                 f"{address.host!r} was not resolved in {RESOLVE_SECONDS_MAX:g} s"

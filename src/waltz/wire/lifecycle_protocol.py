@@ -159,11 +159,16 @@ class HandshakeResponse(Message):
 
 @message(34, since=LIFECYCLE_SINCE)
 class ConnectionRestoreRequest(Message):
-    """Go on with a logical connection; its stream is wanted from byte `received` on."""
+    """Go on with a logical connection; its stream is wanted from byte `received` on.
+
+    `attempt` grows with every request of a connection, so that one that is sent again, by whoever
+    has seen it, is told from the next one.
+    """
 
     magic: Annotated[bytes, MAGIC]
     connection_id: Annotated[UUID, UUID_16]
     received: Annotated[int, LONG]
+    attempt: Annotated[int, INT]
 
 
 @message(35, since=LIFECYCLE_SINCE)

@@ -94,6 +94,8 @@ class ServerConnection:
         self._link = link
         self._connection: Connection | None = None
         self._early: Sequence[Message] = ()
+        self._restores = 0
+        """How often it was tried to restore it."""
         self._written = True
         self._heartbeats: Heartbeats | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -127,13 +129,14 @@ class ServerConnection:
         """
         assert self.agreement is not None, "only what was agreed on is broken"
         self.agreement.expect(Feature.RESTORE)
+        self._restores += 1
         async with _Introduction(self._host, address, self._settings) as introduction:
             link, rest = await introduction.greet()
             if link.version != self._link.version:
                 raise ConnectionUnknownError(f"{address} speaks version {link.version} now")
             answer, rest = await introduction.ask(
                 ConnectionRestoreRequest(
-                    MAGIC_BYTES, self.agreement.connection_id, self._link.received
+                    MAGIC_BYTES, self.agreement.connection_id, self._link.received, self._restores
                 ),
                 rest,
             )

@@ -29,6 +29,7 @@ from waltz.server.contexts import (
     ContextClosed,
     ContextOpened,
     Contexts,
+    RefuseRestore,
     ReleaseContext,
     RestoreContext,
     RestoreRequested,
@@ -351,8 +352,10 @@ class Clients:
     def _restore(self, arrival: Arrival, request: ConnectionRestoreRequest) -> Client | None:
         """Let the arrival go on with its connection, or tell it that this cannot be."""
         connection = arrival.connection
-        effect = self._note(RestoreRequested(request.connection_id, connection.identity))
-        reason, client = UNKNOWN, None
+        effect = self._note(
+            RestoreRequested(request.connection_id, connection.identity, request.attempt)
+        )
+        reason = effect.reason if isinstance(effect, RefuseRestore) else UNKNOWN
         if isinstance(effect, RestoreContext):
             client = self._clients[effect.connection_id]
             received = client.link.received
@@ -433,7 +436,9 @@ class Clients:
         clock, answer = self._host.clock, None
         for effect in self._contexts.step(events, clock.now()):
             if isinstance(effect, ReleaseContext):
-                client = self._clients[effect.connection_id]
+                client = self._clients.get(effect.connection_id)
+                if client is None:  # its time was up in the moment in which it was given up
+                    continue
                 self._peer_log.info("client_released peer=%s reason=%s", client.peer, effect.reason)
                 self._end(client, effect.reason)
             else:

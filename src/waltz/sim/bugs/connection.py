@@ -6,9 +6,14 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from waltz.client.connection.shell import ServerConnection
+from waltz.client.partition import ClientPartition
 from waltz.server.clients.shell import Client, Clients
+from waltz.server.connection import Mounts
+from waltz.server.contexts import Contexts, RestoreContext
+from waltz.server.partition import ServerPartition
 from waltz.sim.bugs.bug import Bug, Scene
 from waltz.sim.patches import Patch
+from waltz.wire.client_protocol import MountRequest, MountState
 from waltz.wire.logical_link import LogicalLink
 from waltz.wire.retained import Retained
 
@@ -75,13 +80,62 @@ def _losing_what_nothing_carries(write: Callable[..., None]) -> Callable[..., No
     return written
 
 
-def _bug(name: str, breaks: str, caught: Scene, *patches: Patch) -> Bug:
+def _taking_every_attempt(restore: Callable[..., None]) -> Callable[..., None]:
+    def restored(self: Any, event: Any) -> None:
+        connection_id = self._ids.get(event.key)
+        if connection_id is None:
+            restore(self, event)
+            return
+        self._mend(connection_id)
+        self._effects.append(RestoreContext(connection_id))
+
+    return restored
+
+
+def _never(_: Callable[..., bool]) -> Callable[..., bool]:
+    return lambda *_: False
+
+
+def _waiting_for_the_repeated(_: Callable[..., None]) -> Callable[..., None]:
+    def refused(self: Any, peer: Any, messages: Any) -> None:
+        for message in messages:
+            self._drop(peer.connection_id, message)
+            if isinstance(message, MountRequest):
+                self._answer_mount(peer, message.request_id, MountState.NOT_READY)
+
+    return refused
+
+
+def _forgetting_the_gone(remove: Callable[..., None]) -> Callable[..., None]:
+    def removed(self: Any, connection_id: int) -> None:
+        remove(self, connection_id)
+        self._gone.clear()
+
+    return removed
+
+
+def _forgetting_what_is_unanswered(lose: Callable[..., None]) -> Callable[..., None]:
+    def lost(self: Any) -> None:
+        lose(self)
+        vars(self.monitor)["_pending"].clear()
+
+    return lost
+
+
+def _bug(
+    name: str,
+    breaks: str,
+    caught: Scene,
+    *patches: Patch,
+    plan: str = "broken_connections",
+    workloads: tuple[str, ...] = ("append", "bank", "lock_contention", "slow_consumer"),
+) -> Bug:
     return Bug(
         name=name,
         breaks=breaks,
         patches=patches,
-        workloads=("append", "bank", "lock_contention", "slow_consumer"),
-        plans=("broken_connections",),
+        workloads=workloads,
+        plans=(plan,),
         caught=caught,
     )
 
@@ -118,5 +172,47 @@ CONNECTION_BUGS: Final[tuple[Bug, ...]] = (
         "I12 convergence",
         Scene(74, "lock_contention", "broken_connections"),
         Patch(ServerConnection, "_write", _losing_what_nothing_carries),
+    ),
+    _bug(
+        "a request to restore a connection is taken again when it is repeated",
+        "I6 at most once",
+        Scene(1000, "append", "meddling"),
+        Patch(Contexts, "_restore", _taking_every_attempt),
+        plan="meddling",
+    ),
+    _bug(
+        "whoever repeats what a connection has sent speaks for its client",
+        "I6 at most once",
+        Scene(1, "bank", "meddling"),
+        Patch(Mounts, "is_repeated", _never),
+        plan="meddling",
+    ),
+    _bug(
+        "what a connection has sent counts again once it is gone",
+        "I6 at most once",
+        Scene(21, "bank", "meddling"),
+        Patch(Mounts, "remove", _forgetting_the_gone),
+        plan="meddling",
+    ),
+    _bug(
+        "a client whose words came before it is told to wait until it may mount",
+        "I12 convergence",
+        Scene(100092, "append", "meddling"),
+        Patch(ServerPartition, "_refuse_repeated", _waiting_for_the_repeated),
+        plan="meddling",
+        workloads=(
+            "append",
+            "lock_contention",
+            "bank",
+            "lone_client",
+            "slow_consumer",
+            "late_reader",
+        ),
+    ),
+    _bug(
+        "a client whose connection is replaced forgets its unanswered appends",
+        "I12 convergence",
+        Scene(0, "append", "broken_connections"),
+        Patch(ClientPartition, "_lose_stream", _forgetting_what_is_unanswered),
     ),
 )

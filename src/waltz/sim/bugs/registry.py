@@ -7,13 +7,21 @@ from typing import Final, NamedTuple
 from waltz.sim.bugs.bug import Bug
 from waltz.sim.bugs.client import CLIENT_BUGS
 from waltz.sim.bugs.connection import CONNECTION_BUGS
+from waltz.sim.bugs.discovery import DISCOVERY_BUGS
 from waltz.sim.bugs.server import SERVER_BUGS
 from waltz.sim.bugs.storage import STORAGE_BUGS
 from waltz.sim.bugs.store import STORE_BUGS
 
 BUGS: Final[dict[str, Bug]] = {
     bug.name: bug
-    for bug in (*STORAGE_BUGS, *STORE_BUGS, *SERVER_BUGS, *CLIENT_BUGS, *CONNECTION_BUGS)
+    for bug in (
+        *STORAGE_BUGS,
+        *STORE_BUGS,
+        *SERVER_BUGS,
+        *CLIENT_BUGS,
+        *CONNECTION_BUGS,
+        *DISCOVERY_BUGS,
+    )
 }
 
 

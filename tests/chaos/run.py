@@ -1,0 +1,309 @@
+"""A chaos run: schedules on clusters of processes, several side by side, each judged at its end.
+
+Owns what happens in which order. A lane is a cluster with its clients, which live as long as the
+run; it takes one schedule after the other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import sys
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from typing import Any, Final
+
+import waltz
+from tests.chaos.cluster import PARTITIONS, SERVERS, Cluster, running_cluster
+from tests.chaos.judge import Ledger
+from tests.chaos.schedule import Act, Schedule, draw_schedule
+from waltz.limits import (
+    HANDSHAKE_SECONDS_MAX,
+    NOT_READY_SECONDS_MAX,
+    RECONNECT_SECONDS_MAX,
+)
+from waltz.record import request_id_from
+from waltz.sim.history import Fed
+from waltz.types import PartitionId, TransactionId
+
+BEAT_SECONDS: Final = 0.5
+"""With 0.2 s clients on a machine with ten times as much other work took living servers for dead
+without end."""
+
+CLIENTS: Final[Sequence[tuple[str, str, float | None]]] = (
+    ("client-a", "asyncio", BEAT_SECONDS),
+    ("client-b", "threads", None),
+    ("client-c", "threads", BEAT_SECONDS),
+)
+"""Name, face, and time between heartbeats if not the usual one."""
+
+CONTEXTS_MAX: Final = 100
+"""Of one client in one schedule, so that numbers are known before."""
+
+LEAD_SECONDS: Final = 0.05
+"""From the moment clients are told until the schedule begins."""
+
+BACK_SECONDS_MAX: Final = RECONNECT_SECONDS_MAX + 2 * HANDSHAKE_SECONDS_MAX + NOT_READY_SECONDS_MAX
+"""From the end of the last fault until every partition can be written to again, as
+docs/operating/connecting.md has it for connections that have ended: one pause, an attempt that was
+under way and one that succeeds, a mount."""
+
+SCHEDULE_SECONDS_MAX: Final = 180.0
+"""After which a client that has not reported hangs."""
+
+ASKED_OF_BEFORE: Final = 3
+READ_SECONDS_MAX: Final = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    seed: str
+    numbers: Sequence[int]
+    """Of the schedules, in order."""
+    lanes: int
+    directory: Path
+    seconds_max: float = 86_400.0
+    """After so long no further schedule begins."""
+
+
+@dataclass
+class Result:
+    """What lanes have come to, together."""
+
+    schedules: int = 0
+    acts: int = 0
+    befallen: Counter[str] = field(default_factory=Counter)
+    """By deed, how many connections."""
+    contexts: int = 0
+    verdicts: Counter[str] = field(default_factory=Counter)
+    outcomes: int = 0
+    connections: int = 0
+    back_seconds: list[float] = field(default_factory=list)
+    failures: list[tuple[int, list[str]]] = field(default_factory=list)
+    """Of schedules, by number; -1: of a whole lane."""
+
+    def summary(self, seconds: float) -> dict[str, Any]:
+        """One JSON-able line."""
+        back = sorted(self.back_seconds) or [0.0]
+        return {
+            "schedules": self.schedules,
+            "acts": self.acts,
+            "befallen": dict(sorted(self.befallen.items())),
+            "connections": self.connections,
+            "contexts": self.contexts,
+            "verdicts": dict(sorted(self.verdicts.items())),
+            "outcomes": self.outcomes,
+            "back_seconds_median": round(back[len(back) // 2], 3),
+            "back_seconds_max": round(back[-1], 3),
+            "seconds": round(seconds, 1),
+            "violations": sum(len(found) for _, found in self.failures),
+        }
+
+
+class ClientProcess:
+    """One client, which is told of schedules and reports."""
+
+    def __init__(self, name: str, process: asyncio.subprocess.Process, log: Path) -> None:
+        self.name = name
+        self.log = log
+        self._process = process
+
+    @classmethod
+    async def start(
+        cls, cluster: Cluster, name: str, face: str, beat: float | None
+    ) -> ClientProcess:
+        log = cluster.directory / f"{name}.log"
+        with log.open("wb") as errors:
+            process = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-m", "tests.chaos.client"),
+                *("--cluster", cluster.address, "--name", name, "--face", face),
+                *("--partitions", str(cluster.partitions)),
+                *(() if beat is None else ("--beat", str(beat))),
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=errors,
+                start_new_session=True,
+                limit=64 * 1024 * 1024,
+            )
+        client = cls(name, process, log)
+        await client.hear()
+        return client
+
+    def tell(self, told: dict[str, Any]) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(f"{json.dumps(told)}\n".encode())
+
+    async def hear(self) -> dict[str, Any]:
+        """Return its next report. Raises RuntimeError: it hangs or has ended."""
+        assert self._process.stdout is not None
+        try:
+            async with asyncio.timeout(SCHEDULE_SECONDS_MAX):
+                line = await self._process.stdout.readline()
+        except TimeoutError:
+            raise RuntimeError(
+                f"hang: {self.name} has not ended all contexts and outcomes in"
+                f" {SCHEDULE_SECONDS_MAX:g} s; see {self.log}"
+            ) from None
+        if not line:
+            raise RuntimeError(f"{self.name} has ended; see {self.log}")
+        report: dict[str, Any] = json.loads(line)
+        return report
+
+    async def stop(self) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            self._process.kill()
+        await self._process.wait()
+
+
+class Lane:
+    """A cluster with its clients."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        clients: Sequence[ClientProcess],
+        log: waltz.LogReader,
+        result: Result,
+    ) -> None:
+        self._cluster = cluster
+        self._clients = clients
+        self._log = log
+        self._result = result
+        self._ledger = Ledger()
+        self._read_to = [0] * cluster.partitions
+
+    async def suffer(self, schedule: Schedule) -> list[str]:
+        """Let `schedule` happen and return the violations. Raises RuntimeError: a client hangs."""
+        random = Random(f"{schedule.seed} questions {schedule.number}")
+        began = time.monotonic() + LEAD_SECONDS
+        calm_at = began + max(act.at + act.seconds for act in schedule.acts)
+        for place, client in enumerate(self._clients):
+            client.tell(
+                {
+                    "seed": schedule.seed,
+                    "number": schedule.number,
+                    "first": (schedule.number * len(CLIENTS) + place) * CONTEXTS_MAX,
+                    "calm_at": calm_at,
+                    "of_before": self._known(random),
+                }
+            )
+        befallen = self._befallen()
+        await asyncio.gather(*[self._perform(act, began) for act in schedule.acts])
+        calm_at = max(calm_at, time.monotonic())
+        reports = {client.name: await client.hear() for client in self._clients}
+        back_seconds = max(0.0, *(each["back_at"] - calm_at for each in reports.values()))
+        records = await asyncio.to_thread(self._read_on)
+        violations = self._ledger.judge_schedule(reports, records)
+        if back_seconds > BACK_SECONDS_MAX:
+            violations.append(
+                f"back: {back_seconds:.1f} s after the last fault; expected {BACK_SECONDS_MAX:g} s"
+            )
+        result = self._result
+        result.schedules += 1
+        result.acts += len(schedule.acts)
+        result.befallen += self._befallen() - befallen
+        result.back_seconds.append(back_seconds)
+        return violations
+
+    def finish(self) -> list[str]:
+        """Return what is wrong with all of it together."""
+        result, ledger = self._result, self._ledger
+        result.contexts += ledger.contexts
+        result.verdicts += ledger.verdicts
+        result.outcomes += ledger.outcomes
+        result.connections += sum(len(proxy.arrivals) for proxy in self._cluster.proxies)
+        return [*ledger.judge_all(), *self._cluster.complaints()]
+
+    async def _perform(self, act: Act, began: float) -> None:
+        await asyncio.sleep(max(0.0, began + act.at - time.monotonic()))
+        await self._cluster.proxies[act.server].perform(act)
+
+    def _befallen(self) -> Counter[str]:
+        found: Counter[str] = Counter()
+        for proxy in self._cluster.proxies:
+            found += proxy.done
+        return found
+
+    def _known(self, random: Random) -> list[tuple[list[int], int]]:
+        """Some requests of earlier schedules that are in the log, of whichever client."""
+        known = self._ledger.committed
+        chosen = random.sample(known, min(ASKED_OF_BEFORE, len(known)))
+        return [([*map(int, request_id)], after) for _, request_id, after in chosen]
+
+    def _read_on(self) -> dict[PartitionId, list[Fed]]:
+        """Return what has come into the log since the last time."""
+        found: dict[PartitionId, list[Fed]] = {}
+        for number, first in enumerate(self._read_to):
+            end = self._log.high_water_mark(number) + 1
+            found[PartitionId(number)] = list(_read(self._log, number, first, end))
+            self._read_to[number] = end
+        return found
+
+
+def _read(log: waltz.LogReader, partition: int, first: int, end: int) -> Iterator[Fed]:
+    for run in log.read(partition, first, end):
+        for index, data in enumerate(run.data):
+            yield Fed(
+                TransactionId(run.first_transaction_id + index),
+                request_id_from(run.request_ids[16 * index : 16 * index + 16]),
+                int(run.headers[index]),
+                bytes(data),
+            )
+
+
+@asynccontextmanager
+async def running_lane(directory: Path, result: Result) -> AsyncIterator[Lane]:
+    async with running_cluster(directory) as cluster:
+        assert cluster.partitions == PARTITIONS
+        assert len(cluster.proxies) == SERVERS
+        clients: list[ClientProcess] = []
+        try:
+            for name, face, beat in CLIENTS:
+                clients.append(await ClientProcess.start(cluster, name, face, beat))
+            log = await asyncio.to_thread(_open_log, cluster)
+            yield Lane(cluster, clients, log, result)
+            await asyncio.to_thread(log.close)
+        finally:
+            await asyncio.gather(*(client.stop() for client in clients))
+
+
+def _open_log(cluster: Cluster) -> waltz.LogReader:
+    return waltz.open_reader(cluster.inner_address, timeout_seconds=READ_SECONDS_MAX)
+
+
+async def run_lane(
+    settings: Settings, place: int, result: Result, say: Callable[[str], None]
+) -> None:
+    """Take every so many-th schedule, up to the first that fails: what comes after one proves
+    nothing."""
+    number = -1
+    until = time.monotonic() + settings.seconds_max
+    try:
+        async with running_lane(settings.directory / f"lane-{place}", result) as lane:
+            for number in settings.numbers[place :: settings.lanes]:
+                if time.monotonic() > until:
+                    break
+                violations = await lane.suffer(draw_schedule(settings.seed, number, SERVERS))
+                if violations:
+                    result.failures.append((number, violations))
+                    return
+                if result.schedules % 50 == 0:
+                    say(f"{result.schedules} of {len(settings.numbers)} schedules")
+            if violations := lane.finish():
+                result.failures.append((-1, violations))
+    except (RuntimeError, waltz.WaltzError) as error:
+        result.failures.append((number, [str(error)]))
+
+
+async def run(settings: Settings, say: Callable[[str], None]) -> Result:
+    result = Result()
+    async with asyncio.TaskGroup() as group:
+        for place in range(settings.lanes):
+            group.create_task(run_lane(settings, place, result, say))
+    return result
