@@ -28,6 +28,7 @@ from waltz.client.lifecycle_events import (
     ServerConnected,
     ServerDisconnected,
 )
+from waltz.client.notes.shell import ClusterNotes
 from waltz.client.options import options_from
 from waltz.client.partitions.shell import BlockedPartition
 from waltz.client.questions.shell import ServerReport
@@ -95,6 +96,7 @@ __all__ = [
     "ClientId",
     "ClusterChanged",
     "ClusterChangedError",
+    "ClusterNotes",
     "ConfigurationError",
     "ConnectionFailedError",
     "ConnectionLostError",
@@ -142,6 +144,7 @@ __all__ = [
     "open_async_client",
     "open_async_reader",
     "open_client",
+    "open_notes",
     "open_reader",
 ]
 
@@ -228,6 +231,21 @@ def open_async_reader(
         retry_policy=retry_policy,
         release_host=release_host,
     )
+
+
+def open_notes(cluster: str, *, tls: TlsSettings | None = None) -> ClusterNotes:
+    """Return small values that the cluster keeps for applications, for threads.
+
+    Raises ConfigurationError: not the coordinator's address, and servers keep none; and as
+    `open_client` at the first use.
+    """
+    address = _parse(cluster)
+    if isinstance(address, ServersAddress):
+        raise ConfigurationError(
+            f"{cluster} names servers; notes are kept by the coordinator: expected its address"
+        )
+    root = _options_of(address).get("root")
+    return ClusterNotes(lambda: _real_host(address, tls), root=root)
 
 
 def _parse(cluster: str) -> ClusterAddress:

@@ -1,15 +1,25 @@
 """The data source `waltz` as Spark sees it: `spark.read.format("waltz").option("cluster", …)`, and
-the same with `spark.readStream`."""
+the same with `spark.readStream`, `df.write` and `df.writeStream`."""
 
 from __future__ import annotations
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamArrowWriter,
+    DataSourceStreamReader,
+    DataSourceWriter,
+)
 from pyspark.sql.types import StructType
 
-from waltz.spark.options import parse_options
+from waltz.errors import ConfigurationError
+from waltz.spark.codes import INVALID_OPTION
+from waltz.spark.options import parse_options, parse_sink_options
 from waltz.spark.reader import WaltzReader
 from waltz.spark.schema import arrow_schema, log_schema
+from waltz.spark.sink_rows import check_sink_schema
 from waltz.spark.stream import WaltzStreamReader
+from waltz.spark.writer import WaltzStreamWriter, WaltzWriter
 
 
 class WaltzDataSource(DataSource):
@@ -38,3 +48,21 @@ class WaltzDataSource(DataSource):
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """Return the reader of a stream of some or all columns. Raises ConfigurationError."""
         return WaltzStreamReader(parse_options(self.options, is_stream=True), arrow_schema(schema))
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """Return what appends a data frame to the log. Raises ConfigurationError."""
+        if overwrite:
+            raise ConfigurationError(
+                f"{INVALID_OPTION} the log can only be appended to: write with mode('append')"
+            )
+        check_sink_schema(schema)
+        return WaltzWriter(parse_sink_options(self.options, is_stream=False))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
+        """Return what appends micro-batches to the log. Raises ConfigurationError."""
+        if overwrite:
+            raise ConfigurationError(
+                f"{INVALID_OPTION} the log can only be appended to: use outputMode('append')"
+            )
+        check_sink_schema(schema)
+        return WaltzStreamWriter(parse_sink_options(self.options, is_stream=True))

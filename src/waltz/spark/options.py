@@ -1,9 +1,11 @@
-"""The options of a read. Spark passes any text on, so a misspelt option is refused here by name."""
+"""The options of reads and writes. Spark passes any text on, so a misspelt option is refused here,
+by name and with the one that was probably meant."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Final
 
@@ -11,7 +13,14 @@ from waltz.errors import ConfigurationError
 from waltz.spark.codes import INVALID_OPTION, MISSING_OPTION, UNKNOWN_OPTION
 from waltz.spark.offsets import TASKS_MAX, Offsets, parse_offsets, parse_partitions
 from waltz.spark.schema import BATCH_ROWS
-from waltz.types import PartitionId, TlsSettings, parse_cluster
+from waltz.spark.sink_progress import WRITE_ID_CHARACTERS_MAX
+from waltz.types import (
+    ClusterAddress,
+    PartitionId,
+    ServersAddress,
+    TlsSettings,
+    parse_cluster,
+)
 
 OPTIONS: Final = (
     "archive",
@@ -30,8 +39,14 @@ OPTIONS: Final = (
 BATCH_ONLY: Final = ("archive", "endingOffsets")
 STREAM_ONLY: Final = ("maxTransactionsPerTrigger",)
 
+SINK_OPTIONS: Final = ("cluster", "writeId", "batchId", "tlsCa", "tlsCert", "tlsKey")
+SINK_BATCH_ONLY: Final = ("writeId", "batchId")
+SPARKS_OWN: Final = ("checkpointlocation",)
+"""Options of a stream that Spark passes on to its sink, too."""
+
 BATCH_ROWS_MAX: Final = 1_000_000
 TRIGGER_ROWS_MAX: Final = 1 << 40
+BATCH_ID_MAX: Final = (1 << 63) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +75,16 @@ class ReadOptions:
     tls: TlsSettings = field(default_factory=TlsSettings)
 
 
+@dataclass(frozen=True, slots=True)
+class SinkOptions:
+    """Where to write, and what the write is known by; `write_id` None: nobody writes it again."""
+
+    cluster: str
+    write_id: str | None = None
+    batch: int = 0
+    tls: TlsSettings = field(default_factory=TlsSettings)
+
+
 def parse_options(options: Mapping[str, str], *, is_stream: bool = False) -> ReadOptions:
     """Return the options of a read; keys are compared without regard to case, as Spark does.
 
@@ -67,15 +92,7 @@ def parse_options(options: Mapping[str, str], *, is_stream: bool = False) -> Rea
     Raises ConfigurationError, naming the option: unknown, missing, not in its form, or not for this
     kind of read.
     """
-    spelling = {name.lower(): name for name in OPTIONS}
-    given = {}
-    for key, value in options.items():
-        name = spelling.get(key.lower())
-        if name is None:
-            raise ConfigurationError(
-                f"{UNKNOWN_OPTION} unknown option {key!r}; known are {', '.join(OPTIONS)}"
-            )
-        given[name] = value
+    given = _named(options, OPTIONS)
     for name in BATCH_ONLY if is_stream else STREAM_ONLY:
         if name in given:
             raise ConfigurationError(
@@ -88,10 +105,7 @@ def parse_options(options: Mapping[str, str], *, is_stream: bool = False) -> Rea
             " waltz://host:port,host:port or the coordinator's host:port"
         )
     if "cluster" in given:
-        try:
-            parse_cluster(given["cluster"])
-        except ConfigurationError as error:
-            raise ConfigurationError(f"{INVALID_OPTION} option cluster: {error}") from error
+        _expect_cluster(given["cluster"])
     return ReadOptions(
         cluster=given.get("cluster"),
         archive=Path(given["archive"]).absolute() if "archive" in given else None,
@@ -110,6 +124,69 @@ def parse_options(options: Mapping[str, str], *, is_stream: bool = False) -> Rea
     )
 
 
+def parse_sink_options(options: Mapping[str, str], *, is_stream: bool) -> SinkOptions:
+    """Return the options of a write. Raises ConfigurationError, as `parse_options`, and for an
+    address of servers: the coordinator keeps how far a sink is."""
+    given = _named(
+        {key: value for key, value in options.items() if key.lower() not in SPARKS_OWN},
+        SINK_OPTIONS,
+    )
+    for name in SINK_BATCH_ONLY if is_stream else ():
+        if name in given:
+            raise ConfigurationError(
+                f"{INVALID_OPTION} option {name} is for df.write only; a stream has its query and"
+                " its batches"
+            )
+    if "cluster" not in given:
+        raise ConfigurationError(
+            f"{MISSING_OPTION} option cluster is missing; expected the coordinator's host:port"
+        )
+    if isinstance(_expect_cluster(given["cluster"]), ServersAddress):
+        raise ConfigurationError(
+            f"{INVALID_OPTION} option cluster is {given['cluster']!r}; a sink needs the"
+            " coordinator's host:port, or zookeeper://…, which keeps how far it is"
+        )
+    write_id = given.get("writeId")
+    if write_id is not None and not 0 < len(write_id) <= WRITE_ID_CHARACTERS_MAX:
+        raise ConfigurationError(
+            f"{INVALID_OPTION} option writeId has {len(write_id)} characters; expected 1 to"
+            f" {WRITE_ID_CHARACTERS_MAX}"
+        )
+    if "batchId" in given and write_id is None:
+        raise ConfigurationError(
+            f"{INVALID_OPTION} option batchId needs writeId, which says of what"
+        )
+    return SinkOptions(
+        cluster=given["cluster"],
+        write_id=write_id,
+        batch=_count(given, "batchId", BATCH_ID_MAX, count_min=0) or 0,
+        tls=_tls(given),
+    )
+
+
+def _named(options: Mapping[str, str], known: Sequence[str]) -> dict[str, str]:
+    """Return the options by their usual spelling. Raises ConfigurationError: one is unknown."""
+    spelling = {name.lower(): name for name in known}
+    given = {}
+    for key, value in options.items():
+        name = spelling.get(key.lower())
+        if name is None:
+            nearest = get_close_matches(key.lower(), spelling, n=1)
+            meant = f"did you mean {spelling[nearest[0]]}? " if nearest else ""
+            raise ConfigurationError(
+                f"{UNKNOWN_OPTION} unknown option {key!r}; {meant}known are {', '.join(known)}"
+            )
+        given[name] = value
+    return given
+
+
+def _expect_cluster(text: str) -> ClusterAddress:
+    try:
+        return parse_cluster(text)
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{INVALID_OPTION} option cluster: {error}") from error
+
+
 def _tls(given: Mapping[str, str]) -> TlsSettings:
     authorities, certificate, key = (given.get(name) for name in ("tlsCa", "tlsCert", "tlsKey"))
     if (certificate and not authorities) or (key and not certificate):
@@ -120,13 +197,16 @@ def _tls(given: Mapping[str, str]) -> TlsSettings:
     return TlsSettings(certificate, key, authorities=authorities)
 
 
-def _count(given: Mapping[str, str], option: str, count_max: int) -> int | None:
+def _count(
+    given: Mapping[str, str], option: str, count_max: int, *, count_min: int = 1
+) -> int | None:
     text = given.get(option)
     if text is None:
         return None
-    if not (text.isascii() and text.isdigit() and 1 <= int(text) <= count_max):
+    if not (text.isascii() and text.isdigit() and count_min <= int(text) <= count_max):
         raise ConfigurationError(
-            f"{INVALID_OPTION} option {option} is {text!r}; expected a number from 1 to {count_max}"
+            f"{INVALID_OPTION} option {option} is {text!r}; expected a number from {count_min} to"
+            f" {count_max}"
         )
     return int(text)
 
