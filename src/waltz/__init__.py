@@ -33,7 +33,7 @@ from waltz.client.options import options_from
 from waltz.client.partitions.shell import BlockedPartition
 from waltz.client.questions.shell import ServerReport
 from waltz.client.reader.columns import BlockData, TransactionColumns
-from waltz.client.reader.shell import AsyncLogReader
+from waltz.client.reader.shell import AsyncLogReader, WantsData
 from waltz.client.retry import NoRetries, Operation, RetryAll, RetryPolicy, RetryReads
 from waltz.client.shell import AsyncWaltzClient
 from waltz.client.sql_callbacks import SqlCallbacks
@@ -141,6 +141,7 @@ __all__ = [
     "WaltzClient",
     "WaltzClientCallbacks",
     "WaltzError",
+    "WantsData",
     "open_async_client",
     "open_async_reader",
     "open_client",

@@ -28,7 +28,8 @@ class WaltzDataSource(DataSource):
     Options: `cluster` (`waltz://` and servers, or the coordinator's host:port; required),
     `partitions` ("0-3,7"),
     `startingOffsets` and `endingOffsets` (earliest, latest, or JSON of partition to transaction ID;
-    the end is not read; a stream has none, and starts at latest unless told), `failOnDataLoss`,
+    the end is not read; a stream has none, and starts at latest unless told), `headers`, `data`
+    (false: without it), `failOnDataLoss`,
     `maxTransactionsPerTrigger` (of a stream), `minPartitions`, `rowsPerBatch`, and `tlsCa`,
     `tlsCert`, `tlsKey` (PEM files). A schema of some of the columns is honoured: what is not asked
     for does not cross into Spark.
@@ -39,7 +40,8 @@ class WaltzDataSource(DataSource):
         return "waltz"
 
     def schema(self) -> StructType:
-        return log_schema()
+        """Return the columns of a read that asks for no schema of its own."""
+        return log_schema(with_data=self.options.get("data", "true").lower() != "false")
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return the reader of some or all columns. Raises ConfigurationError."""

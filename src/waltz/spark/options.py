@@ -12,6 +12,7 @@ from typing import Final
 from waltz.errors import ConfigurationError
 from waltz.spark.codes import INVALID_OPTION, MISSING_OPTION, UNKNOWN_OPTION
 from waltz.spark.offsets import TASKS_MAX, Offsets, parse_offsets, parse_partitions
+from waltz.spark.row_filter import ALL, Intervals, parse_headers
 from waltz.spark.schema import BATCH_ROWS
 from waltz.spark.sink_progress import WRITE_ID_CHARACTERS_MAX
 from waltz.types import (
@@ -28,6 +29,8 @@ OPTIONS: Final = (
     "partitions",
     "startingOffsets",
     "endingOffsets",
+    "headers",
+    "data",
     "failOnDataLoss",
     "maxTransactionsPerTrigger",
     "minPartitions",
@@ -56,6 +59,8 @@ class ReadOptions:
     cluster            the address of servers, or the coordinator's; None to read an archive alone.
     archive            directory of an archive, for what it has; None for none.
     partitions         sorted, each once; None for all.
+    headers            of the transactions that are read.
+    with_data          whether the data is a column unless the schema says.
     fail_on_data_loss  whether to fail where the log is shorter than it is said to be.
     task_count_min     how many tasks there are at least, if there are that many rows.
     batch_rows_max     rows of one Arrow record batch.
@@ -72,6 +77,8 @@ class ReadOptions:
     task_count_min: int
     batch_rows_max: int
     trigger_rows_max: int | None
+    headers: Intervals = ALL
+    with_data: bool = True
     tls: TlsSettings = field(default_factory=TlsSettings)
 
 
@@ -120,6 +127,8 @@ def parse_options(options: Mapping[str, str], *, is_stream: bool = False) -> Rea
         task_count_min=_count(given, "minPartitions", TASKS_MAX) or 1,
         batch_rows_max=_count(given, "rowsPerBatch", BATCH_ROWS_MAX) or BATCH_ROWS,
         trigger_rows_max=_count(given, "maxTransactionsPerTrigger", TRIGGER_ROWS_MAX),
+        headers=parse_headers(given["headers"]) if "headers" in given else ALL,
+        with_data=_flag(given, "data", default=True),
         tls=_tls(given),
     )
 

@@ -112,7 +112,11 @@ class WaltzStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """Yield the Arrow record batches of one task. Raises WaltzError, its text led by a code."""
         return read_task(
-            self._access, self._schema, partition, rows_max=self._options.batch_rows_max
+            self._access,
+            self._schema,
+            partition,
+            rows_max=self._options.batch_rows_max,
+            headers=self._options.headers,
         )
 
     def stop(self) -> None:
