@@ -37,7 +37,7 @@ LAYERS: dict[str, set[str]] = {
     "server": WORDS | {"wire", "cluster", "store"},
     "system": {"types", "errors", "limits", "host", "cluster.tree"},
     "configuration": {"types", "errors", "limits", "storage.space"},
-    "spark": {"types", "errors", ""},
+    "spark": {"types", "errors", "", "client.reader", "storage.inspection", "system.disk"},
     "cli": EVERYTHING - {"sim", "testing"} | {""},
     "sim": EVERYTHING - {"system", "spark", "console", "cli", "configuration", "testing"} | {""},
     "testing": WORDS | {"wire", "client", "sim", "system", ""},

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from waltz.errors import ConfigurationError
@@ -16,6 +18,7 @@ def test_everything_but_the_cluster_has_a_default() -> None:
     assert parse_options(CLUSTER) == ReadOptions(
         cluster="127.0.0.1:7100",
         archive=None,
+        path=None,
         partitions=None,
         starting=Offsets("earliest", {}),
         ending=Offsets("latest", {}),
@@ -99,6 +102,13 @@ def test_wrong_options_of_a_sink_are_refused_by_name(
 ) -> None:
     with pytest.raises(ConfigurationError, match=f"^{fault}"):
         parse_sink_options(options, is_stream=is_stream)
+
+
+def test_a_storage_directory_is_read_by_itself() -> None:
+    assert parse_options({"path": "/disk/waltz"}).path == Path("/disk/waltz")
+    for other in (CLUSTER, {"archive": "/archive"}):
+        with pytest.raises(ConfigurationError, match=r"^WALTZ-1003 option path is for a storage"):
+            parse_options({"path": "/disk/waltz", **other})
 
 
 def test_a_cluster_in_a_zookeeper_has_its_address() -> None:

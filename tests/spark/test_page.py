@@ -10,6 +10,7 @@ import pytest
 
 import waltz
 from tests.clusters import ROOT
+from tests.storage.inspected import our_files, write_files
 from waltz.spark import codes
 from waltz.spark.options import OPTIONS, SINK_OPTIONS
 from waltz.spark.pipelines.archive import add_to_archive
@@ -52,12 +53,14 @@ def test_the_programs_run(spark: SparkSession, cluster: str, tmp_path: Path) -> 
     with waltz.open_client(cluster, waltz.NoCallbacks()) as client:
         for number in range(10):
             client.append(number % 2, b"x")
+    copy = write_files(tmp_path / "copy", our_files((5, 7, 4), (3,)))
     add_to_archive(spark, LogAccess(cluster), tmp_path / "archive")
     names: dict[str, Any] = {}
     for block in blocks("python"):
         block = block.replace("127.0.0.1:7100", cluster)
         block = block.replace("/var/lib/accounts", str(tmp_path))
         block = block.replace("/var/lib/waltz/archive", str(tmp_path / "archive"))
+        block = block.replace("/var/lib/waltz/copy", str(copy))
         exec(block, names)
         for name in ("query", "copies"):
             if name in names:
@@ -72,4 +75,5 @@ def test_the_programs_run(spark: SparkSession, cluster: str, tmp_path: Path) -> 
     ]
     assert counts[0] >= 10
     assert len(set(counts)) == 1
+    assert names["files"].count() == 12
     assert names["history"].count() >= counts[0] + 100 + (counts[0] + 100) // 2

@@ -50,6 +50,9 @@ LATER_BATCH: Final = "WALTZ-2011"
 INVALID_NOTE: Final = "WALTZ-2012"
 """What the cluster has noted about a sink cannot be read."""
 
+INVALID_SEGMENT: Final = "WALTZ-2013"
+"""A storage directory is none, or a segment in it does not check out."""
+
 NO_JAVA: Final = "WALTZ-3001"
 
 

@@ -17,6 +17,7 @@ from waltz.spark.codes import INVALID_OPTION
 from waltz.spark.options import parse_options, parse_sink_options
 from waltz.spark.reader import WaltzReader
 from waltz.spark.schema import arrow_schema, log_schema
+from waltz.spark.segment_reader import WaltzSegmentReader
 from waltz.spark.sink_rows import check_sink_schema
 from waltz.spark.stream import WaltzStreamReader
 from waltz.spark.writer import WaltzStreamWriter, WaltzWriter
@@ -45,7 +46,10 @@ class WaltzDataSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return the reader of some or all columns. Raises ConfigurationError."""
-        return WaltzReader(parse_options(self.options), arrow_schema(schema))
+        options = parse_options(self.options)
+        if options.path is not None:
+            return WaltzSegmentReader(options, arrow_schema(schema))
+        return WaltzReader(options, arrow_schema(schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """Return the reader of a stream of some or all columns. Raises ConfigurationError."""

@@ -25,6 +25,7 @@ from waltz.types import (
 
 OPTIONS: Final = (
     "archive",
+    "path",
     "cluster",
     "partitions",
     "startingOffsets",
@@ -39,7 +40,7 @@ OPTIONS: Final = (
     "tlsCert",
     "tlsKey",
 )
-BATCH_ONLY: Final = ("archive", "endingOffsets")
+BATCH_ONLY: Final = ("archive", "path", "endingOffsets")
 STREAM_ONLY: Final = ("maxTransactionsPerTrigger",)
 
 SINK_OPTIONS: Final = ("cluster", "writeId", "batchId", "tlsCa", "tlsCert", "tlsKey")
@@ -58,6 +59,7 @@ class ReadOptions:
 
     cluster            the address of servers, or the coordinator's; None to read an archive alone.
     archive            directory of an archive, for what it has; None for none.
+    path               directory of a storage node, to be read instead; None for none.
     partitions         sorted, each once; None for all.
     headers            of the transactions that are read.
     with_data          whether the data is a column unless the schema says.
@@ -70,6 +72,7 @@ class ReadOptions:
 
     cluster: str | None
     archive: Path | None
+    path: Path | None
     partitions: tuple[PartitionId, ...] | None
     starting: Offsets
     ending: Offsets
@@ -106,7 +109,12 @@ def parse_options(options: Mapping[str, str], *, is_stream: bool = False) -> Rea
                 f"{INVALID_OPTION} option {name} is for"
                 f" {'spark.read' if is_stream else 'spark.readStream'} only"
             )
-    if "cluster" not in given and "archive" not in given:
+    if "path" in given and ("cluster" in given or "archive" in given):
+        raise ConfigurationError(
+            f"{INVALID_OPTION} option path is for a storage directory that is read by itself, with"
+            " neither cluster nor archive"
+        )
+    if not {"cluster", "archive", "path"} & given.keys():
         raise ConfigurationError(
             f"{MISSING_OPTION} option cluster is missing; expected"
             " waltz://host:port,host:port or the coordinator's host:port"
@@ -116,6 +124,7 @@ def parse_options(options: Mapping[str, str], *, is_stream: bool = False) -> Rea
     return ReadOptions(
         cluster=given.get("cluster"),
         archive=Path(given["archive"]).absolute() if "archive" in given else None,
+        path=Path(given["path"]).absolute() if "path" in given else None,
         partitions=parse_partitions(given["partitions"]) if "partitions" in given else None,
         starting=parse_offsets(
             "startingOffsets",
