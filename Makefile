@@ -21,7 +21,7 @@ STAMP := $(VENV)/.installed
 
 .PHONY: install demo test check types lint sim bugs model-check evidence crash-states corruption fuzz
 .PHONY: fuzz-servers network-matrix interop smoke bench bench-failover bench-idle bench-storage docs
-.PHONY: docs-check clean
+.PHONY: docs-check clean spark-kill
 
 install: $(STAMP)
 
@@ -82,6 +82,10 @@ interop: $(STAMP)
 	$(BIN)/python -m pytest tests/interop
 smoke: $(STAMP)
 	$(BIN)/python -m tests.smoke --transactions $(N) --seconds $(SECONDS_MAX) $(if $(SEED),--seed $(SEED)) $(if $(JSON),--json $(JSON))
+
+spark-kill: $(STAMP)
+	$(BIN)/python -c 'from tests.spark.sink_kills import main; main()' --kills $(KILLS) $(if $(SEED),--seed $(SEED))
+	$(BIN)/python -m tests.spark.kills --kills $(KILLS) $(if $(SEED),--seed $(SEED))
 
 bench: $(STAMP)
 	$(BIN)/python -m bench
