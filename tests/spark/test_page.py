@@ -76,4 +76,8 @@ def test_the_programs_run(spark: SparkSession, cluster: str, tmp_path: Path) -> 
     assert counts[0] >= 10
     assert len(set(counts)) == 1
     assert names["files"].count() == 12
+    apart = [row for row in names["amounts"].collect() if row.undecodable is not None]
+    assert len(apart) >= 10
+    assert all(row.data is None for row in apart)
+    assert {b"x"} <= {bytes(row.undecodable) for row in apart}
     assert names["history"].count() >= counts[0] + 100 + (counts[0] + 100) // 2

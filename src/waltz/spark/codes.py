@@ -53,6 +53,9 @@ INVALID_NOTE: Final = "WALTZ-2012"
 INVALID_SEGMENT: Final = "WALTZ-2013"
 """A storage directory is none, or a segment in it does not check out."""
 
+UNDECODABLE: Final = "WALTZ-2014"
+"""Data is not what the option `serializer` and the schema say."""
+
 NO_JAVA: Final = "WALTZ-3001"
 
 

@@ -14,9 +14,10 @@ from pyspark.sql.types import StructType
 
 from waltz.errors import ConfigurationError
 from waltz.spark.codes import INVALID_OPTION
+from waltz.spark.decoding import Decoding, decoded_schema
 from waltz.spark.options import parse_options, parse_sink_options
 from waltz.spark.reader import WaltzReader
-from waltz.spark.schema import arrow_schema, log_schema
+from waltz.spark.schema import log_schema
 from waltz.spark.segment_reader import WaltzSegmentReader
 from waltz.spark.sink_rows import check_sink_schema
 from waltz.spark.stream import WaltzStreamReader
@@ -30,10 +31,10 @@ class WaltzDataSource(DataSource):
     `partitions` ("0-3,7"),
     `startingOffsets` and `endingOffsets` (earliest, latest, or JSON of partition to transaction ID;
     the end is not read; a stream has none, and starts at latest unless told), `headers`, `data`
-    (false: without it), `failOnDataLoss`,
-    `maxTransactionsPerTrigger` (of a stream), `minPartitions`, `rowsPerBatch`, and `tlsCa`,
-    `tlsCert`, `tlsKey` (PEM files). A schema of some of the columns is honoured: what is not asked
-    for does not cross into Spark.
+    (false: without it), `serializer`, `undecodable`, `failOnDataLoss`,
+    `maxTransactionsPerTrigger`, `maxBytesPerTrigger` (of a stream), `minPartitions`,
+    `rowsPerBatch`, and `tlsCa`, `tlsCert`, `tlsKey` (PEM files). A schema of some of
+    the columns is honoured: what is not asked for does not cross into Spark.
     """
 
     @classmethod
@@ -41,19 +42,30 @@ class WaltzDataSource(DataSource):
         return "waltz"
 
     def schema(self) -> StructType:
-        """Return the columns of a read that asks for no schema of its own."""
-        return log_schema(with_data=self.options.get("data", "true").lower() != "false")
+        """Return the columns of a read that asks for no schema of its own.
+
+        Raises ConfigurationError: the data is to be decoded, and nothing says into what.
+        """
+        given = {key.lower(): value for key, value in self.options.items()}
+        return decoded_schema(
+            log_schema(with_data=given.get("data", "true").lower() != "false"),
+            given.get("serializer"),
+            given.get("undecodable", "fail"),
+        )
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return the reader of some or all columns. Raises ConfigurationError."""
         options = parse_options(self.options)
+        decoding = Decoding.of(schema, options.serializer, options.undecodable)
         if options.path is not None:
-            return WaltzSegmentReader(options, arrow_schema(schema))
-        return WaltzReader(options, arrow_schema(schema))
+            return WaltzSegmentReader(options, decoding.raw, decoding=decoding)
+        return WaltzReader(options, decoding.raw, decoding=decoding)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """Return the reader of a stream of some or all columns. Raises ConfigurationError."""
-        return WaltzStreamReader(parse_options(self.options, is_stream=True), arrow_schema(schema))
+        options = parse_options(self.options, is_stream=True)
+        decoding = Decoding.of(schema, options.serializer, options.undecodable)
+        return WaltzStreamReader(options, decoding.raw, decoding=decoding)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Return what appends a data frame to the log. Raises ConfigurationError."""

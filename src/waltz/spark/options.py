@@ -11,6 +11,7 @@ from typing import Final
 
 from waltz.errors import ConfigurationError
 from waltz.spark.codes import INVALID_OPTION, MISSING_OPTION, UNKNOWN_OPTION
+from waltz.spark.configuration_file import read_configuration_file
 from waltz.spark.offsets import TASKS_MAX, Offsets, parse_offsets, parse_partitions
 from waltz.spark.row_filter import ALL, Intervals, parse_headers
 from waltz.spark.schema import BATCH_ROWS
@@ -26,14 +27,18 @@ from waltz.types import (
 OPTIONS: Final = (
     "archive",
     "path",
+    "configFile",
     "cluster",
     "partitions",
     "startingOffsets",
     "endingOffsets",
     "headers",
     "data",
+    "serializer",
+    "undecodable",
     "failOnDataLoss",
     "maxTransactionsPerTrigger",
+    "maxBytesPerTrigger",
     "minPartitions",
     "rowsPerBatch",
     "tlsCa",
@@ -41,9 +46,11 @@ OPTIONS: Final = (
     "tlsKey",
 )
 BATCH_ONLY: Final = ("archive", "path", "endingOffsets")
-STREAM_ONLY: Final = ("maxTransactionsPerTrigger",)
+STREAM_ONLY: Final = ("maxTransactionsPerTrigger", "maxBytesPerTrigger")
+SERIALIZERS: Final = ("string", "json", "msgpack")
+UNDECODABLE_CHOICES: Final = ("fail", "null", "quarantine")
 
-SINK_OPTIONS: Final = ("cluster", "writeId", "batchId", "tlsCa", "tlsCert", "tlsKey")
+SINK_OPTIONS: Final = ("cluster", "configFile", "writeId", "batchId", "tlsCa", "tlsCert", "tlsKey")
 SINK_BATCH_ONLY: Final = ("writeId", "batchId")
 SPARKS_OWN: Final = ("checkpointlocation",)
 """Options of a stream that Spark passes on to its sink, too."""
@@ -67,6 +74,9 @@ class ReadOptions:
     task_count_min     how many tasks there are at least, if there are that many rows.
     batch_rows_max     rows of one Arrow record batch.
     trigger_rows_max   transactions of one micro-batch; None for all there are.
+    trigger_bytes_max  data of one micro-batch; None for all there is.
+    serializer         one of `SERIALIZERS`, None for bytes as they are.
+    undecodable        what becomes of data that it cannot read.
     tls                files that every machine with a task has at the same place.
     """
 
@@ -82,6 +92,9 @@ class ReadOptions:
     trigger_rows_max: int | None
     headers: Intervals = ALL
     with_data: bool = True
+    trigger_bytes_max: int | None = None
+    serializer: str | None = None
+    undecodable: str = "fail"
     tls: TlsSettings = field(default_factory=TlsSettings)
 
 
@@ -114,6 +127,7 @@ def parse_options(options: Mapping[str, str], *, is_stream: bool = False) -> Rea
             f"{INVALID_OPTION} option path is for a storage directory that is read by itself, with"
             " neither cluster nor archive"
         )
+    given, tls = _reached(given)
     if not {"cluster", "archive", "path"} & given.keys():
         raise ConfigurationError(
             f"{MISSING_OPTION} option cluster is missing; expected"
@@ -138,7 +152,10 @@ def parse_options(options: Mapping[str, str], *, is_stream: bool = False) -> Rea
         trigger_rows_max=_count(given, "maxTransactionsPerTrigger", TRIGGER_ROWS_MAX),
         headers=parse_headers(given["headers"]) if "headers" in given else ALL,
         with_data=_flag(given, "data", default=True),
-        tls=_tls(given),
+        trigger_bytes_max=_count(given, "maxBytesPerTrigger", TRIGGER_ROWS_MAX),
+        serializer=_choice(given, "serializer", SERIALIZERS),
+        undecodable=_choice(given, "undecodable", UNDECODABLE_CHOICES) or "fail",
+        tls=tls,
     )
 
 
@@ -155,6 +172,7 @@ def parse_sink_options(options: Mapping[str, str], *, is_stream: bool) -> SinkOp
                 f"{INVALID_OPTION} option {name} is for df.write only; a stream has its query and"
                 " its batches"
             )
+    given, tls = _reached(given)
     if "cluster" not in given:
         raise ConfigurationError(
             f"{MISSING_OPTION} option cluster is missing; expected the coordinator's host:port"
@@ -178,7 +196,7 @@ def parse_sink_options(options: Mapping[str, str], *, is_stream: bool) -> SinkOp
         cluster=given["cluster"],
         write_id=write_id,
         batch=_count(given, "batchId", BATCH_ID_MAX, count_min=0) or 0,
-        tls=_tls(given),
+        tls=tls,
     )
 
 
@@ -196,6 +214,21 @@ def _named(options: Mapping[str, str], known: Sequence[str]) -> dict[str, str]:
             )
         given[name] = value
     return given
+
+
+def _reached(given: dict[str, str]) -> tuple[dict[str, str], TlsSettings]:
+    """Return the options with the cluster that a file names, and how it is reached."""
+    path = given.get("configFile")
+    if path is None:
+        return given, _tls(given)
+    for name in ("cluster", "path", "tlsCa", "tlsCert", "tlsKey"):
+        if name in given:
+            raise ConfigurationError(
+                f"{INVALID_OPTION} option {name} does not go with configFile, which says where the"
+                " cluster is and how it is reached"
+            )
+    cluster, tls = read_configuration_file(path)
+    return {**given, "cluster": cluster}, tls
 
 
 def _expect_cluster(text: str) -> ClusterAddress:
@@ -227,6 +260,15 @@ def _count(
             f" {count_max}"
         )
     return int(text)
+
+
+def _choice(given: Mapping[str, str], option: str, choices: Sequence[str]) -> str | None:
+    text = given.get(option)
+    if text is not None and text not in choices:
+        raise ConfigurationError(
+            f"{INVALID_OPTION} option {option} is {text!r}; expected one of {', '.join(choices)}"
+        )
+    return text
 
 
 def _flag(given: Mapping[str, str], option: str, *, default: bool) -> bool:

@@ -20,6 +20,7 @@ from waltz.errors import ConfigurationError
 from waltz.spark.archive import Archive, ArchivedFile, Contents
 from waltz.spark.archive_files import read_file
 from waltz.spark.codes import UNKNOWN_PARTITION
+from waltz.spark.decoding import Decoding, decoded
 from waltz.spark.offsets import (
     TransactionRange,
     resolve_ranges,
@@ -51,10 +52,16 @@ class WaltzReader(DataSourceReader):
     """
 
     def __init__(
-        self, options: ReadOptions, schema: Any, open_reader: OpenReader = waltz.open_reader
+        self,
+        options: ReadOptions,
+        schema: Any,
+        open_reader: OpenReader = waltz.open_reader,
+        *,
+        decoding: Decoding | None = None,
     ) -> None:
         self._options = options
         self._schema = schema
+        self._decoding = decoding
         self.row_filter = RowFilter(headers=options.headers)
         self.pushFilters = PushFilters(self)  # type: ignore[method-assign]
         self._access = (
@@ -115,6 +122,9 @@ class WaltzReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """Yield the Arrow record batches of one task. Raises WaltzError, its text led by a code."""
+        return decoded(self._decoding, self._read(partition))
+
+    def _read(self, partition: InputPartition) -> Iterator[Any]:
         headers = self.row_filter.headers
         if isinstance(partition, ArchiveInputPartition):
             yield from self._read_archived(partition, headers)

@@ -19,6 +19,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from waltz.client.reader.columns import columns_of_records
 from waltz.errors import ConfigurationError, CorruptionError, NotFoundError, WaltzError
 from waltz.spark.codes import INVALID_SEGMENT, OUTSIDE_LOG, UNKNOWN_PARTITION, has_code
+from waltz.spark.decoding import Decoding, decoded
 from waltz.spark.offsets import TransactionRange, resolve_ranges
 from waltz.spark.options import ReadOptions
 from waltz.spark.row_filter import ALL, PushFilters, RowFilter
@@ -40,11 +41,14 @@ class SegmentInputPartition(InputPartition):
 class WaltzSegmentReader(DataSourceReader):
     """Reads the columns of `schema`, an Arrow schema, from the directory of `options`."""
 
-    def __init__(self, options: ReadOptions, schema: Any) -> None:
+    def __init__(
+        self, options: ReadOptions, schema: Any, *, decoding: Decoding | None = None
+    ) -> None:
         assert options.path is not None
         self._path = options.path
         self._options = options
         self._schema = schema
+        self._decoding = decoding
         self.row_filter = RowFilter(headers=options.headers)
         self.pushFilters = PushFilters(self)  # type: ignore[method-assign]
 
@@ -93,6 +97,9 @@ class WaltzSegmentReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """Yield the Arrow record batches of one task. Raises WaltzError, its text led by a code."""
+        return decoded(self._decoding, self._read(partition))
+
+    def _read(self, partition: InputPartition) -> Iterator[Any]:
         # Spark calls this once even for a plan without any task.
         if not isinstance(partition, SegmentInputPartition):
             return
