@@ -20,7 +20,7 @@ from waltz import (
     WaltzClientCallbacks,
 )
 from waltz.errors import ConfigurationError, VersionConflictError
-from waltz.spark.sink import SinkAccess, Written, write_rows
+from waltz.spark.sink import SinkAccess, Written, expect_all_tasks, write_rows
 from waltz.spark.sink_progress import TaskIdentity, TaskProgress
 from waltz.testing import Faults, InMemoryCluster
 
@@ -182,6 +182,19 @@ def test_other_rows_than_an_earlier_attempt_had_are_an_error(cluster: InMemoryCl
             write_rows(access, identity(), [batch_of(changed)])
     with pytest.raises(ConfigurationError, match=r"^WALTZ-2009 "):
         write_rows(access, identity(), [])
+
+
+def test_fewer_tasks_than_before_are_an_error(cluster: InMemoryCluster) -> None:
+    """PS-07. A task that is not run any more cannot find what it has written."""
+    access = InMemoryAccess(cluster).access
+    for task in range(3):
+        write_rows(access, identity(task=task), [batch_of(ROWS[task : task + 1])])
+    expect_all_tasks(access, identity(), 3)
+    expect_all_tasks(access, identity(1), 1)
+    with pytest.raises(ConfigurationError, match=r"^WALTZ-2009 batch 0 .* 2 tasks now; .* task 2 "):
+        expect_all_tasks(access, identity(), 2)
+    write_rows(access, identity(1), [batch_of(ROWS[:1])])
+    expect_all_tasks(access, identity(1), 1)
 
 
 def test_no_rows_need_no_client(cluster: InMemoryCluster) -> None:

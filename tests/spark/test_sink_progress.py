@@ -5,7 +5,15 @@ from __future__ import annotations
 import pytest
 
 from waltz.errors import ConfigurationError, CorruptionError, VersionConflictError
-from waltz.spark.sink_progress import TaskIdentity, TaskProgress, current, join, refused
+from waltz.spark.sink_progress import (
+    TaskIdentity,
+    TaskProgress,
+    current,
+    join,
+    refused,
+    tasks_beyond,
+    with_task,
+)
 from waltz.types import ClientId, PartitionId, TransactionId
 
 TASK = TaskIdentity("accounts", 5, 2, "run 1")
@@ -44,6 +52,21 @@ def test_a_refused_lock_stays_refused_for_the_run() -> None:
     next_run = TaskIdentity("accounts", 5, 2, "run 2")
     found = TaskProgress.decode(joined(note, 8, next_run))
     assert found == TaskProgress(5, MARKS, (ClientId(7), ClientId(8)))
+
+
+def test_the_tasks_of_the_newest_batch_are_known() -> None:
+    note = None
+    for task in (3, 0, 3):
+        note = with_task(note, TaskIdentity("a", 5, task, ""))
+    assert tasks_beyond(note, 5, 1) == [3]
+    assert tasks_beyond(note, 5, 4) == tasks_beyond(note, 4, 0) == tasks_beyond(None, 0, 0) == []
+    assert tasks_beyond(with_task(note, TaskIdentity("a", 6, 0, "")), 6, 0) == [0]
+    with pytest.raises(
+        ConfigurationError, match=r"^WALTZ-2011 task 0 of batch 4 of a: batch 5 has"
+    ):
+        with_task(note, TaskIdentity("a", 4, 0, ""))
+    with pytest.raises(CorruptionError, match=r"^WALTZ-2012 "):
+        tasks_beyond(b"[]", 0, 0)
 
 
 def test_tasks_have_notes_of_their_own_whatever_the_write_is_called() -> None:

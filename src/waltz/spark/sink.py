@@ -20,7 +20,15 @@ import waltz
 from waltz import ClusterNotes, WaltzClient, WaltzClientCallbacks
 from waltz.errors import ConfigurationError, OperationTimeoutError, VersionConflictError
 from waltz.spark.codes import ROWS_CHANGED
-from waltz.spark.sink_progress import TaskIdentity, TaskProgress, current, join, refused
+from waltz.spark.sink_progress import (
+    TaskIdentity,
+    TaskProgress,
+    current,
+    join,
+    refused,
+    tasks_beyond,
+    with_task,
+)
 from waltz.spark.sink_rows import SinkRow, content_digest, sink_rows
 from waltz.spark.sink_state import (
     PROGRESS_SECONDS_MAX,
@@ -106,6 +114,22 @@ def write_rows(access: SinkAccess, identity: TaskIdentity, batches: Iterable[Any
                 raise
 
 
+def expect_all_tasks(access: SinkAccess, identity: TaskIdentity, task_count: int) -> None:
+    """Make sure that no task beyond the first `task_count` has ever written rows of the batch.
+
+    Raises ConfigurationError: there were more when the batch was written before. What these have
+    written was looked at by nobody, and may be in the log twice now.
+    """
+    with access.open_notes(access.cluster, tls=access.tls) as notes:
+        more = tasks_beyond(notes.read(identity.tasks_note), identity.batch, task_count)
+    if more:
+        raise ConfigurationError(
+            f"{ROWS_CHANGED} batch {identity.batch} of {identity.write_id} has {task_count} tasks"
+            f" now; before, task {more[-1]} wrote rows of it, which may be in the log twice. A plan"
+            " must have the same tasks each time"
+        )
+
+
 def _all(first: Any, rest: Iterator[Any]) -> Iterator[Any]:
     if first is not None:
         yield first
@@ -127,6 +151,8 @@ class _Task:
         """Make this attempt known before it writes. Raises as `sink_progress.join`."""
         client, state = self._client, self.state
         marks = self._marks()
+        identity = self._identity
+        state.notes.change(identity.tasks_note, lambda data: with_task(data, identity))
 
         def joined(data: bytes | None) -> bytes:
             # A change of which nobody knows whether it was made is made again.

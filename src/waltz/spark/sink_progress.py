@@ -41,6 +41,11 @@ class TaskIdentity:
         """The name of the task's note."""
         return f"spark-{quote(self.write_id, safe='')}-{self.task}"
 
+    @property
+    def tasks_note(self) -> str:
+        """The name of the note that has the numbers of all tasks of the batch."""
+        return f"spark-{quote(self.write_id, safe='')}-tasks"
+
     def __str__(self) -> str:
         return f"task {self.task} of batch {self.batch} of {self.write_id}"
 
@@ -88,10 +93,7 @@ class TaskProgress:
                 None if refusal is None else (str(refusal[0]), str(refusal[1])),
             )
         except (ValueError, KeyError, TypeError, AttributeError, IndexError):
-            raise CorruptionError(
-                f"{INVALID_NOTE} the cluster's note about a sink is {data!r:.200}; expected format"
-                f" {FORMAT}"
-            ) from None
+            raise _no_note(data) from None
 
 
 def join(
@@ -114,6 +116,50 @@ def join(
     return replace(found, clients=(*found.clients, client_id), refusal=None).encode()
 
 
+def with_task(data: bytes | None, identity: TaskIdentity) -> bytes:
+    """Return the note of a batch's tasks with this one. Raises as `current`."""
+    batch, tasks = _tasks(data)
+    if batch > identity.batch:
+        raise _over(identity, batch)
+    known = tasks if batch == identity.batch else frozenset()
+    found = {"format": FORMAT, "batch": identity.batch, "tasks": sorted({*known, identity.task})}
+    return json.dumps(found).encode()
+
+
+def tasks_beyond(data: bytes | None, batch: int, count: int) -> list[int]:
+    """Return the tasks that have written rows of the batch, but for the first `count`.
+
+    Raises CorruptionError.
+    """
+    found, tasks = _tasks(data)
+    return sorted(each for each in tasks if each >= count) if found == batch else []
+
+
+def _tasks(data: bytes | None) -> tuple[int, frozenset[int]]:
+    if data is None:
+        return -1, frozenset()
+    try:
+        found = json.loads(data)
+        if found["format"] != FORMAT:
+            raise ValueError(found["format"])
+        return int(found["batch"]), frozenset(int(each) for each in found["tasks"])
+    except (ValueError, KeyError, TypeError):
+        raise _no_note(data) from None
+
+
+def _no_note(data: bytes) -> CorruptionError:
+    return CorruptionError(
+        f"{INVALID_NOTE} the cluster's note about a sink is {data!r:.200}; expected format {FORMAT}"
+    )
+
+
+def _over(identity: TaskIdentity, batch: int) -> ConfigurationError:
+    return ConfigurationError(
+        f"{LATER_BATCH} {identity}: batch {batch} has begun, so batch {identity.batch} is over:"
+        " this is an old attempt, or a checkpoint that was put back"
+    )
+
+
 def refused(data: bytes | None, identity: TaskIdentity, text: str) -> bytes:
     """Return the note once a lock was refused. Raises as `current`."""
     found = current(data, identity)
@@ -130,8 +176,5 @@ def current(data: bytes | None, identity: TaskIdentity) -> TaskProgress | None:
         return None
     found = TaskProgress.decode(data)
     if found.batch > identity.batch:
-        raise ConfigurationError(
-            f"{LATER_BATCH} {identity}: batch {found.batch} has begun, so batch {identity.batch} is"
-            " over: this is an old attempt, or a checkpoint that was put back"
-        )
+        raise _over(identity, found.batch)
     return found if found.batch == identity.batch else None

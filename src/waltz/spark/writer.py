@@ -20,7 +20,7 @@ from pyspark.sql.datasource import (
 )
 
 from waltz.spark.options import SinkOptions
-from waltz.spark.sink import SinkAccess, Written, write_rows
+from waltz.spark.sink import SinkAccess, Written, expect_all_tasks, write_rows
 from waltz.spark.sink_progress import TaskIdentity
 from waltz.spark.tasks import coded_errors
 
@@ -54,20 +54,26 @@ class WaltzWriter(DataSourceArrowWriter):
             return TaskWritten(identity, write_rows(self._access, identity, iterator))
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """All rows are in the log. What is noted of a write without a name nobody will ask for."""
+        """All rows are in the log. What is noted of a write without a name nobody will ask for.
+
+        Raises ConfigurationError: an earlier write of this name had more tasks.
+        """
+        written = cast(Sequence[TaskWritten], messages)
         if self._is_named:
+            _expect_all_tasks(self._access, written)
             return
         with (
             coded_errors(self._access.cluster),
             self._access.open_notes(self._access.cluster, tls=self._access.tls) as notes,
         ):
-            for message in cast(Sequence[TaskWritten], messages):
+            for message in written:
                 notes.remove(message.identity.note)
+                notes.remove(message.identity.tasks_note)
 
 
 class WaltzStreamWriter(DataSourceStreamArrowWriter):
-    """Writes the micro-batches of a query (PS-07). Rows are in the log before a task has ended, so
-    there is nothing to commit; and nothing of them can be taken back."""
+    """Writes the micro-batches of a query (PS-07). Rows are in the log before a task has ended, and
+    nothing of them can be taken back."""
 
     def __init__(self, options: SinkOptions) -> None:
         self._access = SinkAccess(options.cluster, options.tls)
@@ -83,6 +89,16 @@ class WaltzStreamWriter(DataSourceStreamArrowWriter):
         identity = TaskIdentity(query_id, int(batch_id), _task_number(), run_id or "")
         with coded_errors(self._access.cluster):
             return TaskWritten(identity, write_rows(self._access, identity, iterator))
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
+        """All rows are in the log. Raises ConfigurationError: the batch once had more tasks."""
+        _expect_all_tasks(self._access, cast(Sequence[TaskWritten], messages))
+
+
+def _expect_all_tasks(access: SinkAccess, written: Sequence[TaskWritten]) -> None:
+    if written:
+        with coded_errors(access.cluster):
+            expect_all_tasks(access, written[0].identity, len(written))
 
 
 def _task_number() -> int:
