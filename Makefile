@@ -23,7 +23,7 @@ STAMP := $(VENV)/.installed
 .PHONY: install demo test check types lint sim bugs model-check evidence crash-states corruption fuzz
 .PHONY: fuzz-servers network-matrix chaos chaos-storm interop smoke bench bench-client bench-failover
 .PHONY: bench-idle bench-storage docs
-.PHONY: docs-check clean
+.PHONY: docs-check clean spark-kill
 
 install: $(STAMP)
 
@@ -90,6 +90,10 @@ interop: $(STAMP)
 	$(BIN)/python -m pytest tests/interop
 smoke: $(STAMP)
 	$(BIN)/python -m tests.smoke --transactions $(N) --seconds $(SECONDS_MAX) $(if $(SEED),--seed $(SEED)) $(if $(JSON),--json $(JSON))
+
+spark-kill: $(STAMP)
+	$(BIN)/python -c 'from tests.spark.sink_kills import main; main()' --kills $(KILLS) $(if $(SEED),--seed $(SEED))
+	$(BIN)/python -m tests.spark.kills --kills $(KILLS) $(if $(SEED),--seed $(SEED))
 
 bench: $(STAMP)
 	$(BIN)/python -m bench

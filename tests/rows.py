@@ -16,7 +16,7 @@ TESTS: Final = Path(__file__).parent
 SHOWN_MAX: Final = 3
 """Tests named per row; of more, how many there are."""
 
-ROW: Final = re.compile(r"\b((?:PM|LC|CI|DM)-)(\d+)(?: to (?:PM|LC|CI|DM)-(\d+))?")
+ROW: Final = re.compile(r"\b((?:PM|LC|CI|DM|PS)-)(\d+)(?: to (?:PM|LC|CI|DM|PS)-(\d+))?")
 
 ROWS: Final[Mapping[str, str]] = {
     "PM-01": "Log is the source of truth",
@@ -182,10 +182,21 @@ ROWS: Final[Mapping[str, str]] = {
     "DM-05": "Smoke test ",
     "DM-06": "Live progress glyphs",
     "DM-07": "Sanity check variant",
+    "PS-01": "Batch reader",
+    "PS-02": "Stream reader",
+    "PS-03": "Admission control",
+    "PS-04": "Range splitting",
+    "PS-05": "Reader runs in executors",
+    "PS-06": "Header filter push-down",
+    "PS-07": "Writer",
+    "PS-08": "Unavailable range",
+    "PS-09": "Python client works in threads, asyncio, after fork, and under signal handlers",
+    "PS-10": "Type hints and docs for the whole public API",
 }
 """What each row asks for."""
 
 UNTESTED: Final[Mapping[str, str]] = {
+    "PS-10": "mypy, strict, looks at the package and at the sample applications in `make test`",
     "DM-04": "the launcher is `waltz up`, which `tests/cli/test_up.py` covers by its own rows",
 }
 """Why a row has no test."""
@@ -200,6 +211,7 @@ SHORT_OF: Final[Mapping[str, str]] = {
     "CI-23": "fetched again without a bound, on a new connection each time: a frame that does not"
     " decode does not say which transaction it was for",
     "CI-31": "servers that serve no partition are not asked",
+    "PS-05": "tasks are shipped between processes of one machine; `local-cluster` is not started",
     "DM-05": "faults are drawn from a seed instead of a schedule, for four clients; how many"
     " transactions is an option",
     "DM-06": "progress is told in lines of text, and the end has throughput but no latency",

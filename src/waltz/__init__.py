@@ -29,12 +29,13 @@ from waltz.client.lifecycle_events import (
     ServerConnected,
     ServerDisconnected,
 )
+from waltz.client.notes.shell import ClusterNotes
 from waltz.client.options import options_from
 from waltz.client.partitions.shell import BlockedPartition
 from waltz.client.questions.shell import ServerReport
 from waltz.client.reader.blocking import LogReader
 from waltz.client.reader.columns import BlockData, TransactionColumns
-from waltz.client.reader.shell import AsyncLogReader
+from waltz.client.reader.shell import AsyncLogReader, WantsData
 from waltz.client.retry import NoRetries, Operation, RetryAll, RetryPolicy, RetryReads
 from waltz.client.shell import AsyncWaltzClient
 from waltz.client.sql_callbacks import SqlCallbacks
@@ -101,6 +102,7 @@ __all__ = [
     "ClientId",
     "ClusterChanged",
     "ClusterChangedError",
+    "ClusterNotes",
     "ConfigurationError",
     "ConnectionFailedError",
     "ConnectionLostError",
@@ -147,12 +149,14 @@ __all__ = [
     "WaltzClient",
     "WaltzClientCallbacks",
     "WaltzError",
+    "WantsData",
     "ZooKeeperAccess",
     "ZooKeeperAcl",
     "ZooKeeperAddress",
     "open_async_client",
     "open_async_reader",
     "open_client",
+    "open_notes",
     "open_reader",
 ]
 
@@ -240,6 +244,23 @@ def open_async_reader(
         retry_policy=retry_policy,
         release_host=release_host,
     )
+
+
+def open_notes(
+    cluster: str | ClusterAddress, *, tls: TlsSettings | None = None
+) -> ClusterNotes:
+    """Return small values that the cluster keeps for applications, for threads.
+
+    Raises ConfigurationError: not the coordinator's address, and servers keep none; and as
+    `open_client` at the first use.
+    """
+    address = _parse(cluster)
+    if isinstance(address, ServersAddress):
+        raise ConfigurationError(
+            f"{cluster} names servers; notes are kept by the coordinator: expected its address"
+        )
+    root = _options_of(address).get("root")
+    return ClusterNotes(lambda: _real_host(address, tls), root=root)
 
 
 def _parse(cluster: str | ClusterAddress) -> ClusterAddress:

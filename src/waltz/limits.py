@@ -514,6 +514,12 @@ process about as much as applying a transaction."""
 CALLBACK_PATIENCE_SECONDS: Final = 1.0
 """How long a process leaves a partition that it does not prefer to others."""
 
+NOTE_BYTES_MAX: Final = 256 * 1024
+"""One note that the coordinator keeps for an application; ZooKeeper takes 1 MiB in all."""
+
+NOTE_SECONDS_MAX: Final = 60.0
+"""How long reading or changing a note waits for the coordinator."""
+
 CLIENT_CLOSE_SECONDS: Final = 10.0
 """How long closing a client waits for callbacks that are running."""
 

@@ -52,7 +52,7 @@ def threads_of_clients() -> set[threading.Thread]:
 
 
 def test_many_threads_submit_and_every_context_is_written_once(server: FakeServer) -> None:
-    """PM-05, PM-28, PM-37, PM-42."""
+    """PS-09. PM-05, PM-28, PM-37, PM-42."""
     recorder = Recorder()
     notes = [Note(f"{number}", partition=number % 2) for number in range(200)]
     with opened(server, recorder, max_concurrent_transactions=4) as client:
@@ -195,7 +195,7 @@ def test_closing_does_not_wait_for_ever_for_a_stuck_callback(server: FakeServer)
 
 
 def test_a_client_is_refused_after_a_fork(server: FakeServer) -> None:
-    """UA-60."""
+    """PS-09. UA-60."""
     with opened(server) as client:
         client._thread._process_id = os.getpid() + 1
         note = Note()

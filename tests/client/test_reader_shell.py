@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -62,6 +63,31 @@ def test_a_range_is_read_dense_and_complete(first: int, end: int) -> None:
             assert reader.partition_count == 1
             assert reader.cluster_key == CLUSTER_KEY
             assert await reader.high_water_mark(0) == 2499
+
+    run_with_cluster(work)
+
+
+def test_data_that_nobody_wants_is_not_asked_for() -> None:
+    """PS-06, PM-45."""
+
+    async def work(cluster: FakeCluster) -> None:
+        fill(cluster, 2500)
+        async with opened(cluster) as reader:
+            found = await collect(reader.read(0, 100, 2400, wants_data=lambda each: each % 7 == 0))
+            assert reader._requests is not None
+            fetch, fetched = reader._requests.fetch, []
+
+            async def counted(partition_id: Any, ids: Any, **options: Any) -> Any:
+                fetched.extend(ids)
+                return await fetch(partition_id, ids, **options)
+
+            reader._requests.fetch = counted  # type: ignore[method-assign,assignment]
+            again = await collect(reader.read(0, 100, 2400, wants_data=lambda each: each % 7 == 0))
+        data = [each for columns in found for each in columns.data]
+        assert data == [b"" if n % 7 else b"%d" % n for n in range(100, 2400)]
+        assert [each for columns in again for each in columns.data] == data
+        assert fetched == [n for n in range(100, 2400) if n % 7 == 0]
+        assert found[0].first_transaction_id == 100
 
     run_with_cluster(work)
 

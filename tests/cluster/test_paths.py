@@ -54,3 +54,9 @@ def test_preferences_are_kept_where_the_original_never_looks() -> None:
     path = paths.server_preference(Address("host", 7000))
     assert path == "/waltz_cluster/serverPreferences/host:7000"
     assert paths.server_preferences not in golden_tree("4-after-clients")
+
+
+def test_notes_are_kept_where_the_original_never_looks() -> None:
+    paths = ClusterPaths("/waltz_cluster")
+    assert paths.note("a") == "/waltz_cluster/notes/a"
+    assert paths.notes not in golden_tree("4-after-clients")

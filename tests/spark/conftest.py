@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.clusters import running_cluster
+from tests.clusters import RunningCluster, running_cluster
 from waltz.spark import spark_session
 
 if TYPE_CHECKING:
@@ -17,11 +17,17 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture(scope="session")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The coordinator's address of a cluster of two partitions."""
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningCluster]:
+    """A cluster of two partitions."""
     directory = tmp_path_factory.mktemp("cluster") / "data"
     with running_cluster(directory, "--partitions", "2") as running:
-        yield running.coordinator
+        yield running
+
+
+@pytest.fixture(scope="session")
+def cluster(running: RunningCluster) -> str:
+    """The coordinator's address of a cluster of two partitions."""
+    return running.coordinator
 
 
 @pytest.fixture(scope="session")

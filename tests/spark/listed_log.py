@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from types import TracebackType
-from typing import Self, cast
+from typing import Any, Self, cast
 from uuid import UUID
 
 from tests.spark.test_schema import columns
@@ -34,6 +35,7 @@ class ListedLog:
         self.cluster_key = key
         self.partition_count = len(partitions)
         self.open_count = 0
+        self.rows_read = self.bytes_read = 0
 
     def open(self, cluster: str, *, tls: TlsSettings) -> LogReader:
         assert tls == TlsSettings()
@@ -61,11 +63,21 @@ class ListedLog:
         return TransactionId(len(self._partitions[partition_id]) - 1)
 
     def read(
-        self, partition_id: PartitionId, first: TransactionId, end: TransactionId
+        self,
+        partition_id: PartitionId,
+        first: TransactionId,
+        end: TransactionId,
+        *,
+        wants_data: Callable[[Any], Any] | None = None,
     ) -> Iterator[TransactionColumns]:
         if self.error is not None:
             raise self.error
         for start in range(first, end, self._chunk):
-            yield columns(
+            run = columns(
                 start, self._partitions[partition_id][start : min(end, start + self._chunk)]
             )
+            wanted = [True] * len(run) if wants_data is None else wants_data(run.headers)
+            data = [each if one else b"" for each, one in zip(run.data, wanted, strict=True)]
+            self.rows_read += len(run)
+            self.bytes_read += sum(map(len, data))
+            yield replace(run, data=data)

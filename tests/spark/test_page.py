@@ -10,11 +10,13 @@ import pytest
 
 import waltz
 from tests.clusters import ROOT
+from tests.storage.inspected import our_files, write_files
 from waltz.spark import codes
-from waltz.spark.options import OPTIONS
+from waltz.spark.options import OPTIONS, SINK_OPTIONS
 from waltz.spark.pipelines.archive import add_to_archive
 from waltz.spark.pipelines.definition import KEYS, parse_definition
 from waltz.spark.schema import COLUMNS
+from waltz.spark.sink_rows import SINK_COLUMNS
 from waltz.spark.tasks import LogAccess
 
 if TYPE_CHECKING:
@@ -29,7 +31,7 @@ def blocks(language: str) -> list[str]:
 
 def test_the_page_has_every_option_column_and_code() -> None:
     named = set(re.findall(r"`(\w+)`", "\n".join(re.findall(r"^\| (`.*?) \|", PAGE, re.MULTILINE))))
-    assert set(OPTIONS) | set(COLUMNS) <= named
+    assert set(OPTIONS) | set(SINK_OPTIONS) | set(COLUMNS) | set(SINK_COLUMNS) <= named
     given = {value for name, value in vars(codes).items() if name.isupper()}
     table = PAGE[PAGE.index("| Text begins with") :]
     told = set(re.findall(r"WALTZ-\d{4}", table)) | {f"WALTZ-100{n}" for n in range(1, 6)}
@@ -47,26 +49,35 @@ def test_the_file_of_a_pipeline_is_one() -> None:
 @pytest.mark.spark
 @pytest.mark.processes
 def test_the_programs_run(spark: SparkSession, cluster: str, tmp_path: Path) -> None:
-    """PS-01, PS-02."""
+    """PS-01, PS-02, PS-07."""
     with waltz.open_client(cluster, waltz.NoCallbacks()) as client:
         for number in range(10):
             client.append(number % 2, b"x")
+    copy = write_files(tmp_path / "copy", our_files((5, 7, 4), (3,)))
     add_to_archive(spark, LogAccess(cluster), tmp_path / "archive")
     names: dict[str, Any] = {}
     for block in blocks("python"):
         block = block.replace("127.0.0.1:7100", cluster)
         block = block.replace("/var/lib/accounts", str(tmp_path))
         block = block.replace("/var/lib/waltz/archive", str(tmp_path / "archive"))
+        block = block.replace("/var/lib/waltz/copy", str(copy))
         exec(block, names)
-    names["query"].awaitTermination()
+        for name in ("query", "copies"):
+            if name in names:
+                names.pop(name).awaitTermination()
     counts = [
         frame.count()
         for frame in (
             names["log"],
             spark.read.parquet(str(tmp_path / "log")),
-            names["history"],
             names["archived"],
         )
     ]
     assert counts[0] >= 10
     assert len(set(counts)) == 1
+    assert names["files"].count() == 12
+    apart = [row for row in names["amounts"].collect() if row.undecodable is not None]
+    assert len(apart) >= 10
+    assert all(row.data is None for row in apart)
+    assert {b"x"} <= {bytes(row.undecodable) for row in apart}
+    assert names["history"].count() >= counts[0] + 100 + (counts[0] + 100) // 2

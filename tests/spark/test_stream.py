@@ -12,7 +12,7 @@ from uuid import UUID
 import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql.datasource import InputPartition
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows
 
 import waltz
 from tests.spark.listed_log import KEY, ListedLog
@@ -68,6 +68,21 @@ def test_a_micro_batch_goes_to_the_end_of_the_log_or_as_far_as_allowed() -> None
     assert source.latestOffset(at(0, 0), ReadMaxRows(4)) == at(2, 2)
     assert source.latestOffset(at(0, 0), ALL) == at(9, 9)
     assert stream(ListedLog([])).getDefaultReadLimit() == ALL
+
+
+def test_a_micro_batch_has_as_many_bytes_as_allowed() -> None:
+    """PS-03."""
+    log = ListedLog([b"a" * 10] * 9, [b"b" * 10] * 9)
+    source = stream(log, maxBytesPerTrigger="40")
+    assert source.getDefaultReadLimit() == ReadMaxBytes(40)
+    assert source.latestOffset(at(0, 0), ReadMaxBytes(40)) == at(2, 2)
+    assert log.bytes_read < 100
+    assert source.latestOffset(at(0, 0), ALL) == at(9, 9)
+    both = stream(log, maxBytesPerTrigger="60", maxTransactionsPerTrigger="2")
+    assert both.latestOffset(at(0, 0), both.getDefaultReadLimit()) == at(1, 1)
+    log.error = PartitionNotReadyError("partition 0 has no server")
+    with pytest.raises(PartitionNotReadyError, match=r"^WALTZ-2004"):
+        source.latestOffset(at(0, 0), ReadMaxBytes(40))
 
 
 def test_available_now_ends_with_what_there_was() -> None:

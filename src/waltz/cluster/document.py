@@ -49,6 +49,8 @@ _NODES: Final = (
         _PATHS.server_preference(Address("localhost", 7000)),
         "server descriptor of the server at that address, whose preferences outlive it",
     ),
+    (_PATHS.notes, "none; made with the first note"),
+    (_PATHS.note("name"), "an application's, such as the progress of a Spark sink: JSON"),
 )
 
 _VALUES: Final[tuple[tuple[str, Parts], ...]] = (
@@ -78,8 +80,8 @@ Integers are big-endian, two's complement. A Java text is modified UTF-8 (U+0000
 characters above U+FFFF as two surrogates of three bytes each) after its length in two bytes. A
 count is an int; there are at most {PARTITIONS_MAX} partitions and {METADATA_ENTRIES_MAX} entries of
 any other kind. Entries come in any order. A connect string is the `host:port` of a storage node's
-data port. Bytes after a value are ignored. The Java original has no `storageDirectories`
-and no `serverPreferences`.
+data port. Bytes after a value are ignored. The Java original has no `storageDirectories`,
+no `serverPreferences` and no `notes`.
 
 ## Nodes
 

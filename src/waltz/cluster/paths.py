@@ -1,6 +1,6 @@
 """Where a cluster keeps what: node paths under its root. Source: Waltz Storage and Waltz Server;
-the Java original has no storage directories and no
-server preferences."""
+the Java original has no storage directories, no
+server preferences and no notes."""
 
 from __future__ import annotations
 
@@ -95,3 +95,11 @@ class ClusterPaths:
     def server_preference(self, address: Address) -> str:
         """Its data is the descriptor that the server at `address` last had."""
         return f"{self.server_preferences}/{address}"
+
+    @property
+    def notes(self) -> str:
+        return f"{self.root}/notes"
+
+    def note(self, name: str) -> str:
+        """Its data is an application's."""
+        return f"{self.notes}/{name}"

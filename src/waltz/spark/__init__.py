@@ -1,6 +1,6 @@
 """Spark reads the log: `spark.read.format("waltz")`, and a session that finds its own Java.
 
-Needs the `spark` extra. Uses the public names of `waltz` and nothing deeper.
+Needs the `spark` extra. Uses the public names of `waltz`, and what looks into storage directories.
 """
 
 from waltz.spark.session import spark_session

@@ -15,6 +15,9 @@ UNKNOWN_COLUMN: Final = "WALTZ-1004"
 UNKNOWN_PARTITION: Final = "WALTZ-1005"
 INVALID_CHECKPOINT: Final = "WALTZ-1006"
 INVALID_DEFINITION: Final = "WALTZ-1007"
+INVALID_ROW: Final = "WALTZ-1008"
+"""A row that a sink cannot write."""
+
 OUTSIDE_LOG: Final = "WALTZ-2001"
 """The range asked for is not, or no longer, in the log: another cluster, or lost data."""
 
@@ -36,6 +39,22 @@ ARCHIVE_CONFLICT: Final = "WALTZ-2007"
 
 DIFFERENT: Final = "WALTZ-2008"
 """Two copies of the log part ways."""
+
+ROWS_CHANGED: Final = "WALTZ-2009"
+"""A task has other rows than an attempt of it had before."""
+
+LOCK_REFUSED: Final = "WALTZ-2010"
+LATER_BATCH: Final = "WALTZ-2011"
+"""A sink has begun a later batch than the one that is to be written."""
+
+INVALID_NOTE: Final = "WALTZ-2012"
+"""What the cluster has noted about a sink cannot be read."""
+
+INVALID_SEGMENT: Final = "WALTZ-2013"
+"""A storage directory is none, or a segment in it does not check out."""
+
+UNDECODABLE: Final = "WALTZ-2014"
+"""Data is not what the option `serializer` and the schema say."""
 
 NO_JAVA: Final = "WALTZ-3001"
 

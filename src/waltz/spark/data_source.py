@@ -1,15 +1,27 @@
 """The data source `waltz` as Spark sees it: `spark.read.format("waltz").option("cluster", …)`, and
-the same with `spark.readStream`."""
+the same with `spark.readStream`, `df.write` and `df.writeStream`."""
 
 from __future__ import annotations
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamArrowWriter,
+    DataSourceStreamReader,
+    DataSourceWriter,
+)
 from pyspark.sql.types import StructType
 
-from waltz.spark.options import parse_options
+from waltz.errors import ConfigurationError
+from waltz.spark.codes import INVALID_OPTION
+from waltz.spark.decoding import Decoding, decoded_schema
+from waltz.spark.options import parse_options, parse_sink_options
 from waltz.spark.reader import WaltzReader
-from waltz.spark.schema import arrow_schema, log_schema
+from waltz.spark.schema import log_schema
+from waltz.spark.segment_reader import WaltzSegmentReader
+from waltz.spark.sink_rows import check_sink_schema
 from waltz.spark.stream import WaltzStreamReader
+from waltz.spark.writer import WaltzStreamWriter, WaltzWriter
 
 
 class WaltzDataSource(DataSource):
@@ -18,10 +30,11 @@ class WaltzDataSource(DataSource):
     Options: `cluster` (`waltz://` and servers, or the coordinator's host:port; required),
     `partitions` ("0-3,7"),
     `startingOffsets` and `endingOffsets` (earliest, latest, or JSON of partition to transaction ID;
-    the end is not read; a stream has none, and starts at latest unless told), `failOnDataLoss`,
-    `maxTransactionsPerTrigger` (of a stream), `minPartitions`, `rowsPerBatch`, and `tlsCa`,
-    `tlsCert`, `tlsKey` (PEM files). A schema of some of the columns is honoured: what is not asked
-    for does not cross into Spark.
+    the end is not read; a stream has none, and starts at latest unless told), `headers`, `data`
+    (false: without it), `serializer`, `undecodable`, `failOnDataLoss`,
+    `maxTransactionsPerTrigger`, `maxBytesPerTrigger` (of a stream), `minPartitions`,
+    `rowsPerBatch`, and `tlsCa`, `tlsCert`, `tlsKey` (PEM files). A schema of some of
+    the columns is honoured: what is not asked for does not cross into Spark.
     """
 
     @classmethod
@@ -29,12 +42,45 @@ class WaltzDataSource(DataSource):
         return "waltz"
 
     def schema(self) -> StructType:
-        return log_schema()
+        """Return the columns of a read that asks for no schema of its own.
+
+        Raises ConfigurationError: the data is to be decoded, and nothing says into what.
+        """
+        given = {key.lower(): value for key, value in self.options.items()}
+        return decoded_schema(
+            log_schema(with_data=given.get("data", "true").lower() != "false"),
+            given.get("serializer"),
+            given.get("undecodable", "fail"),
+        )
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return the reader of some or all columns. Raises ConfigurationError."""
-        return WaltzReader(parse_options(self.options), arrow_schema(schema))
+        options = parse_options(self.options)
+        decoding = Decoding.of(schema, options.serializer, options.undecodable)
+        if options.path is not None:
+            return WaltzSegmentReader(options, decoding.raw, decoding=decoding)
+        return WaltzReader(options, decoding.raw, decoding=decoding)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """Return the reader of a stream of some or all columns. Raises ConfigurationError."""
-        return WaltzStreamReader(parse_options(self.options, is_stream=True), arrow_schema(schema))
+        options = parse_options(self.options, is_stream=True)
+        decoding = Decoding.of(schema, options.serializer, options.undecodable)
+        return WaltzStreamReader(options, decoding.raw, decoding=decoding)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """Return what appends a data frame to the log. Raises ConfigurationError."""
+        if overwrite:
+            raise ConfigurationError(
+                f"{INVALID_OPTION} the log can only be appended to: write with mode('append')"
+            )
+        check_sink_schema(schema)
+        return WaltzWriter(parse_sink_options(self.options, is_stream=False))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
+        """Return what appends micro-batches to the log. Raises ConfigurationError."""
+        if overwrite:
+            raise ConfigurationError(
+                f"{INVALID_OPTION} the log can only be appended to: use outputMode('append')"
+            )
+        check_sink_schema(schema)
+        return WaltzStreamWriter(parse_sink_options(self.options, is_stream=True))

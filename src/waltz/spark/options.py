@@ -1,37 +1,63 @@
-"""The options of a read. Spark passes any text on, so a misspelt option is refused here by name."""
+"""The options of reads and writes. Spark passes any text on, so a misspelt option is refused here,
+by name and with the one that was probably meant."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Final
 
 from waltz.errors import ConfigurationError
 from waltz.spark.codes import INVALID_OPTION, MISSING_OPTION, UNKNOWN_OPTION
+from waltz.spark.configuration_file import read_configuration_file
 from waltz.spark.offsets import TASKS_MAX, Offsets, parse_offsets, parse_partitions
+from waltz.spark.row_filter import ALL, Intervals, parse_headers
 from waltz.spark.schema import BATCH_ROWS
-from waltz.types import PartitionId, TlsSettings, parse_cluster
+from waltz.spark.sink_progress import WRITE_ID_CHARACTERS_MAX
+from waltz.types import (
+    ClusterAddress,
+    PartitionId,
+    ServersAddress,
+    TlsSettings,
+    parse_cluster,
+)
 
 OPTIONS: Final = (
     "archive",
+    "path",
+    "configFile",
     "cluster",
     "partitions",
     "startingOffsets",
     "endingOffsets",
+    "headers",
+    "data",
+    "serializer",
+    "undecodable",
     "failOnDataLoss",
     "maxTransactionsPerTrigger",
+    "maxBytesPerTrigger",
     "minPartitions",
     "rowsPerBatch",
     "tlsCa",
     "tlsCert",
     "tlsKey",
 )
-BATCH_ONLY: Final = ("archive", "endingOffsets")
-STREAM_ONLY: Final = ("maxTransactionsPerTrigger",)
+BATCH_ONLY: Final = ("archive", "path", "endingOffsets")
+STREAM_ONLY: Final = ("maxTransactionsPerTrigger", "maxBytesPerTrigger")
+SERIALIZERS: Final = ("string", "json", "msgpack")
+UNDECODABLE_CHOICES: Final = ("fail", "null", "quarantine")
+
+SINK_OPTIONS: Final = ("cluster", "configFile", "writeId", "batchId", "tlsCa", "tlsCert", "tlsKey")
+SINK_BATCH_ONLY: Final = ("writeId", "batchId")
+SPARKS_OWN: Final = ("checkpointlocation",)
+"""Options of a stream that Spark passes on to its sink, too."""
 
 BATCH_ROWS_MAX: Final = 1_000_000
 TRIGGER_ROWS_MAX: Final = 1 << 40
+BATCH_ID_MAX: Final = (1 << 63) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,16 +66,23 @@ class ReadOptions:
 
     cluster            the address of servers, or the coordinator's; None to read an archive alone.
     archive            directory of an archive, for what it has; None for none.
+    path               directory of a storage node, to be read instead; None for none.
     partitions         sorted, each once; None for all.
+    headers            of the transactions that are read.
+    with_data          whether the data is a column unless the schema says.
     fail_on_data_loss  whether to fail where the log is shorter than it is said to be.
     task_count_min     how many tasks there are at least, if there are that many rows.
     batch_rows_max     rows of one Arrow record batch.
     trigger_rows_max   transactions of one micro-batch; None for all there are.
+    trigger_bytes_max  data of one micro-batch; None for all there is.
+    serializer         one of `SERIALIZERS`, None for bytes as they are.
+    undecodable        what becomes of data that it cannot read.
     tls                files that every machine with a task has at the same place.
     """
 
     cluster: str | None
     archive: Path | None
+    path: Path | None
     partitions: tuple[PartitionId, ...] | None
     starting: Offsets
     ending: Offsets
@@ -57,6 +90,21 @@ class ReadOptions:
     task_count_min: int
     batch_rows_max: int
     trigger_rows_max: int | None
+    headers: Intervals = ALL
+    with_data: bool = True
+    trigger_bytes_max: int | None = None
+    serializer: str | None = None
+    undecodable: str = "fail"
+    tls: TlsSettings = field(default_factory=TlsSettings)
+
+
+@dataclass(frozen=True, slots=True)
+class SinkOptions:
+    """Where to write, and what the write is known by; `write_id` None: nobody writes it again."""
+
+    cluster: str
+    write_id: str | None = None
+    batch: int = 0
     tls: TlsSettings = field(default_factory=TlsSettings)
 
 
@@ -67,34 +115,30 @@ def parse_options(options: Mapping[str, str], *, is_stream: bool = False) -> Rea
     Raises ConfigurationError, naming the option: unknown, missing, not in its form, or not for this
     kind of read.
     """
-    spelling = {name.lower(): name for name in OPTIONS}
-    given = {}
-    for key, value in options.items():
-        name = spelling.get(key.lower())
-        if name is None:
-            raise ConfigurationError(
-                f"{UNKNOWN_OPTION} unknown option {key!r}; known are {', '.join(OPTIONS)}"
-            )
-        given[name] = value
+    given = _named(options, OPTIONS)
     for name in BATCH_ONLY if is_stream else STREAM_ONLY:
         if name in given:
             raise ConfigurationError(
                 f"{INVALID_OPTION} option {name} is for"
                 f" {'spark.read' if is_stream else 'spark.readStream'} only"
             )
-    if "cluster" not in given and "archive" not in given:
+    if "path" in given and ("cluster" in given or "archive" in given):
+        raise ConfigurationError(
+            f"{INVALID_OPTION} option path is for a storage directory that is read by itself, with"
+            " neither cluster nor archive"
+        )
+    given, tls = _reached(given)
+    if not {"cluster", "archive", "path"} & given.keys():
         raise ConfigurationError(
             f"{MISSING_OPTION} option cluster is missing; expected"
             " waltz://host:port,host:port or the coordinator's host:port"
         )
     if "cluster" in given:
-        try:
-            parse_cluster(given["cluster"])
-        except ConfigurationError as error:
-            raise ConfigurationError(f"{INVALID_OPTION} option cluster: {error}") from error
+        _expect_cluster(given["cluster"])
     return ReadOptions(
         cluster=given.get("cluster"),
         archive=Path(given["archive"]).absolute() if "archive" in given else None,
+        path=Path(given["path"]).absolute() if "path" in given else None,
         partitions=parse_partitions(given["partitions"]) if "partitions" in given else None,
         starting=parse_offsets(
             "startingOffsets",
@@ -106,8 +150,92 @@ def parse_options(options: Mapping[str, str], *, is_stream: bool = False) -> Rea
         task_count_min=_count(given, "minPartitions", TASKS_MAX) or 1,
         batch_rows_max=_count(given, "rowsPerBatch", BATCH_ROWS_MAX) or BATCH_ROWS,
         trigger_rows_max=_count(given, "maxTransactionsPerTrigger", TRIGGER_ROWS_MAX),
-        tls=_tls(given),
+        headers=parse_headers(given["headers"]) if "headers" in given else ALL,
+        with_data=_flag(given, "data", default=True),
+        trigger_bytes_max=_count(given, "maxBytesPerTrigger", TRIGGER_ROWS_MAX),
+        serializer=_choice(given, "serializer", SERIALIZERS),
+        undecodable=_choice(given, "undecodable", UNDECODABLE_CHOICES) or "fail",
+        tls=tls,
     )
+
+
+def parse_sink_options(options: Mapping[str, str], *, is_stream: bool) -> SinkOptions:
+    """Return the options of a write. Raises ConfigurationError, as `parse_options`, and for an
+    address of servers: the coordinator keeps how far a sink is."""
+    given = _named(
+        {key: value for key, value in options.items() if key.lower() not in SPARKS_OWN},
+        SINK_OPTIONS,
+    )
+    for name in SINK_BATCH_ONLY if is_stream else ():
+        if name in given:
+            raise ConfigurationError(
+                f"{INVALID_OPTION} option {name} is for df.write only; a stream has its query and"
+                " its batches"
+            )
+    given, tls = _reached(given)
+    if "cluster" not in given:
+        raise ConfigurationError(
+            f"{MISSING_OPTION} option cluster is missing; expected the coordinator's host:port"
+        )
+    if isinstance(_expect_cluster(given["cluster"]), ServersAddress):
+        raise ConfigurationError(
+            f"{INVALID_OPTION} option cluster is {given['cluster']!r}; a sink needs the"
+            " coordinator's host:port, or zookeeper://…, which keeps how far it is"
+        )
+    write_id = given.get("writeId")
+    if write_id is not None and not 0 < len(write_id) <= WRITE_ID_CHARACTERS_MAX:
+        raise ConfigurationError(
+            f"{INVALID_OPTION} option writeId has {len(write_id)} characters; expected 1 to"
+            f" {WRITE_ID_CHARACTERS_MAX}"
+        )
+    if "batchId" in given and write_id is None:
+        raise ConfigurationError(
+            f"{INVALID_OPTION} option batchId needs writeId, which says of what"
+        )
+    return SinkOptions(
+        cluster=given["cluster"],
+        write_id=write_id,
+        batch=_count(given, "batchId", BATCH_ID_MAX, count_min=0) or 0,
+        tls=tls,
+    )
+
+
+def _named(options: Mapping[str, str], known: Sequence[str]) -> dict[str, str]:
+    """Return the options by their usual spelling. Raises ConfigurationError: one is unknown."""
+    spelling = {name.lower(): name for name in known}
+    given = {}
+    for key, value in options.items():
+        name = spelling.get(key.lower())
+        if name is None:
+            nearest = get_close_matches(key.lower(), spelling, n=1)
+            meant = f"did you mean {spelling[nearest[0]]}? " if nearest else ""
+            raise ConfigurationError(
+                f"{UNKNOWN_OPTION} unknown option {key!r}; {meant}known are {', '.join(known)}"
+            )
+        given[name] = value
+    return given
+
+
+def _reached(given: dict[str, str]) -> tuple[dict[str, str], TlsSettings]:
+    """Return the options with the cluster that a file names, and how it is reached."""
+    path = given.get("configFile")
+    if path is None:
+        return given, _tls(given)
+    for name in ("cluster", "path", "tlsCa", "tlsCert", "tlsKey"):
+        if name in given:
+            raise ConfigurationError(
+                f"{INVALID_OPTION} option {name} does not go with configFile, which says where the"
+                " cluster is and how it is reached"
+            )
+    cluster, tls = read_configuration_file(path)
+    return {**given, "cluster": cluster}, tls
+
+
+def _expect_cluster(text: str) -> ClusterAddress:
+    try:
+        return parse_cluster(text)
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{INVALID_OPTION} option cluster: {error}") from error
 
 
 def _tls(given: Mapping[str, str]) -> TlsSettings:
@@ -120,15 +248,27 @@ def _tls(given: Mapping[str, str]) -> TlsSettings:
     return TlsSettings(certificate, key, authorities=authorities)
 
 
-def _count(given: Mapping[str, str], option: str, count_max: int) -> int | None:
+def _count(
+    given: Mapping[str, str], option: str, count_max: int, *, count_min: int = 1
+) -> int | None:
     text = given.get(option)
     if text is None:
         return None
-    if not (text.isascii() and text.isdigit() and 1 <= int(text) <= count_max):
+    if not (text.isascii() and text.isdigit() and count_min <= int(text) <= count_max):
         raise ConfigurationError(
-            f"{INVALID_OPTION} option {option} is {text!r}; expected a number from 1 to {count_max}"
+            f"{INVALID_OPTION} option {option} is {text!r}; expected a number from {count_min} to"
+            f" {count_max}"
         )
     return int(text)
+
+
+def _choice(given: Mapping[str, str], option: str, choices: Sequence[str]) -> str | None:
+    text = given.get(option)
+    if text is not None and text not in choices:
+        raise ConfigurationError(
+            f"{INVALID_OPTION} option {option} is {text!r}; expected one of {', '.join(choices)}"
+        )
+    return text
 
 
 def _flag(given: Mapping[str, str], option: str, *, default: bool) -> bool:

@@ -20,6 +20,7 @@ from waltz.errors import ConfigurationError
 from waltz.spark.archive import Archive, ArchivedFile, Contents
 from waltz.spark.archive_files import read_file
 from waltz.spark.codes import UNKNOWN_PARTITION
+from waltz.spark.decoding import Decoding, decoded
 from waltz.spark.offsets import (
     TransactionRange,
     resolve_ranges,
@@ -27,6 +28,7 @@ from waltz.spark.offsets import (
     split_ranges,
 )
 from waltz.spark.options import ReadOptions
+from waltz.spark.row_filter import ALL, Intervals, PushFilters, RowFilter
 from waltz.spark.tasks import LogAccess, OpenReader, WaltzInputPartition, read_task
 from waltz.types import PartitionId, TransactionId
 
@@ -50,10 +52,18 @@ class WaltzReader(DataSourceReader):
     """
 
     def __init__(
-        self, options: ReadOptions, schema: Any, open_reader: OpenReader = waltz.open_reader
+        self,
+        options: ReadOptions,
+        schema: Any,
+        open_reader: OpenReader = waltz.open_reader,
+        *,
+        decoding: Decoding | None = None,
     ) -> None:
         self._options = options
         self._schema = schema
+        self._decoding = decoding
+        self.row_filter = RowFilter(headers=options.headers)
+        self.pushFilters = PushFilters(self)  # type: ignore[method-assign]
         self._access = (
             None
             if options.cluster is None
@@ -72,6 +82,7 @@ class WaltzReader(DataSourceReader):
             marks,
             fail_on_data_loss=options.fail_on_data_loss,
         )
+        ranges = self.row_filter.cut(ranges)
         archived_to = contents.next_ids()
         tasks: list[InputPartition] = []
         for each in split_ranges(_cut(ranges, archived_to), task_count_min=options.task_count_min):
@@ -111,16 +122,28 @@ class WaltzReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """Yield the Arrow record batches of one task. Raises WaltzError, its text led by a code."""
+        return decoded(self._decoding, self._read(partition))
+
+    def _read(self, partition: InputPartition) -> Iterator[Any]:
+        headers = self.row_filter.headers
         if isinstance(partition, ArchiveInputPartition):
-            for batch in read_file(
-                partition.directory, partition.file, partition.range, self._schema.names
-            ):
-                arrays = [batch.column(name) for name in self._schema.names]
-                yield pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+            yield from self._read_archived(partition, headers)
         elif self._access is not None:
             yield from read_task(
-                self._access, self._schema, partition, rows_max=self._options.batch_rows_max
+                self._access,
+                self._schema,
+                partition,
+                rows_max=self._options.batch_rows_max,
+                headers=headers,
             )
+
+    def _read_archived(self, partition: ArchiveInputPartition, headers: Intervals) -> Iterator[Any]:
+        names = list(dict.fromkeys((*self._schema.names, "header")))
+        for batch in read_file(partition.directory, partition.file, partition.range, names):
+            if headers != ALL:
+                batch = batch.filter(pa.array(headers.mask(batch.column("header").to_numpy())))
+            arrays = [batch.column(name) for name in self._schema.names]
+            yield pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
 
 def _cut(

@@ -91,9 +91,15 @@ COLUMNS: Final[
 """Per column: Spark's type, Arrow's type, and how it is cut from the transactions read."""
 
 
-def log_schema() -> StructType:
-    """Every column, which is what a read has that asks for no schema of its own."""
-    return StructType([StructField(name, kind) for name, (kind, _, _) in COLUMNS.items()])
+def log_schema(*, with_data: bool = True) -> StructType:
+    """Every column, or all but the data: what a read has that asks for no schema of its own."""
+    return StructType(
+        [
+            StructField(name, kind)
+            for name, (kind, _, _) in COLUMNS.items()
+            if with_data or name != "data"
+        ]
+    )
 
 
 def arrow_schema(schema: StructType) -> Any:

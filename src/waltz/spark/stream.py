@@ -14,6 +14,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
     ReadLimit,
+    ReadMaxBytes,
     ReadMaxRows,
     SupportsTriggerAvailableNow,
 )
@@ -21,6 +22,8 @@ from pyspark.sql.streaming.datasource import (
 import waltz
 from waltz import LogReader
 from waltz.errors import WaltzError
+from waltz.spark.byte_limit import admit_bytes, data_lengths
+from waltz.spark.decoding import Decoding, decoded
 from waltz.spark.offsets import resolve_position, select_partitions, split_ranges
 from waltz.spark.options import ReadOptions
 from waltz.spark.progress import NextIds, Progress, admit, available
@@ -35,10 +38,16 @@ class WaltzStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """
 
     def __init__(
-        self, options: ReadOptions, schema: Any, open_reader: OpenReader = waltz.open_reader
+        self,
+        options: ReadOptions,
+        schema: Any,
+        open_reader: OpenReader = waltz.open_reader,
+        *,
+        decoding: Decoding | None = None,
     ) -> None:
         self._options = options
         self._schema = schema
+        self._decoding = decoding
         assert options.cluster is not None, "an archive does not grow by itself"
         self._access = LogAccess(options.cluster, options.tls, open_reader)
         self._log: LogReader | None = None
@@ -68,8 +77,12 @@ class WaltzStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._initial.encode()
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        rows_max = self._options.trigger_rows_max
-        return ReadAllAvailable() if rows_max is None else ReadMaxRows(rows_max)
+        options = self._options
+        if options.trigger_rows_max is not None:
+            return ReadMaxRows(options.trigger_rows_max)
+        if options.trigger_bytes_max is not None:
+            return ReadMaxBytes(options.trigger_bytes_max)
+        return ReadAllAvailable()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, str | int]:
         """Return how far the next micro-batch goes. Raises WaltzError, its text led by a code."""
@@ -86,9 +99,28 @@ class WaltzStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 for each, end in ends.items()
             }
         rows_max = limit.max_rows if isinstance(limit, ReadMaxRows) else None
+        admitted = admit(progress, ends, rows_max)
+        if options.trigger_bytes_max is not None and not isinstance(limit, ReadAllAvailable):
+            admitted = self._within_bytes(progress, admitted, options.trigger_bytes_max)
         # Partitions that are not read any more keep their place.
-        reached = {**progress.next_ids, **admit(progress, ends, rows_max)}
+        reached = {**progress.next_ids, **admitted}
         return Progress(cluster_key, reached).encode()
+
+    def _within_bytes(self, start: Progress, ends: NextIds, bytes_max: int) -> NextIds:
+        """Only the log knows the sizes, so what is admitted is read here to be counted."""
+
+        def lengths_of(
+            partition_id: PartitionId, first: TransactionId, end: TransactionId
+        ) -> Iterator[Any]:
+            assert self._log is not None, "its marks were asked for"
+            return map(data_lengths, self._log.read(partition_id, first, end))
+
+        with coded_errors(self._access.cluster):
+            try:
+                return admit_bytes(start, ends, bytes_max, lengths_of)
+            except WaltzError:
+                self.stop()
+                raise
 
     def reportLatestOffset(self) -> dict[str, str | int]:
         """Return the end of the log, so that the query's progress shows how far it is behind."""
@@ -111,9 +143,14 @@ class WaltzStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """Yield the Arrow record batches of one task. Raises WaltzError, its text led by a code."""
-        return read_task(
-            self._access, self._schema, partition, rows_max=self._options.batch_rows_max
+        batches = read_task(
+            self._access,
+            self._schema,
+            partition,
+            rows_max=self._options.batch_rows_max,
+            headers=self._options.headers,
         )
+        return decoded(self._decoding, batches)
 
     def stop(self) -> None:
         log, self._log = self._log, None

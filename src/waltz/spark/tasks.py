@@ -12,10 +12,13 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 from uuid import UUID
 
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
 from pyspark.sql.datasource import InputPartition
 
 import waltz
-from waltz import LogReader, TransactionColumns
+from waltz import LogReader, TransactionColumns, WantsData
 from waltz.errors import ConfigurationError, RemoteProtocolError, WaltzError
 from waltz.spark.codes import (
     CLUSTER_CHANGED,
@@ -25,8 +28,9 @@ from waltz.spark.codes import (
     has_code,
 )
 from waltz.spark.offsets import TransactionRange
+from waltz.spark.row_filter import ALL, Intervals
 from waltz.spark.schema import BATCH_BYTES_MAX, REQUEST_ID_BYTES, record_batch, regroup
-from waltz.types import TlsSettings, TransactionId
+from waltz.types import PartitionId, TlsSettings, TransactionId
 
 
 class OpenReader(Protocol):
@@ -77,17 +81,29 @@ class LogAccess:
             yield log
 
     def read(
-        self, cluster_key: UUID, wanted: TransactionRange, schema: Any, *, rows_max: int
+        self,
+        cluster_key: UUID,
+        wanted: TransactionRange,
+        schema: Any,
+        *,
+        rows_max: int,
+        headers: Intervals = ALL,
     ) -> Iterator[Any]:
-        """Yield `wanted` as Arrow record batches of the columns in `schema`, dense and whole.
+        """Yield `wanted` as Arrow record batches of the columns in `schema`, dense and whole but
+        for the rows with other headers. Data that is in neither is not fetched (PS-06).
 
         Raises as `opened`.
         """
+        wants_data: WantsData | None = None
+        if "data" not in schema.names:
+            wants_data = _no_data
+        elif headers != ALL:
+            wants_data = headers.mask
         with self.opened(cluster_key) as log:
-            columns = log.read(wanted.partition_id, wanted.first, wanted.end)
+            columns = log.read(wanted.partition_id, wanted.first, wanted.end, wants_data=wants_data)
             yield from regroup(
                 (
-                    record_batch(wanted.partition_id, each, schema)
+                    _wanted_rows(wanted.partition_id, each, schema, headers)
                     for each in complete(columns, wanted)
                 ),
                 rows_max=rows_max,
@@ -95,13 +111,31 @@ class LogAccess:
             )
 
 
+def _no_data(headers: NDArray[np.int32]) -> NDArray[np.bool_]:
+    return np.zeros(len(headers), np.bool_)
+
+
+def _wanted_rows(
+    partition_id: PartitionId, columns: TransactionColumns, schema: Any, headers: Intervals
+) -> Any:
+    batch = record_batch(partition_id, columns, schema)
+    return batch if headers == ALL else batch.filter(pa.array(headers.mask(columns.headers)))
+
+
 def read_task(
-    access: LogAccess, schema: Any, task: InputPartition, *, rows_max: int
+    access: LogAccess,
+    schema: Any,
+    task: InputPartition,
+    *,
+    rows_max: int,
+    headers: Intervals = ALL,
 ) -> Iterator[Any]:
     """Yield the Arrow record batches of one task. Raises WaltzError, its text led by a code."""
     # Spark calls this once even for a plan without any task.
     if isinstance(task, WaltzInputPartition):
-        yield from access.read(task.cluster_key, task.range, schema, rows_max=rows_max)
+        yield from access.read(
+            task.cluster_key, task.range, schema, rows_max=rows_max, headers=headers
+        )
 
 
 def complete(

@@ -17,6 +17,7 @@ from uuid import uuid4
 
 from waltz.client.blocking import WaltzClient
 from waltz.client.callbacks import WaltzClientCallbacks
+from waltz.client.notes.shell import ClusterNotes
 from waltz.client.options import options_from
 from waltz.client.reader.blocking import LogReader
 from waltz.client.reader.shell import AsyncLogReader
@@ -164,6 +165,10 @@ class InMemoryCluster:
         reader = LogReader(self._new_host, timeout_seconds=timeout_seconds, thread=self._thread)
         self._clients.append(reader)
         return reader
+
+    def open_notes(self) -> ClusterNotes:
+        """Return notes as `waltz.open_notes` does."""
+        return ClusterNotes(self._new_host, thread=self._thread)
 
     def close(self) -> None:
         """Close its clients and forget everything. Idempotent."""

@@ -9,7 +9,7 @@ from uuid import UUID
 
 from waltz.client.blocking import OPEN, LoopThread, NewHost, close_in_time
 from waltz.client.reader.columns import TransactionColumns
-from waltz.client.reader.shell import AsyncLogReader
+from waltz.client.reader.shell import AsyncLogReader, WantsData
 from waltz.client.retry import RetryPolicy
 from waltz.errors import ClientClosedError, LocalProtocolError
 from waltz.limits import CLIENT_CLOSE_SECONDS, READER_SECONDS_MAX
@@ -69,14 +69,21 @@ class LogReader:
         return self._thread.call(self._core.high_water_mark(partition_id))
 
     def read(
-        self, partition_id: int, first: int, end: int
+        self,
+        partition_id: int,
+        first: int,
+        end: int,
+        *,
+        wants_data: WantsData | None = None,
     ) -> Generator[TransactionColumns, None, None]:
         """Yield the transactions from `first` to `end` - 1: dense, in order, complete.
 
-        Fetches ahead. Raises NotFoundError: no such partition, or the log ends before `end`;
-        UnavailableError: no progress for `timeout_seconds`; LocalProtocolError: not a range.
+        Fetches ahead. With `wants_data`, a function of many headers that says for which of them
+        the data is wanted, the others' is empty and not fetched. Raises NotFoundError: no such
+        partition, or the log ends before `end`; UnavailableError: no progress for
+        `timeout_seconds`; LocalProtocolError: not a range.
         """
-        return self._iterate(self._core.read(partition_id, first, end))
+        return self._iterate(self._core.read(partition_id, first, end, wants_data=wants_data))
 
     def follow(self, partition_id: int, first: int) -> Generator[TransactionColumns, None, None]:
         """Yield the transactions from `first` on as they come, for ever.

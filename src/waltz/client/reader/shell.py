@@ -15,6 +15,9 @@ from types import TracebackType
 from typing import Any, TypeAlias, TypeVar
 from uuid import UUID
 
+import numpy as np
+from numpy.typing import NDArray
+
 from waltz.client.cluster_connection import Role
 from waltz.client.connection.shell import UNRESTORED, Connections, ServerConnection
 from waltz.client.discovery.shell import DiscoverySettings, source_for
@@ -59,6 +62,9 @@ from waltz.wire.message import Message
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
+
+WantsData: TypeAlias = Callable[[NDArray[np.int32]], NDArray[np.bool_]]
+"""Says for each of some headers whether the data is to be fetched."""
 
 
 class AsyncLogReader:
@@ -171,17 +177,24 @@ class AsyncLogReader:
             raise self._out_of_time(partition_id, "its high-water mark") from None
 
     def read(
-        self, partition_id: int, first: int, end: int
+        self,
+        partition_id: int,
+        first: int,
+        end: int,
+        *,
+        wants_data: WantsData | None = None,
     ) -> AsyncGenerator[TransactionColumns, None]:
         """Yield the transactions from `first` to `end` - 1: dense, in order, complete.
 
-        Raises NotFoundError: no such partition, or the log ends before `end`; UnavailableError: no
-        progress in time; LocalProtocolError: not a range; ClientAheadError.
+        With `wants_data` only the data of those whose header it is true for is fetched, one by
+        one; the others' is empty. That pays where few are wanted. Raises NotFoundError: no such
+        partition, or the log ends before `end`; UnavailableError: no progress in time;
+        LocalProtocolError: not a range; ClientAheadError.
         """
         if not 0 <= first <= end:
             raise LocalProtocolError(f"transactions {first} to {end}, exclusive; expected a range")
         self._check_partition(partition_id)
-        return self._read(PartitionId(partition_id), first, end)
+        return self._read(PartitionId(partition_id), first, end, wants_data)
 
     def follow(self, partition_id: int, first: int) -> AsyncGenerator[TransactionColumns, None]:
         """Yield the transactions from `first` on as they come, for ever. Raises as `read`."""
@@ -193,7 +206,11 @@ class AsyncLogReader:
     # Bodies
 
     async def _read(
-        self, partition_id: PartitionId, first: int, end: int | None
+        self,
+        partition_id: PartitionId,
+        first: int,
+        end: int | None,
+        wants_data: WantsData | None = None,
     ) -> AsyncGenerator[TransactionColumns, None]:
         """Join runs of the feed, whose bodies are fetched ahead, into what is yielded."""
         if first == end:
@@ -201,7 +218,7 @@ class AsyncLogReader:
         client_id = await self._take_client_id()
         fetching: _Ahead = asyncio.Queue(READER_FETCHES_IN_FLIGHT_MAX)
         cursor = FeedCursor(client_id, partition_id, first, end)
-        feeding = asyncio.create_task(self._fetch_ahead(partition_id, cursor, fetching))
+        feeding = asyncio.create_task(self._fetch_ahead(partition_id, cursor, fetching, wants_data))
         feeding.add_done_callback(lambda _: _wake(fetching))
         try:
             fed: list[Fed] = []
@@ -248,15 +265,22 @@ class AsyncLogReader:
                 return item
 
     async def _fetch_ahead(
-        self, partition_id: PartitionId, cursor: FeedCursor, fetching: _Ahead
+        self,
+        partition_id: PartitionId,
+        cursor: FeedCursor,
+        fetching: _Ahead,
+        wants_data: WantsData | None,
     ) -> None:
-        async with aclosing(self._feed(partition_id, cursor)) as runs:
+        with_data = wants_data is None
+        async with aclosing(self._feed(partition_id, cursor, with_data)) as runs:
             async for fed in runs:
                 if isinstance(fed, RecordBatch):
                     await fetching.put(columns_of_records(fed))
                     continue
                 for start in range(0, len(fed), READER_FETCH_ROWS_MAX):
                     run = fed[start : start + READER_FETCH_ROWS_MAX]
+                    if wants_data is not None:
+                        run = _without_data(run, wants_data)
                     fetch = asyncio.create_task(self._fetch(partition_id, run))
                     try:
                         await fetching.put(fetch)
@@ -287,7 +311,7 @@ class AsyncLogReader:
     # The feed
 
     async def _feed(
-        self, partition_id: PartitionId, cursor: FeedCursor
+        self, partition_id: PartitionId, cursor: FeedCursor, with_data: bool
     ) -> AsyncGenerator[list[Fed] | RecordBatch, None]:
         """Yield runs of the feed, or of the log, through lost connections and moved partitions."""
         loop = asyncio.get_running_loop()
@@ -315,11 +339,11 @@ class AsyncLogReader:
                 connection.close()
                 continue
             runs: AsyncGenerator[list[Fed] | RecordBatch, None]
-            if cursor.end is not None and connection.version >= BATCHES_SINCE:
+            if with_data and cursor.end is not None and connection.version >= BATCHES_SINCE:
                 runs = self._blocks_from(partition_id, cursor, connection, address, progress_at)
             else:
                 runs = self._feed_from(
-                    partition_id, cursor, connection, address, generation, progress_at
+                    partition_id, cursor, connection, address, generation, progress_at, with_data
                 )
             async with aclosing(runs):
                 async for fed in runs:
@@ -341,6 +365,7 @@ class AsyncLogReader:
         address: Address,
         generation: Generation,
         progress_at: float,
+        with_data: bool,
     ) -> AsyncGenerator[list[Fed] | RecordBatch, None]:
         """Yield runs of the feed until it is done or the connection has ended."""
         loop = asyncio.get_running_loop()
@@ -350,7 +375,7 @@ class AsyncLogReader:
         not_ready_seconds = NOT_READY_SECONDS_MIN
         try:
             mount = cursor.mount(generation, sequence)
-            if connection.version >= BATCHES_SINCE:
+            if with_data and connection.version >= BATCHES_SINCE:
                 connection.send([DataWanted(mount.request_id)])
             connection.send([mount])
             while not cursor.done:
@@ -498,6 +523,15 @@ class AsyncLogReader:
 
 def _ignore_generation(_: PartitionId, __: Generation) -> None:
     """Only appends carry generations."""
+
+
+def _without_data(fed: Sequence[Fed], wants_data: WantsData) -> list[Fed]:
+    """Give those whose data nobody wants an empty one, so that it is not fetched."""
+    wanted = wants_data(np.array([each.header for each in fed], np.int32)).tolist()
+    return [
+        each if is_wanted else each._replace(data=b"")
+        for each, is_wanted in zip(fed, wanted, strict=True)
+    ]
 
 
 _Fetch: TypeAlias = asyncio.Task[tuple[list[Fed], list[bytes]]]

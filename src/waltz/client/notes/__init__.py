@@ -1,0 +1,1 @@
+"""Small values that the coordinator keeps for applications."""

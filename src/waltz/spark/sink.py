@@ -1,0 +1,252 @@
+"""Writing the rows of one task into the log: each once, whoever else is at it.
+
+The task is an application of the log like any other. It follows the log from where the batch began;
+its state is which of its rows are there; a row is executed on that state, and its append has a
+write lock on the row's content. Of two attempts that are at it at once, a zombie and its successor,
+only one gets a row into the log: the other is refused, finds the row, and has nothing left to
+write. No attempt is fenced, and none has to know whether an earlier one still lives.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol
+
+import waltz
+from waltz import ClusterNotes, WaltzClient, WaltzClientCallbacks
+from waltz.errors import ConfigurationError, OperationTimeoutError, VersionConflictError
+from waltz.spark.codes import ROWS_CHANGED
+from waltz.spark.sink_progress import (
+    TaskIdentity,
+    TaskProgress,
+    current,
+    join,
+    refused,
+    tasks_beyond,
+    with_task,
+)
+from waltz.spark.sink_rows import SinkRow, content_digest, sink_rows
+from waltz.spark.sink_state import (
+    PROGRESS_SECONDS_MAX,
+    LoggedRows,
+    RowContext,
+    RowKey,
+    no_progress,
+)
+from waltz.types import PartitionId, TlsSettings, TransactionId
+
+PENDING_MAX: Final = 1_000
+"""Rows of one partition of the log that are on their way."""
+
+POLL_SECONDS: Final = 1.0
+
+
+class OpenClient(Protocol):
+    def __call__(
+        self,
+        cluster: str,
+        callbacks: WaltzClientCallbacks,
+        *,
+        tls: TlsSettings | None = None,
+        **options: Any,
+    ) -> WaltzClient: ...
+
+
+class OpenNotes(Protocol):
+    def __call__(self, cluster: str, *, tls: TlsSettings | None = None) -> ClusterNotes: ...
+
+
+@dataclass(frozen=True)
+class SinkAccess:
+    """How to reach the log and the cluster's notes, wherever a task runs."""
+
+    cluster: str
+    tls: TlsSettings = field(default_factory=TlsSettings)
+    open_client: OpenClient = waltz.open_client
+    open_notes: OpenNotes = waltz.open_notes
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What became of the rows of a task: appended by this attempt, or there already."""
+
+    appended: int
+    found: int
+
+
+def write_rows(access: SinkAccess, identity: TaskIdentity, batches: Iterable[Any]) -> Written:
+    """Write the rows of Arrow record batches and return once all of them are in the log.
+
+    Raises ConfigurationError: a row that cannot be written, another content than an earlier attempt
+    had, a later batch has begun; VersionConflictError: a lock of a row was refused;
+    UnavailableError: no progress for `PROGRESS_SECONDS_MAX`. Another attempt goes on from there.
+    """
+    waiting = iter(batches)
+    first = next((batch for batch in waiting if len(batch)), None)
+    with access.open_notes(access.cluster, tls=access.tls) as notes:
+        if first is None and current(notes.read(identity.note), identity) is None:
+            return Written(0, 0)
+        state = LoggedRows(identity, notes)
+        with access.open_client(
+            access.cluster,
+            state,
+            tls=access.tls,
+            partitions=(),
+            max_concurrent_transactions=PENDING_MAX,
+            mount_seconds_max=PROGRESS_SECONDS_MAX,
+        ) as client:
+            task = _Task(client, state)
+            task.join()
+            try:
+                number = 0
+                for batch in _all(first, waiting):
+                    count = client.partition_count
+                    for row in sink_rows(batch, partition_count=count, first_row=number):
+                        task.submit(row)
+                    number += len(batch)
+                return task.finish()
+            except VersionConflictError:
+                task.note_refusal()
+                raise
+
+
+def expect_all_tasks(access: SinkAccess, identity: TaskIdentity, task_count: int) -> None:
+    """Make sure that no task beyond the first `task_count` has ever written rows of the batch.
+
+    Raises ConfigurationError: there were more when the batch was written before. What these have
+    written was looked at by nobody, and may be in the log twice now.
+    """
+    with access.open_notes(access.cluster, tls=access.tls) as notes:
+        more = tasks_beyond(notes.read(identity.tasks_note), identity.batch, task_count)
+    if more:
+        raise ConfigurationError(
+            f"{ROWS_CHANGED} batch {identity.batch} of {identity.write_id} has {task_count} tasks"
+            f" now; before, task {more[-1]} wrote rows of it, which may be in the log twice. A plan"
+            " must have the same tasks each time"
+        )
+
+
+def _all(first: Any, rest: Iterator[Any]) -> Iterator[Any]:
+    if first is not None:
+        yield first
+        yield from rest
+
+
+class _Task:
+    """One attempt, from the thread that Spark gives it."""
+
+    def __init__(self, client: WaltzClient, state: LoggedRows) -> None:
+        self.state = state
+        self._client = client
+        self._identity = state.identity
+        self._wanted: Counter[RowKey] = Counter()
+        self._active: set[int] = set()
+        self._is_first = True
+
+    def join(self) -> None:
+        """Make this attempt known before it writes. Raises as `sink_progress.join`."""
+        client, state = self._client, self.state
+        marks = self._marks()
+        identity = self._identity
+        state.notes.change(identity.tasks_note, lambda data: with_task(data, identity))
+
+        def joined(data: bytes | None) -> bytes:
+            # A change of which nobody knows whether it was made is made again.
+            found = current(data, self._identity)
+            if data is not None and found is not None and client.client_id in found.clients:
+                return data
+            return join(data, self._identity, client.client_id, marks)
+
+        progress = TaskProgress.decode(state.notes.change(self._identity.note, joined))
+        state.begin(client.client_id, progress)
+        self._is_first = len(progress.clients) == 1
+        if not self._is_first:
+            # Rows may have changed places, too: all that earlier attempts wrote is looked at.
+            self._follow(range(client.partition_count))
+
+    def _marks(self) -> dict[PartitionId, TransactionId]:
+        client = self._client
+        return {
+            PartitionId(each): client.get_high_water_mark(each)
+            for each in range(client.partition_count)
+        }
+
+    def _follow(self, partition_ids: Iterable[int]) -> None:
+        """Take up these partitions, and wait until what they hold now is known here."""
+        new = set(partition_ids) - self._active
+        self._active |= new
+        self._client.set_partitions(self._active)
+        targets = {each: self._client.get_high_water_mark(each) for each in new}
+        self._wait(
+            lambda: all(
+                self._client.client_high_water_mark(each) >= mark for each, mark in targets.items()
+            ),
+            "the log up to its end",
+        )
+
+    def submit(self, row: SinkRow) -> None:
+        """Send one row on its way. Raises what the task was stopped with, and as `submit`."""
+        state = self.state
+        state.check()
+        if row.partition_id not in self._active:
+            self._follow([row.partition_id])
+        key = row.partition_id, content_digest(row.header, row.data)
+        rank = self._wanted[key]
+        self._wanted[key] += 1
+        if state.pending(key) is not None:
+            # With two of one content on their way nobody could say which is there.
+            self._wait(lambda: state.pending(key) is None, "a row with the same content")
+        context = RowContext(row, key[1], rank, state)
+        state.note_start(context)
+        self._client.submit(context)
+
+    def note_refusal(self) -> None:
+        """Let the task's next attempts in this run fail, too, if a lock was refused: Spark tries
+        again with newer marks, and that would pass."""
+        text = self.state.refusal
+        if text is not None:
+            self.state.notes.change(
+                self._identity.note, lambda data: refused(data, self._identity, text)
+            )
+
+    def finish(self) -> Written:
+        """Return once all rows are in the log. Raises as `write_rows`."""
+        self._flush()
+        self.state.check()
+        other = self.state.first_other(self._wanted)
+        if other is not None:
+            raise ConfigurationError(
+                f"{ROWS_CHANGED} {self._identity}: an earlier attempt wrote {other}, which is not"
+                " among its rows now. A plan must give a task the same rows each time"
+            )
+        return Written(self.state.appended, self.state.found)
+
+    def _flush(self) -> None:
+        def flushed() -> bool:
+            with contextlib.suppress(OperationTimeoutError):
+                self._client.flush(POLL_SECONDS)
+                return True
+            return self.state.error is not None
+
+        self._wait(flushed, "rows on their way")
+
+    def _wait(self, condition: Callable[[], bool], what: str) -> None:
+        """Wait while there is progress. Raises UnavailableError; what the task was stopped with."""
+        state = self.state
+        seen: tuple[object, ...] = ()
+        deadline = 0.0
+        while not condition():
+            state.check()
+            marks = [self._client.client_high_water_mark(each) for each in self._active]
+            now = time.monotonic()
+            if (*marks, state.appended, state.found) != seen:
+                seen = (*marks, state.appended, state.found)
+                deadline = now + PROGRESS_SECONDS_MAX
+            if now >= deadline:
+                raise no_progress(self._identity, what)
+            with state.changed:
+                state.changed.wait(0.02)

@@ -1,0 +1,180 @@
+"""Who writes which part of a batch, and what the log held before: what attempts know of each other.
+
+The cluster keeps one note per sink and Spark task. Every attempt of a task adds its client before
+it appends anything, so whoever finds a transaction in the log can tell whether an attempt of the
+same task wrote it. Pure: no connection.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+from urllib.parse import quote
+
+from waltz.errors import ConfigurationError, CorruptionError, VersionConflictError
+from waltz.spark.codes import INVALID_NOTE, LATER_BATCH
+from waltz.types import ClientId, PartitionId, TransactionId
+
+FORMAT: Final = 1
+WRITE_ID_CHARACTERS_MAX: Final = 200
+
+
+@dataclass(frozen=True, slots=True)
+class TaskIdentity:
+    """One task of one batch of one sink.
+
+    write_id  of the streaming query, or of the write.
+    batch     a later one of the same sink comes after all of an earlier one is in the log.
+    task      Spark's number of the task: the rows of the same number are the same each time.
+    run       differs from start to start of the query or the write.
+    """
+
+    write_id: str
+    batch: int
+    task: int
+    run: str
+
+    @property
+    def note(self) -> str:
+        """The name of the task's note."""
+        return f"spark-{quote(self.write_id, safe='')}-{self.task}"
+
+    @property
+    def tasks_note(self) -> str:
+        """The name of the note that has the numbers of all tasks of the batch."""
+        return f"spark-{quote(self.write_id, safe='')}-tasks"
+
+    def __str__(self) -> str:
+        return f"task {self.task} of batch {self.batch} of {self.write_id}"
+
+
+@dataclass(frozen=True, slots=True)
+class TaskProgress:
+    """What the note of a task says.
+
+    marks    the high-water marks before the first attempt of this batch appended anything.
+    clients  of all attempts of this batch.
+    refusal  the run in which a lock was refused, and the text of the error.
+    """
+
+    batch: int
+    marks: Mapping[PartitionId, TransactionId]
+    clients: tuple[ClientId, ...]
+    refusal: tuple[str, str] | None = None
+
+    def encode(self) -> bytes:
+        return json.dumps(
+            {
+                "format": FORMAT,
+                "batch": self.batch,
+                "marks": {str(each): mark for each, mark in sorted(self.marks.items())},
+                "clients": self.clients,
+                "refusal": self.refusal,
+            }
+        ).encode()
+
+    @classmethod
+    def decode(cls, data: bytes) -> TaskProgress:
+        """Raises CorruptionError: not such a note."""
+        try:
+            found = json.loads(data)
+            if found["format"] != FORMAT:
+                raise ValueError(found["format"])
+            refusal = found["refusal"]
+            return cls(
+                int(found["batch"]),
+                {
+                    PartitionId(int(each)): TransactionId(int(mark))
+                    for each, mark in found["marks"].items()
+                },
+                tuple(ClientId(int(each)) for each in found["clients"]),
+                None if refusal is None else (str(refusal[0]), str(refusal[1])),
+            )
+        except (ValueError, KeyError, TypeError, AttributeError, IndexError):
+            raise _no_note(data) from None
+
+
+def join(
+    data: bytes | None,
+    identity: TaskIdentity,
+    client_id: ClientId,
+    marks: Mapping[PartitionId, TransactionId],
+) -> bytes:
+    """Return the note once this attempt has joined the batch; `marks` count for the first one.
+
+    Raises as `current`; VersionConflictError: a lock was refused in this run.
+    """
+    found = current(data, identity)
+    if found is None:
+        return TaskProgress(identity.batch, marks, (client_id,)).encode()
+    if found.refusal is not None:
+        run, text = found.refusal
+        if run == identity.run:
+            raise VersionConflictError(text)
+    return replace(found, clients=(*found.clients, client_id), refusal=None).encode()
+
+
+def with_task(data: bytes | None, identity: TaskIdentity) -> bytes:
+    """Return the note of a batch's tasks with this one. Raises as `current`."""
+    batch, tasks = _tasks(data)
+    if batch > identity.batch:
+        raise _over(identity, batch)
+    known = tasks if batch == identity.batch else frozenset()
+    found = {"format": FORMAT, "batch": identity.batch, "tasks": sorted({*known, identity.task})}
+    return json.dumps(found).encode()
+
+
+def tasks_beyond(data: bytes | None, batch: int, count: int) -> list[int]:
+    """Return the tasks that have written rows of the batch, but for the first `count`.
+
+    Raises CorruptionError.
+    """
+    found, tasks = _tasks(data)
+    return sorted(each for each in tasks if each >= count) if found == batch else []
+
+
+def _tasks(data: bytes | None) -> tuple[int, frozenset[int]]:
+    if data is None:
+        return -1, frozenset()
+    try:
+        found = json.loads(data)
+        if found["format"] != FORMAT:
+            raise ValueError(found["format"])
+        return int(found["batch"]), frozenset(int(each) for each in found["tasks"])
+    except (ValueError, KeyError, TypeError):
+        raise _no_note(data) from None
+
+
+def _no_note(data: bytes) -> CorruptionError:
+    return CorruptionError(
+        f"{INVALID_NOTE} the cluster's note about a sink is {data!r:.200}; expected format {FORMAT}"
+    )
+
+
+def _over(identity: TaskIdentity, batch: int) -> ConfigurationError:
+    return ConfigurationError(
+        f"{LATER_BATCH} {identity}: batch {batch} has begun, so batch {identity.batch} is over:"
+        " this is an old attempt, or a checkpoint that was put back"
+    )
+
+
+def refused(data: bytes | None, identity: TaskIdentity, text: str) -> bytes:
+    """Return the note once a lock was refused. Raises as `current`."""
+    found = current(data, identity)
+    assert found is not None, "this attempt has joined"
+    return replace(found, refusal=(identity.run, text)).encode()
+
+
+def current(data: bytes | None, identity: TaskIdentity) -> TaskProgress | None:
+    """Return what is noted of this batch; None if nothing is yet.
+
+    Raises ConfigurationError: a later batch has begun, so that this one is over; CorruptionError.
+    """
+    if data is None:
+        return None
+    found = TaskProgress.decode(data)
+    if found.batch > identity.batch:
+        raise _over(identity, found.batch)
+    return found if found.batch == identity.batch else None

@@ -1,0 +1,259 @@
+"""What one attempt of a sink's task knows of the log: which of its rows are there already.
+
+Decides what may be written. Owns the rules that make a row come once: every row has a lock of its
+own, and what an attempt has written is told from what strangers write by the note that it left
+before. Called by the client's threads and by the one that submits.
+"""
+
+from __future__ import annotations
+
+import threading
+from array import array
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from hashlib import sha256
+from typing import Final, TypeAlias
+
+import waltz
+from waltz import (
+    ClusterNotes,
+    PartitionLocalLock,
+    Transaction,
+    TransactionBuilder,
+    TransactionContext,
+    WaltzClientCallbacks,
+)
+from waltz.errors import ConfigurationError, UnavailableError, VersionConflictError
+from waltz.spark.codes import LOCK_REFUSED, UNAVAILABLE
+from waltz.spark.sink_progress import TaskIdentity, TaskProgress, current
+from waltz.spark.sink_rows import SinkRow, content_digest
+from waltz.types import ClientId, PartitionId, TransactionId
+
+ROW_LOCK: Final = "waltz.spark.row"
+
+PROGRESS_SECONDS_MAX: Final = 120.0
+"""How long a task waits without any progress, for a server for example."""
+
+RowKey: TypeAlias = tuple[int, bytes]
+"""Partition and digest of the content: rows that have both in common are interchangeable."""
+
+
+class LoggedRows(WaltzClientCallbacks):
+    """Which rows of a task are in the log, as far as it was followed; says what may be written.
+
+    Called by the client's threads and by the one that submits.
+    """
+
+    def __init__(self, identity: TaskIdentity, notes: ClusterNotes) -> None:
+        self.identity = identity
+        self.notes = notes
+        self.changed = threading.Condition()
+        self.error: Exception | None = None
+        self.appended = 0
+        self.found = 0
+        self.client_id = ClientId(0)
+        self._marks: Mapping[PartitionId, TransactionId] = {}
+        self._attempts: set[ClientId] = set()
+        self._strangers: set[ClientId] = set()
+        self._logged: Counter[RowKey] = Counter()
+        self._earlier: dict[RowKey, TransactionId] = {}
+        self._foreign: dict[PartitionId, array[int]] = {}
+        self._pending: dict[RowKey, RowContext] = {}
+        self.refusal: str | None = None
+        """The text of the error, if a lock was refused."""
+        self._lock_seed = f"{identity.write_id}\0{identity.batch}\0{identity.task}".encode()
+
+    def begin(self, client_id: ClientId, progress: TaskProgress) -> None:
+        """Called before anything is followed."""
+        self.client_id = client_id
+        self._marks = progress.marks
+        self._attempts.update(progress.clients)
+
+    def stop(self, error: Exception) -> None:
+        """Write nothing more; the first error counts."""
+        with self.changed:
+            self.error = self.error or error
+            self.changed.notify_all()
+
+    def check(self) -> None:
+        """Raises what this was stopped with."""
+        if self.error is not None:
+            raise self.error
+
+    def wants(self, row: RowContext) -> bool:
+        """Whether the row is still to be written; it is not the first of its content if others of
+        this task are in the log already."""
+        return self.error is None and self._logged[row.key] <= row.rank
+
+    def pending(self, key: RowKey) -> RowContext | None:
+        """Return the row with this content that is on its way, if there is one."""
+        return self._pending.get(key)
+
+    def note_start(self, row: RowContext) -> None:
+        self._pending[row.key] = row
+
+    def note_end(self, row: RowContext, *, appended: bool) -> None:
+        with self.changed:
+            del self._pending[row.key]
+            if appended:
+                self._logged[row.key] += 1
+                self.appended += 1
+            else:
+                self.found += 1
+            self.changed.notify_all()
+
+    def first_other(self, wanted: Mapping[RowKey, int]) -> str | None:
+        """Return what an earlier attempt has written that is not among the rows `wanted`."""
+        for key, count in self._logged.items():
+            if count > wanted.get(key, 0):
+                return f"transaction {self._earlier[key]} of partition {key[0]}"
+        return None
+
+    def row_lock(self, key: RowKey) -> PartitionLocalLock:
+        """Return the lock of a row, which all attempts of the task compute alike."""
+        number = int.from_bytes(sha256(self._lock_seed + key[1]).digest()[:8], "big", signed=True)
+        return PartitionLocalLock(ROW_LOCK, number)
+
+    def refuse(
+        self, context: RowContext, transaction_id: TransactionId, lock: PartitionLocalLock
+    ) -> None:
+        """A lock that the row asked for was newer than what was known here.
+
+        Rows of this task with the same lock do not count, and neither does an estimate where the
+        log has nothing of anybody else.
+        """
+        partition_id = PartitionId(context.row.partition_id)
+        winner = self._foreign_between(partition_id, context.executed_at, transaction_id)
+        if winner is None:
+            return
+        self.refusal = (
+            f"{LOCK_REFUSED} {self.identity}: lock {lock.name} {lock.id} of a row for partition"
+            f" {partition_id} was taken by transaction {winner}"
+        )
+        self.stop(VersionConflictError(self.refusal))
+
+    def _foreign_between(
+        self, partition_id: PartitionId, after: TransactionId, through: TransactionId
+    ) -> TransactionId | None:
+        """Return the last transaction of somebody else in that part of the log."""
+        foreign = self._foreign.get(partition_id, array("q"))
+        place = bisect_right(foreign, through)
+        if place and foreign[place - 1] > after:
+            return TransactionId(foreign[place - 1])
+        return None
+
+    # What the client calls
+
+    def get_client_high_water_mark(self, partition_id: PartitionId) -> TransactionId:
+        return self._marks.get(partition_id, waltz.NOTHING)
+
+    def choose_prefetch(self, transactions: Sequence[Transaction]) -> list[Transaction]:
+        """Only the rows of other attempts are looked at."""
+        return [each for each in transactions if self._is_attempt(each.request_id.client_id)]
+
+    def apply_transactions(self, transactions: Sequence[Transaction]) -> None:
+        own = self.client_id
+        earlier: list[tuple[RowKey, TransactionId]] = []
+        foreign: list[int] = []
+        for each in transactions:
+            client_id = each.request_id.client_id
+            if client_id == own:
+                continue  # its context was told
+            if self._is_attempt(client_id):
+                key: RowKey = each.partition_id, content_digest(each.header, each.data)
+                earlier.append((key, each.transaction_id))
+            else:
+                foreign.append(each.transaction_id)
+        with self.changed:
+            for key, transaction_id in earlier:
+                self._logged[key] += 1
+                self._earlier[key] = transaction_id
+            if foreign:
+                partition_id = transactions[0].partition_id
+                self._foreign.setdefault(partition_id, array("q")).extend(foreign)
+            self.changed.notify_all()
+
+    def _is_attempt(self, client_id: ClientId) -> bool:
+        """Whether an attempt of this task has this client.
+
+        Raises CoordinatorLostError; the client asks again then.
+        """
+        if client_id in self._attempts:
+            return True
+        if client_id in self._strangers:
+            return False
+        # An attempt is noted before it appends, so a note read after its transaction was seen
+        # names it; and one that is not named now never will be.
+        try:
+            clients = joined_clients(self.notes, self.identity)
+        except ConfigurationError as error:
+            self.stop(error)
+            clients = ()
+        self._attempts.update(clients)
+        if client_id in self._attempts:
+            return True
+        self._strangers.add(client_id)
+        return False
+
+
+def joined_clients(notes: ClusterNotes, identity: TaskIdentity) -> tuple[ClientId, ...]:
+    """Return the clients of all attempts that have joined until now.
+
+    By a change that changes nothing: a read might be answered with what was so before.
+    Raises as `sink_progress.current`.
+    """
+
+    def same(data: bytes | None) -> bytes:
+        found = current(data, identity)
+        assert found is not None, "this attempt has joined"
+        return found.encode()
+
+    return TaskProgress.decode(notes.change(identity.note, same)).clients
+
+
+class RowContext(TransactionContext):
+    """A row on its way. Of rows with the same content `rank` come before it."""
+
+    timeout_seconds = PROGRESS_SECONDS_MAX
+
+    def __init__(self, row: SinkRow, digest: bytes, rank: int, state: LoggedRows) -> None:
+        self.row = row
+        self.key = row.partition_id, digest
+        self.rank = rank
+        self._state = state
+
+    def partition_id(self, partition_count: int) -> int:
+        return self.row.partition_id
+
+    def execute(self, builder: TransactionBuilder) -> bool:
+        if not self._state.wants(self):
+            return False
+        row = self.row
+        builder.set_header(row.header)
+        builder.set_data(row.data)
+        builder.set_write_locks((*row.write_locks, self._state.row_lock(self.key)))
+        builder.set_read_locks(row.read_locks)
+        builder.set_append_locks(row.append_locks)
+        return True
+
+    def on_lock_refusal(
+        self, transaction_id: TransactionId, lock: PartitionLocalLock | None
+    ) -> None:
+        if lock is not None and lock in (*self.row.write_locks, *self.row.read_locks):
+            self._state.refuse(self, transaction_id, lock)
+
+    def on_completion(self, result: bool) -> None:
+        self._state.note_end(self, appended=result)
+
+    def on_expiration(self) -> None:
+        self._state.stop(no_progress(self._state.identity, "a row on its way"))
+
+    def on_exception(self, error: Exception) -> None:
+        self._state.stop(error)
+
+
+def no_progress(identity: TaskIdentity, what: str) -> UnavailableError:
+    return UnavailableError(
+        f"{UNAVAILABLE} {identity}: no progress for {PROGRESS_SECONDS_MAX:g} s; waited for {what}"
+    )

@@ -1,0 +1,107 @@
+"""The writers that Spark makes: a new one per write or micro-batch, shipped to every task.
+
+What tells one task from all others: for a stream Spark's query ID and batch ID, which a task finds
+in its local properties; for a write the option `writeId`, or an ID made with the writer, of which
+all tasks have a copy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, cast
+from uuid import uuid4
+
+from pyspark import TaskContext
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
+
+from waltz.spark.options import SinkOptions
+from waltz.spark.sink import SinkAccess, Written, expect_all_tasks, write_rows
+from waltz.spark.sink_progress import TaskIdentity
+from waltz.spark.tasks import coded_errors
+
+QUERY_ID: Final = "sql.streaming.queryId"
+BATCH_ID: Final = "streaming.sql.batchId"
+RUN_ID: Final = "spark.jobGroup.id"
+"""Local properties that Spark gives the jobs of a streaming query; the group is the run's ID."""
+
+
+@dataclass(frozen=True)
+class TaskWritten(WriterCommitMessage):
+    """What a task has written."""
+
+    identity: TaskIdentity
+    written: Written
+
+
+class WaltzWriter(DataSourceArrowWriter):
+    """Writes a data frame (PS-07). With a `writeId` a second write of the same one adds nothing."""
+
+    def __init__(self, options: SinkOptions) -> None:
+        self._access = SinkAccess(options.cluster, options.tls)
+        self._is_named = options.write_id is not None
+        self._write_id = options.write_id or f"once-{uuid4().hex}"
+        self._batch = options.batch
+        self._run = uuid4().hex
+
+    def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
+        identity = TaskIdentity(self._write_id, self._batch, _task_number(), self._run)
+        with coded_errors(self._access.cluster):
+            return TaskWritten(identity, write_rows(self._access, identity, iterator))
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """All rows are in the log. What is noted of a write without a name nobody will ask for.
+
+        Raises ConfigurationError: an earlier write of this name had more tasks.
+        """
+        written = cast(Sequence[TaskWritten], messages)
+        if self._is_named:
+            _expect_all_tasks(self._access, written)
+            return
+        with (
+            coded_errors(self._access.cluster),
+            self._access.open_notes(self._access.cluster, tls=self._access.tls) as notes,
+        ):
+            for message in written:
+                notes.remove(message.identity.note)
+                notes.remove(message.identity.tasks_note)
+
+
+class WaltzStreamWriter(DataSourceStreamArrowWriter):
+    """Writes the micro-batches of a query (PS-07). Rows are in the log before a task has ended, and
+    nothing of them can be taken back."""
+
+    def __init__(self, options: SinkOptions) -> None:
+        self._access = SinkAccess(options.cluster, options.tls)
+
+    def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
+        context = TaskContext.get()
+        assert context is not None, "Spark calls this in a task"
+        query_id, batch_id, run_id = (
+            context.getLocalProperty(name) for name in (QUERY_ID, BATCH_ID, RUN_ID)
+        )
+        assert query_id is not None, "set by Spark for every query"
+        assert batch_id is not None, "set by Spark for every micro-batch"
+        identity = TaskIdentity(query_id, int(batch_id), _task_number(), run_id or "")
+        with coded_errors(self._access.cluster):
+            return TaskWritten(identity, write_rows(self._access, identity, iterator))
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
+        """All rows are in the log. Raises ConfigurationError: the batch once had more tasks."""
+        _expect_all_tasks(self._access, cast(Sequence[TaskWritten], messages))
+
+
+def _expect_all_tasks(access: SinkAccess, written: Sequence[TaskWritten]) -> None:
+    if written:
+        with coded_errors(access.cluster):
+            expect_all_tasks(access, written[0].identity, len(written))
+
+
+def _task_number() -> int:
+    context = TaskContext.get()
+    assert context is not None, "Spark calls this in a task"
+    return int(context.partitionId())
