@@ -35,8 +35,8 @@ def test_an_archive_is_run_looked_at_proven_and_found_out(tmp_path: Path) -> Non
         seen = run_waltz("pipeline", "status", str(definition), "--json")
         assert json.loads(seen.stdout) == {
             "partitions": [
-                {"partition": 0, "archived": 15, "log": 15},
-                {"partition": 1, "archived": 15, "log": 15},
+                {"partition": 0, "taken_in": 15, "log": 15},
+                {"partition": 1, "taken_in": 15, "log": 15},
             ],
             "behind": 0,
         }

@@ -15,6 +15,9 @@ UNKNOWN_COLUMN: Final = "WALTZ-1004"
 UNKNOWN_PARTITION: Final = "WALTZ-1005"
 INVALID_CHECKPOINT: Final = "WALTZ-1006"
 INVALID_DEFINITION: Final = "WALTZ-1007"
+DEFINITION_CHANGED: Final = "WALTZ-1020"
+"""Tables were made with another definition than the one they are to be continued with."""
+
 OUTSIDE_LOG: Final = "WALTZ-2001"
 """The range asked for is not, or no longer, in the log: another cluster, or lost data."""
 
@@ -36,6 +39,13 @@ ARCHIVE_CONFLICT: Final = "WALTZ-2007"
 
 DIFFERENT: Final = "WALTZ-2008"
 """Two copies of the log part ways."""
+
+INVALID_TABLES: Final = "WALTZ-2020"
+TABLES_CONFLICT: Final = "WALTZ-2021"
+"""Another run has added to the tables; running again goes on from there."""
+
+UNDECODABLE: Final = "WALTZ-2022"
+"""The data of a transaction are not what the definition says."""
 
 NO_JAVA: Final = "WALTZ-3001"
 
