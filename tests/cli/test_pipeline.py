@@ -65,6 +65,10 @@ tables:
   headers:
     keys: [header]
     measures: {{transactions: count(*)}}
+report:
+  target: report.html
+  title: Headers
+  sections: [{{title: All of them, query: SELECT header FROM headers}}]
 """
 
 
@@ -90,6 +94,9 @@ def test_tables_follow_the_log_until_they_are_told_to_stop(tmp_path: Path) -> No
             assert database.execute(query).fetchall() == [(7, 2)]
         seen = run_waltz("pipeline", "status", str(definition))
         assert seen.stdout.splitlines()[-1] == "up to date"
+    written = CliRunner().invoke(pipeline, ["report", str(definition)])
+    assert written.output == f"{tmp_path / 'report.html'}\n"
+    assert "<td>7</td>" in (tmp_path / "report.html").read_text()
 
 
 def test_mistakes_are_one_line(tmp_path: Path) -> None:

@@ -40,7 +40,7 @@ def pipeline() -> None:
 
     DEFINITION is a YAML file: pipeline (archive or tables), cluster, target, and if need be
     partitions, tls (ca, cert, key) and spark (its settings); for tables also tables, decode,
-    archive and transactionsPerBatch.
+    archive, transactionsPerBatch and report.
     """
 
 
@@ -136,6 +136,23 @@ def rebuild(definition: Path, as_json: bool) -> None:
             from waltz.spark.pipelines import derived
 
             _show(as_json, *_derived(derived.rebuild(spark, _access(wanted), wanted)))
+
+
+@pipeline.command()
+@FILE
+def report(definition: Path) -> None:
+    """Write the report on the tables; neither cluster nor Spark is asked."""
+    wanted = _read(definition)
+    if wanted.report is None:
+        raise ConfigurationError(f"{definition} has no `report`; see docs/pipelines.md")
+    try:
+        from waltz.spark.pipelines.report import write_report
+    except ModuleNotFoundError as error:
+        raise ConfigurationError(
+            f"{error.name} is missing: run `pip install 'waltz-log[report]'`"
+        ) from error
+    write_report(wanted.report, wanted.target)
+    click.echo(str(wanted.report.target))
 
 
 def _taken_in(spark: SparkSession, wanted: PipelineDefinition) -> tuple[dict[str, Any], str]:

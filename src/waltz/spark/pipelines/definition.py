@@ -20,11 +20,12 @@ import yaml
 from waltz.errors import ConfigurationError
 from waltz.spark.codes import INVALID_DEFINITION
 from waltz.spark.offsets import parse_partitions
+from waltz.spark.pipelines.report_definition import ReportDefinition, parse_report
 from waltz.spark.pipelines.tables import TablesDefinition, expect_mapping, parse_tables
 from waltz.types import PartitionId, TlsSettings, parse_cluster
 
 KEYS: Final = ("pipeline", "cluster", "target", "partitions", "tls", "spark")
-KEYS_OF_TABLES: Final = ("tables", "decode", "archive", "transactionsPerBatch")
+KEYS_OF_TABLES: Final = ("tables", "decode", "archive", "transactionsPerBatch", "report")
 KINDS: Final = {"archive": KEYS, "tables": KEYS + KEYS_OF_TABLES}
 """The keys that a file may have, by its kind of pipeline."""
 
@@ -43,6 +44,7 @@ class PipelineDefinition:
     tables              None for an archive.
     archive             of which archive old transactions may be read; None for none.
     batch_transactions  how many transactions become part of the tables at once.
+    report              what is made of the tables for people; None for nothing.
     """
 
     kind: str
@@ -54,6 +56,7 @@ class PipelineDefinition:
     tables: TablesDefinition | None = None
     archive: Path | None = None
     batch_transactions: int = BATCH_TRANSACTIONS
+    report: ReportDefinition | None = None
 
 
 def parse_definition(text: str, *, directory: Path) -> PipelineDefinition:
@@ -93,6 +96,7 @@ def parse_definition(text: str, *, directory: Path) -> PipelineDefinition:
         spark={key: _spark_text(value) for key, value in spark.items()},
         tables=parse_tables(given["tables"], given.get("decode")) if kind == "tables" else None,
         archive=directory / str(given["archive"]) if "archive" in given else None,
+        report=parse_report(given["report"], directory) if "report" in given else None,
         batch_transactions=_batch_transactions(given.get("transactionsPerBatch")),
     )
 

@@ -88,7 +88,7 @@ def parse_tables(tables: object, decode: object) -> TablesDefinition:
     """Return what the keys `tables` and `decode` of a file say. Raises ConfigurationError."""
     found = expect_mapping("tables", tables)
     if not found:
-        raise _mistake("tables is empty; expected a name and a definition for each")
+        raise mistake("tables is empty; expected a name and a definition for each")
     names = _names("tables", found)
     parsed = tuple(_table(name, found[name]) for name in names)
     return TablesDefinition(parsed, _decoding(decode))
@@ -101,7 +101,7 @@ def _decoding(decode: object) -> Decoding:
     fields = expect_mapping("decode: fields", found.get("fields", {}))
     undecodable = found.get("undecodable", "fail")
     if undecodable not in ("fail", "quarantine"):
-        raise _mistake(f"decode: undecodable is {undecodable!r}; expected fail or quarantine")
+        raise mistake(f"decode: undecodable is {undecodable!r}; expected fail or quarantine")
     return Decoding(
         tuple((name, str(fields[name])) for name in _names("decode: fields", fields)),
         quarantine=undecodable == "quarantine",
@@ -113,13 +113,13 @@ def _table(name: str, definition: object) -> TableDefinition:
     found = expect_mapping(where, definition, TABLE_KEYS)
     for key in ("keys", "measures"):
         if key not in found:
-            raise _mistake(f"{where}: {key} is missing")
+            raise mistake(f"{where}: {key} is missing")
     keys = found["keys"]
     if isinstance(keys, list):  # columns are their own expressions
         keys = {str(each): str(each) for each in keys}
     keys = expect_mapping(f"{where}: keys", keys)
     if not keys:
-        raise _mistake(f"{where}: keys is empty; a table of one row has `keys: {{all: 1}}`")
+        raise mistake(f"{where}: keys is empty; a table of one row has `keys: {{all: 1}}`")
     measures = expect_mapping(f"{where}: measures", found["measures"])
     _names(where, [*keys, *measures], taken=PLACES)
     return TableDefinition(
@@ -134,7 +134,7 @@ def _table(name: str, definition: object) -> TableDefinition:
 def _measure(where: str, name: str, text: object) -> Measure:
     found = MEASURE.fullmatch(str(text))
     if found is None:
-        raise _mistake(
+        raise mistake(
             f"{where}: measure {name} is {text!r}; expected count, count_if, sum, min, max, first"
             " or last of an expression, since others cannot be added to later"
         )
@@ -145,9 +145,9 @@ def _names(where: str, names: Collection[str], taken: Collection[str] = ()) -> l
     seen = {each.lower() for each in taken}
     for name in names:
         if not NAME.fullmatch(name):
-            raise _mistake(f"{where} has the name {name!r}; expected letters, digits and _")
+            raise mistake(f"{where} has the name {name!r}; expected letters, digits and _")
         if name.lower().startswith(RESERVED) or name.lower() in seen:
-            raise _mistake(f"{where} has the name {name!r}, which is taken")
+            raise mistake(f"{where} has the name {name!r}, which is taken")
         seen.add(name.lower())
     return list(names)
 
@@ -155,12 +155,13 @@ def _names(where: str, names: Collection[str], taken: Collection[str] = ()) -> l
 def expect_mapping(name: str, found: object, keys: tuple[str, ...] | None = None) -> dict[str, Any]:
     """Return `found`, which the file has under `name`. Raises ConfigurationError: not such keys."""
     if not isinstance(found, dict) or not all(isinstance(key, str) for key in found):
-        raise _mistake(f"{name} is {found!r:.80}; expected keys")
+        raise mistake(f"{name} is {found!r:.80}; expected keys")
     for key in found:
         if keys is not None and key not in keys:
-            raise _mistake(f"{name} has the unknown key {key!r}; known are {', '.join(keys)}")
+            raise mistake(f"{name} has the unknown key {key!r}; known are {', '.join(keys)}")
     return found
 
 
-def _mistake(text: str) -> ConfigurationError:
+def mistake(text: str) -> ConfigurationError:
+    """Return the error that says what is wrong with a definition."""
     return ConfigurationError(f"{INVALID_DEFINITION} {text}")
