@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import signal
+import sqlite3
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -35,8 +39,8 @@ def test_an_archive_is_run_looked_at_proven_and_found_out(tmp_path: Path) -> Non
         seen = run_waltz("pipeline", "status", str(definition), "--json")
         assert json.loads(seen.stdout) == {
             "partitions": [
-                {"partition": 0, "archived": 15, "log": 15},
-                {"partition": 1, "archived": 15, "log": 15},
+                {"partition": 0, "taken_in": 15, "log": 15},
+                {"partition": 1, "taken_in": 15, "log": 15},
             ],
             "behind": 0,
         }
@@ -49,6 +53,50 @@ def test_an_archive_is_run_looked_at_proven_and_found_out(tmp_path: Path) -> Non
         found = json.loads(proven.stdout)
         assert (found["equal"], found["transactions"]) == (False, 30)
         assert found["differences"][0].startswith("WALTZ-2008 partition=0/")
+
+
+WALTZ = (sys.executable, "-m", "waltz.cli.main")
+TABLES = """\
+pipeline: tables
+cluster: {cluster}
+target: tables.db
+spark: {{spark.master: "local[2]"}}
+tables:
+  headers:
+    keys: [header]
+    measures: {{transactions: count(*)}}
+report:
+  target: report.html
+  title: Headers
+  sections: [{{title: All of them, query: SELECT header FROM headers}}]
+"""
+
+
+@pytest.mark.spark
+@pytest.mark.processes
+def test_tables_follow_the_log_until_they_are_told_to_stop(tmp_path: Path) -> None:
+    definition, target = tmp_path / "tables.yaml", tmp_path / "tables.db"
+    with running_cluster(tmp_path / "data", "--partitions", "2") as cluster:
+        definition.write_text(TABLES.format(cluster=cluster.coordinator))
+        with waltz.open_client(cluster.coordinator, waltz.NoCallbacks()) as client:
+            client.append(0, b"x", header=7)
+            command = (*WALTZ, "pipeline", "run", str(definition), "--every", "0.2")
+            running = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+            assert running.stdout is not None
+            assert running.stdout.readline() == "took in 1 transactions\n"
+            client.append(1, b"y", header=7)
+            assert running.stdout.readline() == "took in 1 transactions\n"
+            running.send_signal(signal.SIGINT)
+            running.stdout.close()
+            assert running.wait(60) == 130
+        with sqlite3.connect(target) as database:
+            query = "SELECT header, transactions FROM headers"
+            assert database.execute(query).fetchall() == [(7, 2)]
+        seen = run_waltz("pipeline", "status", str(definition))
+        assert seen.stdout.splitlines()[-1] == "up to date"
+    written = CliRunner().invoke(pipeline, ["report", str(definition)])
+    assert written.output == f"{tmp_path / 'report.html'}\n"
+    assert "<td>7</td>" in (tmp_path / "report.html").read_text()
 
 
 def test_mistakes_are_one_line(tmp_path: Path) -> None:

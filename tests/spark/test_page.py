@@ -14,7 +14,7 @@ from tests.storage.inspected import our_files, write_files
 from waltz.spark import codes
 from waltz.spark.options import OPTIONS, SINK_OPTIONS
 from waltz.spark.pipelines.archive import add_to_archive
-from waltz.spark.pipelines.definition import KEYS, parse_definition
+from waltz.spark.pipelines.definition import KINDS, parse_definition
 from waltz.spark.schema import COLUMNS
 from waltz.spark.sink_rows import SINK_COLUMNS
 from waltz.spark.tasks import LogAccess
@@ -39,11 +39,14 @@ def test_the_page_has_every_option_column_and_code() -> None:
     assert given == told
 
 
-def test_the_file_of_a_pipeline_is_one() -> None:
-    (text,) = blocks("yaml")
-    definition = parse_definition(text, directory=Path("/etc"))
+def test_the_files_of_pipelines_are_such_and_show_every_key() -> None:
+    archive, tables = blocks("yaml")
+    definition = parse_definition(archive, directory=Path("/etc"))
     assert (definition.kind, definition.partitions) == ("archive", (0, 1, 2, 3))
-    assert set(re.findall(r"^(\w+):", text, re.MULTILINE)) == set(KEYS)
+    definition = parse_definition(tables, directory=Path("/etc"))
+    assert (definition.kind, definition.archive) == ("tables", Path("/etc/archive"))
+    shown = set(re.findall(r"^(\w+):", archive + tables, re.MULTILINE))
+    assert shown == {key for keys in KINDS.values() for key in keys}
 
 
 @pytest.mark.spark

@@ -101,7 +101,7 @@ def test_a_rebuilt_archive_takes_the_place_of_the_old_one(
     assert report.transactions == sum(before.contents.next_ids().values()) + 4
     assert {each.name for each in tmp_path.iterdir()} == {"archive"}
     lags = archive_lag(access, directory)
-    assert all(each.archived == each.logged for each in lags)
+    assert all(each.taken_in == each.logged for each in lags)
     assert verify_archive(spark, access, directory).differences == ()
 
 

@@ -8,10 +8,18 @@ import pytest
 
 from waltz.errors import ConfigurationError
 from waltz.spark.pipelines.definition import PipelineDefinition, parse_definition
+from waltz.spark.pipelines.tables import parse_tables
 from waltz.types import TlsSettings
 
 HOME = Path("/etc/waltz")
+MEASURES = {"transactions": "count(*)"}
 LEAST = "pipeline: archive\ncluster: 127.0.0.1:7100\ntarget: archive\n"
+TABLES = """\
+pipeline: tables
+cluster: waltz://a:1,b:2
+target: tables.db
+tables: {t: {keys: [header], measures: {transactions: count(*)}}}
+"""
 
 
 def test_three_keys_are_enough() -> None:
@@ -31,6 +39,20 @@ def test_everything_else_may_be_said() -> None:
     assert found.spark == {"spark.master": "local[2]", "spark.ui.enabled": "false"}
 
 
+def test_tables_are_defined_beside_what_every_pipeline_says() -> None:
+    found = parse_definition(TABLES, directory=HOME)
+    assert (found.kind, found.target, found.archive) == ("tables", HOME / "tables.db", None)
+    assert found.batch_transactions == 250_000
+    assert found.tables == parse_tables({"t": {"keys": ["header"], "measures": MEASURES}}, None)
+    more = parse_definition(
+        TABLES + "archive: old\ntransactionsPerBatch: 7\ndecode: {fields: {a: int}}",
+        directory=HOME,
+    )
+    assert (more.archive, more.batch_transactions) == (HOME / "old", 7)
+    assert more.tables is not None
+    assert more.tables.decoding.fields == (("a", "int"),)
+
+
 @pytest.mark.parametrize(
     ("text", "fault"),
     [
@@ -43,6 +65,10 @@ def test_everything_else_may_be_said() -> None:
         (LEAST + "tls: {pem: x}", "tls has the unknown key 'pem'"),
         (LEAST + "spark: 7", "spark is 7; expected keys"),
         (LEAST.replace("127.0.0.1:7100", "nowhere"), "cluster: "),
+        (LEAST + "tables: {}", "the file has the unknown key 'tables'"),
+        (TABLES.replace("tables:", "archive:"), "tables is missing"),
+        (TABLES + "transactionsPerBatch: 0", "transactionsPerBatch is 0; expected a number"),
+        (TABLES + "transactionsPerBatch: true", "transactionsPerBatch is True; expected"),
     ],
 )
 def test_a_mistake_is_named(text: str, fault: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,42 +18,46 @@ from waltz.errors import ConfigurationError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from waltz.spark.pipelines.archive import ArchiveReport
     from waltz.spark.pipelines.definition import PipelineDefinition
+    from waltz.spark.pipelines.derived import TablesReport
 
 FILE = click.argument("definition", type=click.Path(dir_okay=False, path_type=Path))
 JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+
+
+EVERY = click.option(
+    "--every",
+    type=click.FloatRange(min=0.1, max=86_400),
+    metavar="SECONDS",
+    help="Go on until stopped, and look for more so often.",
+)
 
 
 @click.group()
 def pipeline() -> None:
     """Derive data from the log with Spark: run, look at, prove and rebuild.
 
-    DEFINITION is a YAML file: pipeline (archive), cluster, target, and if need be partitions,
-    tls (ca, cert, key) and spark (its settings).
+    DEFINITION is a YAML file: pipeline (archive or tables), cluster, target, and if need be
+    partitions, tls (ca, cert, key) and spark (its settings); for tables also tables, decode,
+    archive, transactionsPerBatch and report.
     """
 
 
 @pipeline.command()
 @FILE
+@EVERY
 @JSON
-def run(definition: Path, as_json: bool) -> None:
+def run(definition: Path, every: float | None, as_json: bool) -> None:
     """Take in what the log has beyond the target, which is made if need be."""
     wanted = _read(definition)
-    from waltz.spark.pipelines.archive import add_to_archive
-
     with _session(wanted) as spark:
-        report = add_to_archive(spark, _access(wanted), wanted.target, partitions=wanted.partitions)
-    _show(
-        as_json,
-        {
-            "transactions": report.transactions,
-            "files": report.files,
-            "bytes": report.byte_count,
-            "swept": list(report.swept),
-        },
-        f"archived {report.transactions:,} transactions in {report.files} files,"
-        f" {report.byte_count:,} bytes",
-    )
+        _show(as_json, *_taken_in(spark, wanted))
+        while every is not None:
+            time.sleep(every)
+            facts, text = _taken_in(spark, wanted)
+            if facts["transactions"]:
+                _show(as_json, facts, text)
 
 
 @pipeline.command()
@@ -61,17 +66,22 @@ def run(definition: Path, as_json: bool) -> None:
 def status(definition: Path, as_json: bool) -> None:
     """Show what the target has and how far it is behind the log."""
     wanted = _read(definition)
-    from waltz.spark.pipelines.archive import archive_lag
+    if wanted.kind == "archive":
+        from waltz.spark.pipelines.archive import archive_lag
 
-    lag = archive_lag(_access(wanted), wanted.target, partitions=wanted.partitions)
+        found = archive_lag(_access(wanted), wanted.target, partitions=wanted.partitions)
+    else:
+        from waltz.spark.pipelines.derived import lag
+
+        found = lag(_access(wanted), wanted)
     rows = [
-        {"partition": each.partition_id, "archived": each.archived, "log": each.logged}
-        for each in lag
+        {"partition": each.partition_id, "taken_in": each.taken_in, "log": each.logged}
+        for each in found
     ]
-    behind = sum(each.logged - each.archived for each in lag)
+    behind = sum(each.logged - each.taken_in for each in found)
     lines = [
-        f"partition {each.partition_id}: {each.archived:,} of {each.logged:,} transactions"
-        for each in lag
+        f"partition {each.partition_id}: {each.taken_in:,} of {each.logged:,} transactions"
+        for each in found
     ]
     lines.append(f"{behind:,} behind" if behind else "up to date")
     _show(as_json, {"partitions": rows, "behind": behind}, "\n".join(lines))
@@ -83,23 +93,24 @@ def status(definition: Path, as_json: bool) -> None:
 def verify(definition: Path, as_json: bool) -> None:
     """Compare all of the target with the log; exit with 1 if they differ."""
     wanted = _read(definition)
-    from waltz.spark.pipelines.archive import verify_archive
-
     with _session(wanted) as spark:
-        report = verify_archive(spark, _access(wanted), wanted.target)
-    equal = not report.differences
-    found = f"equal: {report.transactions:,} transactions in {report.files} files"
-    _show(
-        as_json,
-        {
-            "equal": equal,
-            "transactions": report.transactions,
-            "files": report.files,
-            "differences": list(report.differences),
-        },
-        found if equal else "\n".join(("different:", *report.differences)),
-    )
-    if not equal:
+        if wanted.kind == "archive":
+            from waltz.spark.pipelines.archive import verify_archive
+
+            archived = verify_archive(spark, _access(wanted), wanted.target)
+            facts = {"transactions": archived.transactions, "files": archived.files}
+            text = f"equal: {archived.transactions:,} transactions in {archived.files} files"
+            differences = archived.differences
+        else:
+            from waltz.spark.pipelines import derived
+
+            tables = derived.verify(spark, _access(wanted), wanted)
+            facts = {"transactions": tables.transactions, "undecodable": tables.undecodable}
+            text = f"equal: the tables of {tables.transactions:,} transactions"
+            differences = tables.differences
+    found = {"equal": not differences, **facts, "differences": list(differences)}
+    _show(as_json, found, "\n".join(("different:", *differences)) if differences else text)
+    if differences:
         sys.exit(1)
 
 
@@ -109,17 +120,74 @@ def verify(definition: Path, as_json: bool) -> None:
 def rebuild(definition: Path, as_json: bool) -> None:
     """Make the target anew from the log, beside the old one, and put it in the old one's place."""
     wanted = _read(definition)
-    from waltz.spark.pipelines.archive import rebuild_archive
-
     with _session(wanted) as spark:
-        report = rebuild_archive(
-            spark, _access(wanted), wanted.target, partitions=wanted.partitions
+        if wanted.kind == "archive":
+            from waltz.spark.pipelines.archive import rebuild_archive
+
+            _show(
+                as_json,
+                *_archived(
+                    rebuild_archive(
+                        spark, _access(wanted), wanted.target, partitions=wanted.partitions
+                    )
+                ),
+            )
+        else:
+            from waltz.spark.pipelines import derived
+
+            _show(as_json, *_derived(derived.rebuild(spark, _access(wanted), wanted)))
+
+
+@pipeline.command()
+@FILE
+def report(definition: Path) -> None:
+    """Write the report on the tables; neither cluster nor Spark is asked."""
+    wanted = _read(definition)
+    if wanted.report is None:
+        raise ConfigurationError(f"{definition} has no `report`; see docs/pipelines.md")
+    try:
+        from waltz.spark.pipelines.report import write_report
+    except ModuleNotFoundError as error:
+        raise ConfigurationError(
+            f"{error.name} is missing: run `pip install 'waltz-log[report]'`"
+        ) from error
+    write_report(wanted.report, wanted.target)
+    click.echo(str(wanted.report.target))
+
+
+def _taken_in(spark: SparkSession, wanted: PipelineDefinition) -> tuple[dict[str, Any], str]:
+    if wanted.kind == "archive":
+        from waltz.spark.pipelines.archive import add_to_archive
+
+        return _archived(
+            add_to_archive(spark, _access(wanted), wanted.target, partitions=wanted.partitions)
         )
-    _show(
-        as_json,
-        {"transactions": report.transactions, "files": report.files, "bytes": report.byte_count},
-        f"rebuilt with {report.transactions:,} transactions in {report.files} files",
+    from waltz.spark.pipelines.derived import take_in
+
+    return _derived(take_in(spark, _access(wanted), wanted))
+
+
+def _archived(report: ArchiveReport) -> tuple[dict[str, Any], str]:
+    facts = {
+        "transactions": report.transactions,
+        "files": report.files,
+        "bytes": report.byte_count,
+        "swept": list(report.swept),
+    }
+    return facts, (
+        f"archived {report.transactions:,} transactions in {report.files} files,"
+        f" {report.byte_count:,} bytes"
     )
+
+
+def _derived(report: TablesReport) -> tuple[dict[str, Any], str]:
+    facts = {
+        "transactions": report.transactions,
+        "batches": report.batches,
+        "undecodable": report.undecodable,
+    }
+    aside = f", {report.undecodable:,} of them undecodable" if report.undecodable else ""
+    return facts, f"took in {report.transactions:,} transactions{aside}"
 
 
 def _read(path: Path) -> PipelineDefinition:

@@ -17,6 +17,8 @@ INVALID_CHECKPOINT: Final = "WALTZ-1006"
 INVALID_DEFINITION: Final = "WALTZ-1007"
 INVALID_ROW: Final = "WALTZ-1008"
 """A row that a sink cannot write."""
+DEFINITION_CHANGED: Final = "WALTZ-1009"
+"""Tables were made with another definition than the one they are to be continued with."""
 
 OUTSIDE_LOG: Final = "WALTZ-2001"
 """The range asked for is not, or no longer, in the log: another cluster, or lost data."""
@@ -54,7 +56,11 @@ INVALID_SEGMENT: Final = "WALTZ-2013"
 """A storage directory is none, or a segment in it does not check out."""
 
 UNDECODABLE: Final = "WALTZ-2014"
-"""Data is not what the option `serializer` and the schema say."""
+"""Data is not what the schema says that it should be decoded to."""
+
+INVALID_TABLES: Final = "WALTZ-2015"
+TABLES_CONFLICT: Final = "WALTZ-2016"
+"""Another run has added to the tables; running again goes on from there."""
 
 NO_JAVA: Final = "WALTZ-3001"
 

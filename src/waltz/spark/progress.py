@@ -25,6 +25,15 @@ NextIds = Mapping[PartitionId, TransactionId]
 
 
 @dataclass(frozen=True, slots=True)
+class PartitionLag:
+    """How many transactions of a partition a target has taken in, and how many the log has."""
+
+    partition_id: PartitionId
+    taken_in: int
+    logged: int
+
+
+@dataclass(frozen=True, slots=True)
 class Progress:
     """What of one cluster's log a stream has read."""
 

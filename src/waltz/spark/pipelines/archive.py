@@ -25,6 +25,7 @@ from waltz.spark.offsets import (
     select_partitions,
     split_ranges,
 )
+from waltz.spark.progress import PartitionLag
 from waltz.spark.schema import BATCH_ROWS
 from waltz.spark.tasks import LogAccess
 from waltz.spark.work import run_tasks
@@ -44,15 +45,6 @@ class ArchiveReport:
     byte_count: int
     swept: tuple[str, ...] = ()
     differences: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class PartitionLag:
-    """How many transactions of a partition are archived, and how many the log has."""
-
-    partition_id: PartitionId
-    archived: int
-    logged: int
 
 
 @dataclass(frozen=True)

@@ -13,23 +13,39 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import yaml
 
 from waltz.errors import ConfigurationError
 from waltz.spark.codes import INVALID_DEFINITION
 from waltz.spark.offsets import parse_partitions
-from waltz.types import PartitionId, TlsSettings, parse_coordinator
+from waltz.spark.pipelines.report_definition import ReportDefinition, parse_report
+from waltz.spark.pipelines.tables import TablesDefinition, expect_mapping, parse_tables
+from waltz.types import PartitionId, TlsSettings, parse_cluster
 
-KINDS: Final = ("archive",)
 KEYS: Final = ("pipeline", "cluster", "target", "partitions", "tls", "spark")
+KEYS_OF_TABLES: Final = ("tables", "decode", "archive", "transactionsPerBatch", "report")
+KINDS: Final = {"archive": KEYS, "tables": KEYS + KEYS_OF_TABLES}
+"""The keys that a file may have, by its kind of pipeline."""
+
+BATCH_TRANSACTIONS: Final = 250_000
+BATCH_TRANSACTIONS_MAX: Final = 100_000_000
 TLS_KEYS: Final = ("ca", "cert", "key")
 
 
 @dataclass(frozen=True, slots=True)
 class PipelineDefinition:
-    """`spark` are Spark's settings; `partitions` None is all of them."""
+    """What a file says.
+
+    target              the archive's directory, or the database of the tables.
+    partitions          None for all of them.
+    spark               Spark's settings.
+    tables              None for an archive.
+    archive             of which archive old transactions may be read; None for none.
+    batch_transactions  how many transactions become part of the tables at once.
+    report              what is made of the tables for people; None for nothing.
+    """
 
     kind: str
     cluster: str
@@ -37,6 +53,10 @@ class PipelineDefinition:
     partitions: tuple[PartitionId, ...] | None = None
     tls: TlsSettings = field(default_factory=TlsSettings)
     spark: Mapping[str, str] = field(default_factory=dict)
+    tables: TablesDefinition | None = None
+    archive: Path | None = None
+    batch_transactions: int = BATCH_TRANSACTIONS
+    report: ReportDefinition | None = None
 
 
 def parse_definition(text: str, *, directory: Path) -> PipelineDefinition:
@@ -48,42 +68,47 @@ def parse_definition(text: str, *, directory: Path) -> PipelineDefinition:
         found = yaml.safe_load(text)
     except yaml.YAMLError as error:
         raise ConfigurationError(f"{INVALID_DEFINITION} not YAML: {error}") from None
-    given = _mapping("the file", found, KEYS)
-    for key in ("pipeline", "cluster", "target"):
+    given = expect_mapping("the file", found)
+    kind = given.get("pipeline")
+    if kind not in tuple(KINDS):
+        fault = f"is {kind!r}" if "pipeline" in given else "is missing"
+        raise ConfigurationError(
+            f"{INVALID_DEFINITION} pipeline {fault}; expected one of {', '.join(KINDS)}"
+        )
+    expect_mapping("the file", given, KINDS[kind])
+    for key in ("cluster", "target", *(("tables",) if kind == "tables" else ())):
         if key not in given:
             raise ConfigurationError(f"{INVALID_DEFINITION} {key} is missing")
-    if given["pipeline"] not in KINDS:
-        raise ConfigurationError(
-            f"{INVALID_DEFINITION} pipeline is {given['pipeline']!r}; expected one of"
-            f" {', '.join(KINDS)}"
-        )
     cluster = str(given["cluster"])
     try:
-        parse_coordinator(cluster)
+        parse_cluster(cluster)
     except ConfigurationError as error:
         raise ConfigurationError(f"{INVALID_DEFINITION} cluster: {error}") from error
-    tls = _mapping("tls", given.get("tls", {}), TLS_KEYS)
+    tls = expect_mapping("tls", given.get("tls", {}), TLS_KEYS)
     files = {key: str(directory / str(tls[key])) for key in TLS_KEYS if key in tls}
-    spark = _mapping("spark", given.get("spark", {}))
+    spark = expect_mapping("spark", given.get("spark", {}))
     return PipelineDefinition(
-        kind=given["pipeline"],
+        kind=kind,
         cluster=cluster,
         target=directory / str(given["target"]),
         partitions=parse_partitions(str(given["partitions"])) if "partitions" in given else None,
         tls=TlsSettings(files.get("cert"), files.get("key"), authorities=files.get("ca")),
         spark={key: _spark_text(value) for key, value in spark.items()},
+        tables=parse_tables(given["tables"], given.get("decode")) if kind == "tables" else None,
+        archive=directory / str(given["archive"]) if "archive" in given else None,
+        report=parse_report(given["report"], directory) if "report" in given else None,
+        batch_transactions=_batch_transactions(given.get("transactionsPerBatch")),
     )
 
 
-def _mapping(name: str, found: object, keys: tuple[str, ...] | None = None) -> dict[str, Any]:
-    if not isinstance(found, dict) or not all(isinstance(key, str) for key in found):
-        raise ConfigurationError(f"{INVALID_DEFINITION} {name} is {found!r:.80}; expected keys")
-    for key in found:
-        if keys is not None and key not in keys:
-            raise ConfigurationError(
-                f"{INVALID_DEFINITION} {name} has the unknown key {key!r}; known are"
-                f" {', '.join(keys)}"
-            )
+def _batch_transactions(found: object) -> int:
+    if found is None:
+        return BATCH_TRANSACTIONS
+    if type(found) is not int or not 1 <= found <= BATCH_TRANSACTIONS_MAX:
+        raise ConfigurationError(
+            f"{INVALID_DEFINITION} transactionsPerBatch is {found!r}; expected a number from 1 to"
+            f" {BATCH_TRANSACTIONS_MAX}"
+        )
     return found
 
 

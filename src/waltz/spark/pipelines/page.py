@@ -1,0 +1,119 @@
+"""Pages of HTML that need nothing else: figures, drawings and tables in one file.
+
+Owns how they look; knows nothing of what they say.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Iterable, Sequence
+from html import escape
+from typing import Any, Final
+
+import matplotlib as mpl
+from matplotlib.figure import Figure
+
+INK: Final = "#22303c"
+QUIET: Final = "#8a97a3"
+BLUE: Final = "#2f6db3"
+RED: Final = "#c8452f"
+SAND: Final = "#d9a441"
+
+STYLE: Final[dict[Any, Any]] = {
+    "svg.fonttype": "none",
+    "svg.hashsalt": "waltz",
+    "font.family": "sans-serif",
+    "font.size": 10,
+    "text.color": INK,
+    "axes.edgecolor": QUIET,
+    "axes.labelcolor": INK,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.titlesize": 11,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "axes.grid.axis": "y",
+    "grid.color": "#e6eaee",
+    "xtick.color": QUIET,
+    "ytick.color": QUIET,
+    "xtick.labelcolor": INK,
+    "ytick.labelcolor": INK,
+    "legend.frameon": False,
+}
+"""Letters stay letters in the drawing, in the reader's own font."""
+
+PAGE: Final = """\
+<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{title}</title>
+<style>
+  body {{ margin: 3rem auto; max-width: 60rem; padding: 0 1.5rem; color: {ink};
+    font: 16px/1.55 system-ui, -apple-system, "Segoe UI", Roboto, sans-serif; }}
+  h1 {{ font-size: 2rem; letter-spacing: -.02em; margin: 0 0 .25rem; }}
+  h2 {{ font-size: 1.15rem; margin: 2.5rem 0 .5rem; }}
+  p {{ max-width: 42rem; }}
+  .quiet {{ color: {quiet}; }}
+  dl {{ display: grid; grid-template-columns: repeat(auto-fit, minmax(11rem, 1fr)); gap: 1rem;
+    margin: 1.5rem 0; }}
+  dl div {{ border-left: 3px solid {blue}; padding-left: .75rem; }}
+  dt {{ color: {quiet}; font-size: .85rem; }}
+  dd {{ margin: 0; font-size: 1.35rem; font-variant-numeric: tabular-nums; }}
+  svg {{ width: 100%; height: auto; }}
+  svg text {{ font-family: system-ui, -apple-system, "Segoe UI", Roboto, sans-serif !important; }}
+  table {{ border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }}
+  th, td {{ padding: .3rem .6rem; text-align: right; border-bottom: 1px solid #e6eaee; }}
+  th:first-child, td:first-child {{ text-align: left; }}
+  th {{ font-weight: 600; font-size: .85rem; color: {quiet}; }}
+</style>
+</head>
+<body>
+<h1>{title}</h1>
+<p class="quiet">{subtitle}</p>
+{content}
+</body>
+</html>
+"""
+
+
+def page(title: str, subtitle: str, content: Iterable[str]) -> str:
+    """Return a page of what `section`, `definitions` and `table` have returned."""
+    return PAGE.format(
+        ink=INK,
+        quiet=QUIET,
+        blue=BLUE,
+        title=escape(title),
+        subtitle=escape(subtitle),
+        content="\n".join(content),
+    )
+
+
+def section(title: str, text: str, content: str) -> str:
+    return f'<h2>{escape(title)}</h2>\n<p class="quiet">{escape(text)}</p>\n{content}'
+
+
+def definitions(facts: Iterable[tuple[str, str]]) -> str:
+    items = (f"<div><dt>{escape(k)}</dt><dd>{escape(v)}</dd></div>" for k, v in facts)
+    return f"<dl>{''.join(items)}</dl>"
+
+
+def drawing(draw: Callable[[Any], None], *, height: float = 3.2) -> str:
+    """Return what `draw` draws into its axes as an SVG element."""
+    target = io.StringIO()
+    with mpl.rc_context(STYLE):
+        figure = Figure(figsize=(9, height), layout="constrained")
+        draw(figure.subplots())
+        figure.savefig(target, format="svg", transparent=True, metadata={"Date": None})
+    text = target.getvalue()
+    return text[text.index("<svg") :]
+
+
+def table(heading: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return a table; the first column is text, the others are figures."""
+    lines = ["<tr>" + "".join(f"<th>{escape(each)}</th>" for each in heading) + "</tr>"]
+    lines += [
+        "<tr>" + "".join(f"<td>{escape(each)}</td>" for each in row) + "</tr>" for row in rows
+    ]
+    return f"<table>{''.join(lines)}</table>"

@@ -1,0 +1,363 @@
+"""The database of derived tables: SQLite, so that anything can read it while it grows.
+
+What is added and how far the log has been taken in change in one database transaction, so a run may
+be killed at any moment and no transaction counts twice or not at all. Owns the statements that join
+old rows with new ones; knows nothing of Spark.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+from uuid import UUID
+
+from waltz.errors import ConfigurationError, CorruptionError, NotFoundError, VersionConflictError
+from waltz.spark.codes import CLUSTER_CHANGED, DEFINITION_CHANGED, INVALID_TABLES, TABLES_CONFLICT
+from waltz.spark.offsets import TransactionRange
+from waltz.spark.pipelines.tables import PLACES, Function, TableDefinition
+from waltz.types import PartitionId, TransactionId
+
+FORMAT: Final = 1
+BUSY_SECONDS: Final = 10.0
+"""How long a run waits for another one to commit."""
+
+META: Final = """
+CREATE TABLE waltz_source (
+    format INTEGER NOT NULL, cluster TEXT NOT NULL, definition TEXT NOT NULL) STRICT;
+CREATE TABLE waltz_marks (
+    partition INTEGER PRIMARY KEY, next_transaction_id INTEGER NOT NULL) STRICT;
+CREATE TABLE waltz_blocks (
+    partition INTEGER NOT NULL, block INTEGER NOT NULL, transactions INTEGER NOT NULL,
+    digest TEXT NOT NULL, PRIMARY KEY (partition, block)) STRICT;
+CREATE TABLE waltz_undecodable (
+    partition INTEGER NOT NULL, transaction_id INTEGER NOT NULL, header INTEGER NOT NULL,
+    data BLOB, PRIMARY KEY (partition, transaction_id)) STRICT;
+"""
+
+BLOCK_TRANSACTIONS: Final = 10_000
+"""Digests are kept of so many transactions: of IDs that share their quotient by it."""
+
+_DIGESTS: Final = 1 << 64
+
+_JOINS: Final[dict[Function, str]] = {
+    "count": "{old} + {new}",
+    "count_if": "{old} + {new}",
+    "sum": "coalesce({old} + {new}, {old}, {new})",
+    "min": "min(coalesce({old}, {new}), coalesce({new}, {old}))",
+    "max": "max(coalesce({old}, {new}), coalesce({new}, {old}))",
+    "first": "CASE WHEN {earlier} THEN {new} ELSE {old} END",
+    "last": "CASE WHEN {later} THEN {new} ELSE {old} END",
+}
+"""What becomes of a measure where its row exists already."""
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of a table and SQLite's type for it."""
+
+    name: str
+    type: str
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """A table and all its columns: keys, measures, places."""
+
+    definition: TableDefinition
+    columns: tuple[Column, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """What a batch of transactions comes to in one table; `values` in the order of the columns."""
+
+    layout: Layout
+    values: Sequence[tuple[Any, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class BlockFacts:
+    """What a batch has of one block: how many transactions, and the sum of their hashes."""
+
+    partition_id: PartitionId
+    block: int
+    transactions: int
+    digest: int
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Transactions that become part of the tables at once."""
+
+    ranges: Sequence[TransactionRange]
+    blocks: Sequence[BlockFacts]
+    tables: Sequence[Rows]
+    undecodable: Sequence[tuple[int, int, int, bytes | None]] = ()
+
+
+class TableStore:
+    """The tables in one file; a context manager."""
+
+    def __init__(self, path: Path, *, create: bool) -> None:
+        """Open the file. Raises NotFoundError: there is none, and it is not to be made."""
+        if not create and not path.exists():
+            raise NotFoundError(f"{INVALID_TABLES} there is no database {path}; run the pipeline")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self.path = path
+        self._database = sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None)
+        try:
+            with self._errors_named():
+                # Readers go on while a run commits, and what is committed is on the disk.
+                self._database.execute("PRAGMA journal_mode = WAL")
+                self._database.execute("PRAGMA synchronous = FULL")
+        except CorruptionError:
+            self._database.close()
+            raise
+
+    def __enter__(self) -> TableStore:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._database.close()
+
+    def prepare(self, cluster_key: UUID, fingerprint: str, layouts: Iterable[Layout]) -> None:
+        """Make the file the database of these tables of this cluster, or make sure that it is.
+
+        Raises ConfigurationError: it is another's.
+        """
+        with self._transaction() as database:
+            if not self._exists("waltz_source"):
+                if self._exists():
+                    raise ConfigurationError(
+                        f"{INVALID_TABLES} {self.path} is a database of something else; name"
+                        " another target"
+                    )
+                for statement in META.strip().split(";\n"):
+                    database.execute(statement)
+                row = (FORMAT, str(cluster_key), fingerprint)
+                database.execute("INSERT INTO waltz_source VALUES (?, ?, ?)", row)
+                for each in layouts:
+                    _create(database, each)
+            self._expect(cluster_key, fingerprint)
+
+    def expect(self, cluster_key: UUID, fingerprint: str | None = None) -> None:
+        """Raises ConfigurationError: no such database, or another cluster's or definition's."""
+        with self._errors_named():
+            if not self._exists("waltz_source"):
+                raise ConfigurationError(
+                    f"{INVALID_TABLES} {self.path} has no derived tables; run the pipeline"
+                )
+            self._expect(cluster_key, fingerprint)
+
+    def marks(self) -> dict[PartitionId, TransactionId]:
+        """Return the next transaction of each partition that is to be taken in."""
+        return dict(self._rows("SELECT * FROM waltz_marks ORDER BY partition"))
+
+    def blocks(self) -> dict[tuple[int, int], tuple[int, str]]:
+        """Return transactions and digest of each block, by partition and block."""
+        found = self._rows("SELECT * FROM waltz_blocks ORDER BY partition, block")
+        return {(partition, block): (count, digest) for partition, block, count, digest in found}
+
+    def undecodable_count(self) -> int:
+        ((count,),) = self._rows("SELECT count(*) FROM waltz_undecodable")
+        return int(count)
+
+    def add(self, batch: Batch) -> None:
+        """Join `batch` with what there is, all or nothing.
+
+        Raises VersionConflictError: another run has taken in the same transactions meanwhile;
+        CorruptionError: the database does not take it (a sum beyond 64 bits, a full disk).
+        """
+        with self._transaction() as database:
+            marks = self.marks()
+            for each in batch.ranges:
+                if marks.get(each.partition_id, 0) != each.first:
+                    raise VersionConflictError(
+                        f"{TABLES_CONFLICT} {self.path} has partition {each.partition_id} to"
+                        f" {marks.get(each.partition_id, 0) - 1}, not to {each.first - 1}: another"
+                        " run has added to it; run again"
+                    )
+            for rows in batch.tables:
+                _join(database, rows)
+            self._add_blocks(database, batch.blocks)
+            database.executemany(
+                "INSERT INTO waltz_undecodable VALUES (?, ?, ?, ?)", batch.undecodable
+            )
+            database.executemany(
+                "INSERT OR REPLACE INTO waltz_marks VALUES (?, ?)",
+                [(each.partition_id, each.end) for each in batch.ranges],
+            )
+
+    def replace_by(self, other: TableStore) -> None:
+        """Put the tables of `other` in the place of these, at once for every reader."""
+        with self._errors_named():
+            self._database.execute("ATTACH ? AS fresh", (str(other.path),))
+        try:
+            with self._transaction() as database:
+                for (name,) in self._rows(_TABLES.format("main")):
+                    database.execute(f"DROP TABLE {_quoted(name)}")
+                made = "SELECT sql FROM fresh.sqlite_schema WHERE sql IS NOT NULL ORDER BY rowid"
+                for (statement,) in self._rows(made):
+                    database.execute(statement)
+                for (name,) in self._rows(_TABLES.format("fresh")):
+                    table = _quoted(name)
+                    database.execute(f"INSERT INTO main.{table} SELECT * FROM fresh.{table}")
+        finally:
+            self._database.execute("DETACH fresh")
+
+    def first_difference(
+        self, other: TableStore, layout: Layout
+    ) -> tuple[str, dict[str, Any]] | None:
+        """Return a row that only one of both has, "here" or "there", the smallest key first."""
+        table, names = layout.definition.name, [each.name for each in layout.columns]
+        with self._errors_named():
+            self._database.execute("ATTACH ? AS other", (str(other.path),))
+            try:
+                columns = ", ".join(map(_quoted, names))
+                here, there = (
+                    f"SELECT {columns} FROM {schema}.{_quoted(table)}"
+                    for schema in ("main", "other")
+                )
+                order = ", ".join(str(n + 1) for n in range(len(layout.definition.keys)))
+                for side, query in (
+                    ("here", f"{here} EXCEPT {there}"),
+                    ("there", f"{there} EXCEPT {here}"),
+                ):
+                    found = list(self._rows(f"{query} ORDER BY {order} LIMIT 1"))
+                    if found:
+                        return side, dict(zip(names, found[0], strict=True))
+            finally:
+                self._database.execute("DETACH other")
+        return None
+
+    def _add_blocks(self, database: sqlite3.Connection, blocks: Iterable[BlockFacts]) -> None:
+        known = self.blocks()
+        for each in blocks:
+            count, digest = known.get((each.partition_id, each.block), (0, "0"))
+            database.execute(
+                "INSERT OR REPLACE INTO waltz_blocks VALUES (?, ?, ?, ?)",
+                (
+                    each.partition_id,
+                    each.block,
+                    count + each.transactions,
+                    f"{(int(digest, 16) + each.digest) % _DIGESTS:x}",
+                ),
+            )
+
+    def _expect(self, cluster_key: UUID, fingerprint: str | None) -> None:
+        ((form, cluster, definition),) = self._rows("SELECT * FROM waltz_source")
+        if form != FORMAT:
+            raise ConfigurationError(
+                f"{INVALID_TABLES} {self.path} has format {form}; this release reads {FORMAT}"
+            )
+        if cluster != str(cluster_key):
+            raise ConfigurationError(
+                f"{CLUSTER_CHANGED} {self.path} is of cluster {cluster}; the address leads to"
+                f" {cluster_key}"
+            )
+        if fingerprint is not None and definition != fingerprint:
+            raise ConfigurationError(
+                f"{DEFINITION_CHANGED} {self.path} was made with another definition of its tables;"
+                " run `waltz pipeline rebuild`"
+            )
+
+    def _exists(self, name: str | None = None) -> bool:
+        """Whether there is a table of that name, or any."""
+        found = [each for (each,) in self._rows(_TABLES.format("main"))]
+        return bool(found) if name is None else name in found
+
+    def _rows(self, query: str) -> list[tuple[Any, ...]]:
+        return self._database.execute(query).fetchall()
+
+    @contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        with self._errors_named():
+            self._database.execute("BEGIN IMMEDIATE")
+            try:
+                yield self._database
+            except BaseException:
+                self._database.execute("ROLLBACK")
+                raise
+            self._database.execute("COMMIT")
+
+    @contextmanager
+    def _errors_named(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.Error as error:
+            raise CorruptionError(f"{INVALID_TABLES} {self.path}: {error}") from error
+
+
+_TABLES: Final = "SELECT name FROM {}.sqlite_schema WHERE type = 'table' ORDER BY rowid"
+
+
+def _create(database: sqlite3.Connection, layout: Layout) -> None:
+    name = layout.definition.name
+    columns = ", ".join(f"{_quoted(each.name)} {each.type}" for each in layout.columns)
+    database.execute(f"CREATE TABLE {_quoted(name)} ({columns}) STRICT")
+    database.execute(
+        f"CREATE UNIQUE INDEX {_quoted('waltz_keys_of_' + name)}"
+        f" ON {_quoted(name)} ({_identity(layout.definition)})"
+    )
+
+
+def _join(database: sqlite3.Connection, rows: Rows) -> None:
+    definition, table = rows.layout.definition, _quoted(rows.layout.definition.name)
+    taken = ", ".join(
+        [
+            *(
+                f"{_quoted(each.name)} = {_joined(table, each.name, each.function)}"
+                for each in definition.measures
+            ),
+            *(
+                f"{name} = {_joined(table, name, 'last' if name in PLACES[2:] else 'first')}"
+                for name in PLACES
+            ),
+        ]
+    )
+    names = ", ".join(_quoted(each.name) for each in rows.layout.columns)
+    places = ", ".join("?" for _ in rows.layout.columns)
+    database.executemany(
+        f"INSERT INTO {table} ({names}) VALUES ({places})"
+        f" ON CONFLICT ({_identity(definition)}) DO UPDATE SET {taken}",
+        rows.values,
+    )
+
+
+def _identity(definition: TableDefinition) -> str:
+    """Return what tells rows apart: SQLite takes two NULLs for different, and a key may be one."""
+    return ", ".join(f"ifnull({_quoted(name)}, x'')" for name, _ in definition.keys)
+
+
+def _joined(table: str, name: str, function: Function) -> str:
+    def compared(sign: str, end: str) -> str:
+        new, old = (
+            f"({side}.{end}_transaction_id, {side}.{end}_partition)" for side in ("excluded", table)
+        )
+        return f"{new} {sign} {old}"
+
+    return _JOINS[function].format(
+        old=f"{table}.{_quoted(name)}",
+        new=f"excluded.{_quoted(name)}",
+        earlier=compared("<", "first"),
+        later=compared(">", "last"),
+    )
+
+
+def _quoted(name: str) -> str:
+    return f'"{name}"'
+
+
+def first_different_block(
+    ours: Mapping[tuple[int, int], tuple[int, str]],
+    theirs: Mapping[tuple[int, int], tuple[int, str]],
+) -> tuple[int, int] | None:
+    """Return the first block, as partition and block, that is not the same on both sides."""
+    for each in sorted(ours.keys() | theirs.keys()):
+        if ours.get(each) != theirs.get(each):
+            return each
+    return None

@@ -1,0 +1,167 @@
+"""What the tables of a pipeline are, as its file says. Pure: parsed YAML in, values out.
+
+Expressions are Spark SQL over the columns of the log and the fields of the decoded data. A measure
+is one that can be added to later: what was kept of old transactions and what is computed of new
+ones make up what would be computed of all of them at once.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Collection
+from dataclasses import asdict, dataclass
+from typing import Any, Final, Literal
+
+from waltz.errors import ConfigurationError
+from waltz.spark.codes import INVALID_DEFINITION
+
+Function = Literal["count", "count_if", "sum", "min", "max", "first", "last"]
+
+MEASURE: Final = re.compile(r"\s*(count|count_if|sum|min|max|first|last)\s*\((.*)\)\s*", re.DOTALL)
+NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
+ELEMENT: Final = "element"
+"""What one element is called where a table has a row for each element of an array."""
+
+PLACES: Final = (
+    "first_partition",
+    "first_transaction_id",
+    "last_partition",
+    "last_transaction_id",
+)
+"""Columns that every table has: the first and the last transaction that a row was made of."""
+
+RESERVED: Final = ("waltz_", "sqlite_")
+TABLE_KEYS: Final = ("where", "each", "keys", "measures")
+DECODE_KEYS: Final = ("fields", "undecodable")
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """A column that is computed of all transactions of a row."""
+
+    name: str
+    function: Function
+    expression: str
+
+
+@dataclass(frozen=True, slots=True)
+class TableDefinition:
+    """A table: one row for each value of its `keys`, which are name and expression.
+
+    where  a condition on transactions, or on their elements; None for all of them.
+    each   an expression whose elements stand for rows of their own; None for whole transactions.
+    """
+
+    name: str
+    keys: tuple[tuple[str, str], ...]
+    measures: tuple[Measure, ...]
+    where: str | None = None
+    each: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Decoding:
+    """How data becomes fields: JSON with a Spark type for each field; no fields, no decoding.
+
+    `quarantine`: transactions whose data cannot be decoded are put into a table of their own; a run
+    fails at the first of them otherwise.
+    """
+
+    fields: tuple[tuple[str, str], ...] = ()
+    quarantine: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TablesDefinition:
+    """Every table that one scan of the log goes into."""
+
+    tables: tuple[TableDefinition, ...]
+    decoding: Decoding = Decoding()
+
+    def fingerprint(self) -> str:
+        """Return a text that two definitions share if their tables may be continued."""
+        return json.dumps(asdict(self), sort_keys=True)
+
+
+def parse_tables(tables: object, decode: object) -> TablesDefinition:
+    """Return what the keys `tables` and `decode` of a file say. Raises ConfigurationError."""
+    found = expect_mapping("tables", tables)
+    if not found:
+        raise mistake("tables is empty; expected a name and a definition for each")
+    names = _names("tables", found)
+    parsed = tuple(_table(name, found[name]) for name in names)
+    return TablesDefinition(parsed, _decoding(decode))
+
+
+def _decoding(decode: object) -> Decoding:
+    if decode is None:
+        return Decoding()
+    found = expect_mapping("decode", decode, DECODE_KEYS)
+    fields = expect_mapping("decode: fields", found.get("fields", {}))
+    undecodable = found.get("undecodable", "fail")
+    if undecodable not in ("fail", "quarantine"):
+        raise mistake(f"decode: undecodable is {undecodable!r}; expected fail or quarantine")
+    return Decoding(
+        tuple((name, str(fields[name])) for name in _names("decode: fields", fields)),
+        quarantine=undecodable == "quarantine",
+    )
+
+
+def _table(name: str, definition: object) -> TableDefinition:
+    where = f"table {name}"
+    found = expect_mapping(where, definition, TABLE_KEYS)
+    for key in ("keys", "measures"):
+        if key not in found:
+            raise mistake(f"{where}: {key} is missing")
+    keys = found["keys"]
+    if isinstance(keys, list):  # columns are their own expressions
+        keys = {str(each): str(each) for each in keys}
+    keys = expect_mapping(f"{where}: keys", keys)
+    if not keys:
+        raise mistake(f"{where}: keys is empty; a table of one row has `keys: {{all: 1}}`")
+    measures = expect_mapping(f"{where}: measures", found["measures"])
+    _names(where, [*keys, *measures], taken=PLACES)
+    return TableDefinition(
+        name,
+        tuple((key, str(keys[key])) for key in keys),
+        tuple(_measure(where, each, measures[each]) for each in measures),
+        where=str(found["where"]) if "where" in found else None,
+        each=str(found["each"]) if "each" in found else None,
+    )
+
+
+def _measure(where: str, name: str, text: object) -> Measure:
+    found = MEASURE.fullmatch(str(text))
+    if found is None:
+        raise mistake(
+            f"{where}: measure {name} is {text!r}; expected count, count_if, sum, min, max, first"
+            " or last of an expression, since others cannot be added to later"
+        )
+    return Measure(name, found[1], found[2].strip())  # type: ignore[arg-type]
+
+
+def _names(where: str, names: Collection[str], taken: Collection[str] = ()) -> list[str]:
+    seen = {each.lower() for each in taken}
+    for name in names:
+        if not NAME.fullmatch(name):
+            raise mistake(f"{where} has the name {name!r}; expected letters, digits and _")
+        if name.lower().startswith(RESERVED) or name.lower() in seen:
+            raise mistake(f"{where} has the name {name!r}, which is taken")
+        seen.add(name.lower())
+    return list(names)
+
+
+def expect_mapping(name: str, found: object, keys: tuple[str, ...] | None = None) -> dict[str, Any]:
+    """Return `found`, which the file has under `name`. Raises ConfigurationError: not such keys."""
+    if not isinstance(found, dict) or not all(isinstance(key, str) for key in found):
+        raise mistake(f"{name} is {found!r:.80}; expected keys")
+    for key in found:
+        if keys is not None and key not in keys:
+            raise mistake(f"{name} has the unknown key {key!r}; known are {', '.join(keys)}")
+    return found
+
+
+def mistake(text: str) -> ConfigurationError:
+    """Return the error that says what is wrong with a definition."""
+    return ConfigurationError(f"{INVALID_DEFINITION} {text}")

@@ -1,0 +1,204 @@
+"""Derived tables on a real cluster with Spark: what they are, and that they are proven."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import waltz
+from tests.clusters import running_cluster
+from waltz.errors import ConfigurationError, CorruptionError, NotFoundError
+from waltz.spark.pipelines.archive import add_to_archive
+from waltz.spark.pipelines.definition import PipelineDefinition, parse_definition
+from waltz.spark.pipelines.derived import lag, rebuild, take_in, verify
+from waltz.spark.progress import PartitionLag
+from waltz.spark.tasks import LogAccess
+from waltz.types import PartitionId
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.spark, pytest.mark.processes]
+
+FILE = """\
+pipeline: tables
+cluster: {cluster}
+target: tables.db
+transactionsPerBatch: 16
+decode:
+  fields: {{changes: "array<array<bigint>>", at: timestamp, note: string}}
+  undecodable: {undecodable}
+tables:
+  balances:
+    each: changes
+    keys: {{account: "element[0]"}}
+    measures: {{balance: "sum(element[1])", moves: count(*), latest: "last(element[1])"}}
+  days:
+    where: header = 1
+    keys: {{day: cast(at as date)}}
+    measures: {{transactions: count(*), notes: count(note), first_at: min(at)}}
+"""
+PARTITIONS = (PartitionId(0), PartitionId(1))
+KEYS = (None, 1, 2, 3)
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[str]:
+    with running_cluster(tmp_path / "data", "--partitions", "2") as running:
+        yield running.coordinator
+
+
+def defined(cluster: str, directory: Path, undecodable: str = "fail") -> PipelineDefinition:
+    text = FILE.format(cluster=cluster, undecodable=undecodable)
+    return parse_definition(text, directory=directory)
+
+
+def move(cluster: str, count: int, seed: int) -> None:
+    """Move money between accounts, some of which have no number, in both partitions."""
+    random = Random(seed)
+    with waltz.open_client(cluster, waltz.NoCallbacks()) as client:
+        for number in range(count):
+            changes = [[random.choice(KEYS), random.randint(-9, 9)] for _ in range(2)]
+            entry = {"changes": changes, "at": f"2026-11-{random.randint(1, 3):02}T10:00:00Z"}
+            if number % 3 == 0:
+                entry["note"] = "a note"
+            client.append(number % 2, json.dumps(entry).encode(), header=number % 2)
+
+
+def log_of(cluster: str) -> list[tuple[int, int, int, dict[str, Any]]]:
+    """Transaction ID, partition, header and entry of each transaction, in that order."""
+    found = []
+    with waltz.open_reader(cluster) as log:
+        for partition in range(log.partition_count):
+            for columns in log.read(partition, 0, log.high_water_mark(partition) + 1):
+                for index, data in enumerate(columns.data):
+                    place = (columns.first_transaction_id + index, partition)
+                    found.append((*place, int(columns.headers[index]), json.loads(bytes(data))))
+    return sorted(found, key=lambda each: each[:2])
+
+
+def balances_of(log: Sequence[tuple[int, int, int, dict[str, Any]]]) -> dict[Any, tuple[int, int]]:
+    found: dict[Any, tuple[int, int]] = {}
+    for _, _, _, entry in log:
+        for account, amount in entry["changes"]:
+            balance, moves = found.get(account, (0, 0))
+            found[account] = (balance + amount, moves + 1)
+    return found
+
+
+def query(path: Path, text: str) -> list[tuple[Any, ...]]:
+    with sqlite3.connect(path) as database:
+        return database.execute(text).fetchall()
+
+
+def test_tables_are_the_fold_of_the_log_however_it_was_taken_in(
+    spark: SparkSession, cluster: str, tmp_path: Path
+) -> None:
+    access, definition = LogAccess(cluster), defined(cluster, tmp_path)
+    move(cluster, 40, seed=1)
+    first = take_in(spark, access, definition)
+    assert (first.transactions, first.batches) == (40, 3)
+    assert take_in(spark, access, definition).transactions == 0
+    move(cluster, 10, seed=2)
+    assert lag(access, definition) == [PartitionLag(each, 20, 25) for each in PARTITIONS]
+    assert take_in(spark, access, definition).transactions == 10
+    log = log_of(cluster)
+    found = query(definition.target, "SELECT account, balance, moves FROM balances")
+    assert {account: rest for account, *rest in found} == {
+        account: [*each] for account, each in balances_of(log).items()
+    }
+    days = [entry["at"][:10] for _, _, header, entry in log if header == 1]
+    assert query(definition.target, "SELECT day, transactions, first_at FROM days ORDER BY 1") == [
+        (day, days.count(day), f"{day} 10:00:00") for day in sorted(set(days))
+    ]
+    proven = verify(spark, access, definition)
+    assert (proven.transactions, proven.differences) == (50, ())
+    with sqlite3.connect(definition.target) as database:
+        database.execute("UPDATE balances SET balance = balance + 1 WHERE account = 2")
+    (difference,) = verify(spark, access, definition).differences
+    assert difference.startswith(
+        "WALTZ-2008 table balances has what the log does not come to: account = 2: balance = "
+    )
+    with sqlite3.connect(definition.target) as database:
+        database.execute("DELETE FROM days")
+        database.execute("UPDATE waltz_blocks SET digest = '0' WHERE partition = 1")
+    several = verify(spark, access, definition).differences
+    assert [each[: len("WALTZ-2008 partition 1")] for each in several] == [
+        "WALTZ-2008 partition 1",
+        "WALTZ-2008 table balan",
+        "WALTZ-2008 table days ",
+    ]
+    assert rebuild(spark, access, definition).transactions == 50
+    assert verify(spark, access, definition).differences == ()
+
+
+def test_what_cannot_be_decoded_is_named_or_put_aside(
+    spark: SparkSession, cluster: str, tmp_path: Path
+) -> None:
+    move(cluster, 4, seed=3)
+    with waltz.open_client(cluster, waltz.NoCallbacks()) as client:
+        for data in (b"no JSON", b"", b"[1]", b'{"changes": 7}'):
+            client.append(1, data, header=9)
+    access = LogAccess(cluster)
+    failing = defined(cluster, tmp_path)
+    with pytest.raises(
+        CorruptionError,
+        match=r"^WALTZ-2014 partition 1, transaction 2, and 3 more: the data are b'no JSON'; expec",
+    ):
+        take_in(spark, access, failing)
+    assert query(failing.target, "SELECT * FROM waltz_marks") == []
+    (tmp_path / "aside").mkdir()
+    aside = defined(cluster, tmp_path / "aside", "quarantine")
+    report = take_in(spark, access, aside)
+    assert (report.transactions, report.undecodable) == (8, 4)
+    assert query(aside.target, "SELECT * FROM waltz_undecodable") == [
+        (1, 2, 9, b"no JSON"),
+        (1, 3, 9, b""),
+        (1, 4, 9, b"[1]"),
+        (1, 5, 9, b'{"changes": 7}'),
+    ]
+    assert verify(spark, access, aside).differences == ()
+
+
+def test_old_transactions_may_come_from_an_archive(
+    spark: SparkSession, cluster: str, tmp_path: Path
+) -> None:
+    access = LogAccess(cluster)
+    move(cluster, 12, seed=4)
+    add_to_archive(spark, access, tmp_path / "archive")
+    move(cluster, 6, seed=5)
+    text = FILE.format(cluster=cluster, undecodable="fail") + "archive: archive\n"
+    definition = parse_definition(text, directory=tmp_path)
+    assert take_in(spark, access, definition).transactions == 18
+    found = query(definition.target, "SELECT account, balance, moves FROM balances")
+    assert {row[0]: row[1:] for row in found} == balances_of(log_of(cluster))
+
+
+def test_mistakes_are_named_before_anything_is_read(
+    spark: SparkSession, cluster: str, tmp_path: Path
+) -> None:
+    access = LogAccess(cluster)
+    text = FILE.format(cluster=cluster, undecodable="fail")
+    with pytest.raises(NotFoundError, match=r"^WALTZ-2015 there is no database .*run the pipeline"):
+        lag(access, parse_definition(text, directory=tmp_path))
+    for old, new, fault in (
+        ("note: string", "note: strong", r"decode: field note is 'strong'; expected"),
+        ("element[0]", "nobody", r"table balances: .*nobody"),
+        ("count(note)", "sum(note)", r"table days: notes is double; expected numbers, texts"),
+        ("count(note)", "max(changes)", r"table days: notes is array<array<bigint>>; expected"),
+        ("cast(at as date)", "cast(header as double)", r"table days: day is double; expected"),
+    ):
+        with pytest.raises(ConfigurationError, match=rf"^WALTZ-1007 {fault}"):
+            take_in(spark, access, parse_definition(text.replace(old, new), directory=tmp_path))
+    take_in(spark, access, parse_definition(text, directory=tmp_path))
+    changed = parse_definition(text.replace("count(note)", "max(note)"), directory=tmp_path)
+    with pytest.raises(ConfigurationError, match=r"^WALTZ-1009 .*run `waltz pipeline rebuild`"):
+        take_in(spark, access, changed)
+    rebuild(spark, access, changed)
+    assert verify(spark, access, changed).differences == ()

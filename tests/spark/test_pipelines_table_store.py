@@ -1,0 +1,210 @@
+"""The database of derived tables: rows join as if they had come at once, and all or nothing."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from waltz.errors import ConfigurationError, CorruptionError, NotFoundError, VersionConflictError
+from waltz.spark.offsets import TransactionRange
+from waltz.spark.pipelines.table_store import (
+    Batch,
+    BlockFacts,
+    Column,
+    Layout,
+    Rows,
+    TableStore,
+    first_different_block,
+)
+from waltz.spark.pipelines.tables import PLACES, Function, Measure, TableDefinition
+from waltz.types import PartitionId, TransactionId
+
+CLUSTER = UUID(int=1)
+FUNCTIONS: tuple[Function, ...] = ("count", "sum", "min", "max", "first", "last")
+LAYOUT = Layout(
+    TableDefinition(
+        "t",
+        (("a", "a"), ("b", "b")),
+        tuple(Measure(f"the_{each}", each, "x") for each in FUNCTIONS),
+    ),
+    (
+        Column("a", "TEXT"),
+        Column("b", "INTEGER"),
+        *(Column(f"the_{each}", "INTEGER") for each in FUNCTIONS),
+        *(Column(each, "INTEGER") for each in PLACES),
+    ),
+)
+Event = tuple[str | None, int | None, int | None, int, int]
+"""Keys a and b, value x, partition, transaction ID."""
+
+
+def folded(events: Sequence[Event]) -> list[tuple[Any, ...]]:
+    """The plain truth: each key's events in their order, all at once."""
+    groups: dict[tuple[Any, Any], list[Event]] = {}
+    for event in sorted(events, key=lambda each: (each[4], each[3])):
+        groups.setdefault(event[:2], []).append(event)
+    rows = []
+    for key, group in groups.items():
+        values = [each[2] for each in group if each[2] is not None]
+        rows.append(
+            (
+                *key,
+                len(group),
+                sum(values) if values else None,
+                min(values, default=None),
+                max(values, default=None),
+                group[0][2],
+                group[-1][2],
+                *group[0][3:],
+                *group[-1][3:],
+            )
+        )
+    return rows
+
+
+def batch(events: Sequence[Event], ranges: Sequence[TransactionRange] = ()) -> Batch:
+    return Batch(ranges, [], [Rows(LAYOUT, folded(events))])
+
+
+def contents(path: Path) -> list[tuple[Any, ...]]:
+    with sqlite3.connect(path) as database:
+        return database.execute("SELECT * FROM t").fetchall()
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[TableStore]:
+    with TableStore(tmp_path / "t.db", create=True) as opened:
+        opened.prepare(CLUSTER, "definition", [LAYOUT])
+        yield opened
+
+
+values = st.one_of(st.none(), st.integers(-5, 5))
+
+
+@given(
+    events=st.lists(
+        st.tuples(st.sampled_from([None, "", "k"]), st.sampled_from([None, 0]), values),
+        max_size=12,
+    ),
+    cuts=st.lists(st.integers(0, 12), max_size=3),
+    tmp=st.uuids(),
+)
+def test_batches_join_to_what_all_at_once_would_be(
+    tmp_path_factory: pytest.TempPathFactory, events: list[Any], cuts: list[int], tmp: UUID
+) -> None:
+    placed: list[Event] = [(*each, n % 2, n // 2) for n, each in enumerate(events)]
+    path = tmp_path_factory.getbasetemp() / f"{tmp}.db"
+    bounds = [0, *sorted(cuts), len(placed)]
+    with TableStore(path, create=True) as store:
+        store.prepare(CLUSTER, "definition", [LAYOUT])
+        for first, end in pairwise(bounds):
+            store.add(batch(placed[first:end]))
+    assert sorted(contents(path), key=repr) == sorted(folded(placed), key=repr)
+    path.unlink()
+
+
+def ranged(first: int, end: int) -> TransactionRange:
+    return TransactionRange(PartitionId(0), TransactionId(first), TransactionId(end))
+
+
+def test_of_two_runs_at_once_one_has_added_and_the_other_is_told(store: TableStore) -> None:
+    taken = batch([("k", 0, 7, 0, 0)], [ranged(0, 5)])
+    store.add(taken)
+    with pytest.raises(VersionConflictError, match=r"^WALTZ-2016 .*partition 0 to 4, not to -1"):
+        store.add(taken)
+    assert store.marks() == {0: 5}
+    assert contents(store.path) == folded([("k", 0, 7, 0, 0)])
+
+
+def test_a_batch_that_fails_leaves_nothing_behind(store: TableStore) -> None:
+    greatest = (1 << 63) - 1
+    store.add(batch([("k", 0, greatest, 0, 0)], [ranged(0, 1)]))
+    before = contents(store.path)
+    with pytest.raises(CorruptionError, match=r"^WALTZ-2015 .*REAL value in INTEGER column"):
+        store.add(batch([("j", 0, 1, 0, 1), ("k", 0, 1, 0, 2)], [ranged(1, 3)]))
+    assert contents(store.path) == before
+    assert store.marks() == {0: 1}
+
+
+def test_digests_of_a_block_add_up_in_any_order(store: TableStore, tmp_path: Path) -> None:
+    def facts(digest: int) -> BlockFacts:
+        return BlockFacts(PartitionId(1), 3, 2, digest)
+
+    for digest in (7, -3, -9):
+        store.add(Batch([], [facts(digest)], []))
+    with TableStore(tmp_path / "other.db", create=True) as other:
+        other.prepare(CLUSTER, "definition", [LAYOUT])
+        for digest in (-9, 7, -3):
+            other.add(Batch([], [facts(digest)], []))
+        assert store.blocks() == other.blocks() == {(1, 3): (6, f"{(1 << 64) - 5:x}")}
+        other.add(Batch([], [BlockFacts(PartitionId(0), 9, 1, 1)], []))
+        assert first_different_block(store.blocks(), other.blocks()) == (0, 9)
+    assert first_different_block(store.blocks(), store.blocks()) is None
+
+
+def test_the_first_row_that_differs_is_told(store: TableStore, tmp_path: Path) -> None:
+    with TableStore(tmp_path / "other.db", create=True) as other:
+        other.prepare(CLUSTER, "definition", [LAYOUT])
+        both = [("k", 0, 7, 0, 0), ("l", 0, 7, 0, 1)]
+        store.add(batch(both))
+        other.add(batch(both))
+        assert store.first_difference(other, LAYOUT) is None
+        other.add(batch([("m", 0, 7, 0, 2)]))
+        side, row = store.first_difference(other, LAYOUT) or ("", {})
+        assert (side, row["a"]) == ("there", "m")
+        store.add(batch([("l", 0, 7, 0, 2)]))
+        side, row = store.first_difference(other, LAYOUT) or ("", {})
+        assert (side, row["a"], row["the_count"]) == ("here", "l", 2)
+
+
+def test_tables_made_anew_take_the_old_ones_place_at_once(
+    store: TableStore, tmp_path: Path
+) -> None:
+    store.add(batch([("old", 0, 1, 0, 0)], [ranged(0, 1)]))
+    reader = sqlite3.connect(store.path, isolation_level=None)
+    reader.execute("BEGIN")
+    before = reader.execute("SELECT * FROM t").fetchall()
+    with TableStore(tmp_path / "fresh.db", create=True) as fresh:
+        fresh.prepare(CLUSTER, "another definition", [LAYOUT])
+        fresh.add(batch([("new", 0, 1, 0, 0)], [ranged(0, 9)]))
+        store.replace_by(fresh)
+    assert reader.execute("SELECT * FROM t").fetchall() == before
+    reader.close()
+    assert [row[0] for row in contents(store.path)] == ["new"]
+    store.expect(CLUSTER, "another definition")
+    assert store.marks() == {0: 9}
+    store.add(batch([("new", 0, 1, 0, 9)], [ranged(9, 10)]))  # keys still tell rows apart
+    assert len(contents(store.path)) == 1
+
+
+def test_a_file_of_something_else_is_refused_and_left_alone(tmp_path: Path) -> None:
+    with pytest.raises(NotFoundError, match=r"^WALTZ-2015 there is no database"):
+        TableStore(tmp_path / "none.db", create=False)
+    text = tmp_path / "text"
+    text.write_text("not a database at all, but a text that is long enough to be seen as none")
+    with pytest.raises(CorruptionError, match=r"^WALTZ-2015 .*not a database"):
+        TableStore(text, create=True)
+    path = tmp_path / "others.db"
+    with sqlite3.connect(path) as database:
+        database.execute("CREATE TABLE mine (a)")
+    with TableStore(path, create=True) as store:
+        with pytest.raises(ConfigurationError, match=r"^WALTZ-2015 .*of something else"):
+            store.prepare(CLUSTER, "definition", [LAYOUT])
+        with pytest.raises(ConfigurationError, match=r"^WALTZ-2015 .*no derived tables"):
+            store.expect(CLUSTER)
+
+
+def test_another_cluster_or_definition_is_refused(store: TableStore) -> None:
+    with pytest.raises(ConfigurationError, match=r"^WALTZ-2003 .*of cluster 0"):
+        store.prepare(UUID(int=2), "definition", [LAYOUT])
+    with pytest.raises(ConfigurationError, match=r"^WALTZ-1009 .*another definition.*rebuild"):
+        store.prepare(CLUSTER, "another", [LAYOUT])
+    store.expect(CLUSTER)
