@@ -246,9 +246,7 @@ def open_async_reader(
     )
 
 
-def open_notes(
-    cluster: str | ClusterAddress, *, tls: TlsSettings | None = None
-) -> ClusterNotes:
+def open_notes(cluster: str | ClusterAddress, *, tls: TlsSettings | None = None) -> ClusterNotes:
     """Return small values that the cluster keeps for applications, for threads.
 
     Raises ConfigurationError: not the coordinator's address, and servers keep none; and as

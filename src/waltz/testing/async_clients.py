@@ -15,7 +15,7 @@ from uuid import UUID
 from waltz.client.partitions.shell import BlockedPartition
 from waltz.client.questions.shell import ServerReport
 from waltz.client.reader.columns import TransactionColumns
-from waltz.client.reader.shell import AsyncLogReader
+from waltz.client.reader.shell import AsyncLogReader, WantsData
 from waltz.client.shell import AsyncWaltzClient
 from waltz.client.submission import Submission
 from waltz.client.transaction import PartitionLocalLock, TransactionContext
@@ -189,9 +189,15 @@ class AsyncTestReader(AsyncLogReader):
         return await self._do(self._there.high_water_mark(partition_id))
 
     async def read(
-        self, partition_id: int, first: int, end: int
+        self,
+        partition_id: int,
+        first: int,
+        end: int,
+        *,
+        wants_data: WantsData | None = None,
     ) -> AsyncGenerator[TransactionColumns, None]:
-        async for columns in self._iterate(self._there.read(partition_id, first, end)):
+        there = self._there.read(partition_id, first, end, wants_data=wants_data)
+        async for columns in self._iterate(there):
             yield columns
 
     async def follow(
