@@ -34,13 +34,16 @@ SECTIONS: Final[Mapping[str, Sequence[str]]] = {
         *("Transaction", "RequestId", "TransactionId", "PartitionId", "ClientId", "NOTHING"),
         *("BlockedPartition", "ServerReport"),
     ),
-    "Readers": ("LogReader", "AsyncLogReader", "TransactionColumns", "BlockData"),
+    "Readers": ("LogReader", "AsyncLogReader", "TransactionColumns", "BlockData", "WantsData"),
+    "Notes": ("open_notes", "ClusterNotes"),
     "Events": (
         *("LifecycleEvent", "ServerConnected", "ServerDisconnected", "ConnectionRestored"),
         *("ClusterChanged", "PartitionMounted", "PartitionUnmounted"),
     ),
     "Retries of reads": ("RetryPolicy", "NoRetries", "RetryReads", "RetryAll", "Operation"),
-    "Connecting": ("Address", "TlsSettings"),
+    "Connecting": (
+        *("Address", "TlsSettings", "ZooKeeperAddress", "ZooKeeperAccess", "ZooKeeperAcl"),
+    ),
     "Errors": (
         *("WaltzError", "LocalProtocolError", "RemoteProtocolError", "ConfigurationError"),
         *("UnavailableError", "ConnectionFailedError", "ConnectionLostError"),
@@ -58,6 +61,7 @@ PLAIN: Final = {
     "ClientId": "A client's number; never given twice in a cluster. An `int`.",
     "NOTHING": "-1: before the first transaction.",
     "LifecycleEvent": "Any of the following.",
+    "WantsData": "A function of headers, an array, that says for which of them data is wanted.",
 }
 """Names that can have no docstring of their own."""
 

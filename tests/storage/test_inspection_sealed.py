@@ -47,7 +47,7 @@ def test_a_range_is_read_whole(first: int, end: int) -> None:
         (flipped(FILES, segment_name(0, 5), 200), "transaction 6: CRC-32"),
         (flipped(FILES, segment_name(0, 5), 20), "cluster key .*; expected"),
         ({**FILES, segment_name(0, 5): FILES[segment_name(2, 0)]}, "partition 2; expected 0"),
-        ({**FILES, segment_name(0, 5): FILES[segment_name(0, 0)]}, "first transaction 0; expec"),
+        ({**FILES, segment_name(0, 5): FILES[segment_name(0, 0)]}, "first transaction 0"),
         ({**FILES, segment_name(0, 5): FILES[segment_name(0, 5)][:-1]}, "transaction 11: a record"),
         (without(FILES, segment_name(0, 5)), "header of 0 bytes"),
     ],
