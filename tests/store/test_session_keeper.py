@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from tests.store.world import Calm, World
@@ -105,42 +103,6 @@ def test_what_is_in_flight_is_committed_before_the_session_is_exchanged() -> Non
     assert before >= BATCHES_IN_FLIGHT_MAX
     assert not any(isinstance(event, AppendsFailed) for event in told)
     assert world.server.keeper.high_water_mark == 9
-
-
-def test_appends_go_on_until_the_next_session_has_its_number() -> None:
-    """ST-01, ST-09: a coordinator that is away or slow keeps nobody waiting for a lost replica."""
-    world = Calm()
-    world.now += 100.0
-    world.down("c")
-    for _ in range(3):
-        world.submit(4)
-        world.settle(coordinates=False)
-        world.server.metadata_requests.pop()
-        world.server.step(MetadataReadFailed("away"))
-        assert not world.server.submitted
-    assert world.sessions() == [0]
-    assert not any(isinstance(event, StoreClosed) for event in world.told())
-    world.coordinate(world.server, fails=False)
-    world.submit(4)
-    world.settle(coordinates=False)
-    assert world.server.keeper.high_water_mark == 15
-    world.settle()
-    assert world.sessions() == [0, 1]
-    assert world.metadata.replica_states[ReplicaId("c:1")].closing_high_water_mark == 15
-
-
-def test_a_server_that_finds_itself_replaced_before_the_next_session_ends_the_present_one() -> None:
-    """ST-41: it asks for the number of its next session, and is told whose the partition is."""
-    world = Calm()
-    old = world.server
-    world.now += 100.0
-    world.down("c")
-    world.settle(coordinates=False)
-    world.metadata = replace(world.metadata, generation=Generation(99))
-    world.coordinate(old, fails=False)
-    assert old.is_fenced
-    assert isinstance(world.newest(), StoreClosed)
-    assert old.keeper.deadline is None
 
 
 def test_sessions_are_exchanged_ever_more_slowly_while_a_replica_flaps() -> None:

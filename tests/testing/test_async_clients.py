@@ -28,6 +28,8 @@ def test_every_verb_of_a_client_is_there(waltz_cluster: InMemoryCluster, run: Ru
         async with waltz_cluster.open_async_client(recorder, partitions=[0, 1]) as client:
             assert isinstance(client, waltz.AsyncWaltzClient)
             assert (client.partition_count, client.cluster_name) == (3, "mock")
+            while not client.connected_servers:
+                await asyncio.sleep(0.01)
             assert len(client.connected_servers) == 1
             data = [b"%d" % number for number in range(5)]
             ids = await asyncio.gather(*[client.append(1, each) for each in data])

@@ -332,7 +332,7 @@ class ServerPartition:
                 self._answer_absent(connection_id, message)
             case HighWaterMarkRequest():
                 assert mark is not None
-                self._answer_mark(connection_id, message, mark)
+                self._outbox.add(connection_id, HighWaterMarkResponse(message.request_id, mark))
             case _:
                 raise AssertionError(f"{type(message).__name__} is not for a partition")
         return True
@@ -433,7 +433,8 @@ class ServerPartition:
         questions, self._early_questions = self._early_questions, []
         for connection_id, request in questions:
             self._backlog.drop(connection_id, REQUEST_BYTES)
-            self._answer_mark(connection_id, request, self.high_water_mark)
+            mark = HighWaterMarkResponse(request.request_id, self.high_water_mark)
+            self._outbox.add(connection_id, mark)
         early, self._early_mounts = self._early_mounts, {}
         for peer, mount, _ in early.values():
             if self._mount(peer, mount):
@@ -584,14 +585,8 @@ class ServerPartition:
     def _answer_mount(self, peer: Peer, request_id: RequestId, state: MountState) -> None:
         self._outbox.add(peer.connection_id, MountResponse(request_id, state))
 
-    def _answer_mark(
-        self, connection_id: int, request: HighWaterMarkRequest, mark: TransactionId
-    ) -> None:
-        self._outbox.add(connection_id, HighWaterMarkResponse(request.request_id, mark))
-
     def _answer_absent(self, connection_id: int, request: ClientMessage) -> None:
-        answer = answer_without_partition(request)
-        if answer is not None:
+        if (answer := answer_without_partition(request)) is not None:
             self._outbox.add(connection_id, answer)
 
     def _reject(self, peer: Peer, what: str, client_high_water_mark: TransactionId) -> None:

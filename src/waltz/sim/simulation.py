@@ -26,7 +26,7 @@ from waltz.sim.checkers import Log, check_users
 from waltz.sim.clients import Client, submit
 from waltz.sim.cluster import SimulatedCluster, server_addresses
 from waltz.sim.disk import SimulatedDisk
-from waltz.sim.faults import DiskFailure, Replay
+from waltz.sim.faults import DiskFailure
 from waltz.sim.history import History, Verdict
 from waltz.sim.knobs import turned
 from waltz.sim.loop import PROCESS, SimulatedLoop, SimulationError
@@ -148,11 +148,10 @@ class _Run:
         self.plan = PLANS[scenario.plan]
         self.overseer = Overseer()
         self.sites = Sites(self.loop, source, self.trace, self.overseer.look)
-        if any(isinstance(fault, Replay) for fault in scenario.faults):
-            self.sites.network.record()
         cluster_key = UUID(int=self.random.getrandbits(128), version=4)
         self.cluster = SimulatedCluster(self.sites, self.shape, cluster_key, self.next_version)
         self.strikes = Strikes(self.sites, self.cluster.is_outdated)
+        self.strikes.expect(scenario.faults)
         self.history = History(on_end=self._ended)
         self.applications: list[Application] = []
         self.clients = [

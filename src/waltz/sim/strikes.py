@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import Final, assert_never
 
@@ -81,6 +81,11 @@ class Strikes:
         """The processes that did not end in time when asked to, and were killed."""
         self.harmed: dict[str, None] = {}
         """The machines on whose disks something durable is gone or changed."""
+
+    def expect(self, faults: Iterable[Fault]) -> None:
+        """Be told what will strike before the first connection is made."""
+        if any(isinstance(fault, Replay) for fault in faults):
+            self._network.record()
 
     async def strike(self, fault: Fault) -> None:
         """Let `fault` happen and return once it is over: all that died was started again."""

@@ -14,8 +14,7 @@ others may have written since its locks were checked, and IDs no longer tell who
 New sessions are rate-limited: the first follows at once, further ones after delays that double.
 A replica that was lost leads to a new session, so that the metadata says what it missed; one that
 never connected leads to none. So does a change of the assignment; `membership.py` says who takes
-part then. A session that is open goes on until the number of the next one is in the metadata: no
-replica hears of that one before, and appends wait for its recovery only.
+part then.
 """
 
 from __future__ import annotations
@@ -127,8 +126,6 @@ class SessionKeeper:
         self._unsettled: deque[RecordBatch] = deque()
         self._coordination = _Coordination.NOTHING
         self._proposed: tuple[PartitionMetadata, Membership] | None = None
-        self._next: tuple[PartitionMetadata, int, Membership] | None = None
-        """The next session, whose number is in the metadata; it starts when this one has ended."""
         self._membership = Membership((), (), (), is_change=False)
         self._filled: tuple[ReplicaId, ...] | None = None
         self._change_at = 0.0
@@ -137,8 +134,6 @@ class SessionKeeper:
         self._renewal: str | None = None
         self._renew_at = 0.0
         self._lost_at: float | None = None
-        self._is_at_once = False
-        """Whether the renewal is not one that a lost replica leads to."""
         self._is_draining = False
         self._started_at = 0.0
         self._next_start_at = 0.0
@@ -153,8 +148,7 @@ class SessionKeeper:
         if session is None or self._is_draining:
             return None
         deadlines = []
-        is_free = self._coordination is _Coordination.NOTHING and self._next is None
-        if self._renewal is not None and is_free and (session.is_open or session.is_waiting):
+        if self._renewal is not None and (session.is_open or session.is_waiting):
             deadlines.append(self._renew_at)
         if self._change_wake_at is not None:
             deadlines.append(self._change_wake_at)
@@ -190,8 +184,6 @@ class SessionKeeper:
             self._session.check_invariants()
             assert self._session.ended is None
             assert not (self._session.in_flight and self._unsettled)
-        assert self._next is None or self._session is not None
-        assert self._next is None or self._coordination is _Coordination.NOTHING
         assert self._announced == (self._session is not None and self._session.is_open)
         if self._fenced:
             assert self._session is None
@@ -224,7 +216,6 @@ class SessionKeeper:
             case CloseRequested():
                 self._run_session(now)
                 self._close_session("the partition was closed", now)
-                self._next = None
                 self.closed = True
             case MetadataRead() | MetadataReadFailed() | MetadataWritten() | MetadataWriteFailed():
                 self._take_metadata(event, now)
@@ -253,14 +244,17 @@ class SessionKeeper:
             case MetadataRead(metadata, version, assigned):
                 assert asked is _Coordination.READ
                 self._metadata_retry_seconds = METADATA_RETRY_SECONDS_MIN
-                self._open_session(metadata, version, assigned, now)
+                self._open_session(metadata, version, assigned)
             case MetadataWritten(version):
                 assert asked is _Coordination.BUMP
                 assert self._proposed is not None
                 (metadata, members), self._proposed = self._proposed, None
-                self._next = metadata, version, members
-                if self._session is None:
-                    self._start_next(now)
+                self._started_at = now
+                self._membership = members
+                self._session = StoreSession(metadata, version, members.members, members.guests)
+                # The assignment may have changed since it was read for this session; or what was
+                # seen of it is the older one, and will be followed by the newer.
+                self._check_assignment(now, at_once=False)
             case MetadataReadFailed() | MetadataWriteFailed():
                 self._read_metadata(self._metadata_retry_seconds)
                 self._metadata_retry_seconds = min(
@@ -271,41 +265,17 @@ class SessionKeeper:
 
     # Opening
 
-    @property
-    def _is_preparing(self) -> bool:
-        """Whether the next session is on its way to the metadata, or there, while one goes on."""
-        is_asked = self._coordination in (_Coordination.READ, _Coordination.BUMP)
-        return self._session is not None and (is_asked or self._next is not None)
-
     def _start_if_idle(self, now: float) -> None:
-        if self._session is not None or self._fenced:
-            return
-        if self._next is not None:
-            self._start_next(now)
-            self._run_session(now)
-        elif self._coordination is _Coordination.NOTHING:
+        idle = self._session is None and self._coordination is _Coordination.NOTHING
+        if idle and not self._fenced:
             self._read_metadata(max(0.0, self._next_start_at - now))
-
-    def _start_next(self, now: float) -> None:
-        assert self._next is not None
-        (metadata, version, members), self._next = self._next, None
-        self._started_at = now
-        self._membership = members
-        self._session = StoreSession(metadata, version, members.members, members.guests)
-        # The assignment may have changed since it was read for this session; or what was seen of
-        # it is the older one, and will be followed by the newer.
-        self._check_assignment(now, at_once=False)
 
     def _read_metadata(self, delay_seconds: float) -> None:
         self._coordination = _Coordination.READ
         self._effects.append(ReadMetadata(delay_seconds))
 
     def _open_session(
-        self,
-        metadata: PartitionMetadata,
-        version: int,
-        assigned: tuple[ReplicaId, ...],
-        now: float,
+        self, metadata: PartitionMetadata, version: int, assigned: tuple[ReplicaId, ...]
     ) -> None:
         if not assigned:
             self._read_metadata(METADATA_RETRY_SECONDS_MAX)
@@ -313,7 +283,6 @@ class SessionKeeper:
         try:
             bumped = next_session(metadata, self._generation)
         except FencedError as error:
-            self._close_session(str(error), now)
             self._fenced = True
             self._queue.clear()
             self._unsettled.clear()
@@ -351,8 +320,6 @@ class SessionKeeper:
     def _perform(self, effects: Sequence[SessionEffect]) -> None:
         for effect in effects:
             if isinstance(effect, ReadMetadata | WriteMetadata):
-                if self._is_preparing:
-                    continue  # nothing of a session may be written once the next one has a number
                 assert self._coordination is _Coordination.NOTHING
                 self._coordination = _Coordination.SESSION
             self._effects.append(effect)
@@ -405,7 +372,7 @@ class SessionKeeper:
         """
         session, members = self._session, self._membership
         self._change_wake_at = None
-        if session is None or not members.is_change or self._is_preparing:
+        if session is None or not members.is_change:
             return
         if self._is_taking_over:
             if session.is_open:
@@ -461,10 +428,10 @@ class SessionKeeper:
 
     def _renew(self, reason: str, now: float, *, at_once: bool = True) -> None:
         """Plan to end the session, at once or when the rate of sessions allows it."""
-        if self._session is None or self._is_preparing:
+        if self._session is None or self._is_draining:
             return
         if at_once:
-            self._renewal, self._renew_at, self._is_at_once = reason, now, True
+            self._renewal, self._renew_at, self._is_draining = reason, now, True
         elif self._renewal is None:
             self._renewal, self._lost_at = reason, now
             self._renew_at = max(now, self._started_at + self._longer_delay(now))
@@ -476,22 +443,18 @@ class SessionKeeper:
         return min(max(2 * self._delay_seconds, RETRY_SECONDS_MIN), RETRY_SECONDS_MAX)
 
     def _consider_renewal(self, now: float) -> None:
-        """End the session if that is due: an open one once the next one has its number, when it
-        takes no appends any more and none is in flight; one that is opening is given up when only
-        the missing replica could help it."""
+        """End the session if that is due: an open one takes no appends, and ends once none is in
+        flight; one that is opening is given up when only the missing replica could help it."""
         session = self._session
         if session is None or self._renewal is None or now < self._renew_at:
             return
-        is_planned = self._is_at_once and not session.excluded
-        if not session.is_open:
-            if self._is_at_once or session.is_waiting:
-                self._close_session(self._renewal, now, is_planned=is_planned)
-        elif self._next is not None:
+        is_planned = self._is_draining and not session.excluded
+        if session.is_open:
             self._is_draining = True
             if not session.in_flight:
                 self._close_session(self._renewal, now, is_planned=is_planned)
-        elif self._coordination is _Coordination.NOTHING:
-            self._read_metadata(0.0)
+        elif self._is_draining or session.is_waiting:
+            self._close_session(self._renewal, now, is_planned=is_planned)
 
     def _close_session(self, reason: str, now: float, *, is_planned: bool = False) -> None:
         session, self._session = self._session, None
@@ -502,7 +465,7 @@ class SessionKeeper:
         assert not (session.in_flight and self._unsettled)
         self._unsettled.extend(session.in_flight)
         self._renewal = None
-        self._is_at_once = self._is_draining = False
+        self._is_draining = False
         lost_at, self._lost_at = self._lost_at, None
         if is_planned:
             self._next_start_at = now

@@ -13,7 +13,6 @@ import resource
 import socket
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, Protocol
 
@@ -33,6 +32,7 @@ from waltz.limits import (
 from waltz.peer_log import PeerLog, Timers
 from waltz.system.connection import TcpConnection
 from waltz.system.tls import Tls
+from waltz.system.workers import DaemonThreads
 from waltz.types import Address, TlsSettings
 
 log = logging.getLogger(__name__)
@@ -173,15 +173,16 @@ class RealNetwork:
         self._listening = Tls(listening)
         self._connecting = self._listening if connecting is None else Tls(connecting)
         self._guests = Guests(connections_max(), CONNECTIONS_PER_PEER_MAX, CONNECTIONS_BYTES_MAX)
-        self._resolvers = ThreadPoolExecutor(RESOLVER_THREADS_MAX, "waltz-resolver")
-        """Not the loop's own threads: an application may have all of them wait for what comes over
-        a connection whose name is to be resolved."""
+        self._resolving = asyncio.Semaphore(RESOLVER_THREADS_MAX)
 
     async def resolve(self, address: Address) -> Sequence[Address]:
         look_up = partial(socket.getaddrinfo, address.host, address.port, type=socket.SOCK_STREAM)
+        # Not the loop's own threads: an application may have all of them wait for what comes over a
+        # connection whose name is to be resolved. Nor one that outlives the call, or an exit.
+        thread = DaemonThreads(1, "waltz-resolver")
         try:
-            async with asyncio.timeout(RESOLVE_SECONDS_MAX):
-                found = await asyncio.get_running_loop().run_in_executor(self._resolvers, look_up)
+            async with asyncio.timeout(RESOLVE_SECONDS_MAX), self._resolving:
+                found = await asyncio.get_running_loop().run_in_executor(thread, look_up)
         except TimeoutError as error:
             raise ConnectionFailedError(
                 f"{address.host!r} was not resolved in {RESOLVE_SECONDS_MAX:g} s"
@@ -190,6 +191,8 @@ class RealNetwork:
             raise ConnectionFailedError(
                 f"{address.host!r} cannot be resolved: {_reason(error)}"
             ) from error
+        finally:
+            thread.shutdown()
         return list(dict.fromkeys(Address(_numeric(entry[4]), address.port) for entry in found))
 
     async def connect(self, address: Address, *, name: str | None = None) -> Connection:

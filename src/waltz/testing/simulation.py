@@ -251,6 +251,7 @@ class _Run:
         names = [f"client-{number}" for number in range(clients)]
         stage = Stage(shape.storages, shape.servers, names)
         self._planned = self._plan.draw(Random(f"{self.source}/faults"), stage)
+        self._strikes.expect(self._planned)
         self._clients = [_Client(self, name, new_application(name)) for name in names]
         self._violations: list[str] = []
         self._guests_count = 0
