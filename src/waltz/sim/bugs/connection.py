@@ -10,10 +10,8 @@ from waltz.client.partition import ClientPartition
 from waltz.server.clients.shell import Client, Clients
 from waltz.server.connection import Mounts
 from waltz.server.contexts import Contexts, RestoreContext
-from waltz.server.partition import ServerPartition
 from waltz.sim.bugs.bug import Bug, Scene
 from waltz.sim.patches import Patch
-from waltz.wire.client_protocol import MountRequest, MountState
 from waltz.wire.logical_link import LogicalLink
 from waltz.wire.retained import Retained
 
@@ -94,16 +92,6 @@ def _taking_every_attempt(restore: Callable[..., None]) -> Callable[..., None]:
 
 def _never(_: Callable[..., bool]) -> Callable[..., bool]:
     return lambda *_: False
-
-
-def _waiting_for_the_repeated(_: Callable[..., None]) -> Callable[..., None]:
-    def refused(self: Any, peer: Any, messages: Any) -> None:
-        for message in messages:
-            self._drop(peer.connection_id, message)
-            if isinstance(message, MountRequest):
-                self._answer_mount(peer, message.request_id, MountState.NOT_READY)
-
-    return refused
 
 
 def _forgetting_the_gone(remove: Callable[..., None]) -> Callable[..., None]:
@@ -193,21 +181,6 @@ CONNECTION_BUGS: Final[tuple[Bug, ...]] = (
         Scene(21, "bank", "meddling"),
         Patch(Mounts, "remove", _forgetting_the_gone),
         plan="meddling",
-    ),
-    _bug(
-        "a client whose words came before it is told to wait until it may mount",
-        "I12 convergence",
-        Scene(100092, "append", "meddling"),
-        Patch(ServerPartition, "_refuse_repeated", _waiting_for_the_repeated),
-        plan="meddling",
-        workloads=(
-            "append",
-            "lock_contention",
-            "bank",
-            "lone_client",
-            "slow_consumer",
-            "late_reader",
-        ),
     ),
     _bug(
         "a client whose connection is replaced forgets its unanswered appends",

@@ -42,6 +42,11 @@ def _in_model(seeds: int, name: str) -> Open:
 
 
 OPEN: Final[dict[str, Open]] = {
+    "a client whose words came before it is told to wait until it may mount": Open(
+        153,
+        "rare: its words must have come before it by a replay; found once, in 93 runs, and not by"
+        " 60 more after the traces had changed",
+    ),
     "of the appends that waited for a failed sync only the last is told": Open(
         86,
         "rare: the failure of the last one excludes the replica, in the same step as a rule; its"
