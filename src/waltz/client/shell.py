@@ -386,6 +386,7 @@ class AsyncWaltzClient:
                     self.options.registration_seconds_max,
                     partial(runner.mailbox.put, FlushWanted()),
                 ):
+                    submission.claim_verdict()  # a cancellation meanwhile tells nothing else
                     await self._call(partial(tell_expiration, submission))
                     return
             submission = self.submissions.admit(context, partition_id, holds_room=holds_room)

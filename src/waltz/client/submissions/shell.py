@@ -239,6 +239,7 @@ class Submissions:
 
         if unfinished:
             await self._call(tell_all)
+            await self.all_told()  # one whose time was up meanwhile is told that
         self.forget_all(error)
 
     async def all_told(self) -> None:
