@@ -111,6 +111,21 @@ def test_joined_batches_are_the_batch_packed_at_once(
     assert joined.offsets.tolist() == packed.offsets.tolist()
 
 
+def test_many_records_are_packed_as_a_few_are() -> None:
+    """By columns, or one after the other; whatever their checksums say of their data."""
+    new = [
+        NewRecord(bytes([number]) * 16, -number, b"d" * (number % 50), 2**32 - 1 - number)
+        for number in range(200)
+    ]
+    first = TransactionId(2**40 + 9)
+    packed = pack_records(first, new)
+    parts = [pack_records(TransactionId(first + n), new[n : n + 20]) for n in range(0, 200, 20)]
+    joined = join_batches(parts)
+    assert packed == joined
+    assert packed.offsets.tolist() == joined.offsets.tolist()
+    assert batch_from_block(packed.block, first) == packed
+
+
 def test_a_batch_with_a_gap_cannot_be_joined() -> None:
     with pytest.raises(AssertionError):
         join_batches([hello(2), empty_batch(TransactionId(3))])
@@ -141,3 +156,68 @@ def test_a_request_id_survives_its_bytes(request_id: RequestId) -> None:
     """CS-06."""
     assert request_id_from(request_id_bytes(request_id)) == request_id
     assert len(request_id_bytes(request_id)) == 16
+
+
+def filled(count: int, size: int) -> RecordBatch:
+    """Records of various data, dense from 7 on, with right checksums."""
+    data = [bytes([number % 251]) * (size + number % 3) for number in range(count)]
+    return pack_records(
+        TransactionId(7),
+        [
+            NewRecord(bytes(12) + number.to_bytes(4, "big"), number, each, crc32(each))
+            for number, each in enumerate(data)
+        ],
+    )
+
+
+SHAPES = [(0, 0), (1, 0), (3, 8), (32, 5), (33, 5), (100, 0), (40, 2000)]
+"""Numbers of records and about their bytes: few, many, and so long that one pass must do."""
+
+
+@pytest.mark.parametrize("with_data", [False, True])
+@pytest.mark.parametrize(("count", "size"), SHAPES)
+def test_a_batch_as_it_was_packed_has_no_fault(count: int, size: int, with_data: bool) -> None:
+    batch = filled(count, size)
+    assert batch.fault(with_data=with_data) is None
+    assert not batch.wrong_data().any()
+
+
+@pytest.mark.parametrize("with_data", [False, True])
+@pytest.mark.parametrize(("count", "size"), SHAPES[1:])
+def test_a_changed_byte_anywhere_is_a_fault(count: int, size: int, with_data: bool) -> None:
+    batch = filled(count, size)
+    middle = int(batch.offsets[count // 2])
+    end = int(batch.offsets[count // 2 + 1])
+    for position in {*range(middle, min(middle + 50, end)), end - 5, end - 4, end - 1}:
+        changed = bytearray(batch.block)
+        changed[position] ^= 0x10
+        found = RecordBatch(batch.first_transaction_id, bytes(changed), batch.offsets)
+        assert found.fault(with_data=with_data) is not None, position
+
+
+@pytest.mark.parametrize(("count", "size"), SHAPES[1:])
+def test_data_that_its_checksum_does_not_fit_is_a_fault_if_asked_for(count: int, size: int) -> None:
+    """The checksum of the record covers it as it is: only the data's own one tells."""
+    new = [
+        NewRecord(bytes(16), 0, bytes(size), crc32(bytes(size)) ^ (number == count // 2))
+        for number in range(count)
+    ]
+    batch = pack_records(TransactionId(7), new)
+    assert batch.fault(with_data=False) is None
+    fault = batch.fault(with_data=True)
+    assert fault is not None
+    assert f"CRC-32 of the data {7 + count // 2} is" in fault
+    assert np.flatnonzero(batch.wrong_data()).tolist() == [count // 2]
+
+
+@pytest.mark.parametrize(("count", "size"), [(3, 8), (100, 8)])
+def test_offsets_that_are_not_those_of_the_records_are_a_fault(count: int, size: int) -> None:
+    batch = filled(count, size)
+    for place, shift in ((0, 1), (1, 1), (1, -1), (1, -(2**40)), (2, 2**40)):
+        offsets = batch.offsets.copy()
+        offsets[place] += shift
+        assert RecordBatch(TransactionId(7), batch.block, offsets).fault(with_data=True)
+    assert RecordBatch(TransactionId(8), batch.block, batch.offsets).fault(with_data=True)
+    assert RecordBatch(TransactionId(7), batch.block, batch.offsets[:-1]).fault(with_data=True)
+    low = pack_records(TransactionId(-1), [NewRecord(bytes(16), 0, b"", 0)] * count)
+    assert "expected a transaction ID" in (low.fault(with_data=True) or "")

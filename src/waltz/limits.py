@@ -56,6 +56,9 @@ HANDSHAKE_SECONDS_MAX: Final = 5.0
 """From the first moment of a connection until its peer is known: TLS, Hello, and a storage node's
 open request. The original waits 10 s for TLS and for ever for the rest."""
 
+HANDSHAKE_SPREAD: Final = 0.2
+"""The share by which that is less for some, so that those who came together do not go together."""
+
 CONNECTIONS_MAX: Final = 20_000
 CONNECTIONS_DESCRIPTORS_SHARE: Final = 0.6
 """Accepted connections of one process, within this share of the descriptors it may have: files need
@@ -174,6 +177,23 @@ RECORD_LIST_BYTES_MAX: Final = 8 * 1024 * 1024
 DAMAGED_RANGES_MAX: Final = 10_000
 """Damaged ranges in one answer about a replica's state; what is left out is asked for again once
 these are repaired."""
+
+BULK_BATCH_ROWS_MAX: Final = 1_000
+BULK_BATCH_BYTES_MAX: Final = 1024 * 1024
+"""One message of `append_many`: what a store session sends to the replicas at a time."""
+
+BULK_ROWS_IN_FLIGHT_MAX: Final = 8_000
+BULK_BYTES_IN_FLIGHT_MAX: Final = 3 * 1024 * 1024
+"""What a client sends ahead of the first undecided append of a partition; below what is kept for a
+connection that breaks."""
+
+BULK_LOCKED_ROWS_IN_FLIGHT_MAX: Final = 2_000
+"""The same for rows with locks that are checked, those in the log and not applied included: by
+chance one in two hundred meets another in a lock table of 30,000 slots, and with four times as
+many, one in six."""
+
+BULK_RETRY_SECONDS: Final = 0.05
+"""Until rows are sent again that a server refuses for other reasons than their locks."""
 
 BATCH_APPENDS_MAX: Final = 10_000
 BATCH_LOCKS_MAX: Final = 100_000

@@ -28,6 +28,7 @@ from zlib import crc32
 import numpy as np
 from numpy.typing import NDArray
 
+from waltz.checksums import checksums_of_rows, moved
 from waltz.errors import CorruptionError
 from waltz.limits import DATA_BYTES_MAX
 from waltz.types import ClientId, Generation, PartitionId, RequestId, TransactionId
@@ -36,6 +37,12 @@ RECORD_HEADER = struct.Struct(">q16siiI")
 RECORD_HEADER_BYTES = RECORD_HEADER.size
 REQUEST_ID_BYTES = 16
 RECORD_OVERHEAD_BYTES = RECORD_HEADER_BYTES + 4
+
+_FEW_RECORDS_MAX = 32
+"""Up to here a loop over the records is cheaper than columns."""
+
+_ONE_PASS_BYTES_MIN = 1 << 16
+"""From here on the arithmetic for a batch is cheaper than a second pass over its data."""
 
 _CHECKSUM = struct.Struct(">I")
 _REQUEST_ID = struct.Struct(">iiii")
@@ -98,6 +105,11 @@ class NewRecords(Sequence[NewRecord]):
     def sizes(self) -> NDArray[np.int64]:
         """What each will take in a batch, in bytes."""
         return np.fromiter(map(len, self.data), np.int64, len(self)) + RECORD_OVERHEAD_BYTES
+
+    @property
+    def byte_count(self) -> int:
+        """What all of them will take in a batch."""
+        return sum(map(len, self.data)) + RECORD_OVERHEAD_BYTES * len(self.data)
 
     def _values(self) -> tuple[bytes, bytes, tuple[bytes, ...], bytes]:
         return (
@@ -201,9 +213,91 @@ class RecordBatch:
 
     def record_checksums(self) -> NDArray[np.uint32]:
         """Of all of each record before it."""
-        rows = self.offsets[1:, np.newaxis] + np.arange(-4, 0)
-        column: NDArray[np.uint8] = np.frombuffer(self.block, np.uint8)[rows]
-        return column.view(">u4").ravel().astype(np.uint32)
+        return self._cut_at(self.offsets[1:] - 4, 4).view(">u4").ravel().astype(np.uint32)
+
+    def fault(self, *, with_data: bool) -> str | None:
+        """Say what is wrong with the block: offsets that cannot be, IDs that are no dense
+        transaction IDs, lengths that the records do not have, a wrong checksum of a record, or
+        `with_data` of its data. None: nothing is."""
+        first, count, offsets = self.first_transaction_id, len(self), self.offsets
+        if not count:
+            return None
+        if first < 0 or first > 2**63 - 1 - count:
+            return f"records from {first} on; expected a transaction ID"
+        if count <= _FEW_RECORDS_MAX and self._few_check_out(with_data):
+            return None
+        if offsets[-1] != len(self.block):
+            return f"a block of {len(self.block)} bytes; expected {offsets[-1]}"
+        lengths = np.diff(offsets) - RECORD_OVERHEAD_BYTES
+        if offsets[0] or int(lengths.min()) < 0 or int(lengths.max()) > DATA_BYTES_MAX:
+            return (
+                f"records start at {offsets[:8].tolist()}...; expected 0, then at least"
+                f" {RECORD_OVERHEAD_BYTES} and at most {DATA_BYTES_MAX} more each"
+            )
+        rows = self._column(0, RECORD_HEADER_BYTES)
+        heads = rows.view(_RECORD_HEADERS).ravel()
+        if not np.array_equal(heads["transaction_id"], np.arange(first, first + count)):
+            return f"transaction IDs are not dense from {first} on"
+        if not np.array_equal(heads["length"], lengths):
+            return "data lengths do not fit where the records start"
+        found = self._checksums(0)
+        fault = self._first_wrong("the record", found, self.record_checksums())
+        if fault is None and with_data:
+            # Long batches: no byte of the data is read a second time.
+            if len(self.block) < _ONE_PASS_BYTES_MIN:
+                found = self._checksums(RECORD_HEADER_BYTES)
+            else:
+                found = found ^ moved(checksums_of_rows(rows), lengths)
+            fault = self._first_wrong("the data", found, heads["checksum"])
+        return fault
+
+    def _few_check_out(self, with_data: bool) -> bool:
+        """Whether `fault` would find nothing, one record after the other: cheaper for a few."""
+        block, first, size = self.block, self.first_transaction_id, len(self.block)
+        position = 0
+        for index, offset in enumerate(self.offsets.tolist()):
+            if offset != position:
+                return False
+            if position == size:
+                return index == len(self)
+            if size - position < RECORD_OVERHEAD_BYTES:
+                return False
+            found_id, _, _, length, checksum = RECORD_HEADER.unpack_from(block, position)
+            start = position + RECORD_HEADER_BYTES
+            end = start + length
+            if found_id != first + index or not 0 <= length <= DATA_BYTES_MAX or end + 4 > size:
+                return False
+            data = block[start:end]
+            if with_data and crc32(data) != checksum:
+                return False
+            if crc32(data, crc32(block[position:start])) != _CHECKSUM.unpack_from(block, end)[0]:
+                return False
+            position = end + 4
+        return False
+
+    def wrong_data(self) -> NDArray[np.bool_]:
+        """Whether the CRC-32 of each record's data differs from the one stored with it."""
+        wrong: NDArray[np.bool_] = self._checksums(RECORD_HEADER_BYTES) != self.data_checksums()
+        return wrong
+
+    def _checksums(self, start: int) -> NDArray[np.uint32]:
+        """Compute the CRC-32 of each record from its byte `start` up to its last checksum."""
+        view = memoryview(self.block)
+        starts, ends = (self.offsets[:-1] + start).tolist(), (self.offsets[1:] - 4).tolist()
+        pieces = map(view.__getitem__, map(slice, starts, ends))
+        return np.fromiter(map(crc32, pieces), np.uint32, len(self))
+
+    def _first_wrong(
+        self, what: str, found: NDArray[np.uint32], told: NDArray[np.uint32]
+    ) -> str | None:
+        wrong = found != told
+        if not wrong.any():
+            return None
+        index = int(np.argmax(wrong))
+        return (
+            f"checksum: CRC-32 of {what} {self.first_transaction_id + index} is"
+            f" {int(found[index]):08x}; it says {int(told[index]):08x}"
+        )
 
     def all_data(self) -> list[bytes]:
         """The data of each record."""
@@ -234,9 +328,17 @@ class RecordBatch:
         return (self.record(index) for index in range(len(self)))
 
     def _column(self, start: int, size: int) -> NDArray[np.uint8]:
-        rows = self.offsets[:-1, np.newaxis] + np.arange(start, start + size)
-        column: NDArray[np.uint8] = np.frombuffer(self.block, np.uint8)[rows]
-        return column
+        if len(self.offsets) == 2:
+            begin = int(self.offsets[0]) + start
+            return np.frombuffer(self.block, np.uint8, size, begin).reshape(1, size)
+        return self._cut_at(self.offsets[:-1] + start, size)
+
+    def _cut_at(self, places: NDArray[np.int64], size: int) -> NDArray[np.uint8]:
+        """Return a row of `size` bytes from each place in the block."""
+        # A view with an element at every byte: each row is then copied as one.
+        count = max(0, len(self.block) - size + 1)
+        everywhere: NDArray[np.void] = np.ndarray((count,), f"V{size}", self.block, 0, (1,))
+        return everywhere[places].view(np.uint8).reshape(-1, size)
 
 
 def empty_batch(first_transaction_id: TransactionId) -> RecordBatch:
@@ -275,28 +377,49 @@ def pack_records(first_transaction_id: TransactionId, records: Sequence[NewRecor
     client that computed it to the reader that checks it.
     """
     new = new_records(records)
+    if len(new) <= _FEW_RECORDS_MAX:
+        return _pack_few(first_transaction_id, new)
     count = len(new)
+    sizes = new.sizes()
     offsets = np.zeros(count + 1, np.int64)
-    np.cumsum(new.sizes(), out=offsets[1:])
+    sizes.cumsum(out=offsets[1:])
     heads = np.empty(count, _RECORD_HEADERS)
     heads["transaction_id"] = first_transaction_id + np.arange(count)
     heads["request_id"] = new.request_ids
     heads["header"] = new.headers
-    heads["length"] = np.diff(offsets) - RECORD_OVERHEAD_BYTES
+    heads["length"] = sizes - RECORD_OVERHEAD_BYTES
     heads["checksum"] = new.checksums
-    # Per record: its head, its data, and the CRC-32 of both.
-    parts = [b""] * (3 * count)
-    parts[0::3] = starts = _cut(heads.tobytes(), RECORD_HEADER_BYTES, count)
-    parts[1::3] = new.data
-    checksums = np.fromiter(map(crc32, new.data, map(crc32, starts)), np.uint32, count)
-    parts[2::3] = _cut(checksums.astype(">u4").tobytes(), _CHECKSUM.size, count)
+    starts = checksums_of_rows(heads.view(np.uint8).reshape(count, RECORD_HEADER_BYTES))
+    checksums = np.fromiter(map(crc32, new.data, starts.tolist()), np.uint32, count)
+    # What lies between two data: the checksum of one record, and the head of the next.
+    gaps = np.zeros(count + 1, _GAPS)
+    gaps["checksum"][1:] = checksums
+    gaps["head"][:-1] = heads.view(f"V{RECORD_HEADER_BYTES}")
+    text = gaps.tobytes()
+    ends = range(RECORD_OVERHEAD_BYTES, len(text) + 1, RECORD_OVERHEAD_BYTES)
+    parts = [b""] * (2 * count + 1)
+    parts[0::2] = map(
+        text.__getitem__, map(slice, range(0, len(text), RECORD_OVERHEAD_BYTES), ends)
+    )
+    parts[1::2] = new.data
+    parts[0] = parts[0][_CHECKSUM.size :]
+    parts[-1] = parts[-1][: _CHECKSUM.size]
     return RecordBatch(first_transaction_id, b"".join(parts), offsets)
 
 
-def _cut(text: bytes, size: int, count: int) -> list[bytes]:
-    """Return the `count` pieces of `size` bytes that `text` consists of."""
-    starts = range(0, size * count, size)
-    return list(map(text.__getitem__, map(slice, starts, range(size, size * count + 1, size))))
+def _pack_few(first_transaction_id: TransactionId, new: NewRecords) -> RecordBatch:
+    request_ids = new.request_ids.tobytes()
+    parts: list[bytes] = []
+    offsets = [0]
+    columns = zip(new.headers.tolist(), new.data, new.checksums.tolist(), strict=True)
+    for index, (header, data, checksum) in enumerate(columns):
+        request_id = request_ids[REQUEST_ID_BYTES * index : REQUEST_ID_BYTES * (index + 1)]
+        head = RECORD_HEADER.pack(
+            first_transaction_id + index, request_id, header, len(data), checksum
+        )
+        parts += (head, data, _CHECKSUM.pack(crc32(data, crc32(head))))
+        offsets.append(offsets[-1] + len(data) + RECORD_OVERHEAD_BYTES)
+    return RecordBatch(first_transaction_id, b"".join(parts), np.array(offsets, np.int64))
 
 
 _RECORD_HEADERS = np.dtype(
@@ -309,7 +432,10 @@ _RECORD_HEADERS = np.dtype(
     ]
 )
 
+_GAPS = np.dtype([("checksum", ">u4"), ("head", f"V{RECORD_HEADER_BYTES}")])
+
 assert _RECORD_HEADERS.itemsize == RECORD_HEADER_BYTES
+assert _GAPS.itemsize == RECORD_OVERHEAD_BYTES
 
 
 def join_batches(batches: Sequence[RecordBatch]) -> RecordBatch:

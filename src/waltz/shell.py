@@ -28,7 +28,7 @@ class Mailbox(Generic[E]):
         self._clock = clock
         self._capacity = capacity
         self._events: list[E] = []
-        self._arrived = asyncio.Event()
+        self._waiter: asyncio.Future[None] | None = None
         self._drained = asyncio.Event()
 
     def __len__(self) -> int:
@@ -36,7 +36,8 @@ class Mailbox(Generic[E]):
 
     def put(self, event: E) -> None:
         self._events.append(event)
-        self._arrived.set()
+        if self._waiter is not None:
+            self._wake()
 
     async def room(self) -> None:
         """Return once fewer than `capacity` events wait."""
@@ -47,16 +48,29 @@ class Mailbox(Generic[E]):
     async def drain(self, until: float | None) -> list[E]:
         """Return all events that wait, at least one unless the clock reaches `until` first."""
         if not self._events:
-            self._arrived.clear()
-            try:
-                timeout = None if until is None else max(0.0, until - self._clock.now())
-                async with asyncio.timeout(timeout):
-                    await self._arrived.wait()
-            except TimeoutError:
-                pass
+            await self._wait(until)
         events, self._events = self._events, []
         self._drained.set()
         return events
+
+    async def _wait(self, until: float | None) -> None:
+        # Without `asyncio.timeout`, which costs as much as a step of a machine.
+        assert self._waiter is None, "two tasks drain one mailbox"
+        loop = asyncio.get_running_loop()
+        waiter = self._waiter = loop.create_future()
+        timer = None
+        if until is not None:
+            timer = loop.call_later(max(0.0, until - self._clock.now()), self._wake)
+        try:
+            await waiter
+        finally:
+            self._waiter = None
+            if timer is not None:
+                timer.cancel()
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
 
 
 async def run(

@@ -3,6 +3,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import pytest
 
 from waltz.client.callbacks import WaltzClientCallbacks
@@ -18,6 +19,7 @@ from waltz.client.calls import (
     tell_lock_failure,
     tell_refusal,
 )
+from waltz.client.fed import FedRun, FedRuns
 from waltz.client.submission import Submission
 from waltz.client.transaction import (
     PartitionLocalLock,
@@ -26,17 +28,18 @@ from waltz.client.transaction import (
     TransactionBuilder,
     TransactionContext,
 )
+from waltz.client.transactions import Transactions
 from waltz.errors import ClientClosedError, PostponedError
 from waltz.types import ClientId, Generation, PartitionId, RequestId, TransactionId
 
 P0 = PartitionId(0)
 
 
-def transactions(*ids: int) -> list[Transaction]:
+def transactions(*ids: int) -> Transactions:
     request_id = RequestId(ClientId(1), Generation(1), P0, 1)
-    return [
-        Transaction(request_id, TransactionId(number), 0, b"", lambda _, __: b"") for number in ids
-    ]
+    headers = np.zeros(len(ids), np.int32)
+    run = FedRun(TransactionId(ids[0]), [(request_id, len(ids))], headers, [b""] * len(ids))
+    return Transactions(FedRuns([run]), lambda _, __: b"")
 
 
 class Context(TransactionContext):

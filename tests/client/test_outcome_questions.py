@@ -5,10 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tests.client.test_partition import ME, OTHER, World, only, request, sent, submission
-from waltz.client.outcome_questions import OutcomeKnown, OutcomeQuestions
+from waltz.client.outcome_questions import OutcomeKnown, OutcomeQuestions, OutcomeRefused
 from waltz.client.partition_events import (
     HighWaterMarkLoaded,
-    OutcomeRefused,
     OutcomeWanted,
     StreamOpened,
     Submitted,
@@ -30,7 +29,7 @@ def asked() -> OutcomeQuestions:
     made = OutcomeQuestions()
     made.want(R, NONE)
     made.want(R, TransactionId(5))
-    assert made.ask(0.0) == [OutcomeRequest(R, NONE)]
+    assert made.ask(0.0, 5) == [OutcomeRequest(R, NONE)]
     return made
 
 
@@ -45,21 +44,21 @@ def test_a_definite_answer_ends_the_question(
     made = asked()
     assert made.receive(response(outcome, at), 0.0) == OutcomeKnown(R, known)
     assert made.receive(response(outcome, at), 0.0) is None
-    assert (len(made), made.ask(99.0), made.deadline) == (0, [], None)
+    assert (len(made), made.ask(99.0, 5), made.deadline) == (0, [], None)
 
 
 def test_a_search_goes_on_where_it_ended() -> None:
     made = asked()
     assert made.receive(response(Outcome.NOT_FOUND, 100), 0.0) is None
-    assert made.ask(0.0) == [OutcomeRequest(R, TransactionId(100))]
+    assert made.ask(0.0, 5) == [OutcomeRequest(R, TransactionId(100))]
 
 
 def test_what_is_undecided_is_asked_again_after_a_while() -> None:
     made = asked()
     assert made.receive(response(Outcome.UNDECIDED), 1.0) is None
     assert made.deadline == 1.0 + OUTCOME_RETRY_SECONDS
-    assert made.ask(1.0) == []
-    assert made.ask(1.0 + OUTCOME_RETRY_SECONDS) == [OutcomeRequest(R, NONE)]
+    assert made.ask(1.0, 5) == []
+    assert made.ask(1.0 + OUTCOME_RETRY_SECONDS, 5) == [OutcomeRequest(R, NONE)]
     assert made.deadline is None
 
 
@@ -67,8 +66,16 @@ def test_a_new_connection_is_asked_everything_anew() -> None:
     made = asked()
     made.receive(response(Outcome.UNDECIDED), 1.0)
     made.reset()
-    assert made.ask(1.0) == [OutcomeRequest(R, NONE)]
-    made.forget(R)
+    assert made.ask(1.0, 5) == [OutcomeRequest(R, NONE)]
+    assert len(made) == 1
+
+
+def test_a_server_without_a_word_for_it_is_not_asked() -> None:
+    made = OutcomeQuestions()
+    made.want(R, NONE)
+    (refused,) = made.ask(0.0, 4)
+    assert isinstance(refused, OutcomeRefused)
+    assert "version 4" in str(refused.error)
     assert len(made) == 0
 
 

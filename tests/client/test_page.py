@@ -51,6 +51,6 @@ def test_the_question_for_an_outcome_works_as_it_stands_there() -> None:
         context = waltz.PlainAppend(0, b"x")
         client.submit(context)
         client.flush()
-        names = {"client": client, "context": context}
+        names: dict[str, object] = {"client": client, "context": context}
         exec(program, names)
     assert names["at"] == 0

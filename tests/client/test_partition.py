@@ -301,7 +301,9 @@ def test_an_append_that_expired_in_flight_is_as_somebody_elses() -> None:
     effects = world.hear(fed(0, 2, ME))
     assert only(effects, ReleaseRoom) == []
     (apply,) = only(effects, ApplyTransactions)
-    assert apply == ApplyTransactions([fed_one(fed(0, 2, ME))], {})
+    assert isinstance(apply, ApplyTransactions)
+    assert apply.transactions == [fed_one(fed(0, 2, ME))]
+    assert apply.own == {}
 
 
 def test_a_lock_failure_is_held_back_until_the_winner_is_applied() -> None:

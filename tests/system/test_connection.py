@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import shutil
 import socket
 import ssl
@@ -274,7 +275,7 @@ def test_a_peer_that_does_not_finish_its_handshake_is_cut(
             assert await raw_talk(address, first) == b""
 
     run(story())
-    assert "it did not finish the handshake in 0.1 s" in caplog.text
+    assert re.search(r"it did not finish the handshake in 0\.(1|0[89]\d?) s", caplog.text)
 
 
 def test_a_server_that_hangs_in_the_handshake_is_given_up(

@@ -96,3 +96,39 @@ def test_a_call_that_nobody_waits_for_any_more_is_not_made() -> None:
     assert pool.submit(made.append, 2).result(60) is None
     assert made == [2]
     pool.shutdown()
+
+
+@pytest.mark.parametrize("daemon", [False, True])
+def test_a_caller_that_is_cancelled_waits_no_more_and_what_has_not_begun_does_not_begin(
+    daemon: bool,
+) -> None:
+    async def story() -> None:
+        workers, released = RealWorkers(1, daemon=daemon), threading.Event()
+        made: list[int] = []
+        running = asyncio.ensure_future(workers.run_blocking(released.wait))
+        waiting = asyncio.ensure_future(workers.run_blocking(lambda: made.append(1)))
+        await asyncio.sleep(0)
+        for cancelled in (running, waiting):
+            cancelled.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await cancelled
+        released.set()
+        await workers.run_blocking(lambda: made.append(2))
+        assert made == [2]
+        workers.close()
+
+    asyncio.run(story())
+
+
+def test_a_call_may_outlive_the_loop_that_asked_for_it() -> None:
+    workers, released = RealWorkers(1), threading.Event()
+
+    async def story() -> None:
+        asked = asyncio.ensure_future(workers.run_blocking(released.wait))
+        await asyncio.sleep(0)
+        asked.cancel()
+
+    asyncio.run(story())
+    released.set()
+    assert asyncio.run(workers.run_blocking(lambda: "served")) == "served"
+    workers.close()

@@ -27,6 +27,7 @@ from waltz.wire.frame import FRAME_HEADER, encode_frame
 from waltz.wire.handshake import HELLO_MAGIC, Hello, Link, decode_hello
 from waltz.wire.message import Codec
 from waltz.wire.storage_protocol import (
+    BLOCKS_SINCE,
     STORAGE_CLIENT_GREETING,
     STORAGE_CODEC,
     STORAGE_SERVER_GREETING,
@@ -76,10 +77,13 @@ def test_hello_is_that_of_the_original(name: str, codec: Codec, greeting: str) -
 
 @pytest.mark.parametrize("codec", [STORAGE_CODEC, ADMIN_CODEC])
 def test_a_peer_of_the_original_is_spoken_to_in_its_version(codec: Codec) -> None:
-    """CS-02: version 1 among ourselves, version 0 with the Java original."""
-    for versions, expected in (((0,), 0), ((0, 1), 1), ((0, 1, 2), 1)):
+    """CS-02: the latest version that both have among ourselves, version 0 with the original."""
+    latest = codec.versions[-1]
+    assert codec.versions == tuple(range(latest + 1))
+    assert latest == (BLOCKS_SINCE if codec is STORAGE_CODEC else 1)
+    for versions, expected in (((0,), 0), ((0, 1), 1), ((0, 1, 2, 3), latest)):
         link = Link(codec, "")
-        assert decode_hello(link.hello()[7:]).versions == (0, 1)
+        assert decode_hello(link.hello()[7:]).versions == codec.versions
         link.receive(Hello(versions, "peer").encode())
         assert link.version == expected
 

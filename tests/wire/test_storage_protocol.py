@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
 from uuid import UUID
+from zlib import crc32
 
 import pytest
 
 from tests.wire.golden import GOLDEN_FRAMES, OWN_FRAMES
 from waltz.errors import LocalProtocolError, RemoteProtocolError
 from waltz.limits import DAMAGED_RANGES_MAX, FRAME_BYTES_MAX, STACK_FRAMES_MAX
-from waltz.record import NewRecord, Record, empty_batch, pack_records, request_id_bytes
+from waltz.record import NewRecord, Record, RecordBatch, empty_batch, pack_records, request_id_bytes
 from waltz.types import (
     NO_SESSION,
     NOTHING,
@@ -24,6 +26,7 @@ from waltz.types import (
 from waltz.wire.message import Message
 from waltz.wire.records import RecordHeader, SessionInfo, StackFrame
 from waltz.wire.storage_protocol import (
+    BLOCKS_SINCE,
     STORAGE_CODEC,
     AppendRecordsRequest,
     DamagedRange,
@@ -95,6 +98,8 @@ EXPECTED: dict[str, Message] = {
     "RecListResp empty": RecordListResponse(S, 9, P, NONE),
 }
 
+WITH_RECORDS = (AppendRecordsRequest, RecordListResponse, RepairRequest)
+
 STORAGE_FRAMES = [
     pytest.param(name[2:], frame, id=name[2:])
     for name, frame, _ in GOLDEN_FRAMES
@@ -105,10 +110,12 @@ STORAGE_FRAMES = [
 @pytest.mark.parametrize(("name", "frame"), STORAGE_FRAMES)
 def test_every_golden_frame_holds_both_ways(name: str, frame: bytes) -> None:
     """SN-02: session, sequence number and partition first in each. Version 1 has the messages of
-    version 0 as they are."""
+    version 0 as they are, version 2 all those without a list of records."""
     assert STORAGE_CODEC.encode(EXPECTED[name], 0) == frame
-    assert STORAGE_CODEC.encode(EXPECTED[name], 1)[3:] == frame[3:]
     for version in STORAGE_CODEC.versions:
+        if version >= BLOCKS_SINCE and isinstance(EXPECTED[name], WITH_RECORDS):
+            continue
+        assert STORAGE_CODEC.encode(EXPECTED[name], version)[3:] == frame[3:]
         assert STORAGE_CODEC.decode(frame[7:], version) == EXPECTED[name]
 
 
@@ -124,16 +131,26 @@ OWN: dict[str, Message] = {
     "S1 state response": ReplicaStateResponse(S, 10, P, INFO, T100, KEY, True, False, DAMAGED),
     "S1 state response, fresh": ReplicaStateResponse(S, 10, P, FRESH, NOTHING, KEY, True, True, ()),
     "S1 repair": RepairRequest(S, 11, P, RECORDS),
+    "S2 append": AppendRecordsRequest(S, 4, P, RECORDS, False),
+    "S2 record list": RecordListResponse(S, 9, P, RECORDS),
+    "S2 record list, empty": RecordListResponse(S, 9, P, NONE),
+    "S2 repair": RepairRequest(S, 11, P, RECORDS),
 }
 
 
-def test_own_messages_have_the_worked_bytes_and_no_version_0() -> None:
-    """The original would close the connection: nothing of the kind is sent to it."""
+def test_own_messages_have_the_worked_bytes() -> None:
     frames = {name: frame for name, frame in OWN_FRAMES if name.startswith("S")}
     assert frames.keys() == OWN.keys()
     for name, frame in frames.items():
-        assert STORAGE_CODEC.encode(OWN[name], 1) == frame
-        assert STORAGE_CODEC.decode(frame[7:], 1) == OWN[name]
+        assert STORAGE_CODEC.encode(OWN[name], int(name[1])) == frame
+        assert STORAGE_CODEC.decode(frame[7:], int(name[1])) == OWN[name]
+
+
+def test_own_messages_have_no_version_0() -> None:
+    """The original would close the connection: nothing of the kind is sent to it."""
+    for name, frame in OWN_FRAMES:
+        if not name.startswith("S1"):
+            continue
         with pytest.raises(LocalProtocolError, match=r"not supported by version 0 .* upgrade"):
             STORAGE_CODEC.encode(OWN[name], 0)
         with pytest.raises(RemoteProtocolError, match="unknown message type"):
@@ -182,3 +199,43 @@ def test_records_out_of_order_are_refused() -> None:
         RemoteProtocolError, match=r"AppendRecordsRequest: records: transaction ID 100 .* 101"
     ):
         STORAGE_CODEC.decode(doubled, 0)
+
+
+def blocks(batch: RecordBatch) -> Iterator[Message]:
+    """`batch` in each of the messages that carry it as a block."""
+    yield AppendRecordsRequest(S, 4, P, batch, False)
+    yield RepairRequest(S, 11, P, batch)
+    yield RecordListResponse(S, 9, P, batch)
+
+
+def test_the_block_of_version_2_is_the_one_on_disk() -> None:
+    """SN-02: not one byte of it is made anew, neither by the sender nor by the reader."""
+    batch = pack_records(T100, [NewRecord(bytes(16), 7, b"x" * n, crc32(b"x" * n)) for n in (3, 0)])
+    for message in blocks(batch):
+        frame = STORAGE_CODEC.encode(message, BLOCKS_SINCE)
+        assert frame.count(batch.block) == 1
+        assert STORAGE_CODEC.decode(frame[7:], BLOCKS_SINCE) == message
+
+
+def test_every_changed_byte_of_a_block_is_refused() -> None:
+    batch = pack_records(T100, [NewRecord(bytes(16), 7, b"data", crc32(b"data"))] * 2)
+    for message in blocks(batch):
+        body = STORAGE_CODEC.encode(message, BLOCKS_SINCE)[7:]
+        start = body.index(batch.block)
+        for position in range(start, start + len(batch.block)):
+            changed = bytearray(body)
+            changed[position] ^= 0x40
+            with pytest.raises(RemoteProtocolError, match="records: "):
+                STORAGE_CODEC.decode(bytes(changed), BLOCKS_SINCE)
+
+
+def test_data_that_is_not_what_the_client_sent_is_read_but_not_written() -> None:
+    """A node gives what it holds, and the last reader refuses it; none takes it to keep."""
+    batch = pack_records(T100, [NewRecord(bytes(16), 7, b"data", crc32(b"date"))])
+    append, repair, answer = blocks(batch)
+    for message in (append, repair):
+        body = STORAGE_CODEC.encode(message, BLOCKS_SINCE)[7:]
+        with pytest.raises(RemoteProtocolError, match="CRC-32 of the data 100"):
+            STORAGE_CODEC.decode(body, BLOCKS_SINCE)
+    body = STORAGE_CODEC.encode(answer, BLOCKS_SINCE)[7:]
+    assert STORAGE_CODEC.decode(body, BLOCKS_SINCE) == answer

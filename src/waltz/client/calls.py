@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from waltz.client.callbacks import WaltzClientCallbacks
 from waltz.client.submission import Submission
 from waltz.client.transaction import Transaction
+from waltz.client.transactions import Transactions
 from waltz.errors import ClientClosedError, PostponedError
 from waltz.types import PartitionId, TransactionId
 
@@ -50,7 +51,7 @@ class ApplyOutcome:
 def apply_in_order(
     callbacks: WaltzClientCallbacks,
     partition_id: PartitionId,
-    transactions: Sequence[Transaction],
+    transactions: Transactions,
     own: Mapping[TransactionId, Submission],
     move_mark: Callable[[TransactionId], None],
 ) -> ApplyOutcome:
@@ -60,7 +61,7 @@ def apply_in_order(
         return _apply_one_by_one(callbacks, partition_id, transactions, own, move_mark)
     for submission in own.values():
         tell_completion(submission)
-    last = transactions[-1].transaction_id
+    last = transactions.last_transaction_id
     try:
         in_batches(transactions)
     except Exception as error:  # whatever an application raises blocks its partition only
@@ -74,7 +75,7 @@ def apply_in_order(
 def choose_prefetch(
     callbacks: WaltzClientCallbacks,
     partition_id: PartitionId,
-    transactions: Sequence[Transaction],
+    transactions: Transactions,
     own: Mapping[TransactionId, Submission],
     move_mark: Callable[[TransactionId], None],
 ) -> Sequence[Transaction] | ApplyOutcome:
@@ -98,16 +99,16 @@ def choose_prefetch(
 def _failed(
     callbacks: WaltzClientCallbacks,
     partition_id: PartitionId,
-    transactions: Sequence[Transaction],
+    transactions: Transactions,
     own: Mapping[TransactionId, Submission],
     move_mark: Callable[[TransactionId], None],
     error: Exception,
 ) -> ApplyOutcome:
     """Pass on what is applied all the same: others wait for the mark, to try again after it."""
-    first = transactions[0].transaction_id
+    first = transactions.first_transaction_id
     last = TransactionId(first - 1)
     if isinstance(error, PostponedError) and error.applied_through is not None:
-        last = TransactionId(min(error.applied_through, transactions[-1].transaction_id))
+        last = TransactionId(min(error.applied_through, transactions.last_transaction_id))
     if last >= first:
         move_mark(last)
         for transaction_id, submission in own.items():
@@ -121,7 +122,7 @@ def _failed(
 def _apply_one_by_one(
     callbacks: WaltzClientCallbacks,
     partition_id: PartitionId,
-    transactions: Sequence[Transaction],
+    transactions: Transactions,
     own: Mapping[TransactionId, Submission],
     move_mark: Callable[[TransactionId], None],
 ) -> ApplyOutcome:
@@ -139,7 +140,7 @@ def _apply_one_by_one(
         move_mark(transaction_id)
         if submission is not None:
             _tell_application(submission)
-    return ApplyOutcome(transactions[-1].transaction_id)
+    return ApplyOutcome(transactions.last_transaction_id)
 
 
 def _report(

@@ -1,14 +1,19 @@
-"""A transaction as the feed has brought it."""
+"""Transactions as the feed has brought them: many side by side, one by one only when asked for."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import repeat
-from typing import NamedTuple
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, repeat
+from typing import NamedTuple, overload
+
+import numpy as np
+from numpy.typing import NDArray
 
 from waltz.types import RequestId, TransactionId
 from waltz.wire.batch_protocol import FeedBatch
 from waltz.wire.client_protocol import FeedData
+from waltz.wire.columns import request_ids_in
 
 
 class Fed(NamedTuple):
@@ -20,21 +25,200 @@ class Fed(NamedTuple):
     data: bytes | None = None
 
 
+class FedRun(Sequence[Fed]):
+    """Transactions with dense IDs from `first_transaction_id` on, at least one.
+
+    request_runs   the first request ID of each run of dense ones, and its length.
+    data           None if they did not come along.
+    """
+
+    __slots__ = ("data", "first_transaction_id", "headers", "request_runs")
+
+    def __init__(
+        self,
+        first_transaction_id: TransactionId,
+        request_runs: Sequence[tuple[RequestId, int]],
+        headers: NDArray[np.int32],
+        data: Sequence[bytes] | None = None,
+    ) -> None:
+        self.first_transaction_id = first_transaction_id
+        self.request_runs = request_runs
+        self.headers = headers
+        self.data = data
+
+    def __len__(self) -> int:
+        return len(self.headers)
+
+    @property
+    def next_transaction_id(self) -> TransactionId:
+        return TransactionId(self.first_transaction_id + len(self.headers))
+
+    @property
+    def byte_count(self) -> int:
+        """Of the data that came along."""
+        return 0 if self.data is None else sum(map(len, self.data))
+
+    @overload
+    def __getitem__(self, place: int) -> Fed: ...
+    @overload
+    def __getitem__(self, place: slice) -> FedRun: ...
+    def __getitem__(self, place: int | slice) -> Fed | FedRun:
+        if not isinstance(place, slice):
+            return list(self)[place]
+        start, end, step = place.indices(len(self))
+        assert step == 1, "a run is dense"
+        if (start, end) == (0, len(self)):
+            return self
+        return FedRun(
+            TransactionId(self.first_transaction_id + start),
+            list(_part(self.request_runs, start, end)),
+            self.headers[start:end],
+            None if self.data is None else self.data[start:end],
+        )
+
+    def __iter__(self) -> Iterator[Fed]:
+        return map(
+            Fed,
+            self.request_ids(),
+            self.transaction_ids(),
+            self.headers.tolist(),
+            repeat(None) if self.data is None else self.data,
+        )
+
+    def transaction_ids(self) -> Iterable[TransactionId]:
+        return map(TransactionId, range(self.first_transaction_id, self.next_transaction_id))
+
+    def request_ids(self) -> Iterator[RequestId]:
+        """Yield one request ID per transaction."""
+        return request_ids_in(self.request_runs)
+
+    def __eq__(self, other: object) -> bool:
+        return list(self) == list(other) if isinstance(other, Sequence) else NotImplemented
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def _part(
+    runs: Sequence[tuple[RequestId, int]], start: int, end: int
+) -> Iterator[tuple[RequestId, int]]:
+    """Yield what belongs to the places from `start` to before `end`."""
+    place = 0
+    for first, length in runs:
+        begin, stop = max(place, start), min(place + length, end)
+        if begin < stop:
+            number = first.sequence_number + begin - place
+            yield first._replace(sequence_number=number), stop - begin
+        place += length
+
+
+def fed_apart(messages: Sequence[FeedData]) -> FedRun:
+    """What versions 0 to 4 say one by one, of transactions with dense IDs, at least one."""
+    return FedRun(
+        messages[0].transaction_id,
+        [(message.request_id, 1) for message in messages],
+        np.array([message.header for message in messages], np.int32),
+    )
+
+
+def fed_together(message: FeedBatch) -> FedRun:
+    """What version 5 says of many, in order."""
+    feed = message.feed
+    return FedRun(
+        message.first_transaction_id,
+        list(feed.request_runs()),
+        feed.headers,
+        None if feed.bodies is None else feed.bodies.data,
+    )
+
+
+def next_of(message: FeedBatch, expected: TransactionId, room: int) -> FedRun | None:
+    """Return what goes on from `expected`, at most so many; None if that is nothing."""
+    skipped = expected - message.first_transaction_id
+    end = min(len(message.feed), skipped + room)
+    return fed_together(message)[skipped:end] if 0 <= skipped < end else None
+
+
 def fed_one(message: FeedData) -> Fed:
-    """What versions 0 to 4 say of one transaction."""
+    """What versions 0 to 4 say of one."""
     return Fed(message.request_id, message.transaction_id, message.header)
 
 
-def fed_together(message: FeedBatch) -> Sequence[Fed]:
-    """What version 5 says of many, in order."""
-    feed = message.feed
-    first = message.first_transaction_id
-    return list(
-        map(
-            Fed,
-            feed.request_ids(),
-            map(TransactionId, range(first, first + len(feed))),
-            feed.headers.tolist(),
-            repeat(None) if feed.bodies is None else feed.bodies.data,
-        )
-    )
+class FedBuffer:
+    """What has been fed and not been handed over yet, dense and in order; `byte_count` is of the
+    data that came along."""
+
+    def __init__(self) -> None:
+        self._runs: deque[FedRun] = deque()
+        self._count = 0
+        self.byte_count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __iter__(self) -> Iterator[Fed]:
+        return chain.from_iterable(self._runs)
+
+    def add(self, run: FedRun) -> None:
+        self._runs.append(run)
+        self._count += len(run)
+        self.byte_count += run.byte_count
+
+    def take(self, count_max: int) -> FedRuns:
+        """Take out the oldest, as many as may be."""
+        taken: list[FedRun] = []
+        left = count_max
+        while self._runs and left:
+            run = self._runs.popleft()
+            if len(run) > left:
+                self._runs.appendleft(run[left:])
+                run = run[:left]
+            taken.append(run)
+            left -= len(run)
+            self.byte_count -= run.byte_count
+        self._count -= count_max - left
+        return FedRuns(taken)
+
+
+class FedRuns(Sequence[Fed]):
+    """Runs that follow on each other as one."""
+
+    __slots__ = ("_count", "runs")
+
+    def __init__(self, runs: Sequence[FedRun] = ()) -> None:
+        self.runs = runs
+        self._count = sum(map(len, runs))
+
+    def __len__(self) -> int:
+        return self._count
+
+    @property
+    def first_transaction_id(self) -> TransactionId:
+        return self.runs[0].first_transaction_id
+
+    @property
+    def last_transaction_id(self) -> TransactionId:
+        return TransactionId(self.runs[-1].next_transaction_id - 1)
+
+    @overload
+    def __getitem__(self, place: int) -> Fed: ...
+    @overload
+    def __getitem__(self, place: slice) -> Sequence[Fed]: ...
+    def __getitem__(self, place: int | slice) -> Fed | Sequence[Fed]:
+        return list(self)[place]
+
+    def __iter__(self) -> Iterator[Fed]:
+        return chain.from_iterable(self.runs)
+
+    def after(self, count: int) -> FedRuns:
+        """Return what is left without the first `count`."""
+        left = []
+        for run in self.runs:
+            if count < len(run):
+                left.append(run[count:])
+            count = max(0, count - len(run))
+        return FedRuns(left)
+
+    def __eq__(self, other: object) -> bool:
+        return list(self) == list(other) if isinstance(other, Sequence) else NotImplemented
+
+    __hash__ = None  # type: ignore[assignment]

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from waltz.errors import LocalProtocolError
 from waltz.limits import OUTCOME_RETRY_SECONDS
 from waltz.types import RequestId, TransactionId
 from waltz.wire.batch_protocol import Outcome, OutcomeRequest, OutcomeResponse
+from waltz.wire.client_protocol import BATCHES_SINCE
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +21,15 @@ class OutcomeKnown:
 
     request_id: RequestId
     transaction_id: TransactionId | None
+
+
+@dataclass(frozen=True, slots=True)
+class OutcomeRefused:
+    """Nobody can say what became of an append: the request was never made, or the server's version
+    has no word for it."""
+
+    request_id: RequestId
+    error: LocalProtocolError
 
 
 class OutcomeQuestions:
@@ -43,22 +54,26 @@ class OutcomeQuestions:
         self._after[request_id] = after
         self._unsent[request_id] = None
 
-    def forget(self, request_id: RequestId) -> None:
-        """Nobody can answer."""
-        del self._after[request_id]
-
     def reset(self) -> None:
         """The connection is gone: all has to be asked anew."""
         self._unsent = dict.fromkeys(self._after)
         self._again.clear()
 
-    def ask(self, now: float) -> list[OutcomeRequest]:
-        """Return what to ask now."""
+    def ask(self, now: float, version: int) -> list[OutcomeRequest | OutcomeRefused]:
+        """Return what to ask now, and of what a server of that version cannot be asked."""
         for request_id in [each for each, at in self._again.items() if at <= now]:
             del self._again[request_id]
             self._unsent[request_id] = None
         unsent, self._unsent = self._unsent, {}
-        return [OutcomeRequest(each, self._after[each]) for each in unsent]
+        if version >= BATCHES_SINCE:
+            return [OutcomeRequest(each, self._after[each]) for each in unsent]
+        for each in unsent:
+            del self._after[each]
+        error = LocalProtocolError(
+            f"version {version} of the protocol cannot say what became of an append,"
+            " upgrade servers"
+        )
+        return [OutcomeRefused(each, error) for each in unsent]
 
     def receive(self, response: OutcomeResponse, now: float) -> OutcomeKnown | None:
         """Return what is known now; None if it has to be asked again, or was not asked."""

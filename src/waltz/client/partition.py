@@ -14,9 +14,9 @@ from collections.abc import Sequence
 from enum import Enum
 from typing import assert_never
 
-from waltz.client.append_batches import AppendBatches, append_request
-from waltz.client.fed import Fed, fed_one, fed_together
-from waltz.client.outcome_questions import OutcomeQuestions
+from waltz.client.fed import FedBuffer, FedRun, FedRuns, fed_apart, next_of
+from waltz.client.outcome_questions import OutcomeQuestions, OutcomeRefused
+from waltz.client.own_appends import OwnAppends
 from waltz.client.partition_events import (
     AppendRefused,
     Applied,
@@ -29,19 +29,15 @@ from waltz.client.partition_events import (
     HighWaterMarkLoaded,
     LoadHighWaterMark,
     MountChanged,
-    OutcomeRefused,
     OutcomeWanted,
     PartitionClosed,
     Received,
-    ReleaseRoom,
-    RetrySubmissions,
     SendMessages,
     StreamLost,
     StreamOpened,
     Submitted,
 )
 from waltz.client.submission import Submission
-from waltz.client.transaction_monitor import TransactionMonitor
 from waltz.errors import LocalProtocolError
 from waltz.limits import (
     APPLY_TRANSACTIONS_MAX,
@@ -65,7 +61,6 @@ from waltz.wire.batch_protocol import (
     DataWanted,
     FeedBatch,
     OutcomeResponse,
-    Reason,
 )
 from waltz.wire.client_protocol import (
     BATCHES_SINCE,
@@ -111,45 +106,31 @@ class ClientPartition:
         self.generation = NO_GENERATION
         self.high_water_mark = NOTHING
         self.fed = NOTHING
-        self.monitor: TransactionMonitor[Submission] = TransactionMonitor()
-        self.monitor.start()
+        self.own = OwnAppends(client_id, partition_id, sequence_number)
         self._client_id = client_id
         self._partition_id = partition_id
         self._long_wait_seconds = long_wait_seconds
         self._apply_count_max = apply_count_max
         self._buffer_count_max = buffer_count_max
-        self._sequence_number = sequence_number
         self._connection_sequence: int | None = None
         self._version = 0
         self._with_data = with_data
-        self._appends = AppendBatches()
         self._questions = OutcomeQuestions()
         self.mark_known = False
         self._mount_request_id: RequestId | None = None
         self._mount_at: float | None = None
         self._not_ready_seconds = NOT_READY_SECONDS_MIN
         self._waiting: deque[Submission] = deque()
-        self._buffer: deque[Fed] = deque()
-        self._buffer_bytes = 0
-        self._in_hand: list[Fed] = []
+        self._buffer = FedBuffer()
+        self._in_hand = FedRuns()
         self._apply_at: float | None = None
         self._applying = False
         self._feed_due = False
         self._feeds = 0
         self._gap_seen = False
-        self._own: dict[TransactionId, Submission] = {}
-        self._held_failures: list[tuple[TransactionId, Submission]] = []
-        self._held_flushes: list[FlushResponse] = []
         self._nudge_at: float | None = None
         self._effects: list[Effect] = []
         self._outbox: list[Message] = []
-        self._retries: list[Submission] = []
-        self._released = 0
-
-    @property
-    def sequence_number(self) -> int:
-        """Of the last request: no two of a client may have the same."""
-        return self._sequence_number
 
     @property
     def closed(self) -> bool:
@@ -157,8 +138,9 @@ class ClientPartition:
 
     @property
     def deadline(self) -> float | None:
-        outcome_at = self._questions.deadline if self.phase is Phase.MOUNTED else None
-        times = (self._mount_at, self._apply_at, self._nudge_at, outcome_at)
+        times = [self._mount_at, self._apply_at, self._nudge_at]
+        if self.phase is Phase.MOUNTED:
+            times += (self._questions.deadline, self.own.send_at)
         return min((time for time in times if time is not None), default=None)
 
     @property
@@ -170,7 +152,7 @@ class ClientPartition:
         """
         return self._apply_at is not None or (
             len(self._buffer) < self._buffer_count_max
-            and self._buffer_bytes < FEED_BUFFER_BYTES_MAX
+            and self._buffer.byte_count < FEED_BUFFER_BYTES_MAX
         )
 
     def step(self, events: Sequence[Event], now: float) -> Sequence[Effect]:
@@ -182,28 +164,24 @@ class ClientPartition:
             self._hand_over()
             self._ask_for_more()
             self._ask_outcomes(now)
+            self._send_rows(now)
         self._post_appends()
         if self._outbox:
             assert self._connection_sequence is not None, "what waits goes with its stream"
             self._effects.append(SendMessages(self._connection_sequence, self._outbox))
             self._outbox = []
-        if self._released:
-            self._effects.append(ReleaseRoom(self._released))
-            self._released = 0
-        if self._retries:
-            self._effects.append(RetrySubmissions(self._retries))
-            self._retries = []
+        self._effects += self.own.take_effects()
         return self._effects
 
     def check_invariants(self) -> None:
-        self.monitor.check_invariants()
+        self.own.check_invariants()
         assert self.high_water_mark <= self.fed
         assert self.fed - self.high_water_mark == len(self._buffer) + len(self._in_hand)
         ids = [data.transaction_id for data in (*self._in_hand, *self._buffer)]
         assert ids == list(range(self.high_water_mark + 1, self.fed + 1))
         assert not self._applying or self._in_hand
-        assert self._buffer_bytes == sum(len(each.data or b"") for each in self._buffer)
-        assert all(self.high_water_mark < own <= self.fed for own in self._own)
+        committed = self.own.committed_through(self.fed)
+        assert all(self.high_water_mark < each for each in committed)
         if self.phase is not Phase.AHEAD:
             mounting = self.phase in (Phase.MOUNTING, Phase.NOT_READY, Phase.MOUNTED)
             assert mounting == (self._mount_request_id is not None)
@@ -245,7 +223,8 @@ class ClientPartition:
         if self._connection_sequence is not None:
             self._lose_stream()
         self._connection_sequence, self._version = event.connection_sequence, event.version
-        if self.mark_known and (len(self.monitor) or self._in_hand or self._buffer):
+        is_idle = not (len(self.own) or self._in_hand or self._buffer)
+        if self.mark_known and not is_idle:
             # An own append may lie between our mark and one that another process has moved on;
             # skipping it would lose its verdict, so only an idle partition asks again (PM-27).
             self._mount(now)
@@ -263,7 +242,7 @@ class ClientPartition:
 
     def _mount(self, now: float) -> None:
         self.phase = Phase.MOUNTING
-        self._mount_request_id = self._next_request_id()
+        self._mount_request_id = self.own.next_request_id(self.generation)
         # Some mounts are never answered (hazards H2, H3, H5), so they are repeated.
         self._mount_at = now + MOUNT_SECONDS_MAX
         assert self._connection_sequence is not None
@@ -281,8 +260,7 @@ class ClientPartition:
         self._nudge_at = None
         self._feed_due = self._gap_seen = False
         self._feeds = 0
-        self._held_flushes.clear()
-        self._appends.clear()
+        self.own.lose_stream()
         self._outbox.clear()
         self._questions.reset()
         if self.phase is not Phase.AHEAD:
@@ -321,24 +299,20 @@ class ClientPartition:
             return
         if not submissions:
             return
-        generation, client_id, partition_id = self.generation, self._client_id, self._partition_id
-        for submission in submissions:
-            draft = submission.draft
-            if draft is None or submission.decided:  # ended while it waited
-                continue
-            self._sequence_number += 1
-            request_id = RequestId(client_id, generation, partition_id, self._sequence_number)
-            self.monitor.register(request_id, submission)
-            submission.note_request(request_id)
-            mark = submission.client_high_water_mark
-            if self._version >= BATCHES_SINCE:
-                self._appends.add(request_id, draft, mark)
-            else:
-                self._outbox.append(append_request(request_id, draft, mark))
+        self._outbox += self.own.send(submissions, self.generation, self._version)
         self._nudge_at = now + self._long_wait_seconds
 
+    def _send_rows(self, now: float) -> None:
+        if self.phase is not Phase.MOUNTED:
+            return
+        rows = self.own.take_rows(self.high_water_mark, self.generation, self._version, now)
+        if rows:
+            self._post_appends()
+            self._outbox += rows
+            self._nudge_at = now + self._long_wait_seconds
+
     def _flush(self, now: float) -> None:
-        last = self.monitor.last_registered
+        last = self.own.last_sent
         if last is None or self.phase is not Phase.MOUNTED:
             return
         self._post(FlushRequest(last))
@@ -350,73 +324,52 @@ class ClientPartition:
         self._outbox.append(message)
 
     def _post_appends(self) -> None:
-        self._outbox += self._appends.take()
+        self._outbox += self.own.take_batches()
 
     def _settle(self) -> None:
-        """Let the answers take effect whose transaction has been applied (CI-20, CI-21).
-
-        Before that a retry would not see the state that beat it.
-        """
-        mark = self.high_water_mark
-        if self._held_failures:
-            self._retries += [each for beaten_by, each in self._held_failures if beaten_by <= mark]
-            self._held_failures = [held for held in self._held_failures if held[0] > mark]
-        if self._held_flushes:
-            for answer in self._held_flushes:
-                if answer.transaction_id <= mark:
-                    self._retries += self.monitor.flush(answer.request_id)
-            self._held_flushes = [a for a in self._held_flushes if a.transaction_id > mark]
-        if not len(self.monitor):
+        self._effects += self.own.settle(self.high_water_mark)
+        if not len(self.own):
             self._nudge_at = None
 
     # Being fed
 
     def _receive(self, messages: Sequence[Message], now: float) -> None:
-        buffer, client_id, limit = self._buffer, self._client_id, self._buffer_limit()
+        limit = self._buffer_limit()
         expected = self.fed + 1
+        apart: list[FeedData] = []
         for message in messages:
             if type(message) is FeedData:
                 transaction_id = message.transaction_id
                 # Repetitions, and what follows something dropped, are not the next (CI-13).
-                if transaction_id != expected or len(buffer) >= limit:
+                if transaction_id != expected or len(self._buffer) + len(apart) >= limit:
                     self._gap_seen |= transaction_id >= expected
                     continue
-                fed = fed_one(message)
-                buffer.append(fed)
+                apart.append(message)
                 expected += 1
-                if message.request_id[0] == client_id:
-                    self._commit(fed)
                 continue
+            if apart:
+                self._keep(fed_apart(apart))
+                apart = []
             if type(message) is FeedBatch:
-                expected += self._take_batch(message, TransactionId(expected), limit)
+                room = limit - len(self._buffer)
+                if (run := next_of(message, TransactionId(expected), room)) is not None:
+                    self._keep(run)
+                    expected = run.next_transaction_id
+                self._gap_seen |= message.first_transaction_id + len(message.feed) > expected
                 continue
             self.fed = TransactionId(expected - 1)
             self._hear(message, now)
+        if apart:
+            self._keep(fed_apart(apart))
         if self.fed < expected - 1:
             self.fed = TransactionId(expected - 1)
             if self.phase is Phase.MOUNTING:
                 self._mount_at = now + MOUNT_SECONDS_MAX
 
-    def _take_batch(self, message: FeedBatch, expected: TransactionId, limit: int) -> int:
-        """Keep what is next of a batch; return how many that are."""
-        feed, first = message.feed, message.first_transaction_id
-        skipped = expected - first
-        end = min(len(feed), skipped + max(0, limit - len(self._buffer)))
-        if skipped < 0 or end <= skipped:
-            self._gap_seen |= first + len(feed) > expected
-            return 0
-        self._gap_seen |= end < len(feed)
-        fed = fed_together(message)
-        self._buffer.extend(fed[skipped:end])
-        if feed.bodies is not None:
-            self._buffer_bytes += sum(map(len, feed.bodies.data[skipped:end]))
-        place = 0
-        for request_id, length in feed.request_runs():
-            if request_id.client_id == self._client_id:
-                for own in fed[max(place, skipped) : min(place + length, end)]:
-                    self._commit(own)
-            place += length
-        return end - skipped
+    def _keep(self, run: FedRun) -> None:
+        """Keep `run`, which comes next, for the application; it decides what was sent from here."""
+        self.own.decide(run)
+        self._buffer.add(run)
 
     def _buffer_limit(self) -> int:
         """While the application fails, a full buffer drops; otherwise the shell stops reading, and
@@ -432,53 +385,25 @@ class ClientPartition:
                     self._feeds -= 1
                     # Two feeds may be under way after a gap; one that is ahead is of no use.
                     self._feed_due |= self._feeds <= 0 or self._gap_seen
-            case LockFailure():
-                submission = self.monitor.abort(message.request_id)
-                if submission is not None:
-                    submission.lock_failure = message.transaction_id
-                    self._held_failures.append((message.transaction_id, submission))
-                    self._settle()
-            case AppendRejected():
-                self._hear_rejections(message)
+            case LockFailure() | AppendRejected() | FlushResponse():
+                self.own.hear(message, now)
+                self._settle()
             case OutcomeResponse():
                 known = self._questions.receive(message, now)
                 if known is not None:
                     self._effects.append(known)
-            case FlushResponse():
-                self._held_flushes.append(message)
-                self._settle()
             case _:
                 pass  # nothing else belongs on a stream; a newer server may know better
 
-    def _hear_rejections(self, message: AppendRejected) -> None:
-        """Take out what is not in the log and never will be: it is executed again.
-
-        Only who was beaten by another transaction has to wait for that one.
-        """
-        for rejection in message.rejections:
-            first = rejection.first
-            for number in range(first, first + rejection.length):
-                request_id = message.request_id._replace(sequence_number=number)
-                submission = self.monitor.abort(request_id)
-                if submission is None:
-                    continue
-                if rejection.reason is Reason.LOCKED:
-                    submission.lock_failure = rejection.transaction_id
-                    submission.refused_lock_hash = rejection.lock_hash
-                    self._held_failures.append((rejection.transaction_id, submission))
-                else:
-                    self._retries.append(submission)
-        self._settle()
-
     def _fail(self, event: AppendRefused) -> None:
-        refused = self.monitor.abort(event.request_id)
+        refused = self.own.refuse(event.request_id)
         if refused is not None:
             self._effects.append(FailSubmission(refused, event.error))
 
     def _want_outcome(self, event: OutcomeWanted) -> None:
         request_id = event.request_id
         is_own = request_id.client_id == self._client_id
-        if is_own and request_id.sequence_number > self._sequence_number:
+        if is_own and request_id.sequence_number > self.own.sequence_number:
             # It could still be made: no answer would be final.
             error = LocalProtocolError(f"{request_id} was never sent")
             self._effects.append(OutcomeRefused(request_id, error))
@@ -489,29 +414,11 @@ class ClientPartition:
         """Ask behind the appends of this stream, on which the server does not decide them later."""
         if self.phase is not Phase.MOUNTED or not len(self._questions):
             return
-        for question in self._questions.ask(now):
-            if self._version >= BATCHES_SINCE:
+        for question in self._questions.ask(now, self._version):
+            if isinstance(question, OutcomeRefused):
+                self._effects.append(question)
+            else:
                 self._post(question)
-                continue
-            self._questions.forget(question.request_id)
-            error = LocalProtocolError(
-                f"version {self._version} of the protocol cannot say what became of an append,"
-                " upgrade servers"
-            )
-            self._effects.append(OutcomeRefused(question.request_id, error))
-
-    def _commit(self, message: Fed) -> None:
-        decided = self.monitor.commit(message.request_id)
-        if decided is None:
-            return
-        failed, submission = decided
-        self._retries += failed
-        if not submission.decided:
-            submission.transaction_id = message.transaction_id
-            self._own[message.transaction_id] = submission
-            if submission.holds_room:
-                submission.holds_room = False
-                self._released += 1
 
     def _ask_for_more(self) -> None:
         """Ask for more of the feed once half of the buffer is free."""
@@ -531,27 +438,19 @@ class ClientPartition:
         if self._applying or self._apply_at is not None or not (self._in_hand or self._buffer):
             return
         if not self._in_hand:
-            buffer = self._buffer
-            count = min(len(buffer), self._apply_count_max)
-            self._in_hand = [buffer.popleft() for _ in range(count)]
-            if self._buffer_bytes:
-                self._buffer_bytes -= sum(len(each.data or b"") for each in self._in_hand)
+            self._in_hand = self._buffer.take(self._apply_count_max)
         self._applying = True
-        own = {}
-        if self._own:
-            ids = [data.transaction_id for data in self._in_hand]
-            own = {each: self._own[each] for each in ids if each in self._own}
-        self._effects.append(ApplyTransactions(self._in_hand, own))
+        own = self.own.committed_through(self._in_hand.last_transaction_id)
+        self._effects.append(ApplyTransactions(self._in_hand, own, self.own.bulks))
 
     def _finish_batch(self, event: Applied, now: float) -> None:
         assert self._applying, "nothing was handed over"
         self._applying = False
         done = max(0, event.last_transaction_id - self.high_water_mark)
-        if done and self._own:
-            for data in self._in_hand[:done]:
-                self._own.pop(data.transaction_id, None)
-        self._in_hand = self._in_hand[done:]
         self.high_water_mark = max(self.high_water_mark, event.last_transaction_id)
+        if done:
+            self.own.forget_through(self.high_water_mark)
+            self._in_hand = self._in_hand.after(done)
         if self._in_hand:
             assert event.retry_seconds is not None
             self._apply_at = now + event.retry_seconds
@@ -581,12 +480,5 @@ class ClientPartition:
         self._mount_request_id = None
         self._mount_at = self._apply_at = self._nudge_at = None
         self._waiting.clear()
-        self._appends.clear()
         self._outbox.clear()
-        self.monitor.close()
-
-    def _next_request_id(self) -> RequestId:
-        self._sequence_number += 1
-        return RequestId(
-            self._client_id, self.generation, self._partition_id, self._sequence_number
-        )
+        self.own.close()

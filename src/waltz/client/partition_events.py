@@ -9,8 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from waltz.client.fed import Fed
-from waltz.client.outcome_questions import OutcomeKnown
+from waltz.client.bulk import Bulk
+from waltz.client.fed import FedRuns
+from waltz.client.outcome_questions import OutcomeKnown, OutcomeRefused
 from waltz.client.submission import Submission
 from waltz.errors import LocalProtocolError
 from waltz.types import Generation, RequestId, TransactionId
@@ -136,13 +137,22 @@ class SendMessages:
 
 @dataclass(frozen=True, slots=True)
 class ApplyTransactions:
-    """Hand over the next transactions; `own` are this client's among them, by ID.
+    """Hand over the next transactions; `own` are this client's among them, by ID, and others may be
+    rows of `bulks`.
 
     Nothing more is handed over until the answer, `Applied`.
     """
 
-    transactions: Sequence[Fed]
+    transactions: FedRuns
     own: dict[TransactionId, Submission]
+    bulks: Sequence[Bulk] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class BulkApplied:
+    """All rows of a submission are in the log and have been applied."""
+
+    submission: Submission
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,15 +167,6 @@ class FailSubmission:
     """Give this one up: it was not sent and never can be."""
 
     submission: Submission
-    error: LocalProtocolError
-
-
-@dataclass(frozen=True, slots=True)
-class OutcomeRefused:
-    """Nobody can say what became of an append: the request was never made, or the server's version
-    has no word for it."""
-
-    request_id: RequestId
     error: LocalProtocolError
 
 
@@ -187,6 +188,7 @@ Effect: TypeAlias = (
     LoadHighWaterMark
     | SendMessages
     | ApplyTransactions
+    | BulkApplied
     | RetrySubmissions
     | FailSubmission
     | ReleaseRoom

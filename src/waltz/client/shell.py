@@ -48,9 +48,10 @@ from waltz.client.retry import Operation
 from waltz.client.retrying.shell import with_retries
 from waltz.client.streams.shell import StreamSide
 from waltz.client.submission import Submission, checked_partition
-from waltz.client.submissions.shell import Submissions, until_applied
+from waltz.client.submissions.shell import Submissions
 from waltz.client.tasks.shell import Tasks
-from waltz.client.transaction import PartitionLocalLock, PlainAppend, TransactionContext
+from waltz.client.transaction import TransactionContext
+from waltz.client.verbs.shell import PlainVerbs
 from waltz.cluster.shell import ClusterSnapshot
 from waltz.errors import (
     ClientClosedError,
@@ -83,7 +84,7 @@ ANOTHER_LOOP = (
 T = TypeVar("T")
 
 
-class AsyncWaltzClient:
+class AsyncWaltzClient(PlainVerbs):
     """Submits transactions and applies the log, for asyncio.
 
     An async context manager; or `start`, then `close`. With `release_host` closing ends the
@@ -350,7 +351,7 @@ class AsyncWaltzClient:
             leaving, self.submissions, error, self.options.mount_seconds_max, self._nudge_all
         )
         for runner in leaving:
-            self._sequence_numbers[runner.partition_id] = runner.machine.sequence_number
+            self._sequence_numbers[runner.partition_id] = runner.machine.own.sequence_number
             if self.runners.get(runner.partition_id) is runner:
                 del self.runners[runner.partition_id]
             runner.end()
@@ -409,28 +410,6 @@ class AsyncWaltzClient:
                 await self._call(partial(tell_exception, submission, error))
             self.submissions.finish(submission, error)
             raise
-
-    async def append(
-        self,
-        partition_id: int,
-        data: bytes,
-        *,
-        header: int = 0,
-        write_locks: Sequence[PartitionLocalLock] = (),
-        read_locks: Sequence[PartitionLocalLock] = (),
-        append_locks: Sequence[PartitionLocalLock] = (),
-        timeout_seconds: float | None = None,
-    ) -> TransactionId:
-        """Append one transaction and return its ID once it is in the log and applied here.
-
-        For data that does not depend on what was applied: a refused lock is tried again with the
-        same data. By default it has no time limit; one that passes raises OperationTimeoutError.
-        Raises as `submit`; that and ClientClosedError may leave it in the log.
-        """
-        self._refuse_inside_callbacks("append")
-        context = PlainAppend(partition_id, data, header, write_locks, read_locks, append_locks)
-        context.timeout_seconds = timeout_seconds
-        return await until_applied(self.submit, context)
 
     async def outcome(self, request_id: RequestId, after: int = NOTHING) -> TransactionId | None:
         """Return where the append with that request ID is in the log; None if it is not there and

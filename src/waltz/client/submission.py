@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from waltz.client.bulk import Bulk, ManyAppends
 from waltz.client.transaction import Draft, TransactionBuilder, TransactionContext
 from waltz.errors import NotFoundError, OperationTimeoutError
 from waltz.types import PartitionId, RequestId, TransactionId
@@ -22,6 +23,7 @@ class Submission:
     __slots__ = (
         "_undecided",
         "attempts",
+        "bulk",
         "cancel_expiration",
         "client_high_water_mark",
         "completed",
@@ -43,6 +45,8 @@ class Submission:
         self.partition_id = partition_id
         self.client_high_water_mark = TransactionId(-1)
         self.draft: Draft | None = None
+        self.bulk: Bulk | None = None
+        """What it wants in the log if that is more than one transaction."""
         self.transaction_id: TransactionId | None = None
         self.lock_failure: TransactionId | None = None
         self.refused_lock_hash: int | None = None
@@ -64,6 +68,9 @@ class Submission:
         """
         self.attempts += 1
         self.client_high_water_mark = client_high_water_mark
+        if isinstance(self.context, ManyAppends):
+            self.bulk = Bulk(self.context.rows, self.context.transaction_ids)
+            return True
         builder = TransactionBuilder()
         if not self.context.execute(builder):
             return False

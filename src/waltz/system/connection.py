@@ -20,6 +20,7 @@ from waltz.limits import (
     CLOSE_SECONDS_MAX,
     CONNECTION_BYTES_STEP,
     HANDSHAKE_SECONDS_MAX,
+    HANDSHAKE_SPREAD,
     PROBE_AFTER_SECONDS,
     PROBE_INTERVAL_SECONDS,
     PROBES_MAX,
@@ -42,6 +43,9 @@ log = logging.getLogger(__name__)
 PEER_CAN_BE_WATCHED: Final = sys.platform == "linux"
 TCP_INFO: Final = struct.Struct("=3xB20xI92xQ")
 """Of Linux: probes without an answer, segments without one, bytes that were acknowledged."""
+
+SPREAD_STEPS: Final = 256
+"""Between the first to go of those who came together and the last, told apart by their ports."""
 
 AT_ONCE: Final = struct.pack("ii", 1, 0)
 """The value of SO_LINGER with which the system keeps nothing of a connection that ends."""
@@ -130,8 +134,11 @@ class TcpConnection(asyncio.Protocol):
             self._door = None
             self._abort()
             return
+        seconds = HANDSHAKE_SECONDS_MAX
+        if self._door is not None and name:
+            seconds *= 1 - HANDSHAKE_SPREAD * (name[1] % SPREAD_STEPS) / SPREAD_STEPS
         self._timer = asyncio.get_running_loop().call_later(
-            HANDSHAKE_SECONDS_MAX, self._fail, SLOW.format(seconds=HANDSHAKE_SECONDS_MAX)
+            seconds, self._fail, SLOW.format(seconds=seconds)
         )
         if self._door is None:
             _CONNECTED.add(self)
@@ -297,8 +304,12 @@ class TcpConnection(asyncio.Protocol):
                 await self._reader
             finally:
                 self._reader = None
-        data = bytes(memoryview(self._received)[:READ_BYTES_MAX])
-        del self._received[: len(data)]
+        if len(self._received) <= READ_BYTES_MAX:
+            data = bytes(self._received)
+            self._received.clear()
+        else:
+            data = bytes(memoryview(self._received)[:READ_BYTES_MAX])
+            del self._received[:READ_BYTES_MAX]
         if self._reading_paused and self._transport and not self._transport.is_closing():
             self._reading_paused = False
             self._transport.resume_reading()

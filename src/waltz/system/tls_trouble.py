@@ -58,7 +58,7 @@ ENDED: Final = (
     "it ended the connection during the TLS handshake; it does not speak TLS, or did not like what"
     " it was shown: its log says which"
 )
-SLOW: Final = "it did not finish the handshake in {seconds:g} s; it does not speak TLS, or hangs"
+SLOW: Final = "it did not finish the handshake in {seconds:.2g} s; it does not speak TLS, or hangs"
 
 
 def explain(error: ssl.SSLError, settings: TlsSettings) -> str:

@@ -6,6 +6,7 @@ import asyncio
 import threading
 from collections.abc import Callable
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 from queue import SimpleQueue
 from typing import ParamSpec, TypeVar
@@ -29,7 +30,12 @@ class RealWorkers:
         self._pool: Executor = pool(threads_max, "waltz-worker")
 
     async def run_blocking(self, function: Callable[[], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._pool, function)
+        # As `run_in_executor`, but without a future of each kind and what couples them: that costs
+        # as much as all the rest of the way to a thread and back.
+        loop = asyncio.get_running_loop()
+        waiting: asyncio.Future[T] = loop.create_future()
+        self._pool.submit(_work, function, waiting, loop)
+        return await waiting
 
     def close(self) -> None:
         """Let the threads end once what runs is done; no further calls."""
@@ -75,6 +81,32 @@ class DaemonThreads(Executor):
             del call
             self._idle.release()
         self._calls.put(None)  # for the next thread
+
+
+def _work(
+    function: Callable[[], T], waiting: asyncio.Future[T], loop: asyncio.AbstractEventLoop
+) -> None:
+    """Run `function` in a thread and tell `waiting` on its loop, which may be gone by then."""
+    if waiting.cancelled():
+        return
+    try:
+        result = function()
+    except BaseException as error:
+        tell = partial(_tell_error, waiting, error)
+    else:
+        tell = partial(_tell, waiting, result)
+    with suppress(RuntimeError):
+        loop.call_soon_threadsafe(tell)
+
+
+def _tell(waiting: asyncio.Future[T], result: T) -> None:
+    if not waiting.done():
+        waiting.set_result(result)
+
+
+def _tell_error(waiting: asyncio.Future[T], error: BaseException) -> None:
+    if not waiting.done():
+        waiting.set_exception(error)
 
 
 def _carry_out(future: Future[T], function: Callable[[], T]) -> None:

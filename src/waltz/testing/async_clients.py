@@ -9,9 +9,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Callable, Collection, Coroutine, Sequence
-from typing import Any, TypeVar
+from typing import Any, TypeVar, Unpack
 from uuid import UUID
 
+import numpy as np
+from numpy.typing import NDArray
+
+from waltz.client.bulk import RowColumns
 from waltz.client.partitions.shell import BlockedPartition
 from waltz.client.questions.shell import ServerReport
 from waltz.client.reader.columns import TransactionColumns
@@ -134,6 +138,18 @@ class AsyncTestClient(AsyncWaltzClient):
                 append_locks=append_locks,
                 timeout_seconds=timeout_seconds,
             )
+        )
+
+    async def append_many(
+        self,
+        partition_id: int,
+        data: Sequence[bytes],
+        *,
+        timeout_seconds: float | None = None,
+        **columns: Unpack[RowColumns],
+    ) -> NDArray[np.int64]:
+        return await self._do(
+            self._there.append_many(partition_id, data, timeout_seconds=timeout_seconds, **columns)
         )
 
     async def outcome(self, request_id: RequestId, after: int = NOTHING) -> TransactionId | None:

@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Any, Final
 from uuid import uuid4
 
-from waltz.client.blocking import WaltzClient
+from waltz.client.blocking import Closable, WaltzClient
 from waltz.client.callbacks import WaltzClientCallbacks
 from waltz.client.notes.shell import ClusterNotes
 from waltz.client.options import options_from
@@ -54,7 +54,7 @@ class _NoTrace(Trace):
     def note(self, when: float, what: str, *facts: object) -> None: ...
 
 
-class InMemoryCluster:
+class InMemoryCluster(Closable):
     """A cluster and its clients; a context manager, of either kind. Everything in it goes with it.
 
     Opening it takes some hundredths of a second, also on an event loop.
@@ -179,17 +179,6 @@ class InMemoryCluster:
             for each in self._async_clients:
                 self._thread.call(each.close_there())
         self._thread.end()
-
-    def __enter__(self) -> InMemoryCluster:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     async def __aenter__(self) -> InMemoryCluster:
         return self

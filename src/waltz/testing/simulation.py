@@ -261,7 +261,7 @@ class _Run:
 
     def outcome(self, replay: str) -> SimulationOutcome:
         try:
-            self._loop.run_until_complete(self._course_unless_broken())
+            self._loop.run_until_complete(self.sites.unless_broken(self._course()))
         except SimulationError as error:
             self._violations.append(str(error))
         for client in self._clients:
@@ -279,14 +279,6 @@ class _Run:
             self._strikes.counts,
             seconds,
         )
-
-    async def _course_unless_broken(self) -> None:
-        course = self._loop.create_task(self._course())
-        ends: list[asyncio.Future[Any]] = [course, self.sites.broken]
-        await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
-        if self.sites.broken.done():
-            self.sites.broken.result()
-        course.result()
 
     async def _course(self) -> None:
         await self._cluster.start()

@@ -9,7 +9,7 @@ every sum of lengths against what remains before a byte is cut.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from itertools import accumulate, chain, repeat
 from typing import Any, Final
@@ -26,12 +26,7 @@ from waltz.limits import (
     LOCKS_MAX,
     RECORD_LIST_RECORDS_MAX,
 )
-from waltz.record import (
-    RECORD_HEADER_BYTES,
-    RECORD_OVERHEAD_BYTES,
-    RecordBatch,
-    empty_batch,
-)
+from waltz.record import RecordBatch, empty_batch
 from waltz.types import RequestId, TransactionId
 from waltz.wire.fields import Reader, check_size
 
@@ -121,16 +116,21 @@ class FeedColumns(Columns):
 
     def request_ids(self) -> Iterator[RequestId]:
         """Yield one request ID per transaction."""
-        return chain.from_iterable(
-            map(
-                RequestId,
-                repeat(first.client_id, length),
-                repeat(first.generation),
-                repeat(first.partition_id),
-                range(first.sequence_number, first.sequence_number + length),
-            )
-            for first, length in self.request_runs()
+        return request_ids_in(self.request_runs())
+
+
+def request_ids_in(runs: Iterable[tuple[RequestId, int]]) -> Iterator[RequestId]:
+    """Yield the request IDs of runs, of each of which the first and the length are given."""
+    return chain.from_iterable(
+        map(
+            RequestId,
+            repeat(first.client_id, length),
+            repeat(first.generation),
+            repeat(first.partition_id),
+            range(first.sequence_number, first.sequence_number + length),
         )
+        for first, length in runs
+    )
 
 
 def feed_columns(batch: RecordBatch, *, with_data: bool) -> FeedColumns:
@@ -145,6 +145,8 @@ def feed_columns(batch: RecordBatch, *, with_data: bool) -> FeedColumns:
 def request_id_runs(request_ids: NDArray[np.uint8]) -> NDArray[np.int32]:
     """Return the runs of dense request IDs in rows of 16 bytes; see `FeedColumns`."""
     numbers = np.ascontiguousarray(request_ids).view(">i4").astype(np.int32)
+    if len(numbers) == 1:
+        return np.array([[*numbers[0].tolist(), 1]], np.int32)
     steps = np.diff(numbers.astype(np.int64), axis=0)
     is_start = np.ones(len(numbers), np.bool_)
     is_start[1:] = (steps != (0, 0, 0, 1)).any(axis=1)
@@ -198,11 +200,12 @@ def _read_bodies(
     Raises RemoteProtocolError: a length out of range, another number of bytes, or a body that its
     checksum does not fit.
     """
-    if int(lengths.min()) < 0 or int(lengths.max()) > DATA_BYTES_MAX:
+    sizes = lengths.tolist()
+    if min(sizes) < 0 or max(sizes) > DATA_BYTES_MAX:
         raise RemoteProtocolError(
-            f"data lengths {lengths.min()} to {lengths.max()}; expected 0 to {DATA_BYTES_MAX}"
+            f"data lengths {min(sizes)} to {max(sizes)}; expected 0 to {DATA_BYTES_MAX}"
         )
-    ends = list(accumulate(lengths.tolist(), initial=reader.position))
+    ends = list(accumulate(sizes, initial=reader.position))
     if ends[-1] != reader.end:
         raise RemoteProtocolError(
             f"data of {ends[-1] - reader.position} bytes at byte {reader.position};"
@@ -216,13 +219,12 @@ def _read_bodies(
 
 def _check(data: Sequence[bytes | memoryview], checksums: NDArray[np.uint32]) -> None:
     """Raises RemoteProtocolError, naming the first body that its checksum does not fit."""
-    found = np.fromiter(map(crc32, data), np.uint32, len(data))
-    wrong = found != checksums
-    if wrong.any():
-        index = int(np.argmax(wrong))
+    found, told = list(map(crc32, data)), checksums.tolist()
+    if found != told:
+        index = next(i for i, one in enumerate(found) if one != told[i])
         raise RemoteProtocolError(
             f"checksum: CRC-32 of the {len(data[index])} bytes of data {index} is"
-            f" {int(found[index]):08x}; the message says {int(checksums[index]):08x}"
+            f" {found[index]:08x}; the message says {told[index]:08x}"
         )
 
 
@@ -267,7 +269,7 @@ class AppendColumnsField:
         checksums = _column(reader, "<u4", count)
         counts = _column(reader, "<u2", LOCK_KINDS * count).reshape(-1, LOCK_KINDS)
         locks = int(counts.sum(dtype=np.int64))
-        if int(counts.max()) > LOCKS_MAX or locks > BATCH_LOCKS_MAX:
+        if locks > LOCKS_MAX and (int(counts.max()) > LOCKS_MAX or locks > BATCH_LOCKS_MAX):
             raise RemoteProtocolError(
                 f"{counts.max()} locks of one kind, {locks} in all; expected at most {LOCKS_MAX}"
                 f" and {BATCH_LOCKS_MAX}"
@@ -332,18 +334,24 @@ class FeedColumnsField:
 class RecordBlockField:
     """Records as they lie on disk, with where each starts; every checksum is verified."""
 
-    name = (
-        "first transaction ID (i64), n (u32), bytes of the block (u32), where each of n records"
-        " starts in it (u32), little-endian; then the block: records as in a segment file (see"
-        " disk.md), verified"
-    )
     size_min = _BLOCK_START.size
+
+    def __init__(self, *, with_data: bool) -> None:
+        """Without `with_data` whoever is behind the reader verifies the checksums of the data."""
+        self.name = (
+            "first transaction ID (i64), n (u32), bytes of the block (u32), where each of n"
+            " records starts in it (u32), little-endian; then the block: records as in a segment"
+            " file (see disk.md), verified"
+        )
+        if not with_data:
+            self.name += " but for the CRC-32 of data, which the last reader verifies"
+        self._with_data = with_data
 
     def write(self, parts: list[bytes], value: RecordBatch) -> None:
         check_size(len(value), RECORD_LIST_RECORDS_MAX)
         parts += (
             _BLOCK_START.pack(value.first_transaction_id, len(value), len(value.block)),
-            _numbers(value.offsets[:-1], "<u4", len(value), "offsets"),
+            value.offsets[:-1].astype("<u4").tobytes(),
             value.block,
         )
 
@@ -357,35 +365,17 @@ class RecordBlockField:
             if size:
                 raise RemoteProtocolError(f"a block of {size} bytes without records")
             return empty_batch(TransactionId(first))
-        offsets = np.append(starts.astype(np.int64), size)
-        lengths = np.diff(offsets) - RECORD_OVERHEAD_BYTES
-        if offsets[0] or int(lengths.min()) < 0 or int(lengths.max()) > DATA_BYTES_MAX:
-            raise RemoteProtocolError(
-                f"records start at {offsets[:8].tolist()}...; expected 0, then at least"
-                f" {RECORD_OVERHEAD_BYTES} and at most {DATA_BYTES_MAX} more each"
-            )
+        offsets = np.empty(count + 1, np.int64)
+        offsets[:count] = starts
+        offsets[count] = size
         batch = RecordBatch(TransactionId(first), block, offsets)
-        _check_block(batch, lengths)
+        fault = batch.fault(with_data=self._with_data)
+        if fault is not None:
+            raise RemoteProtocolError(fault)
         return batch
-
-
-def _check_block(batch: RecordBatch, lengths: NDArray[np.int64]) -> None:
-    """Raises RemoteProtocolError: IDs that are not dense, lengths that the records do not have, or
-    a wrong checksum of a record or its data."""
-    first, count = batch.first_transaction_id, len(batch)
-    if first < 0 or first > 2**63 - 1 - count:
-        raise RemoteProtocolError(f"records from {first} on; expected a transaction ID")
-    if not np.array_equal(batch.transaction_ids(), np.arange(first, first + count)):
-        raise RemoteProtocolError(f"transaction IDs are not dense from {first} on")
-    if not np.array_equal(batch.data_lengths(), lengths):
-        raise RemoteProtocolError("data lengths do not fit where the records start")
-    view = memoryview(batch.block)
-    starts, ends = batch.offsets[:-1].tolist(), (batch.offsets[1:] - 4).tolist()
-    data_starts = (batch.offsets[:-1] + RECORD_HEADER_BYTES).tolist()
-    _check(list(map(view.__getitem__, map(slice, starts, ends))), batch.record_checksums())
-    _check(list(map(view.__getitem__, map(slice, data_starts, ends))), batch.data_checksums())
 
 
 APPEND_COLUMNS: Final = AppendColumnsField()
 FEED_COLUMNS: Final = FeedColumnsField()
-RECORD_BLOCK: Final = RecordBlockField()
+RECORD_BLOCK: Final = RecordBlockField(with_data=True)
+STORED_BLOCK: Final = RecordBlockField(with_data=False)

@@ -9,6 +9,7 @@ Communication, "Message Format"; the Hello is that of the Java original.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Annotated, Final
 
 from waltz.errors import LocalProtocolError, RemoteProtocolError
@@ -49,6 +50,12 @@ def decode_hello(body: bytes) -> Hello:
         raise RemoteProtocolError(f"Hello: {error}") from None
 
 
+@lru_cache(maxsize=64)
+def _encoded_hello(versions: tuple[int, ...], greeting: str) -> bytes:
+    """All connections of a process that speak one protocol begin with the same bytes."""
+    return Hello(versions, greeting).encode()
+
+
 class Link:
     """One end of a connection, without the connection.
 
@@ -87,7 +94,7 @@ class Link:
         if self._greeted:
             raise LocalProtocolError("a second Hello on one connection; expected one")
         self._greeted = True
-        return Hello(self._codec.versions, self._greeting).encode()
+        return _encoded_hello(self._codec.versions, self._greeting)
 
     def greet(self, data: bytes) -> bytes | None:
         """Take `data` until the peer's Hello is complete; return what came after it, None before.

@@ -71,11 +71,10 @@ class Place:
 
     def field_in(self, version: int) -> AnyField | None:
         """Return the encoding of `version`; None if it lacks the field."""
-        found = None
-        for first, field in self.encodings:
+        for first, field in reversed(self.encodings):
             if first <= version:
-                found = field
-        return found
+                return field
+        return None
 
 
 class Message:
@@ -139,12 +138,11 @@ def write_fields(places: Sequence[Place], value: object, version: int, parts: li
     """
     for place in places:
         content = getattr(value, place.name)
-        where = f"{type(value).__name__}.{place.name}"
         condition = place.condition
         if condition and (getattr(value, condition.name) is not None) != condition.given:
             if content != condition.absent:
                 raise LocalProtocolError(
-                    f"{where} is given, but {condition.name}"
+                    f"{_where(value, place)} is given, but {condition.name}"
                     f" {'is not' if condition.given else 'is too'}"
                 )
             continue
@@ -152,16 +150,21 @@ def write_fields(places: Sequence[Place], value: object, version: int, parts: li
         if field is None:
             if content != place.absent:
                 raise LocalProtocolError(
-                    f"{where} is not supported by version {version} of the protocol,"
+                    f"{_where(value, place)} is not supported by version {version} of the protocol,"
                     " upgrade servers"
                 )
             continue
         try:
             field.write(parts, content)
         except LocalProtocolError as error:
-            raise LocalProtocolError(f"{where}: {error}") from None
+            raise LocalProtocolError(f"{_where(value, place)}: {error}") from None
         except struct.error as error:
+            where = _where(value, place)
             raise LocalProtocolError(f"{where}: {content!r:.80} does not fit: {error}") from None
+
+
+def _where(value: object, place: Place) -> str:
+    return f"{type(value).__name__}.{place.name}"
 
 
 def read_fields(kind: Callable[..., T], places: Sequence[Place], reader: Reader, version: int) -> T:

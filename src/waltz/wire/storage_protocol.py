@@ -1,8 +1,9 @@
-"""What servers and storage nodes say to each other: protocol S, versions 0 and 1.
+"""What servers and storage nodes say to each other: protocol S, versions 0 to 2.
 
 Owns the messages. Answers repeat session ID, sequence number and partition ID of their request; any
 request may be answered by a failure. `offline` is true only from the recovery tool.
-Version 0 is the Java original's; version 1 adds what a replica says of its damage, and repair.
+Version 0 is the Java original's; version 1 adds what a replica says of its damage, and repair;
+version 2 carries lists of records as the block that lies on disk.
 Source: Waltz Storage, "Messages".
 """
 
@@ -14,8 +15,9 @@ from uuid import UUID
 
 from waltz.record import Record, RecordBatch
 from waltz.types import PartitionId, SessionId, TransactionId
+from waltz.wire.columns import RECORD_BLOCK, STORED_BLOCK
 from waltz.wire.fields import BOOLEAN, INT, LENIENT_TEXT, LONG, UUID_16, Optional
-from waltz.wire.message import Codec, Message, message
+from waltz.wire.message import Codec, Message, message, since
 from waltz.wire.records import (
     DAMAGED_RANGES,
     RECORD,
@@ -40,6 +42,9 @@ from waltz.wire.records import (
 
 STORAGE_CLIENT_GREETING: Final = "Waltz Storage Client"
 STORAGE_SERVER_GREETING: Final = "Waltz Storage Server"
+
+REPAIRS_SINCE: Final = 1
+BLOCKS_SINCE: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +92,7 @@ class TruncateRequest(StorageMessage):
 
 @message(6)
 class AppendRecordsRequest(StorageMessage):
-    records: Annotated[RecordBatch, RECORDS]
+    records: Annotated[RecordBatch, RECORDS, RECORD_BLOCK, since(BLOCKS_SINCE)]
     offline: Annotated[bool, BOOLEAN]
 
 
@@ -156,15 +161,15 @@ class RecordListRequest(StorageMessage):
 class RecordListResponse(StorageMessage):
     """Records from the first one asked for on; an empty batch starts at 0."""
 
-    records: Annotated[RecordBatch, RECORDS]
+    records: Annotated[RecordBatch, RECORDS, STORED_BLOCK, since(BLOCKS_SINCE)]
 
 
-@message(19, since=1)
+@message(19, since=REPAIRS_SINCE)
 class ReplicaStateRequest(StorageMessage):
     """Ask for everything that a recovery wants to know of a replica, damaged or not."""
 
 
-@message(20, since=1)
+@message(20, since=REPAIRS_SINCE)
 class ReplicaStateResponse(StorageMessage):
     """`transaction_id` is the last one stored, -1 for none. `readable` and `writable` tell what
     the replica answers now. `damaged` ascends; only its beginning if it is too long."""
@@ -177,17 +182,17 @@ class ReplicaStateResponse(StorageMessage):
     damaged: Annotated[tuple[DamagedRange, ...], DAMAGED_RANGES]
 
 
-@message(21, since=1)
+@message(21, since=REPAIRS_SINCE)
 class RepairRequest(StorageMessage):
     """Put `records` where a damaged range begins, in place; answered by success once that is
     durable."""
 
-    records: Annotated[RecordBatch, RECORDS]
+    records: Annotated[RecordBatch, RECORDS, RECORD_BLOCK, since(BLOCKS_SINCE)]
 
 
 STORAGE_CODEC: Final = Codec(
     ord("S"),
-    (0, 1),
+    (0, REPAIRS_SINCE, BLOCKS_SINCE),
     (
         OpenRequest,
         LastSessionInfoRequest,

@@ -77,7 +77,10 @@ class Conversation:
         data = await self._connection.read()
         if not data:
             trouble = self._connection.trouble or "it has hung up"
-            raise ConnectionLostError(f"no answer from {self._address}: {trouble}")
+            # One that hangs up on what it is asked may be another kind of node.
+            greeting = self._link.peer_greeting
+            who = f"{self._address}, a {greeting!r}" if greeting else self._address
+            raise ConnectionLostError(f"no answer from {who}: {trouble}")
         try:
             return self._link.receive(data)
         except WaltzError as error:

@@ -8,9 +8,8 @@ newest value there was, also where a read alone might be answered from an older 
 from __future__ import annotations
 
 from collections.abc import Callable
-from types import TracebackType
 
-from waltz.client.blocking import LoopThread, NewHost
+from waltz.client.blocking import Closable, LoopThread, NewHost
 from waltz.cluster.paths import DEFAULT_ROOT, ClusterPaths
 from waltz.cluster.tree import check_path
 from waltz.errors import (
@@ -25,7 +24,7 @@ from waltz.host import Coordinator, Host
 from waltz.limits import NOTE_BYTES_MAX, NOTE_SECONDS_MAX
 
 
-class ClusterNotes:
+class ClusterNotes(Closable):
     """Notes for threads; a context manager."""
 
     def __init__(
@@ -75,17 +74,6 @@ class ClusterNotes:
         finally:
             self._thread.stop()
         self._release_host()
-
-    def __enter__(self) -> ClusterNotes:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 async def _open(new_host: NewHost) -> tuple[Host, Callable[[], None]]:

@@ -16,19 +16,19 @@ from typing import Protocol, TypeVar, assert_never
 from waltz.client.callbacks import WaltzClientCallbacks
 from waltz.client.calls import ApplyOutcome, apply_in_order, called_by, choose_prefetch
 from waltz.client.options import ClientOptions
-from waltz.client.outcome_questions import OutcomeKnown
+from waltz.client.outcome_questions import OutcomeKnown, OutcomeRefused
 from waltz.client.partition import ClientPartition
 from waltz.client.partition_events import (
     AppendRefused,
     Applied,
     ApplyTransactions,
+    BulkApplied,
     Effect,
     Event,
     FailSubmission,
     HighWaterMarkLoaded,
     LoadHighWaterMark,
     MountChanged,
-    OutcomeRefused,
     OutcomeWanted,
     ReleaseRoom,
     RetrySubmissions,
@@ -37,7 +37,8 @@ from waltz.client.partition_events import (
 from waltz.client.requests.shell import Requests
 from waltz.client.submission import Submission
 from waltz.client.tasks.shell import Tasks
-from waltz.client.transaction import FetchData, Transaction
+from waltz.client.transaction import FetchData
+from waltz.client.transactions import Transactions
 from waltz.errors import (
     ClientAheadError,
     ClientClosedError,
@@ -217,7 +218,7 @@ class PartitionRunner:
         self._room = asyncio.Event()
         self._stalled = False
         self._failures = 0
-        self._prepared: dict[TransactionId, Transaction] = {}
+        self._prepared: Transactions | None = None
         self._outcomes: dict[RequestId, list[asyncio.Future[TransactionId | None]]] = {}
 
     def start(self) -> None:
@@ -278,6 +279,9 @@ class PartitionRunner:
                 self._room.set()
                 self._idle.clear()
                 services.tasks.start(self._apply(effect))
+            case BulkApplied(submission):
+                if submission.claim_verdict():
+                    services.finish(submission)
             case ReleaseRoom():
                 self.gate.release(effect.count)
             case RetrySubmissions():
@@ -356,10 +360,10 @@ class PartitionRunner:
             self._failures = 0
             self._stalled = False
             self.blocked = None
-            self._prepared = {}
+            self._prepared = None
             self.mailbox.put(Applied(last))
             return
-        self._failures = 1 if last >= transactions[0].transaction_id else self._failures + 1
+        self._failures = 1 if last >= transactions.first_transaction_id else self._failures + 1
         if isinstance(outcome.error, PostponedError):
             delay = outcome.error.delay_seconds
             logger.debug("apply_postponed partition=%d reason=%s", self.partition_id, outcome.error)
@@ -370,31 +374,21 @@ class PartitionRunner:
                 "apply_failed partition=%d transaction=%d attempt=%d",
                 self.partition_id, last + 1, self._failures, exc_info=outcome.error,
             )  # fmt: skip
-        self._prepared = {
-            each.transaction_id: each for each in transactions if each.transaction_id > last
-        }
+        left = transactions.after(last)
+        self._prepared = left if len(left) else None
         self._stalled = True
         self._room.set()
         self.mailbox.put(Applied(last, delay))
 
-    def _prepare(self, effect: ApplyTransactions) -> list[Transaction]:
-        """The application's view of what was fed; own data is here already."""
-        if self._prepared:  # what has been fetched for a first attempt is not fetched again
-            return [self._prepared[each.transaction_id] for each in effect.transactions]
+    def _prepare(self, effect: ApplyTransactions) -> Transactions:
+        """The application's view of what was fed."""
+        if self._prepared is not None:  # what was fetched for a first attempt is not fetched again
+            return self._prepared
         fetch = self._services.fetch_blocking
-        transactions = [
-            Transaction(each.request_id, each.transaction_id, each.header, each.data, fetch)
-            for each in effect.transactions
-        ]
-        if effect.own:
-            first = transactions[0].transaction_id
-            for transaction_id, submission in effect.own.items():
-                if submission.draft is not None:
-                    transactions[transaction_id - first].provide_data(submission.draft.data)
-        return transactions
+        return Transactions(effect.transactions, fetch, effect.own, effect.bulks)
 
     async def _fetch_and_apply(
-        self, transactions: list[Transaction], effect: ApplyTransactions
+        self, transactions: Transactions, effect: ApplyTransactions
     ) -> ApplyOutcome:
         services, partition_id = self._services, self.partition_id
         callbacks = services.callbacks

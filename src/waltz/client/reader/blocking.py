@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Generator, Sequence
-from types import TracebackType
 from typing import Any
 from uuid import UUID
 
-from waltz.client.blocking import OPEN, LoopThread, NewHost, close_in_time
+from waltz.client.blocking import OPEN, Closable, LoopThread, NewHost, close_in_time
 from waltz.client.reader.columns import TransactionColumns
 from waltz.client.reader.shell import AsyncLogReader, WantsData
 from waltz.client.retry import RetryPolicy
@@ -16,7 +15,7 @@ from waltz.limits import CLIENT_CLOSE_SECONDS, READER_SECONDS_MAX
 from waltz.types import Address, TransactionId
 
 
-class LogReader:
+class LogReader(Closable):
     """Reads the log as columns, for threads; a context manager.
 
     Without a state of its own: every read says where it starts. Used by Spark's tasks and by tools.
@@ -111,17 +110,6 @@ class LogReader:
         """Idempotent; in a forked process it does nothing. One left open ends with the process."""
         OPEN.pop(self, None)
         close_in_time(self._thread, self._core.close(), CLIENT_CLOSE_SECONDS)
-
-    def __enter__(self) -> LogReader:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 async def _open_reader(new_host: NewHost, **options: Any) -> AsyncLogReader:

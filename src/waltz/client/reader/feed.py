@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from enum import Enum
 from typing import assert_never
 
-from waltz.client.fed import Fed, fed_one, fed_together
+from waltz.client.fed import Fed, fed_one, next_of
 from waltz.errors import ClientAheadError, NotFoundError
 from waltz.types import ClientId, Generation, PartitionId, RequestId, TransactionId
 from waltz.wire.batch_protocol import FeedBatch
@@ -80,12 +80,10 @@ class FeedCursor:
                     expected += 1
                 continue
             if type(message) is FeedBatch:
-                skipped = expected - message.first_transaction_id
-                limit = None if end is None else end - message.first_transaction_id
-                if skipped >= 0:
-                    fresh = fed_together(message)[skipped:limit]
-                    fed += fresh
-                    expected += len(fresh)
+                room = len(message.feed) if end is None else end - expected
+                if (run := next_of(message, TransactionId(expected), room)) is not None:
+                    fed += run
+                    expected = run.next_transaction_id
                 continue
             self.position = expected
             if isinstance(message, MountResponse | FeedSuspended):

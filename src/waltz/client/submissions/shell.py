@@ -338,8 +338,13 @@ async def until_applied(submit: Submit, context: TransactionContext) -> Transact
     try:
         async with asyncio.timeout(context.timeout_seconds):
             await submit(context, on_finished=finished)
-    except TimeoutError:
-        raise OperationTimeoutError(f"not sent in {context.timeout_seconds} s") from None
+    except BaseException as error:
+        # Whoever asked is told by this; what the context ends with is nobody's any more.
+        if not done.cancel():
+            done.exception()
+        if isinstance(error, TimeoutError):
+            raise OperationTimeoutError(f"not sent in {context.timeout_seconds} s") from None
+        raise
     return await done
 
 

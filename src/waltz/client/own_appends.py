@@ -1,0 +1,239 @@
+"""What a client has sent to one partition: contexts one by one, and the rows of `append_many`.
+
+Owns the sequence numbers, the transaction monitor, and which answers wait for a transaction to be
+applied first. Must not know mounts, connections or the feed's position. Always: an append is in one
+place only, and what the feed shows decides all that was sent before it.
+Source: Client-Server Communication, "Append Request" and "Detection of Failed Append Requests".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import takewhile
+from typing import TypeAlias
+
+from waltz.client.append_batches import AppendBatches, append_request
+from waltz.client.bulk import Bulk
+from waltz.client.bulk_appends import BulkAppends
+from waltz.client.fed import FedRun
+from waltz.client.partition_events import BulkApplied, Effect, ReleaseRoom, RetrySubmissions
+from waltz.client.submission import Submission
+from waltz.client.transaction_monitor import TransactionMonitor
+from waltz.types import ClientId, Generation, PartitionId, RequestId, TransactionId
+from waltz.wire.batch_protocol import AppendBatch, AppendRejected, Reason
+from waltz.wire.client_protocol import BATCHES_SINCE, AppendRequest, FlushResponse, LockFailure
+
+Appends: TypeAlias = list[AppendBatch | AppendRequest]
+
+
+class OwnAppends:
+    """See the module."""
+
+    def __init__(
+        self, client_id: ClientId, partition_id: PartitionId, sequence_number: int
+    ) -> None:
+        self.monitor: TransactionMonitor[Submission] = TransactionMonitor()
+        self.monitor.start()
+        self.sequence_number = sequence_number
+        """Of the last request: no two of a client may have the same."""
+        self._client_id = client_id
+        self._partition_id = partition_id
+        self._batches = AppendBatches()
+        self._bulks = BulkAppends()
+        self._committed: dict[TransactionId, Submission] = {}
+        """Not applied yet, in order."""
+        self._held_failures: list[tuple[TransactionId, Submission]] = []
+        self._held_flushes: list[FlushResponse] = []
+        self._retries: list[Submission] = []
+        self._released = 0
+
+    def __len__(self) -> int:
+        """How many are undecided."""
+        return len(self.monitor) + len(self._bulks)
+
+    @property
+    def last_sent(self) -> RequestId | None:
+        """The youngest that is undecided; None if none is."""
+        sent = [each for each in (self.monitor.last_registered, self._bulks.last_sent) if each]
+        return max(sent, key=lambda each: each.sequence_number, default=None)
+
+    @property
+    def send_at(self) -> float | None:
+        """When rows may be sent again that wait for that; None if none do."""
+        return self._bulks.send_at
+
+    def next_request_id(self, generation: Generation) -> RequestId:
+        self.sequence_number += 1
+        return RequestId(self._client_id, generation, self._partition_id, self.sequence_number)
+
+    def check_invariants(self) -> None:
+        self.monitor.check_invariants()
+        self._bulks.check_invariants()
+        assert list(self._committed) == sorted(self._committed)
+
+    # Sending
+
+    def send(
+        self, submissions: Sequence[Submission], generation: Generation, version: int
+    ) -> Appends:
+        """Number and register what was executed; return what is to be sent at once.
+
+        What goes into batches comes with the next `take_batches`, and rows with `take_rows`.
+        """
+        requests: Appends = []
+        for submission in submissions:
+            if submission.bulk is not None:
+                self._bulks.add(submission)
+            draft = submission.draft
+            if draft is None or submission.decided:  # ended while it waited
+                continue
+            request_id = self.next_request_id(generation)
+            self.monitor.register(request_id, submission)
+            submission.note_request(request_id)
+            mark = submission.client_high_water_mark
+            if version >= BATCHES_SINCE:
+                self._batches.add(request_id, draft, mark)
+            else:
+                requests.append(append_request(request_id, draft, mark))
+        return requests
+
+    def take_batches(self) -> list[AppendBatch]:
+        return self._batches.take()
+
+    def take_rows(
+        self, mark: TransactionId, generation: Generation, version: int, now: float
+    ) -> Appends:
+        """Return rows that are to be sent now, by a client that has applied up to `mark`."""
+        last = RequestId(self._client_id, generation, self._partition_id, self.sequence_number)
+        messages, self.sequence_number = self._bulks.take_messages(last, mark, version, now)
+        return messages
+
+    def lose_stream(self) -> None:
+        """Nothing more can be sent on it, and its answers hold no more."""
+        self._batches.clear()
+        self._held_flushes.clear()
+
+    def close(self) -> None:
+        self._batches.clear()
+        self._bulks.clear()
+        self.monitor.close()
+
+    # What becomes of them
+
+    def decide(self, run: FedRun) -> None:
+        """The feed goes on with `run`: what was sent before one that has come, and has not come
+        itself, is not in the log."""
+        transaction_id = run.first_transaction_id
+        for first, count in run.request_runs:
+            if first.client_id == self._client_id:
+                self._commit(first, count, transaction_id)
+            transaction_id = TransactionId(transaction_id + count)
+
+    def _commit(self, first: RequestId, count: int, transaction_id: TransactionId) -> None:
+        number = first.sequence_number
+        has_rows = self._bulks.commit(number, count, transaction_id)
+        if not len(self.monitor):
+            return
+        for at in range(count):
+            request_id = first._replace(sequence_number=number + at)
+            self._commit_one(request_id, TransactionId(transaction_id + at))
+        if has_rows:
+            self._retries += self.monitor.flush(first)
+
+    def _commit_one(self, request_id: RequestId, transaction_id: TransactionId) -> None:
+        decided = self.monitor.commit(request_id)
+        if decided is None:
+            return
+        failed, submission = decided
+        self._retries += failed
+        self._bulks.fail_before(request_id.sequence_number)
+        if not submission.decided:
+            submission.transaction_id = transaction_id
+            self._committed[transaction_id] = submission
+            if submission.holds_room:
+                submission.holds_room = False
+                self._released += 1
+
+    def hear(self, message: LockFailure | AppendRejected | FlushResponse, now: float) -> None:
+        match message:
+            case LockFailure(request_id, beaten_by):
+                self._bulks.hold([request_id.sequence_number], [beaten_by])
+                self._hold(self.monitor.abort(request_id), beaten_by)
+            case AppendRejected():
+                self._hear_rejections(message, now)
+            case FlushResponse():
+                self._held_flushes.append(message)
+
+    def _hear_rejections(self, message: AppendRejected, now: float) -> None:
+        """Take out what is not in the log and never will be: it is executed again.
+
+        Only who was beaten by another transaction has to wait for that one.
+        """
+        beaten: dict[int, TransactionId] = {}
+        for rejection in message.rejections:
+            first, count, beaten_by = rejection.first, rejection.length, rejection.transaction_id
+            if rejection.reason is Reason.LOCKED:
+                beaten |= dict.fromkeys(range(first, first + count), beaten_by)
+            else:
+                self._bulks.refuse(first, count, now)
+            for number in range(first, first + count) if len(self.monitor) else ():
+                submission = self.monitor.abort(message.request_id._replace(sequence_number=number))
+                if submission is None:
+                    continue
+                if rejection.reason is Reason.LOCKED:
+                    submission.refused_lock_hash = rejection.lock_hash
+                    self._hold(submission, beaten_by)
+                else:
+                    self._retries.append(submission)
+        self._bulks.hold(list(beaten), list(beaten.values()))
+
+    def _hold(self, submission: Submission | None, beaten_by: TransactionId) -> None:
+        if submission is not None:
+            submission.lock_failure = beaten_by
+            self._held_failures.append((beaten_by, submission))
+
+    def refuse(self, request_id: RequestId) -> Submission | None:
+        """It cannot be sent as it is; return what it belongs to, if that is undecided."""
+        row_of = self._bulks.owner(request_id.sequence_number)
+        return self.monitor.abort(request_id) or row_of
+
+    def settle(self, mark: TransactionId) -> list[Effect]:
+        """Let the answers take effect whose transaction has been applied (CI-20, CI-21), and return
+        who is applied as a whole. Before that a retry would not see the state that beat it."""
+        if self._held_failures:
+            self._retries += [each for beaten_by, each in self._held_failures if beaten_by <= mark]
+            self._held_failures = [held for held in self._held_failures if held[0] > mark]
+        for answer in self._held_flushes:
+            if answer.transaction_id <= mark:
+                self._retries += self.monitor.flush(answer.request_id)
+                self._bulks.fail_before(answer.request_id.sequence_number + 1)
+        if self._held_flushes:
+            self._held_flushes = [a for a in self._held_flushes if a.transaction_id > mark]
+        self._bulks.release(mark)
+        return [BulkApplied(each) for each in self._bulks.take_finished(mark)]
+
+    @property
+    def bulks(self) -> list[Bulk]:
+        """Those that have not ended; rows of them may be in the log and not applied."""
+        return self._bulks.bulks
+
+    def committed_through(self, last: TransactionId) -> dict[TransactionId, Submission]:
+        """Return the contexts that are in the log up to there and not applied."""
+        ids = takewhile(lambda each: each <= last, self._committed)
+        return {each: self._committed[each] for each in ids}
+
+    def forget_through(self, mark: TransactionId) -> None:
+        """All up to there has been applied."""
+        for each in self.committed_through(mark):
+            del self._committed[each]
+
+    def take_effects(self) -> list[Effect]:
+        """Return who is to be executed again, and how much room there is."""
+        effects: list[Effect] = []
+        if self._released:
+            effects.append(ReleaseRoom(self._released))
+            self._released = 0
+        if self._retries:
+            effects.append(RetrySubmissions(self._retries))
+            self._retries = []
+        return effects

@@ -1,0 +1,1 @@
+"""What storage nodes hold, read from each by itself."""

@@ -1,0 +1,1 @@
+"""The verbs for those who want a log and nothing else."""

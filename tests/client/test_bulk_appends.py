@@ -1,0 +1,191 @@
+"""Rows under way: whatever becomes of them, each is in the log once in the end."""
+
+from __future__ import annotations
+
+from random import Random
+
+import numpy as np
+import pytest
+
+from waltz.client import bulk_appends
+from waltz.client.bulk import BulkRows, ManyAppends
+from waltz.client.bulk_appends import BulkAppends
+from waltz.client.submission import Submission
+from waltz.limits import BULK_RETRY_SECONDS
+from waltz.types import NOTHING, ClientId, Generation, PartitionId, RequestId, TransactionId
+from waltz.wire.batch_protocol import AppendBatch
+from waltz.wire.client_protocol import AppendRequest
+
+P = PartitionId(0)
+
+
+def last(number: int) -> RequestId:
+    return RequestId(ClientId(1), Generation(2), P, number)
+
+
+def many(count: int, *, locked: bool = False) -> Submission:
+    data = [number.to_bytes(2) for number in range(count)]
+    locks = {"write_locks": np.arange(count, dtype=np.int32)} if locked else {}
+    submission = Submission(1, ManyAppends(0, BulkRows(data, **locks)), P)
+    assert submission.execute(NOTHING)
+    return submission
+
+
+class Server:
+    """Takes messages, and decides them as `random` has it."""
+
+    def __init__(self, random: Random, version: int) -> None:
+        self.random = random
+        self.version = version
+        self.log: list[bytes] = []
+        self.arrived: list[tuple[int, bytes]] = []
+        self.number = 0
+        self.mark = NOTHING
+        self.now = 0.0
+        self.appends = BulkAppends()
+
+    def turn(self) -> None:
+        messages, self.number = self.appends.take_messages(
+            last(self.number), self.mark, self.version, self.now
+        )
+        for message in messages:
+            if isinstance(message, AppendRequest):
+                self.arrived.append((message.request_id.sequence_number, message.data))
+                continue
+            first = message.request_id.sequence_number
+            self.arrived += enumerate(message.appends.bodies.data, first)
+        self.appends.check_invariants()
+        assert [number for number, _ in self.arrived] == sorted(n for n, _ in self.arrived)
+        count = self.random.randint(0, min(5, len(self.arrived)))
+        decided, self.arrived = self.arrived[:count], self.arrived[count:]
+        choice = self.random.random()
+        if not decided:
+            if not self.arrived:  # a flush says that nothing of what is under way will come
+                self.appends.fail_before(self.number + 1)
+        elif choice < 0.2:  # refused for locks, by something that is applied later
+            at = TransactionId(len(self.log) + self.random.randint(0, 2))
+            self.log += [b"another"] * (at + 1 - len(self.log))
+            self.appends.hold([number for number, _ in decided], [at] * count)
+        elif choice < 0.3:
+            self.appends.refuse(decided[0][0], count, self.now)
+        elif choice < 0.4:  # nothing comes of them, and the next ones show it
+            if not self.arrived:
+                self.appends.fail_before(decided[-1][0] + 1)
+            elif self.random.random() < 0.5:
+                self.appends.fail_before(self.arrived[0][0])
+        else:
+            self._commit(decided)
+        self.appends.check_invariants()
+        if self.random.random() < 0.5:
+            self.mark = TransactionId(len(self.log) - 1)
+        self.appends.release(self.mark)
+        self.now += self.random.choice((0.0, BULK_RETRY_SECONDS))
+
+    def _commit(self, decided: list[tuple[int, bytes]]) -> None:
+        """The feed shows runs of dense numbers."""
+        while decided:
+            first = decided[0][0]
+            run = [data for at, (n, data) in enumerate(decided) if n == first + at]
+            self.appends.commit(first, len(run), len(self.log))
+            self.log += run
+            decided = decided[len(run) :]
+
+
+@pytest.mark.parametrize("version", [4, 5])
+@pytest.mark.parametrize("seed", range(60))
+def test_each_row_is_in_the_log_once_and_where_it_says(
+    seed: int, version: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """B-3, PM-44: under refusals, failures and locks, sent one by one or together."""
+    random = Random(seed)
+    monkeypatch.setattr(bulk_appends, "BULK_ROWS_IN_FLIGHT_MAX", random.randint(1, 20))
+    monkeypatch.setattr(bulk_appends, "BULK_LOCKED_ROWS_IN_FLIGHT_MAX", random.randint(4, 20))
+    monkeypatch.setattr(bulk_appends, "BULK_BATCH_ROWS_MAX", random.randint(1, 5))
+    server = Server(random, version)
+    submissions = [many(random.randint(1, 40), locked=random.random() < 0.5) for _ in range(2)]
+    finished: list[Submission] = []
+    for submission in submissions:
+        server.appends.add(submission)
+    for _ in range(10_000):
+        server.turn()
+        finished += server.appends.take_finished(server.mark)
+        if len(finished) == len(submissions):
+            break
+    assert sorted(map(id, finished)) == sorted(map(id, submissions))
+    for submission in submissions:
+        context = submission.context
+        assert isinstance(context, ManyAppends)
+        ids = context.transaction_ids.tolist()
+        assert len(set(ids)) == len(ids)
+        assert [server.log[each] for each in ids] == context.rows.data
+        assert submission.transaction_id == max(ids) <= server.mark
+    assert len(server.log) - server.log.count(b"another") == sum(
+        len(each.context.rows) for each in submissions if isinstance(each.context, ManyAppends)
+    )
+    assert (len(server.appends), server.appends.last_sent) == (0, None)
+
+
+def sent(appends: BulkAppends, mark: int = -1, now: float = 0.0) -> list[int]:
+    messages, _ = appends.take_messages(last(10), TransactionId(mark), 5, now)
+    assert all(isinstance(each, AppendBatch) for each in messages)
+    return [len(each.appends) for each in messages if isinstance(each, AppendBatch)]
+
+
+def test_so_many_rows_are_under_way_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """R-13: what is under way is bounded, and comes in whole batches."""
+    monkeypatch.setattr(bulk_appends, "BULK_ROWS_IN_FLIGHT_MAX", 10)
+    monkeypatch.setattr(bulk_appends, "BULK_BATCH_ROWS_MAX", 4)
+    appends = BulkAppends()
+    appends.add(many(20))
+    assert sent(appends) == [4, 4]
+    assert appends.last_sent == last(18)
+    appends.commit(11, 1, 0)
+    assert sent(appends) == []
+    appends.commit(12, 1, 1)
+    assert sent(appends) == [4]
+
+
+def test_locked_rows_count_until_they_are_applied(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bulk_appends, "BULK_LOCKED_ROWS_IN_FLIGHT_MAX", 8)
+    appends = BulkAppends()
+    appends.add(many(20, locked=True))
+    assert sent(appends) == [2, 2, 2, 2]
+    appends.commit(11, 7, 0)
+    assert sent(appends, mark=-1) == []
+    assert sent(appends, mark=1) == [2]
+
+
+def test_rows_that_need_more_room_are_not_overtaken_for_ever(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Locked rows wait for less to be under way; others that come later wait behind them."""
+    monkeypatch.setattr(bulk_appends, "BULK_ROWS_IN_FLIGHT_MAX", 20)
+    monkeypatch.setattr(bulk_appends, "BULK_BATCH_ROWS_MAX", 5)
+    monkeypatch.setattr(bulk_appends, "BULK_LOCKED_ROWS_IN_FLIGHT_MAX", 8)
+    appends = BulkAppends()
+    for each in (many(10), many(4, locked=True), many(10)):
+        appends.add(each)
+    assert sent(appends) == [5, 5]
+    appends.commit(11, 5, 0)
+    assert sent(appends, mark=4) == [2], "of the locked ones: as many as there is room for"
+
+
+def test_rows_of_a_submission_that_has_ended_are_not_sent() -> None:
+    appends = BulkAppends()
+    ended = many(3)
+    assert ended.claim_verdict()
+    appends.add(ended)
+    assert sent(appends) == []
+    assert appends.take_finished(NOTHING) == []
+    assert appends.bulks == []
+
+
+def test_the_submission_of_a_row_can_be_found() -> None:
+    appends = BulkAppends()
+    one, other = many(2), many(2)
+    appends.add(one)
+    appends.add(other)
+    assert sent(appends) == [2, 2]
+    assert [appends.owner(number) for number in (11, 14, 15)] == [one, other, None]
+    appends.clear()
+    assert appends.owner(11) is None

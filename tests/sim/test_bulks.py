@@ -1,0 +1,94 @@
+"""Calls of `append_many` in a run: what is written down of them."""
+
+from __future__ import annotations
+
+import asyncio
+from random import Random
+from typing import Any, cast
+
+import numpy as np
+import pytest
+
+from waltz.client.shell import AsyncWaltzClient
+from waltz.errors import ClientClosedError, SubmitCancelledError
+from waltz.sim.application import Application
+from waltz.sim.bulks import ROWS_MAX, Bulk
+from waltz.sim.history import Fed, History, Verdict
+from waltz.sim.payload import Payload
+from waltz.sim.trace import Trace
+from waltz.sim.workloads import ClientPlan
+from waltz.types import ClientId, Generation, PartitionId, RequestId, TransactionId
+
+PLAN = ClientPlan(work="many", transactions=100, padding_bytes_max=10)
+REQUEST = RequestId(ClientId(1), Generation(1), PartitionId(0), 1)
+
+
+class Log:
+    """Takes rows and says where they are, `shift` beside the truth; or raises."""
+
+    def __init__(
+        self, user: Application, *, shift: int = 0, error: Exception | None = None
+    ) -> None:
+        self.user = user
+        self.shift = shift
+        self.error = error
+
+    async def append_many(self, partition_id: PartitionId, data: list[bytes], **_: Any) -> Any:
+        if self.error is not None:
+            raise self.error
+        for each in data:
+            mark = TransactionId(self.user.get_client_high_water_mark(partition_id) + 1)
+            self.user.take(partition_id, Fed(mark, REQUEST, 0, each))
+        return np.arange(len(data)) + self.shift
+
+
+def application() -> Application:
+    return Application("client", History(), Trace(), lambda: 0.0)
+
+
+def called(bulk: Bulk, log: Log) -> None:
+    asyncio.run(bulk.append(cast(AsyncWaltzClient, log)))
+
+
+def verdicts(user: Application) -> set[Verdict]:
+    submissions = user.history.submissions.values()
+    return {ending.verdict for each in submissions for ending in each.endings}
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_equal_seeds_write_equal_rows_and_no_more_than_are_left(seed: int) -> None:
+    one, other = application(), application()
+    first = Bulk(Random(seed), one, 3, PLAN, 5)
+    Bulk(Random(seed), other, 3, PLAN, 5)
+    assert one.history.submissions == other.history.submissions
+    assert 1 <= len(first.numbers) <= min(5, ROWS_MAX)
+    for number in first.numbers:
+        ((_, data),) = one.history.submissions[number].written
+        payload = Payload.decode(data)
+        assert payload is not None
+        assert (payload.context, payload.write_locks) == (number, ())
+
+
+def test_what_is_returned_is_looked_up_in_what_was_applied() -> None:
+    user = application()
+    called(Bulk(Random(1), user, 1, PLAN, 9), Log(user))
+    assert verdicts(user) == {Verdict.COMMITTED}
+    assert (user.errors, user.history.open_count("client")) == ([], 0)
+    liar = application()
+    called(Bulk(Random(1), liar, 1, PLAN, 9), Log(liar, shift=1))
+    assert "is said to be transaction 1 of partition 0" in liar.errors[0]
+
+
+@pytest.mark.parametrize(
+    ("error", "verdict"),
+    [
+        (ClientClosedError("closed"), Verdict.FAILED),
+        (SubmitCancelledError("nothing was sent"), Verdict.UNWRITTEN),
+    ],
+)
+def test_what_it_raises_says_whether_rows_may_be_in_the_log(
+    error: Exception, verdict: Verdict
+) -> None:
+    user = application()
+    called(Bulk(Random(2), user, 1, PLAN, 9), Log(user, error=error))
+    assert verdicts(user) == {verdict}

@@ -1,0 +1,41 @@
+"""CRC-32 by arithmetic equals the one of zlib."""
+
+from __future__ import annotations
+
+from zlib import crc32
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from waltz.checksums import checksums_of_rows, moved
+from waltz.limits import DATA_BYTES_MAX
+
+
+@given(st.lists(st.tuples(st.binary(max_size=50), st.binary(max_size=600)), min_size=1))
+def test_the_checksum_of_an_end_follows_from_the_whole_and_its_beginning(
+    texts: list[tuple[bytes, bytes]],
+) -> None:
+    whole = np.array([crc32(start + end) for start, end in texts], np.uint32)
+    starts = np.array([crc32(start) for start, _ in texts], np.uint32)
+    lengths = np.array([len(end) for _, end in texts], np.int64)
+    assert (whole ^ moved(starts, lengths)).tolist() == [crc32(end) for _, end in texts]
+
+
+def test_a_checksum_is_moved_over_as_many_bytes_as_data_may_have() -> None:
+    lengths = np.array([0, 1, 15, 16, 255, 4096, 65_537, DATA_BYTES_MAX], np.int64)
+    start = b"a head"
+    whole = [crc32(start + bytes(length)) for length in lengths.tolist()]
+    starts = np.full(len(lengths), crc32(start), np.uint32)
+    ends = np.array([crc32(bytes(length)) for length in lengths.tolist()], np.uint32)
+    assert (moved(starts, lengths) ^ ends).tolist() == whole
+
+
+@given(
+    st.integers(1, 40).flatmap(
+        lambda size: st.lists(st.binary(min_size=size, max_size=size), min_size=1, max_size=20)
+    )
+)
+def test_rows_have_the_checksums_of_their_bytes(texts: list[bytes]) -> None:
+    rows = np.frombuffer(b"".join(texts), np.uint8).reshape(len(texts), -1)
+    assert checksums_of_rows(rows).tolist() == [crc32(text) for text in texts]
