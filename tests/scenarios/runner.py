@@ -17,7 +17,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from tests.scenarios.language import Manner, Step, Story, parse_story
 from tests.scenarios.stage import Stage
@@ -74,7 +74,9 @@ def tell(story: Story, seed: int) -> Telling:
     try:
         with turned(knobs):
             try:
-                stage.loop.run_until_complete(_course(stage, story, lines, violations))
+                stage.loop.run_until_complete(
+                    stage.sites.unless_broken(_tell(stage, story, lines, violations))
+                )
             except (TellingError, SimulationError) as error:
                 violations.append(f"{story.name}: {error}")
             violations += stage.loop.failures()
@@ -85,15 +87,6 @@ def tell(story: Story, seed: int) -> Telling:
         gc.collect(0)
         if collecting:
             gc.enable()
-
-
-async def _course(stage: Stage, story: Story, lines: list[str], violations: list[str]) -> None:
-    course = stage.loop.create_task(_tell(stage, story, lines, violations))
-    ends: list[asyncio.Future[Any]] = [course, stage.sites.broken]
-    await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
-    if stage.sites.broken.done():
-        stage.sites.broken.result()
-    course.result()
 
 
 async def _tell(stage: Stage, story: Story, lines: list[str], violations: list[str]) -> None:

@@ -117,8 +117,9 @@ def test_who_sent_batches_is_told_in_ranges_and_others_are_not() -> None:
 def test_locks_are_told_in_the_words_of_each_version() -> None:
     """PM-24."""
     appends = join_appends([of_requests(REQUESTS, 1, 1), of_batch(together(*REQUESTS), 2, 4)])
-    locked = {0: (TransactionId(8), 1), 3: (TransactionId(8), 1), 5: (TransactionId(9), 7)}
-    assert list(locked_out(appends.senders, locked)) == [
+    refused = appends.pick(np.array([True, False, False, True, False, True]))
+    locked = [(TransactionId(8), 1), (TransactionId(8), 1), (TransactionId(9), 7)]
+    assert list(locked_out(refused.senders, locked)) == [
         (1, LockFailure(request_id(7, 2), TransactionId(8))),
         (
             2,

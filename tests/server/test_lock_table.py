@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
+from typing import TypeAlias
 
 import numpy as np
 import pytest
@@ -233,8 +234,7 @@ def test_the_lock_that_refuses_is_named(filler: int) -> None:
     asked = [request(9)] * filler + [request(-1, [1, 4], [2, 5], [3]), request(-2)]
     refused = admit(table, asked).refused
     assert refused == {filler: TransactionId(1), filler + 1: NOTHING}
-    assert table.refusing_lock(columns(asked), filler) == 2
-    assert table.refusing_lock(columns(asked), filler + 1) == 0
+    assert table.refusing_locks(columns(asked[filler:])) == [2, 0]
 
 
 def test_deciding_more_than_was_accepted_is_a_bug() -> None:
@@ -247,9 +247,12 @@ def test_deciding_more_than_was_accepted_is_a_bug() -> None:
 
 LOCKS = st.lists(st.integers(0, 12), max_size=3)
 
+Drawn: TypeAlias = tuple[int, int, list[int], list[int], list[int]]
+"""Client, lag behind the mark, write, read and append locks."""
+
 
 @st.composite
-def requests(draw: st.DrawFn) -> tuple[int, int, list[int], list[int], list[int]]:
+def requests(draw: st.DrawFn) -> Drawn:
     lag = draw(st.integers(0, 4))
     kinds = draw(st.sampled_from(["w", "r", "a", "wra"]))
     return (
@@ -262,22 +265,28 @@ def requests(draw: st.DrawFn) -> tuple[int, int, list[int], list[int], list[int]
 
 
 @given(st.lists(requests(), min_size=1, max_size=8), st.data())
-def test_picked_appends_keep_their_locks(
-    drawn: list[tuple[int, int, list[int], list[int], list[int]]], data: st.DataObject
-) -> None:
+def test_picked_appends_keep_their_locks(drawn: list[Drawn], data: st.DataObject) -> None:
     asked = [request(-lag, w, r, a, client=c) for c, lag, w, r, a in drawn]
-    start = data.draw(st.integers(0, len(asked)))
     rows = data.draw(st.lists(st.booleans(), min_size=len(asked), max_size=len(asked)))
     everything = columns(asked).requests()
-    assert columns(asked).requests(start) == everything[start:]
     assert columns(asked).pick(np.array(rows)).requests() == [
         each for each, is_picked in zip(everything, rows, strict=True) if is_picked
     ]
 
 
+@st.composite
+def batches(draw: st.DrawFn) -> list[Drawn]:
+    """Of several clients, of one, or of two of which the second comes after the first."""
+    batch = draw(st.lists(requests(), min_size=1, max_size=16))
+    switch = draw(st.integers(0, len(batch)))
+    if draw(st.booleans()):
+        return batch
+    return [(int(i >= switch), lag, w, r, a) for i, (_, lag, w, r, a) in enumerate(batch)]
+
+
 STEPS = st.lists(
     st.one_of(
-        st.lists(requests(), min_size=1, max_size=12),
+        batches(),
         st.tuples(st.sampled_from(["commit", "fail"]), st.integers(1, 6)),
     ),
     max_size=25,
@@ -307,7 +316,7 @@ class Driver:
             return
         before = len(self.in_flight)
         admission = (
-            table._admit_many(columns(arrived))
+            table._admit_by_columns(columns(arrived))
             if self._by_columns
             else table._admit_one_by_one(columns(arrived).requests())
         )
@@ -381,8 +390,99 @@ def test_checking_by_columns_gives_what_checking_one_by_one_gives(
     slow.run(steps)
     fast.run(steps)
     assert fast.trace == slow.trace
-    assert fast.table._marks.tolist() == slow.table._marks.tolist()
-    assert fast.table._claims.tolist() == slow.table._claims.tolist()
+    assert state(fast.table) == state(slow.table)
+
+
+def state(table: LockTable) -> tuple[object, ...]:
+    return (
+        table._marks.tolist(),
+        table._claims.tolist(),
+        table._reservations.tolist(),
+        table._reserved_until,
+        table._client_until,
+        [ticket for claims in table._accepted for ticket in claims.tickets],
+        [slot for claims in table._accepted for slot in claims.slots],
+    )
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_checking_long_batches_by_columns_gives_what_checking_one_by_one_gives(seed: int) -> None:
+    """Batches as clients send them: many locks of all kinds, few or many of them contended, of one
+    client or several, while others are in flight and wait."""
+    random = np.random.default_rng(seed)
+    slot_count = int(random.choice([50, 400, 30_000]))
+    locks_count = int(random.choice([3, 60, 100_000]))
+    clients_count = int(random.choice([1, 2, 30]))
+    shares = random.dirichlet((1, 1, 1, 1))
+    slow, fast = LockTable(NOTHING, slot_count), LockTable(NOTHING, slot_count)
+    mark = -1
+    for _ in range(6):
+        batch = []
+        for _ in range(int(random.integers(1, 150))):
+            kinds: list[list[int]] = [[], [], []]
+            for _ in range(int(random.integers(0, 4))):
+                kind = int(random.choice(4, p=shares))
+                lock = int(random.integers(locks_count))
+                for each in (0, 2) if kind == 3 else (kind,):
+                    kinds[each].append(lock)
+            client = int(random.integers(clients_count))
+            batch.append(request(mark - int(random.integers(3)), *kinds, client=client))
+        asked = columns(batch)
+        admission = fast._admit_by_columns(asked)
+        assert admission == slow._admit_one_by_one(asked.requests())
+        assert state(fast) == state(slow)
+        in_flight = slow.issued - slow.decided
+        decided_count = int(random.integers(in_flight + 1))
+        is_failed = bool(random.integers(4) == 0)
+        is_forgotten = bool(random.integers(2))
+        for table in (slow, fast):
+            if is_failed:
+                table.fail(decided_count)
+            else:
+                table.commit(TransactionId(mark + 1), decided_count)
+            if is_forgotten:
+                table.forget_reservations()
+            table.check_invariants()
+        mark += 0 if is_failed else decided_count
+
+
+def test_a_long_chain_of_waiting_requests_is_checked_in_bounded_time() -> None:
+    """Each waits for the lock of the one before it, which no single look would find."""
+    chain = [request(-1, [0])]
+    chain += [request(-1, [lock, lock + 1]) for lock in range(200)]
+    chain.insert(100, request(-1, read=[777_777]))
+    slow, fast = LockTable(NOTHING), LockTable(NOTHING)
+    admission = fast._admit_by_columns(columns(chain))
+    assert admission == slow._admit_one_by_one(columns(chain).requests())
+    assert admission.waiting == {i: 1 for i in range(1, 202) if i != 100}
+    assert state(fast) == state(slow)
+
+
+def test_a_lock_whose_slots_are_reserved_before_and_in_the_batch_waits() -> None:
+    held, taken = lock_slots(1, 1000), lock_slots(2, 1000)
+    covered = {*held, *taken}
+    between = next(
+        lock
+        for lock in count(3)
+        if covered.issuperset(slots := lock_slots(lock, 1000))
+        and not set(held).issuperset(slots)
+        and not set(taken).issuperset(slots)
+    )
+    tables = LockTable(NOTHING, 1000), LockTable(NOTHING, 1000)
+    for table in tables:
+        admit(table, [request(-1, [1]), request(-1, [2]), request(-1, [1])])
+    asked = columns([request(-1, [2]), request(-1, append=[between])])
+    admission = tables[0]._admit_by_columns(asked)
+    assert admission == tables[1]._admit_one_by_one(asked.requests())
+    assert admission.waiting == {0: 2, 1: 1}
+
+
+def test_locks_that_are_only_read_do_not_hold_up_each_other_in_a_batch() -> None:
+    """SV-09: the take-over pattern, with one lock that all read."""
+    table = LockTable(NOTHING)
+    batch = [request(-1, read=[1], append=[lock]) for lock in range(1000, 1500)]
+    assert admit(table, batch) == Admission({}, {})
+    assert table.issued == 500
 
 
 def test_large_batch_of_different_locks_is_accepted_whole() -> None:

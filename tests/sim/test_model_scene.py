@@ -53,7 +53,9 @@ def test_a_crash_loses_what_is_on_its_way_and_the_server_learns_it_later() -> No
     assert not play.server(0).has_deadline
     play.does("learn", 0, 0)
     assert play.server(0).queues[0] is None
-    assert play.server(0).has_deadline, "a new session will say what it missed"
+    assert not play.server(0).has_deadline, "those that are left go on"
+    play.does("connect", 0, 0)
+    assert play.server(0).has_deadline, "in a new session it can take part"
 
 
 def test_a_crash_in_an_append_of_two_keeps_the_first() -> None:

@@ -155,7 +155,10 @@ def test_time_passes_only_when_it_is_told_to() -> None:
     assert not life.now().is_open
     life = Life().open()
     life.tell(Show((*REPLICA_IDS[:2], REPLICA_IDS[3])))
-    assert not life.now().is_open, "a change of the assignment is followed at once"
+    assert life.now().reads_metadata, "a change of the assignment is followed at once"
+    assert life.now().is_open, "as long as there is nothing to follow it with"
+    life.tell(ReadAnswer(freeze(life_metadata()), 2, ASSIGNED))
+    assert not life.now().is_open
     assert not life.now().has_deadline
 
 

@@ -221,6 +221,13 @@ def test_a_mark_that_falls_is_found(field: str) -> None:
     assert violation.startswith("I10 mark order: a went from")
 
 
+def test_the_marks_of_one_that_was_written_off_are_not_held_to_what_was_there() -> None:
+    watch = MarkWatch()
+    watch.look({"a": replica(LOG, FIRST)}, ())
+    watch.look({"a": replica([], FIRST._replace(local_low_water_mark=-1))}, (), {("a", P)})
+    assert watch.judge({P: LOG}) == []
+
+
 def test_a_mark_above_what_is_there_is_found() -> None:
     assert watched(replica([], FIRST))[0].startswith("I10 mark order: a holds 0")
 

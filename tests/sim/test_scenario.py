@@ -9,7 +9,14 @@ import pytest
 
 from waltz.errors import ConfigurationError
 from waltz.sim.plans import PLANS
-from waltz.sim.scenario import VERSIONS, Scenario, draw_scenario, draw_shape, draw_versions
+from waltz.sim.scenario import (
+    STORAGE_VERSIONS,
+    VERSIONS,
+    Scenario,
+    draw_scenario,
+    draw_shape,
+    draw_versions,
+)
 from waltz.sim.workloads import WORKLOADS
 
 
@@ -74,3 +81,14 @@ def test_a_cluster_may_be_of_several_versions() -> None:
     assert {} in drawn
     assert {versions for each in drawn for versions in each.values()} == {*VERSIONS}
     assert all({*each} <= {*names} for each in drawn)
+
+
+def test_servers_and_storage_nodes_may_be_of_several_versions() -> None:
+    """LC-43: of the storage protocol, in every mixture; where records are damaged, every node can
+    be repaired."""
+    drawn = [draw_scenario(seed, "append", "none").storage_versions for seed in range(200)]
+    assert {} in drawn
+    assert {versions for each in drawn for versions in each.values()} == {*STORAGE_VERSIONS}
+    assert {name.partition("-")[0] for each in drawn for name in each} == {"server", "storage"}
+    harmed = [draw_scenario(seed, "append", "bit_flips").storage_versions for seed in range(200)]
+    assert min(min(versions) for each in harmed for versions in each.values()) == 1

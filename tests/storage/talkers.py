@@ -17,7 +17,7 @@ from waltz.wire.admin_protocol import (
     AdminSuccessResponse,
 )
 from waltz.wire.handshake import Link
-from waltz.wire.message import Message
+from waltz.wire.message import Codec, Message
 from waltz.wire.storage_protocol import (
     STORAGE_CODEC,
     AppendRecordsRequest,
@@ -25,7 +25,6 @@ from waltz.wire.storage_protocol import (
     MaxTransactionIdRequest,
     MaxTransactionIdResponse,
     OpenRequest,
-    StorageMessage,
     SuccessResponse,
 )
 
@@ -55,9 +54,9 @@ class Talker:
         self.answers: list[Message] = []
 
     @classmethod
-    async def connect(cls, address: Address, admin: bool) -> Talker:
+    async def connect(cls, address: Address, admin: bool, codec: Codec = STORAGE_CODEC) -> Talker:
         connection = await real_host(None).network.connect(address)
-        talker = cls(connection, Link(ADMIN_CODEC if admin else STORAGE_CODEC, "a test"))
+        talker = cls(connection, Link(ADMIN_CODEC if admin else codec, "a test"))
         connection.write(talker.link.hello())
         while talker.link.version is None:
             talker.answers += talker.link.receive(await connection.read())
@@ -85,8 +84,8 @@ class Talker:
         return answer.message
 
 
-async def data_talker(node: StorageNode) -> Talker:
-    talker = await Talker.connect(node.data_address, admin=False)
+async def data_talker(node: StorageNode, codec: Codec = STORAGE_CODEC) -> Talker:
+    talker = await Talker.connect(node.data_address, admin=False, codec=codec)
     assert await talker.ask(OpenRequest(NO_SESSION, -1, NOBODY, KEY, 3)) == SuccessResponse(
         NO_SESSION, -1, NOBODY
     )
@@ -117,7 +116,9 @@ async def load(talker: Talker, partition: PartitionId, answered: Callable[[int],
     talker.connection.close()
 
 
-def append(number: int, first: int, count: int, partition: PartitionId = P0) -> StorageMessage:
+def append(
+    number: int, first: int, count: int, partition: PartitionId = P0
+) -> AppendRecordsRequest:
     return AppendRecordsRequest(
         SESSION, number, partition, batch(first, count, partition=partition), offline=False
     )

@@ -29,7 +29,6 @@ from waltz.storage.inspection.segments import (
     partitions_by_request,
     proved_next,
     stretches,
-    wrong_data_checksums,
 )
 from waltz.storage.inspection.survey import list_partition
 from waltz.storage.inspection.walk import open_view
@@ -186,11 +185,11 @@ def batch() -> RecordBatch:
 
 def test_columns_of_a_batch_are_compared_at_once() -> None:
     assert partitions_by_request(batch()).tolist() == [0] * 9
-    assert not wrong_data_checksums(batch()).any()
+    assert not batch().wrong_data().any()
     new = [NewRecord(bytes(8) + b"\xff\xff\xff\xfe" + bytes(4), 0, b"data", 1)]
     strange = pack_records(FIRST, new)
     assert partitions_by_request(strange).tolist() == [-2]
-    assert wrong_data_checksums(strange).tolist() == [True]
+    assert strange.wrong_data().tolist() == [True]
 
 
 def test_bytes_done_are_told() -> None:

@@ -20,10 +20,12 @@ from tests.storage.talkers import (
     append,
     config,
     data_talker,
+    next_of,
 )
 from tests.storage.test_shell import run_node
 from waltz.errors import CoordinatorLostError, ForeignDirectoryError, WaltzError
 from waltz.host import Connection
+from waltz.record import join_batches
 from waltz.storage.shell import StorageNode
 from waltz.system.host import real_host
 from waltz.types import NO_SESSION, Address, PartitionId
@@ -96,6 +98,54 @@ def test_a_node_tells_what_its_replica_is_like(tmp_path: Path) -> None:
         metrics = await admin.ask(MetricsRequest(1))
         assert isinstance(metrics, MetricsResponse)
         assert json.loads(metrics.metrics_json)["directory_id"] == str(node.directory_id)
+
+    run_node(tmp_path, test)
+
+
+def test_peers_of_all_versions_append_to_and_read_one_log(tmp_path: Path) -> None:
+    """LC-43, SN-09, SN-12: what came in one version is given in each."""
+
+    async def test(node: StorageNode) -> None:
+        talkers = [
+            await data_talker(node, STORAGE_CODEC.up_to(version))
+            for version in STORAGE_CODEC.versions
+        ]
+        assert [talker.link.version for talker in talkers] == [0, 1, 2]
+        appends = [append(version, 3 * version, 3) for version in STORAGE_CODEC.versions]
+        for talker, request in zip(talkers, appends, strict=True):
+            assert isinstance(await talker.ask(request), SuccessResponse)
+        held = join_batches([request.records for request in appends])
+        for talker in talkers:
+            answer = await talker.ask(RecordListRequest(SESSION, 7, P0, t(0), 99))
+            assert answer == RecordListResponse(SESSION, 7, P0, held)
+        path = f"{config(tmp_path).directory}/{P0}/{0:019d}.seg"
+        assert Path(path).read_bytes()[128:].startswith(held.block)
+
+    run_node(tmp_path, test)
+
+
+def test_a_node_that_is_held_to_an_older_version_speaks_that_one(tmp_path: Path) -> None:
+    async def test(node: StorageNode) -> None:
+        talker = await data_talker(node)
+        assert talker.link.version == 1
+        assert isinstance(await talker.ask(append(0, 0, 3)), SuccessResponse)
+
+    run_node(tmp_path, test, protocol_version_max=1)
+
+
+def test_a_block_with_a_wrong_checksum_ends_the_connection_and_nothing_is_written(
+    tmp_path: Path,
+) -> None:
+    """SD-11."""
+
+    async def test(node: StorageNode) -> None:
+        talker = await data_talker(node)
+        request = append(0, 0, 3)
+        frame = bytearray(talker.link.encode(request))
+        frame[frame.index(request.records.block) + 40] ^= 1
+        talker.connection.write(bytes(frame))
+        assert await talker.connection.read() == b""
+        assert await next_of(await data_talker(node), P0) == 0
 
     run_node(tmp_path, test)
 

@@ -62,8 +62,16 @@ def test_one_lost_after_a_change_is_out_of_this_session() -> None:
         replica = ReplicaSession(SessionId(3), A)
         replica.connected()
         replica.send(request)
-        assert replica.lose("cut") == [DropReplica(replica.link, "cut")]
+        link = replica.link
+        again = link._replace(attempt=2)
+        assert replica.lose("cut") == [DropReplica(link, "cut"), ConnectReplica(again, 0.1)]
         assert replica.phase is Phase.EXCLUDED
+        assert replica.is_excluded
+        assert replica.connected() == []
+        assert replica.phase.name == "RETURNED"
+        assert replica.is_excluded
+        assert replica.lose("cut again")[0] == DropReplica(again, "cut again")
+        assert replica.phase.name == "EXCLUDED"
 
 
 def test_appends_go_out_in_order_up_to_the_window() -> None:

@@ -211,17 +211,32 @@ def test_a_lost_majority_ends_the_session_with_batches_in_flight() -> None:
     bench.lose(B)
     assert bench.ended() == "1 of 3 replicas left, 2 needed; lost: a:1, b:1"
     assert list(bench.session.in_flight) == [batch(0), batch(1)]
-    assert bench.session.end("later") == [DropReplica(bench.links[C], str(bench.ended()))]
+    assert bench.session.end("later") == [
+        DropReplica(bench.links[each], str(bench.ended())) for each in (A, B, C)
+    ]
 
 
 def test_a_lost_replica_never_rejoins() -> None:
-    """ST-09."""
+    """ST-09: it is connected to, and nothing else."""
     bench = opened(A, B, C)
     link = bench.links[C]
     bench.lose(C)
-    assert bench.links[C] == link
+    again = bench.links[C]
+    assert again == link._replace(attempt=link.attempt + 1)
     assert bench.step(ReplicaConnected(link)) == []
     assert bench.step(RequestAnswered(link, AppendRecords(batch(0)), None)) == []
+    assert not list(bench.session.returned)
+    assert bench.step(ReplicaConnected(again)) == []
+    assert list(bench.session.returned) == [C]
+    assert bench.session.excluded == (C,)
+    bench.append(batch(0))
+    bench.answer(A)
+    bench.answer(B)
+    assert bench.committed() == [batch(0)]
+    assert not bench.outbox[C]
+    bench.lose(C)
+    assert not list(bench.session.returned)
+    assert bench.session.excluded == (C,)
 
 
 def test_one_lost_while_it_recovers_is_only_absent() -> None:

@@ -149,16 +149,21 @@ def exchange_replicas(
 
 
 def check_majority(
-    after: StoragePlacement, partition_id: PartitionId, metadata: PartitionMetadata | None
+    after: StoragePlacement,
+    partition_id: PartitionId,
+    metadata: PartitionMetadata | None,
+    lost: Collection[ReplicaId] = (),
 ) -> None:
     """Raise ConfigurationError if the replicas of the partition that `after` leaves cannot go on
-    with it: a majority of them takes no part in its store session, so that it would wait, perhaps
-    for ever, for those that were taken away. None: it has never had a session, nor anything else.
+    with it: a majority of them takes no part in its store session, or is `lost` to a server, so
+    that it would wait, perhaps for ever, for those that were taken away.
+
+    metadata  None: it has never had a session, nor anything else.
     """
     if metadata is None:
         return
     replicas = after.holding(partition_id)
-    current = [node for node in replicas if node in metadata.current_replicas]
+    current = [each for each in replicas if each in metadata.current_replicas and each not in lost]
     if 2 * len(current) <= len(replicas):
         absent = ", ".join(node for node in replicas if node not in current)
         raise ConfigurationError(

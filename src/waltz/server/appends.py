@@ -7,7 +7,7 @@ locks nor the store: both are handed the columns that they want.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, pairwise
 
@@ -49,6 +49,9 @@ class Senders:
 
     def runs(self) -> Iterator[tuple[int, Senders]]:
         """Yield runs of one connection each, in order."""
+        if len(self) == 1:
+            yield int(self.connection_ids[0]), self
+            return
         breaks = np.flatnonzero(np.diff(self.connection_ids)) + 1
         for start, end in pairwise((0, *breaks.tolist(), len(self))):
             yield int(self.connection_ids[start]), self.pick(slice(start, end))
@@ -238,14 +241,14 @@ def rejected(senders: Senders, reason: Reason) -> Iterator[tuple[int, AppendReje
 
 
 def locked_out(
-    senders: Senders, locked: Mapping[int, tuple[TransactionId, int]]
+    senders: Senders, locked: Sequence[tuple[TransactionId, int]]
 ) -> Iterator[tuple[int, LockFailure | AppendRejected]]:
     """Yield whom to tell what when appends are refused for their locks.
 
-    `locked` has the estimate and the lock by index. What has come in batches is told together.
+    `locked` has the estimate and the lock of each. What has come in batches is told together.
     """
     together: dict[tuple[int, RequestId], list[Rejection]] = {}
-    for index, (transaction_id, lock_hash) in locked.items():
+    for index, (transaction_id, lock_hash) in enumerate(locked):
         connection_id = int(senders.connection_ids[index])
         request_id = RequestId._make(senders.request_ids[index].tolist())
         if not senders.is_told[index]:

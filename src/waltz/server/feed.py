@@ -89,6 +89,8 @@ class Feeds:
     def has_work(self) -> bool:
         """Whether a feed waits for its turn and nothing else."""
         near, far = self._queues[Place.NEAR], self._queues[Place.FAR]
+        if not near and not far:
+            return False
         return any(feed.place is Place.NEAR for feed in near) or any(
             feed.place is Place.FAR for feed in far
         )

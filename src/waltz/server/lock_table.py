@@ -32,8 +32,11 @@ _INCREMENT: Final = 12345
 _STEP_MASK: Final = 0xFFFFFFFF
 _SLOT_MASK: Final = 0x3FFFFFFF
 
-COLUMNS_MIN: Final = 64
+COLUMNS_MIN: Final = 32
 """Requests from which checking them by columns is faster than one after the other."""
+
+_ROUNDS_MAX: Final = 8
+"""So often it is looked who else waits if one does, until one by one is as fast."""
 
 
 class _Request(NamedTuple):
@@ -71,20 +74,20 @@ class LockedAppends:
             self.lock_hashes[np.repeat(rows, self.lock_counts.sum(axis=1))],
         )
 
-    def requests(self, start: int = 0) -> list[_Request]:
-        """One by one, from index `start` on."""
-        ends = np.cumsum(self.lock_counts[start:])
-        ends += int(self.lock_counts[:start].sum())
+    def requests(self) -> list[_Request]:
+        """One by one."""
         hashes = self.lock_hashes.tolist()
-        ends_by_kind = ends.reshape(-1, 3).tolist()
-        begin = int(self.lock_counts[:start].sum())
         found = []
+        begin = 0
         for client_id, mark, (writes, reads, appends) in zip(
-            self.client_ids[start:].tolist(),
-            self.client_high_water_marks[start:].tolist(),
-            ends_by_kind,
+            self.client_ids.tolist(),
+            self.client_high_water_marks.tolist(),
+            self.lock_counts.tolist(),
             strict=True,
         ):
+            writes += begin
+            reads += writes
+            appends += reads
             found.append(
                 _Request(
                     client_id,
@@ -190,21 +193,17 @@ class _LockColumns:
             starts=(np.cumsum(per_request) - per_request)[lockers],
         )
 
-    def shared_slots(self) -> NDArray[np.bool_]:
-        """Return which slots belong to another request of the batch too; three per lock."""
-        slots = self.slots.ravel()
-        order = np.argsort(slots, kind="stable")
-        slots = slots[order]
-        owners = np.repeat(self.owners, 3)[order]
-        # Equal slots lie side by side, requests in order: a run is shared if its ends differ.
-        starts = np.flatnonzero(
-            np.concatenate(([True] * bool(len(slots)), slots[1:] != slots[:-1]))
-        )
-        lengths = np.diff(starts, append=len(slots))
-        is_shared = owners[starts] != owners[starts + lengths - 1]
-        shared = np.empty(len(slots), np.bool_)
-        shared[order] = np.repeat(is_shared, lengths)
-        return shared.reshape(-1, 3)
+    def earliest(self, rows: NDArray[np.bool_], slot_count: int) -> NDArray[np.int64]:
+        """Return for each slot the first request with it in one of the `rows`; `count` if none."""
+        found = np.full(slot_count, self.count)
+        # Of a repeated slot the last value stays: backwards, that is the first.
+        backwards = np.flatnonzero(rows)[::-1]
+        found[self.slots[backwards].ravel()] = np.repeat(self.owners[backwards], 3)
+        return found
+
+    def rows_of(self, requests: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """Return for each lock whether its request is among `requests`."""
+        return requests[self.owners]
 
     def any_lock(self, per_lock: NDArray[np.bool_]) -> NDArray[np.bool_]:
         """Return for each request whether any of its locks has the property."""
@@ -255,13 +254,15 @@ class LockTable:
         """Check `appends` in order; accepted ones take the next tickets, in order."""
         if len(appends) < COLUMNS_MIN:
             return self._admit_one_by_one(appends.requests())
-        return self._admit_many(appends)
+        return self._admit_by_columns(appends)
 
-    def refusing_lock(self, appends: LockedAppends, index: int) -> int:
-        """Return the hash of the lock for which an append has just been refused; 0 for one that
-        was refused for its mark alone."""
-        _, _, writes, reads, _ = appends.pick(np.arange(len(appends)) == index).requests()[0]
-        return max((*writes, *reads), key=self._estimate, default=0)
+    def refusing_locks(self, appends: LockedAppends) -> list[int]:
+        """Return for each of `appends`, which have just been refused, the hash of the lock for
+        which; 0 for one that was refused for its mark alone."""
+        return [
+            max((*writes, *reads), key=self._estimate, default=0)
+            for _, _, writes, reads, _ in appends.requests()
+        ]
 
     def _estimate(self, lock: int) -> int:
         """Return the ID of the transaction that has last written the lock, or of a later one."""
@@ -408,86 +409,125 @@ class LockTable:
 
     # By columns
 
-    def _admit_many(self, appends: LockedAppends) -> Admission:
-        """Check by columns up to the first request that has to wait, then one by one."""
-        count, refused = self._admit_by_columns(appends)
-        if count == len(appends):
-            return Admission(refused, {})
-        rest = self._admit_one_by_one(appends.requests(count))
-        refused |= {count + index: estimate for index, estimate in rest.refused.items()}
-        return Admission(refused, {count + index: until for index, until in rest.waiting.items()})
-
-    def _admit_by_columns(self, appends: LockedAppends) -> tuple[int, dict[int, TransactionId]]:
-        """Decide `appends` up to the first that has to wait; return their number and the refused.
-
-        What the others in the batch cannot influence is decided at once, the rest in order.
-        """
-        if self._reserved_until > self.decided:
-            return 0, {}
-        count = len(appends)
+    def _admit_by_columns(self, appends: LockedAppends) -> Admission:
+        """Check all at once; only those that wait, or may have to, one by one, in order."""
         columns = _LockColumns.of(appends, self._slot_count)
-        claims = self._claims[columns.slots]
-        shared = columns.shared_slots()
-        shares = np.logical_or.reduce(shared, axis=1)
-        busy = np.logical_and.reduce(shared | (claims > self.decided), axis=1)
-        entangled = columns.any_lock(shares & busy)
-        per_lock = np.where(columns.checked, claims.min(axis=1), 0)
-        waits = columns.max_lock(per_lock, 0) > self.decided
         per_lock = np.where(columns.checked, self._marks[columns.slots].min(axis=1), NOTHING)
         estimates = columns.max_lock(per_lock, NOTHING)
         refusals = estimates > appends.client_high_water_marks
-        accepted = ~(waits | refusals | entangled)
-        if waits.any():
-            count = int(np.argmax(waits))
-        if entangled[:count].any():
-            in_order = np.flatnonzero(entangled | columns.any_lock(shares))
-            in_order = in_order[in_order < count]
-            requests = appends.requests()
-            count = self._admit_in_order(requests, in_order.tolist(), accepted, refusals, count)
-        accepted[count:] = False
+        uncertain = self._may_wait(appends, columns, refusals)
+        accepted = ~(uncertain | refusals)
+        waiting: dict[int, int] = {}
+        if uncertain.any():
+            waiting = self._admit_in_order(appends, columns, uncertain, accepted)
+            refusals[list(waiting)] = False
         self._record(columns, accepted)
-        refused = np.flatnonzero(refusals[:count]).tolist()
-        return count, {index: TransactionId(int(estimates[index])) for index in refused}
+        refused = np.flatnonzero(refusals).tolist()
+        return Admission(
+            {index: TransactionId(int(estimates[index])) for index in refused}, waiting
+        )
+
+    def _may_wait(
+        self, appends: LockedAppends, columns: _LockColumns, refusals: NDArray[np.bool_]
+    ) -> NDArray[np.bool_]:
+        """Return which requests have to wait, or could, for what those before them come to.
+
+        All others are accepted, or refused, whatever becomes of the rest.
+        """
+        decided = self.decided
+        uncertain = np.zeros(columns.count, np.bool_)
+        owners = columns.owners[:, np.newaxis]
+        if columns.checked.any():
+            rows = columns.recorded & ~columns.rows_of(refusals)
+            claimed = columns.earliest(rows, self._slot_count)[columns.slots] < owners
+            claimed |= self._claims[columns.slots] > decided
+            uncertain |= columns.any_lock(columns.checked & np.logical_and.reduce(claimed, axis=1))
+        reserved = np.zeros(columns.slots.shape, np.bool_)
+        if self._reserved_until > decided:
+            reserved |= self._reservations[columns.slots] > decided
+            uncertain |= columns.any_lock(np.logical_and.reduce(reserved, axis=1))
+            held = [each for each, until in self._client_until.items() if until > decided]
+            uncertain |= np.isin(appends.client_ids, np.array(held, np.int64))
+        if not uncertain.any():
+            return uncertain
+        # Whoever shares a lock with one that waits, or its client, and comes later, waits as well.
+        clients, client_of = np.unique(appends.client_ids, return_inverse=True)
+        places = np.arange(columns.count)
+        for _ in range(_ROUNDS_MAX):
+            known = np.flatnonzero(uncertain)
+            backwards = known[::-1].copy()
+            first_of_client = np.full(len(clients), columns.count)
+            first_of_client[client_of[backwards]] = backwards
+            uncertain |= places > first_of_client[client_of]
+            first = columns.earliest(columns.rows_of(uncertain), self._slot_count)
+            queued = np.logical_or(reserved, first[columns.slots] < owners)
+            uncertain |= columns.any_lock(np.logical_and.reduce(queued, axis=1))
+            if np.count_nonzero(uncertain) == len(known):
+                return uncertain
+        uncertain[int(known[0]) :] = True
+        return uncertain
 
     def _admit_in_order(
         self,
-        requests: Sequence[_Request],
-        indices: Sequence[int],
+        appends: LockedAppends,
+        columns: _LockColumns,
+        uncertain: NDArray[np.bool_],
         accepted: NDArray[np.bool_],
-        refusals: NDArray[np.bool_],
-        count: int,
-    ) -> int:
-        """Decide those of `indices` that are not accepted yet, seeing the claims of those before.
+    ) -> dict[int, int]:
+        """Decide the `uncertain` requests, each of which sees the claims of those before it.
 
-        Completes `accepted` and returns the index of the first that has to wait, or `count`. The
-        estimate of a refusal stands: nobody in the batch has moved a mark.
+        Completes `accepted` and returns those that wait.
         """
-        before = np.cumsum(accepted).tolist()
+        seen = np.zeros(self._slot_count, np.bool_)
+        seen[columns.slots[columns.checked & columns.rows_of(uncertain)]] = True
+        claims_seen = columns.recorded & np.logical_or.reduce(seen[columns.slots], axis=1)
+        chosen = uncertain | (accepted & columns.any_lock(claims_seen))
+        indices = np.flatnonzero(chosen)
+        ranks = np.cumsum(accepted)[indices].tolist()
+        is_accepted = accepted[indices].tolist()
+        others = np.flatnonzero(appends.client_ids != appends.client_ids[-1])
+        one_client_from = int(others[-1]) + 1 if len(others) else 0
+        waiting: dict[int, int] = {}
         late = 0
-        for index in indices:
-            request = requests[index]
-            ticket = self.issued + before[index] + late
-            if accepted[index]:
-                self._claim(self._recorded(request), ticket)
-            elif self._claimed_until(request) > self.decided:
-                return index
-            elif not refusals[index]:
+        for index, request, rank, is_certain in zip(
+            indices.tolist(), appends.pick(chosen).requests(), ranks, is_accepted, strict=True
+        ):
+            if is_certain:
+                self._claim(self._recorded(request), self.issued + rank + late)
+                continue
+            recorded: list[int] = []
+            verdict = self._check(request, recorded)
+            if verdict is None:
                 late += 1
                 accepted[index] = True
-                self._claim(self._recorded(request), ticket + 1)
-        return count
+                self._claim(recorded, self.issued + rank + late)
+            elif verdict.is_wait:
+                waiting[index] = verdict.value
+                if index >= one_client_from:
+                    return waiting | self._queue_up(columns, index + 1, request.client_id)
+        return waiting
 
-    def _claimed_until(self, request: _Request) -> int:
-        """Return the newest ticket that claims a lock which `request` checks."""
-        claim_at = self._claim_at
-        return max(
-            (
-                min(claim_at[slot] for slot in lock_slots(lock, self._slot_count))
-                for locks in (request.write_locks, request.read_locks)
-                for lock in locks
-            ),
-            default=0,
-        )
+    def _queue_up(self, columns: _LockColumns, first: int, client_id: int) -> dict[int, int]:
+        """Have all requests from index `first` on wait, which follow one of their client that does;
+        return what for."""
+        client = ClientId(client_id)
+        rows = slice(int(np.searchsorted(columns.owners, first)), None)
+        slots = columns.slots[rows]
+        claimed = np.where(columns.checked[rows], self._claims[slots].min(axis=1), 0)
+        per_lock = np.zeros(len(columns.owners), np.int64)
+        per_lock[rows] = np.maximum(claimed, self._reservations[slots].min(axis=1))
+        tickets = np.maximum(columns.max_lock(per_lock, 0)[first:], self._client_until[client])
+        if not len(tickets):
+            return {}
+        tickets = np.maximum.accumulate(tickets)
+        # They ascend, and of a repeated slot the last value stays: the highest.
+        flat = slots.ravel()
+        per_slot = np.repeat(tickets[columns.owners[rows] - first], 3)
+        self._reservations[flat] = np.maximum(self._reservations[flat], per_slot)
+        last = int(tickets[-1])
+        self._client_until[client] = last
+        self._reserved_until = max(self._reserved_until, last)
+        return dict(enumerate(tickets.tolist(), first))
 
     def _recorded(self, request: _Request) -> list[int]:
         """Return the slots that `request` claims."""

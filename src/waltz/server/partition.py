@@ -514,10 +514,10 @@ class ServerPartition:
         if self._release_at is not None and (is_at_rest or now >= self._release_at):
             self._close()
             return
-        has_work = any(w.has_work for w in (self._feeds, self._data_requests, self._outcomes))
-        early = min((until for _, _, until in self._early_mounts.values()), default=None)
-        deadlines = (self._fetches.retry_at, self._release_at, early, now if has_work else None)
-        self.deadline = min((d for d in deadlines if d is not None), default=None)
+        has_work = self._feeds.has_work or self._data_requests.has_work or self._outcomes.has_work
+        deadlines = [until for _, _, until in self._early_mounts.values()]
+        deadlines += [at for at in (self._fetches.retry_at, self._release_at) if at is not None]
+        self.deadline = now if has_work else min(deadlines, default=None)
 
     def _admit(self) -> None:
         """Hand to the store what passes its locks, and tell what does not."""

@@ -81,6 +81,7 @@ from waltz.wire.discovery_protocol import (
     TopologyRequest,
 )
 from waltz.wire.message import Message
+from waltz.wire.storage_protocol import STORAGE_CODEC
 
 logger = logging.getLogger(__name__)
 
@@ -103,6 +104,8 @@ class ServerConfig:
     """How long a client may be silent, from version 5 of the protocol on; 0: for ever."""
     protocol_version_max: int = CLIENT_CODEC.versions[-1]
     """The latest version of the client protocol that is offered to clients."""
+    storage_protocol_version_max: int = STORAGE_CODEC.versions[-1]
+    """The latest version of the storage protocol that is offered to storage nodes."""
     ends_with_partition: bool = False
     """Whether a partition that fails ends the server, so that tests see every bug."""
 
@@ -164,7 +167,9 @@ class Server:
         self._ended = asyncio.get_running_loop().create_future()
         params = await read_store_params(self.host.coordinator, self._config.root)
         cluster = await read_cluster_params(self.host.coordinator, self._config.root)
-        self._storages = StorageConnections(self.host, params)
+        self._storages = StorageConnections(
+            self.host, params, STORAGE_CODEC.up_to(self._config.storage_protocol_version_max)
+        )
         self._directory.start(cluster, params)
         self._listener = await self.host.network.listen(self._config.address, self._clients.accept)
         self._membership = ServerMembership(

@@ -103,7 +103,7 @@ class Undecided:
             if admission.waiting:
                 self._wait(candidates.pick(is_waiting), min(admission.waiting.values()))
             if admission.refused:
-                answers = list(self._refuse(candidates, admission.refused))
+                answers = list(self._refuse(candidates.pick(is_refused), admission.refused))
             candidates = candidates.pick(~(is_waiting | is_refused))
         if not len(candidates):
             return Admitted(None, len(admission.refused), answers)
@@ -121,16 +121,14 @@ class Undecided:
     def _refuse(
         self, appends: Appends, refused: Mapping[int, TransactionId]
     ) -> Iterator[tuple[int, LockFailure | AppendRejected]]:
+        """Tell the senders of `appends`; `refused` has the estimates in the same order."""
         senders = appends.senders
-        locked = {}
-        for index, transaction_id in refused.items():
-            self._backlog.settle(
-                int(senders.connection_ids[index]), int(senders.byte_counts[index])
-            )
-            is_told = bool(senders.is_told[index])
-            lock = self._locks.refusing_lock(appends.locks, index) if is_told else 0
-            locked[index] = transaction_id, lock
-        return locked_out(senders, locked)
+        for connection_id, byte_count in zip(
+            senders.connection_ids.tolist(), senders.byte_counts.tolist(), strict=True
+        ):
+            self._backlog.settle(connection_id, byte_count)
+        locks = self._locks.refusing_locks(appends.locks)
+        return locked_out(senders, list(zip(refused.values(), locks, strict=True)))
 
     def decide(self, count: int) -> list[Senders]:
         """So many of the oldest that the store has are decided; return whose they are."""

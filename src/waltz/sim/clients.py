@@ -20,6 +20,7 @@ from waltz.client.shell import AsyncWaltzClient
 from waltz.errors import UnavailableError, WaltzError
 from waltz.host import Coordinator, Host
 from waltz.sim.application import Application, Intent
+from waltz.sim.bulks import Bulk
 from waltz.sim.history import Fed, OutcomeTold, Verdict
 from waltz.sim.loop import PROCESS
 from waltz.sim.sites import until_stopped
@@ -134,6 +135,12 @@ class Client:
             while self._begun_count < self.plan.transactions:
                 await room.acquire()
                 await asyncio.sleep(self._random.uniform(0.0, self.plan.think_seconds_max))
+                if self.plan.work == "many":
+                    bulk = self._draw_bulk()
+                    group.create_task(bulk.append(client)).add_done_callback(
+                        lambda _: room.release()
+                    )
+                    continue
                 intent = draw_intent(
                     self._random,
                     self.application,
@@ -147,6 +154,13 @@ class Client:
                 if self._asking.random() < ASKED_SHARE:
                     group.create_task(self._ask(client, intent))
                 submitting.add_done_callback(lambda _: room.release())
+
+    def _draw_bulk(self) -> Bulk:
+        left = self.plan.transactions - self._begun_count
+        count = self._field.partition_count
+        bulk = Bulk(self._random, self.application, count, self.plan, left)
+        self._begun_count += len(bulk.numbers)
+        return bulk
 
     async def _ask(self, client: AsyncWaltzClient, intent: Intent) -> None:
         """Ask what became of the last attempt of `intent`, while it is under way or later, until

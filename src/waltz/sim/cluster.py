@@ -23,8 +23,10 @@ from waltz.sim.replicas import Replicas, durable_part, replica_on
 from waltz.sim.scenario import ClusterShape
 from waltz.sim.sites import Sites, until_stopped
 from waltz.storage.shell import StorageConfig, StorageNode
+from waltz.store.recovery import last_session
 from waltz.types import Address, PartitionId, ReplicaId
 from waltz.wire.client_protocol import CLIENT_CODEC
+from waltz.wire.storage_protocol import STORAGE_CODEC
 
 STORAGE_DIRECTORY: Final = "/storage"
 PORT: Final = 7000
@@ -62,10 +64,13 @@ class SimulatedCluster:
         shape: ClusterShape,
         cluster_key: UUID,
         next_version: Callable[[str], int] = lambda _: CLIENT_CODEC.versions[-1],
+        next_storage_version: Callable[[str], int] = lambda _: STORAGE_CODEC.versions[-1],
         *,
         name: str = "simulated",
     ) -> None:
-        """`next_version` is asked, at each start of a process, for the latest version it speaks."""
+        """`next_version` is asked, at each start of a server, for the latest version of the client
+        protocol that it speaks, `next_storage_version`, also of a storage node, for that of the
+        storage protocol."""
         self.sites = sites
         self.name = name
         self.shape = shape
@@ -73,6 +78,7 @@ class SimulatedCluster:
         self.storages = shape.storages
         self.servers = shape.servers
         self._next_version = next_version
+        self._next_storage_version = next_storage_version
 
     async def start(self) -> None:
         """Create the cluster's metadata and let storage nodes and servers start."""
@@ -132,6 +138,20 @@ class SimulatedCluster:
             for partition_id in self.shape.partition_ids
         }
 
+    def written_off(self, replicas: Replicas) -> set[tuple[str, PartitionId]]:
+        """The replicas that the metadata name as closed and that lack the last session that took
+        appends: they begin anew with what they were written off with, whatever they say."""
+        found = set()
+        for partition_id in self.shape.partition_ids:
+            states = self._metadata(partition_id).replica_states
+            for replica_id, state in states.items():
+                marks = replicas[machine_of(replica_id)].marks.get(partition_id)
+                if marks is None or state.closing_high_water_mark is None:
+                    continue
+                if marks.session_id < last_session(states):
+                    found.add((machine_of(replica_id), partition_id))
+        return found
+
     def _metadata(self, partition_id: PartitionId) -> PartitionMetadata:
         try:
             node = self.sites.coordinator.tree.read(PATHS.partition_metadata(partition_id))
@@ -183,6 +203,7 @@ class SimulatedCluster:
             assigned_partitions=frozenset(self.shape.partition_ids),
             register=register,
             scrub_interval_seconds=SCRUB_SECONDS,
+            protocol_version_max=self._next_storage_version(name),
             ends_with_partition=True,
         )
         node = StorageNode(host, config)
@@ -200,6 +221,7 @@ class SimulatedCluster:
             restore_seconds=limits.CONNECTION_RESTORE_SECONDS,
             idle_seconds=limits.IDLE_SECONDS_MAX,
             protocol_version_max=self._next_version(name),
+            storage_protocol_version_max=self._next_storage_version(name),
             ends_with_partition=True,
         )
         server = Server(host, config)

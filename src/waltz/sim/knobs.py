@@ -75,6 +75,12 @@ KNOBS: Final[Mapping[str, tuple[float, ...]]] = {
     "BROKEN_BYTES_MAX": (1_000,),
     "CONNECTION_RESTORE_SECONDS": (0.2, 3.0),
     "IDLE_SECONDS_MAX": (1.0, 5.0),
+    # Rows
+    "BULK_BATCH_ROWS_MAX": (1, 3),
+    "BULK_BATCH_BYTES_MAX": (500, 20_000),
+    "BULK_ROWS_IN_FLIGHT_MAX": (1, 6),
+    "BULK_BYTES_IN_FLIGHT_MAX": (500, 20_000),
+    "BULK_LOCKED_ROWS_IN_FLIGHT_MAX": (4, 8),
 }
 """What each bound may be instead."""
 

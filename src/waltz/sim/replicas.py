@@ -257,13 +257,22 @@ class MarkWatch:
         self._settled: dict[tuple[str, PartitionId], Sequence[Fed]] = {}
         self.violations: list[str] = []
 
-    def look(self, replicas: Replicas, harmed: Collection[str]) -> None:
-        """Take note of the marks now; those on disks that were harmed count for nothing."""
+    def look(
+        self,
+        replicas: Replicas,
+        harmed: Collection[str],
+        written_off: Collection[tuple[str, PartitionId]] = (),
+    ) -> None:
+        """Take note of the marks now. Those on disks that were harmed count for nothing, and those
+        of replicas that were written off are not held to what was there before."""
         for name, replica in replicas.items():
             if name in harmed:
                 continue
             for partition_id, marks in replica.marks.items():
                 key = (name, partition_id)
+                if key in written_off:
+                    self._newest.pop(key, None)
+                    self._settled.pop(key, None)
                 before = self._newest.get(key, marks)
                 if any(new < old for new, old in zip(marks, before, strict=True)):
                     self.violations.append(

@@ -20,11 +20,14 @@ from waltz.sim.knobs import KNOBS, draw_knobs
 from waltz.sim.plans import PLANS
 from waltz.sim.workloads import WORKLOADS, ClientPlan, draw_ways
 from waltz.types import PartitionId
+from waltz.wire.storage_protocol import REPAIRS_SINCE
 
 OF_ONE_VERSION_SHARE: Final = 0.6
 OLDER_SHARE: Final = 0.4
 VERSIONS: Final = ((4,), (3,), (4, 5), (3, 5), (5, 4))
 """Always old, upgraded, or put back; before version 2 not all locks can be asked for."""
+STORAGE_VERSIONS: Final = ((0,), (1,), (0, 2), (1, 2), (2, 1), (2, 0))
+"""The same of the storage protocol."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +77,8 @@ class Scenario:
     versions: Mapping[str, Sequence[int]] = field(default_factory=dict)
     """By name of a process, the latest version of the client protocol that it speaks in its first
     life, its second, and so on; the last one stays. Others speak the latest there is."""
+    storage_versions: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    """As `versions`, of the storage protocol: servers and storage nodes."""
 
     @property
     def source(self) -> str:
@@ -94,6 +99,7 @@ class Scenario:
             "faults": as_data(self.faults),
             "knobs": dict(self.knobs),
             "versions": dict(self.versions),
+            "storage_versions": dict(self.storage_versions),
         }
         return json.dumps(asdict(self) | other, indent=1)
 
@@ -114,8 +120,9 @@ class Scenario:
                 "shape": ClusterShape(**data["shape"]),
                 "clients": tuple(ClientPlan(**client) for client in data["clients"]),
                 "faults": from_data(data["faults"]),
-                "versions": {
-                    name: tuple(versions) for name, versions in data.get("versions", {}).items()
+                **{
+                    key: {name: tuple(each) for name, each in data.get(key, {}).items()}
+                    for key in ("versions", "storage_versions")
                 },
             }
             return cls(**values)
@@ -145,14 +152,37 @@ def draw_scenario(seed: int, workload: str, plan: str, *, length: int = 1) -> Sc
             old if name in versions else new
             for name, old, new in zip(names, clients, found, strict=True)
         )
-    return Scenario(seed, workload, plan, length, shape, clients, tuple(faults), knobs, versions)
+    # Before version 1 a node cannot tell what it has damaged, nor have it repaired.
+    oldest = REPAIRS_SINCE if PLANS[plan].harms_disks else 0
+    nodes = [*shape.storages, *shape.spares, *shape.servers]
+    storage_versions = draw_versions(
+        Random(f"{source}/storage versions"),
+        nodes,
+        [each for each in STORAGE_VERSIONS if min(each) >= oldest],
+    )
+    return Scenario(
+        seed,
+        workload,
+        plan,
+        length,
+        shape,
+        clients,
+        tuple(faults),
+        knobs,
+        versions,
+        storage_versions,
+    )
 
 
-def draw_versions(random: Random, names: Sequence[str]) -> dict[str, tuple[int, ...]]:
+def draw_versions(
+    random: Random,
+    names: Sequence[str],
+    courses: Sequence[tuple[int, ...]] = VERSIONS,
+) -> dict[str, tuple[int, ...]]:
     """Draw who speaks an older version, and whether that changes with a restart; often nobody."""
     if random.random() < OF_ONE_VERSION_SHARE:
         return {}
-    return {name: random.choice(VERSIONS) for name in names if random.random() < OLDER_SHARE}
+    return {name: random.choice(courses) for name in names if random.random() < OLDER_SHARE}
 
 
 def draw_shape(

@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from random import Random
-from typing import Any, Final
+from typing import Final
 from uuid import UUID
 
 from waltz.client.shell import AsyncWaltzClient
@@ -40,6 +40,7 @@ from waltz.sim.strikes import Strikes
 from waltz.sim.trace import Trace
 from waltz.types import PartitionId
 from waltz.wire.client_protocol import CLIENT_CODEC
+from waltz.wire.storage_protocol import STORAGE_CODEC
 
 RUN_SECONDS_MAX: Final = 10_000.0
 """Virtual time of an ordinary run; the longest back-offs and pauses sum up to far less."""
@@ -142,6 +143,9 @@ class _Run:
         self.server_addresses = server_addresses(scenario.shape)
         source = scenario.source
         self._versions = {name: [*versions] for name, versions in scenario.versions.items()}
+        self._storage_versions = {
+            name: [*versions] for name, versions in scenario.storage_versions.items()
+        }
         self.loop = SimulatedLoop(source, virtual_seconds_max=virtual_seconds_max)
         self.trace = Trace()
         self.random = Random(f"{source}/run")
@@ -149,7 +153,9 @@ class _Run:
         self.overseer = Overseer()
         self.sites = Sites(self.loop, source, self.trace, self.overseer.look)
         cluster_key = UUID(int=self.random.getrandbits(128), version=4)
-        self.cluster = SimulatedCluster(self.sites, self.shape, cluster_key, self.next_version)
+        self.cluster = SimulatedCluster(
+            self.sites, self.shape, cluster_key, self.next_version, self.next_storage_version
+        )
         self.strikes = Strikes(self.sites, self.cluster.is_outdated)
         self.strikes.expect(scenario.faults)
         self.history = History(on_end=self._ended)
@@ -171,7 +177,7 @@ class _Run:
     def outcome(self) -> Outcome:
         violations = self.violations
         try:
-            self.loop.run_until_complete(self._course_unless_broken())
+            self.loop.run_until_complete(self.sites.unless_broken(self._course()))
         except SimulationError as error:
             violations.append(f"{error}\n{self._unfinished()}")
         except Exception as error:
@@ -207,8 +213,11 @@ class _Run:
 
     def next_version(self, name: str) -> int:
         """An upgrade is a restart with another version; the last one stays."""
-        versions = self._versions.get(name, [CLIENT_CODEC.versions[-1]])
-        return versions.pop(0) if len(versions) > 1 else versions[0]
+        return _next(self._versions.get(name, [CLIENT_CODEC.versions[-1]]))
+
+    def next_storage_version(self, name: str) -> int:
+        """As `next_version`, of the storage protocol."""
+        return _next(self._storage_versions.get(name, [STORAGE_CODEC.versions[-1]]))
 
     async def reached(self, progress: float) -> None:
         ended_count = int(progress * self.scenario.transactions)
@@ -220,14 +229,6 @@ class _Run:
         self.progress.set()
 
     # The course
-
-    async def _course_unless_broken(self) -> None:
-        course = self.loop.create_task(self._course())
-        ends: list[asyncio.Future[Any]] = [course, self.sites.broken]
-        await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
-        if self.sites.broken.done():
-            self.sites.broken.result()
-        course.result()
 
     async def _course(self) -> None:
         await self.cluster.start()
@@ -276,7 +277,7 @@ class _Run:
         harmed_count = 0 if self.has_converged else len(self.strikes.harmed)
         members = self.cluster.members()
         self.violations += held_by_enough(self.history, replicas, members, harmed_count)
-        self.marks.look(replicas, self.strikes.harmed)
+        self.marks.look(replicas, self.strikes.harmed, self.cluster.written_off(replicas))
 
     def _false_alarms(self) -> list[str]:
         """Damage that somebody has noted on a disk that nobody has harmed: what was promised to be
@@ -365,3 +366,7 @@ class _Run:
             if not submission.endings
         ]
         return "still open: " + ("; ".join(open_contexts) or "nothing")
+
+
+def _next(versions: list[int]) -> int:
+    return versions.pop(0) if len(versions) > 1 else versions[0]

@@ -142,6 +142,15 @@ class Sites:
         host = self._host(process, SimulatedDisk(), clock, random, lambda: 0.0)
         return await self.loop.spawn(process, main(host))
 
+    async def unless_broken(self, course: Coroutine[Any, Any, T]) -> T:
+        """Return what `course` returns. Raises what has broken a machine, as soon as it has."""
+        task: asyncio.Task[T] = self.loop.create_task(course)
+        ends: list[asyncio.Future[Any]] = [task, self.broken]
+        await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        if self.broken.done():
+            self.broken.result()
+        return task.result()
+
     @property
     def effects(self) -> Counter[str]:
         """What faults and the network's weather have done to bytes, calls and work, by kind."""

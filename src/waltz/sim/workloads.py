@@ -33,7 +33,8 @@ class ClientPlan:
     """What one client does."""
 
     work: str
-    """One of `WORK`, or `alone`, or `read`: a reader, which writes nothing."""
+    """One of `WORK`, or `alone`, or `many`: by calls of `append_many`, or `read`: a reader, which
+    writes nothing."""
     transactions: int = 0
     concurrency: int = 1
     """How many contexts are unfinished at a time."""
@@ -109,6 +110,11 @@ def late_reader(random: Random, length: int) -> tuple[ClientPlan, ...]:
     return (*_writers(random, length, "append"), *late)
 
 
+def bulk(random: Random, length: int) -> tuple[ClientPlan, ...]:
+    """Clients append many transactions in one call, beside some that submit contexts."""
+    return (*_writers(random, length, "many"), *_writers(random, length, "append")[:1])
+
+
 def _writers(random: Random, length: int, work: str) -> tuple[ClientPlan, ...]:
     count = random.randint(1, 3)
     return tuple(
@@ -132,6 +138,7 @@ WORKLOADS: Final[dict[str, Workload]] = {
     "lone_client": lone_client,
     "slow_consumer": slow_consumer,
     "late_reader": late_reader,
+    "bulk": bulk,
 }
 
 
@@ -154,10 +161,13 @@ def draw_intent(
         compose,
         header=random.choice((0, random.randrange(-(2**31), 2**31))),
         padding=random.randbytes(random.randrange(plan.padding_bytes_max + 1)),
-        timeout_seconds=(
-            random.choice(TIMEOUT_SECONDS) if random.random() < plan.expiring_share else None
-        ),
+        timeout_seconds=draw_timeout(random, plan),
     )
+
+
+def draw_timeout(random: Random, plan: ClientPlan) -> float | None:
+    """Draw how much time a context has; None: no limit."""
+    return random.choice(TIMEOUT_SECONDS) if random.random() < plan.expiring_share else None
 
 
 def _append(random: Random) -> Callable[[Application, PartitionId], Draft | None]:

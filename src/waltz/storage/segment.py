@@ -285,22 +285,28 @@ class Segment:
         fitting = np.searchsorted(offsets, offsets[0] + bytes_max, side="right") - 1
         offsets = offsets[: max(1, int(fitting)) + 1]
         block = self.data_file.read_at(int(offsets[0]), int(offsets[-1] - offsets[0]))
-        try:
-            batch = batch_from_block(block, first_transaction_id)
-        except CorruptionError as error:
-            raise CorruptionError(f"{self.data_path} from byte {offsets[0]}: {error}") from error
+        batch = RecordBatch(first_transaction_id, block, offsets - offsets[0])
+        if batch.fault(with_data=False) is not None:
+            self._tell_fault(batch, int(offsets[0]))
         stranger = first_stranger(block, batch.offsets, self.partition_id)
         if stranger is not None:
             raise CorruptionError(
                 f"{self.data_path} from byte {offsets[0]}: record {first_transaction_id + stranger}"
                 " is of another partition"
             )
-        if not np.array_equal(batch.offsets + offsets[0], offsets):
-            raise CorruptionError(
-                f"{self.data_path} from byte {offsets[0]}: the index has {len(offsets) - 1}"
-                f" records from {first_transaction_id}, the data {len(batch)}"
-            )
         return batch
+
+    def _tell_fault(self, batch: RecordBatch, start: int) -> NoReturn:
+        """Raise CorruptionError for what was read at byte `start`, where the index has `batch`."""
+        where = f"{self.data_path} from byte {start}"
+        try:
+            found = batch_from_block(batch.block, batch.first_transaction_id)
+        except CorruptionError as error:
+            raise CorruptionError(f"{where}: {error}") from error
+        raise CorruptionError(
+            f"{where}: the index has {len(batch)} records from {batch.first_transaction_id}, the"
+            f" data {len(found)}"
+        )
 
     # Cutting and mending
 

@@ -93,6 +93,8 @@ class StorageConfig:
     """Between the end of a pass over all records and the next; `scrub_start_seconds` lie between
     the start of the node and the first."""
     scrub_start_seconds: float = SCRUB_START_SECONDS
+    protocol_version_max: int = STORAGE_CODEC.versions[-1]
+    """The latest version of the storage protocol that is offered to servers."""
     ends_with_partition: bool = False
     """Whether a partition that fails ends the node, so that tests see every bug."""
     register: Callable[[UUID], Awaitable[None]] | None = None
@@ -292,7 +294,8 @@ class StorageNode:
     # The two ports
 
     async def _serve_data(self, connection: Connection) -> None:
-        peer = Peer(connection, Link(STORAGE_CODEC, STORAGE_SERVER_GREETING, opens=True))
+        codec = STORAGE_CODEC.up_to(self._config.protocol_version_max)
+        peer = Peer(connection, Link(codec, STORAGE_SERVER_GREETING, opens=True))
         await self._serve(peer, self._receive)
 
     async def _serve_admin(self, connection: Connection) -> None:

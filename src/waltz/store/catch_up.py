@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping
-from zlib import crc32
 
 import numpy as np
 
@@ -112,11 +111,11 @@ def checked_copy(
             f"{len(batch)} records from {batch.first_transaction_id} on; expected 1 to {count_max}"
             f" from {first} on"
         )
-    for index, checksum in enumerate(batch.data_checksums().tolist()):
-        if crc32(batch.data(index)) != checksum:
-            raise CorruptionError(
-                f"data of transaction {first + index} does not match its checksum"
-            )
+    wrong = batch.wrong_data()
+    if wrong.any():
+        raise CorruptionError(
+            f"data of transaction {first + int(np.argmax(wrong))} does not match its checksum"
+        )
     limit = CATCH_UP_BYTES_MAX if bytes_max is None else bytes_max
     fitting = int(np.searchsorted(batch.offsets, limit, side="right")) - 1
     return batch if fitting >= len(batch) else batch.slice(first, max(1, fitting))

@@ -209,16 +209,14 @@ class Recovery:
         than what was decided since without it. A storage node never lowers its low-water mark.
         """
         mark = self.high_water_mark
-        return min(
-            (
-                replica.low_water_mark
-                for replica in self._replicas.values()
-                if mark is not None
-                and replica.holding is not None
-                and replica.low_water_mark > mark
-            ),
-            default=None,
-        )
+        if mark is None:
+            return None
+        awaited = [
+            replica.low_water_mark
+            for replica in self._replicas.values()
+            if replica.low_water_mark > mark and replica.holding is not None
+        ]
+        return min(awaited, default=None)
 
     def finding(self, replica_id: ReplicaId) -> str:
         """What is known of a replica, for people."""

@@ -43,7 +43,7 @@ def scopes(
                 found[replica.replica_id] = scope_of_abstaining(
                     replica.link, condition, states, recovery.high_water_mark
                 )
-            case Phase.CONNECTING | Phase.EXCLUDED:
+            case Phase.CONNECTING | Phase.EXCLUDED | Phase.RETURNED | Phase.RELEASED:
                 pass
     return found
 

@@ -6,7 +6,8 @@ order; an answer to one acknowledges all before it.
 
 A replica lost before anything was changed on it may be tried again. One lost later may not, in this
 session: what is still on its way over the old connection could be carried out in the middle of what
-is sent over the new one. Only the next session's ID fences that out.
+is sent over the new one. Only the next session's ID fences that out. It is connected to all the
+same, and asked nothing: that it can be reached again is what the next session is opened for.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from enum import Enum
 from waltz.limits import BATCHES_IN_FLIGHT_MAX, RETRY_SECONDS_MAX, RETRY_SECONDS_MIN
 from waltz.record import RecordBatch
 from waltz.store.catch_up import CopySize, RecentBatches
+from waltz.store.recovery_events import ReplicaReached
 from waltz.store.requests import (
     AppendRecords,
     AskMaxTransactionId,
@@ -36,6 +38,7 @@ class Phase(Enum):
     ABSTAINING = "does not vote, for it may be damaged; repaired before it recovers"
     LIVE = "admitted: gets every append, now or by catching up"
     EXCLUDED = "lost after something was changed on it; not before the next session again"
+    RETURNED = "excluded, and connected again: the next session may have it"
     RELEASED = "no longer assigned, and no longer needed"
 
 
@@ -64,8 +67,8 @@ class ReplicaSession:
         return self.link.replica_id
 
     @property
-    def is_out(self) -> bool:
-        return self.phase is Phase.EXCLUDED or self.phase is Phase.RELEASED
+    def is_excluded(self) -> bool:
+        return self.phase is Phase.EXCLUDED or self.phase is Phase.RETURNED
 
     @property
     def source(self) -> ReplicaId | None:
@@ -93,10 +96,15 @@ class ReplicaSession:
     def connect(self) -> ConnectReplica:
         return ConnectReplica(self.link, self._retry_seconds)
 
-    def connected(self, *, is_repairable: bool = False) -> None:
+    def connected(self, *, is_repairable: bool = False) -> list[ReplicaReached]:
+        """Return what recovery is to be told."""
+        if self.phase is Phase.EXCLUDED:
+            self.phase = Phase.RETURNED
+            return []
         assert self.phase is Phase.CONNECTING
         self.phase = Phase.RECOVERING
         self.is_repairable = is_repairable
+        return [ReplicaReached(self.replica_id)]
 
     def abstain(self) -> None:
         """Its word was asked for, and refused."""
@@ -124,12 +132,9 @@ class ReplicaSession:
             self._request_count -= 1
 
     def lose(self, reason: str) -> list[DropReplica | ConnectReplica]:
-        """Give the present attempt up; start another one if that is safe."""
+        """Give the present attempt up and start another one, to take part if that is safe."""
         effects: list[DropReplica | ConnectReplica] = [self._give_up(reason)]
-        if self._changed:
-            self.phase = Phase.EXCLUDED
-            return effects
-        self.phase = Phase.CONNECTING
+        self.phase = Phase.EXCLUDED if self._changed else Phase.CONNECTING
         self.link = self.link._replace(attempt=self.link.attempt + 1)
         self._retry_seconds = min(
             max(2 * self._retry_seconds, RETRY_SECONDS_MIN), RETRY_SECONDS_MAX

@@ -12,9 +12,11 @@ and gives up for good once it finds a later one in the metadata. What is undecid
 others may have written since its locks were checked, and IDs no longer tell whose a record is.
 
 New sessions are rate-limited: the first follows at once, further ones after delays that double.
-A replica that was lost leads to a new session, so that the metadata says what it missed; one that
-never connected leads to none. So does a change of the assignment; `membership.py` says who takes
-part then.
+An open session is ended only when the metadata for the next one have been read: while the
+coordinator cannot be reached it goes on.
+A replica that was lost leads to a new session once it can be reached again, for it cannot take part
+in this one any more; until then those that are left go on. One that never connected leads to none.
+A change of the assignment does; `membership.py` says who takes part then.
 """
 
 from __future__ import annotations
@@ -105,6 +107,7 @@ class _Coordination(Enum):
     """What the coordinator was asked for; one thing at a time."""
 
     NOTHING = "nothing"
+    AHEAD = "read, to end the session that runs and open the next one"
     READ = "read, to open a session"
     BUMP = "write, to open a session"
     SESSION = "read or write, for the session that runs, or ran when it was asked"
@@ -133,8 +136,10 @@ class SessionKeeper:
         self._fenced = False
         self._renewal: str | None = None
         self._renew_at = 0.0
+        self._is_urgent = False
+        self._ahead: MetadataRead | None = None
+        self._held: ReadMetadata | WriteMetadata | None = None
         self._lost_at: float | None = None
-        self._is_draining = False
         self._started_at = 0.0
         self._next_start_at = 0.0
         self._delay_seconds = 0.0
@@ -148,13 +153,20 @@ class SessionKeeper:
         if session is None or self._is_draining:
             return None
         deadlines = []
-        if self._renewal is not None and (session.is_open or session.is_waiting):
-            deadlines.append(self._renew_at)
+        if self._renewal is not None:
+            may_ask = session.is_open and self._coordination is _Coordination.NOTHING
+            if may_ask or session.is_waiting:
+                deadlines.append(self._renew_at)
         if self._change_wake_at is not None:
             deadlines.append(self._change_wake_at)
         if self._is_taking_over and not session.is_open:
             deadlines.append(self._started_at + MEMBER_CHANGE_SECONDS_MAX)
         return min(deadlines, default=None)
+
+    @property
+    def _is_draining(self) -> bool:
+        """Whether the session takes no more appends, since the next one may follow."""
+        return self._ahead is not None
 
     @property
     def obstacle(self) -> str | None:
@@ -184,6 +196,7 @@ class SessionKeeper:
             self._session.check_invariants()
             assert self._session.ended is None
             assert not (self._session.in_flight and self._unsettled)
+        assert self._held is None or self._coordination is _Coordination.AHEAD
         assert self._announced == (self._session is not None and self._session.is_open)
         if self._fenced:
             assert self._session is None
@@ -240,6 +253,9 @@ class SessionKeeper:
         if asked is _Coordination.SESSION:
             self._inbox.append(event)
             return
+        if asked is _Coordination.AHEAD:
+            self._take_ahead(event, now)
+            return
         match event:
             case MetadataRead(metadata, version, assigned):
                 assert asked is _Coordination.READ
@@ -256,18 +272,36 @@ class SessionKeeper:
                 # seen of it is the older one, and will be followed by the newer.
                 self._check_assignment(now, at_once=False)
             case MetadataReadFailed() | MetadataWriteFailed():
-                self._read_metadata(self._metadata_retry_seconds)
-                self._metadata_retry_seconds = min(
-                    2 * self._metadata_retry_seconds, METADATA_RETRY_SECONDS_MAX
-                )
+                self._read_metadata(self._next_metadata_delay())
             case _:
                 assert_never(event)
+
+    def _take_ahead(self, event: MetadataEvent, now: float) -> None:
+        """Begin to end the session, unless it has ended or wants to write the metadata first."""
+        if self._held is not None:
+            self._effects.append(self._held)
+            self._held, self._coordination = None, _Coordination.SESSION
+        elif isinstance(event, MetadataRead):
+            self._metadata_retry_seconds = METADATA_RETRY_SECONDS_MIN
+            self._ahead = event
+        else:
+            self._renew_at = now + self._next_metadata_delay()
+
+    def _next_metadata_delay(self) -> float:
+        delay = self._metadata_retry_seconds
+        self._metadata_retry_seconds = min(2 * delay, METADATA_RETRY_SECONDS_MAX)
+        return delay
 
     # Opening
 
     def _start_if_idle(self, now: float) -> None:
         idle = self._session is None and self._coordination is _Coordination.NOTHING
-        if idle and not self._fenced:
+        if not idle or self._fenced:
+            return
+        ahead, self._ahead = self._ahead, None
+        if ahead is not None and now >= self._next_start_at:
+            self._open_session(ahead.metadata, ahead.version, ahead.assigned)
+        else:
             self._read_metadata(max(0.0, self._next_start_at - now))
 
     def _read_metadata(self, delay_seconds: float) -> None:
@@ -305,13 +339,16 @@ class SessionKeeper:
         if session.is_open:
             if not self._announced:
                 self._settle(session)
-            if not self._is_draining:
+            if self._queue and not self._is_draining and session.has_room:
                 self._pack(session)
-            self._perform(session.step([], now))
+                self._perform(session.step([], now))
         if session.ended is not None:
             self._close_session(session.ended, now)
-        elif session.excluded:
-            self._renew(f"lost {', '.join(session.excluded)}", now, at_once=False)
+            return
+        if session.excluded and self._lost_at is None:
+            self._lost_at = now
+        if session.returned:
+            self._renew(f"{', '.join(session.returned)} can be reached again", now, at_once=False)
         elif session.is_open and self._has_checkpoint_passed(session):
             self._renew("checkpoint interval", now)
         elif session.would_gain_a_replica:
@@ -320,6 +357,11 @@ class SessionKeeper:
     def _perform(self, effects: Sequence[SessionEffect]) -> None:
         for effect in effects:
             if isinstance(effect, ReadMetadata | WriteMetadata):
+                self._ahead = None
+                if self._coordination is _Coordination.AHEAD:
+                    assert self._held is None
+                    self._held = effect
+                    continue
                 assert self._coordination is _Coordination.NOTHING
                 self._coordination = _Coordination.SESSION
             self._effects.append(effect)
@@ -334,7 +376,14 @@ class SessionKeeper:
         parts: list[NewRecords] = []
         count = size = 0
         while self._queue and count < BATCH_RECORDS_MAX:
-            part = self._queue[0][: BATCH_RECORDS_MAX - count]
+            part = self._queue[0]
+            part_size = part.byte_count
+            if count + len(part) <= BATCH_RECORDS_MAX and size + part_size <= BATCH_BYTES_MAX:
+                parts.append(self._queue.popleft())
+                count += len(part)
+                size += part_size
+                continue
+            part = part[: BATCH_RECORDS_MAX - count]
             ends = np.cumsum(part.sizes())
             fits = int(np.searchsorted(ends, BATCH_BYTES_MAX - size, side="right"))
             if not fits and count:
@@ -428,12 +477,14 @@ class SessionKeeper:
 
     def _renew(self, reason: str, now: float, *, at_once: bool = True) -> None:
         """Plan to end the session, at once or when the rate of sessions allows it."""
-        if self._session is None or self._is_draining:
+        if self._session is None or self._is_urgent:
             return
         if at_once:
-            self._renewal, self._renew_at, self._is_draining = reason, now, True
+            self._renewal, self._renew_at, self._is_urgent = reason, now, True
         elif self._renewal is None:
-            self._renewal, self._lost_at = reason, now
+            self._renewal = reason
+            if self._lost_at is None:
+                self._lost_at = now
             self._renew_at = max(now, self._started_at + self._longer_delay(now))
 
     def _longer_delay(self, now: float) -> float:
@@ -443,17 +494,22 @@ class SessionKeeper:
         return min(max(2 * self._delay_seconds, RETRY_SECONDS_MIN), RETRY_SECONDS_MAX)
 
     def _consider_renewal(self, now: float) -> None:
-        """End the session if that is due: an open one takes no appends, and ends once none is in
-        flight; one that is opening is given up when only the missing replica could help it."""
+        """End the session if that is due. An open one, once the metadata are read, takes no more
+        appends, and ends when none is in flight; one that is opening is given up if that is
+        urgent, or when only the missing replica could help it."""
         session = self._session
-        if session is None or self._renewal is None or now < self._renew_at:
+        if session is None or self._renewal is None:
             return
-        is_planned = self._is_draining and not session.excluded
-        if session.is_open:
-            self._is_draining = True
-            if not session.in_flight:
-                self._close_session(self._renewal, now, is_planned=is_planned)
-        elif self._is_draining or session.is_waiting:
+        if now < self._renew_at and self._ahead is None:
+            return
+        if session.is_open and self._ahead is None:
+            if self._coordination is _Coordination.NOTHING:
+                self._coordination = _Coordination.AHEAD
+                self._effects.append(ReadMetadata(0.0))
+            return
+        is_over = not session.in_flight if session.is_open else session.is_waiting
+        if is_over or (self._is_urgent and not session.is_open):
+            is_planned = self._is_urgent and not session.excluded
             self._close_session(self._renewal, now, is_planned=is_planned)
 
     def _close_session(self, reason: str, now: float, *, is_planned: bool = False) -> None:
@@ -464,8 +520,8 @@ class SessionKeeper:
         self._note_change(now)
         assert not (session.in_flight and self._unsettled)
         self._unsettled.extend(session.in_flight)
-        self._renewal = None
-        self._is_draining = False
+        self._renewal = self._held = None
+        self._is_urgent = False
         lost_at, self._lost_at = self._lost_at, None
         if is_planned:
             self._next_start_at = now

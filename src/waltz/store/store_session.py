@@ -152,9 +152,16 @@ class StoreSession:
     def excluded(self) -> tuple[ReplicaId, ...]:
         """Replicas that can only come back by a new session."""
         return tuple(
+            replica.replica_id for replica in self._replicas.values() if replica.is_excluded
+        )
+
+    @property
+    def returned(self) -> tuple[ReplicaId, ...]:
+        """Those of the excluded that can be reached again."""
+        return tuple(
             replica.replica_id
             for replica in self._replicas.values()
-            if replica.phase is Phase.EXCLUDED
+            if replica.phase is Phase.RETURNED
         )
 
     @property
@@ -164,7 +171,7 @@ class StoreSession:
         for replica in self._replicas.values():
             if replica.phase is Phase.CONNECTING:
                 state = f"is not connected ({replica.trouble or 'never was in this session'})"
-            elif replica.phase is Phase.EXCLUDED:
+            elif replica.is_excluded:
                 state = f"was lost ({replica.trouble})"
             else:
                 state = self._recovery.finding(replica.replica_id)
@@ -269,7 +276,7 @@ class StoreSession:
         return [
             DropReplica(replica.link, self.ended)
             for replica in self._replicas.values()
-            if not replica.is_out
+            if replica.phase is not Phase.RELEASED
         ]
 
     def step(self, events: Sequence[SessionEvent], now: float) -> Sequence[SessionEffect]:
@@ -291,8 +298,7 @@ class StoreSession:
         match event:
             case ReplicaConnected(link, repairable):
                 if replica := self._current(link):
-                    replica.connected(is_repairable=repairable)
-                    self._to_recovery.append(ReplicaReached(replica.replica_id))
+                    self._to_recovery += replica.connected(is_repairable=repairable)
             case ReplicaLost(link, reason):
                 if replica := self._current(link):
                     self._lose(replica, reason)
@@ -318,7 +324,7 @@ class StoreSession:
 
     def _current(self, link: ReplicaLink) -> ReplicaSession | None:
         replica = self._replicas.get(link.replica_id)
-        if replica is None or replica.link != link or replica.is_out:
+        if replica is None or replica.link != link or replica.phase is Phase.RELEASED:
             return None
         return replica
 
@@ -444,13 +450,13 @@ class StoreSession:
             replica = self._replicas[replica_id]
             self._repairer.forget(replica_id)
             self._stop_reading_from(replica)
-            if not replica.is_out:
-                self._effects.append(replica.release("no longer assigned"))
-            replica.phase = Phase.RELEASED
+            self._effects.append(replica.release("no longer assigned"))
 
     # Appends
 
     def _commit(self) -> None:
+        if not self.in_flight:
+            return
         mark = commit_mark(
             (
                 replica.acknowledged_through
@@ -470,8 +476,9 @@ class StoreSession:
 
     def _feed(self) -> None:
         assert self.high_water_mark is not None
+        next_transaction_id = self.next_transaction_id
         for replica in self._replicas.values():
-            if replica.phase is not Phase.LIVE:
+            if replica.phase is not Phase.LIVE or replica.lacks >= next_transaction_id:
                 continue
             self._effects += replica.feed(self._recent)
             if replica.has_room and replica.lacks <= self.high_water_mark:
@@ -530,6 +537,9 @@ class StoreSession:
         for effect in self._repairer.step(found, now, is_open=self.is_open):
             self._perform_repair(effect)
         self._recover(now)
+        if self.is_open:
+            self._commit()
+            self._feed()
 
     def _perform_repair(self, effect: RepairEffect) -> None:
         match effect:
@@ -549,14 +559,14 @@ class StoreSession:
     def _check_majority(self) -> None:
         if self.ended is not None:
             return
-        members = [self._replicas[replica_id] for replica_id in self.assigned]
+        assigned = [self._replicas[replica_id] for replica_id in self.assigned]
         if self.low_water_mark is None:
-            left = sum(replica.phase is not Phase.EXCLUDED for replica in members)
+            left = sum(not replica.is_excluded for replica in assigned)
         else:
-            left = sum(replica.phase is Phase.LIVE for replica in members)
-        quorum = majority(len(self.assigned))
+            left = sum(replica.phase is Phase.LIVE for replica in assigned)
+        quorum = majority(len(assigned))
         if left < quorum:
             self.ended = (
-                f"{left} of {len(self.assigned)} replicas left, {quorum} needed; lost: "
+                f"{left} of {len(assigned)} replicas left, {quorum} needed; lost: "
                 + ", ".join(self.excluded)
             )

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from waltz.client import calls
+from waltz.client.own_appends import OwnAppends
 from waltz.client.partition import ClientPartition
 from waltz.client.reader.feed import FeedCursor
 from waltz.client.sources import shell as sources_shell
@@ -29,19 +30,19 @@ def _giving_up_all(lose: Callable[..., None]) -> Callable[..., None]:
 
 def _numbering_anew(lose: Callable[..., None]) -> Callable[..., None]:
     def opened(self: Any, *arguments: Any) -> None:
-        if not len(self.monitor):
-            self._sequence_number = 0
+        if not len(self.own):
+            self.own.sequence_number = 0
         lose(self, *arguments)
 
     return opened
 
 
-def _settling_at_once(settle: Callable[..., None]) -> Callable[..., None]:
-    def settled(self: Any) -> None:
+def _settling_at_once(settle: Callable[..., Any]) -> Callable[..., Any]:
+    def settled(self: Any, mark: Any) -> Any:
         for answer in self._held_flushes:
             self._retries += self.monitor.flush(answer.request_id)
         self._held_flushes = []
-        settle(self)
+        return settle(self, mark)
 
     return settled
 
@@ -131,7 +132,7 @@ CLIENT_BUGS: Final = (
     Bug(
         name="a lost connection is taken for not written",
         breaks="I5 verdicts",
-        patches=(Patch(ClientPartition, "_lose_stream", _giving_up_all),),
+        patches=(Patch(OwnAppends, "lose_stream", _giving_up_all),),
         workloads=("append",),
         plans=("flapping",),
         caught=Scene(14, "append", "flapping"),
@@ -147,7 +148,7 @@ CLIENT_BUGS: Final = (
     Bug(
         name="a flush is believed before the feed has come as far",
         breaks="I5 verdicts",
-        patches=(Patch(ClientPartition, "_settle", _settling_at_once),),
+        patches=(Patch(OwnAppends, "settle", _settling_at_once),),
         workloads=("append",),
         plans=("one_way",),
         caught=Scene(13, "append", "one_way"),

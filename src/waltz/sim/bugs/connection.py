@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from waltz.client.connection.shell import ServerConnection
-from waltz.client.partition import ClientPartition
+from waltz.client.own_appends import OwnAppends
 from waltz.server.clients.shell import Client, Clients
 from waltz.server.connection import Mounts
 from waltz.server.contexts import Contexts, RestoreContext
@@ -186,6 +186,6 @@ CONNECTION_BUGS: Final[tuple[Bug, ...]] = (
         "a client whose connection is replaced forgets its unanswered appends",
         "I12 convergence",
         Scene(0, "append", "broken_connections"),
-        Patch(ClientPartition, "_lose_stream", _forgetting_what_is_unanswered),
+        Patch(OwnAppends, "lose_stream", _forgetting_what_is_unanswered),
     ),
 )

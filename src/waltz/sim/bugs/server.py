@@ -126,7 +126,7 @@ def _refusing_what_waits(admit: Callable[..., Any]) -> Callable[..., Any]:
 
 def _naming_the_next(estimates: Callable[..., Any]) -> Callable[..., Any]:
     def told(senders: Any, locked: Any) -> Any:
-        return estimates(senders, {at: (mark + 1, lock) for at, (mark, lock) in locked.items()})
+        return estimates(senders, [(mark + 1, lock) for mark, lock in locked])
 
     return told
 

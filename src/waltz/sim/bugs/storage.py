@@ -148,7 +148,7 @@ STORAGE_BUGS: Final = (
         patches=(Patch(SegmentChain, "truncate", _cutting(1)),),
         workloads=("bank",),
         plans=("swizzle",),
-        caught=Scene(116, "bank", "swizzle"),
+        caught=Scene(8, "bank", "swizzle"),
     ),
     Bug(
         name="a truncation leaves one record too many",
@@ -164,7 +164,7 @@ STORAGE_BUGS: Final = (
         patches=(Patch(Segment, "truncate", _cutting_in_memory),),
         workloads=("append",),
         plans=("lone_tails", "power_cut"),
-        caught=Scene(25, "append", "power_cut"),
+        caught=Scene(34, "append", "lone_tails"),
     ),
     Bug(
         name="a new segment's name is not synced",

@@ -79,7 +79,9 @@ def _recovered_once_marked(advance: Callable[..., None]) -> Callable[..., None]:
 def _of_any_attempt(_: Callable[..., Any]) -> Callable[..., Any]:
     def current(self: Any, link: Any) -> Any:
         replica = self._replicas.get(link.replica_id)
-        return None if replica is None or replica.phase is Phase.EXCLUDED else replica
+        if replica is None or replica.phase is Phase.RELEASED:
+            return None
+        return replica if replica.link == link or not replica.is_excluded else None
 
     return current
 
@@ -115,7 +117,7 @@ STORE_BUGS: Final = (
         patches=_as_in_the_model("a disk exchanged for an empty one votes"),
         workloads=("append", "bank"),
         plans=("lost_disk",),
-        caught=Scene(22, "bank", "lost_disk"),
+        caught=Scene(9005, "bank", "lost_disk"),
     ),
     Bug(
         name="a lost replica comes back into the same session",
@@ -197,7 +199,7 @@ STORE_BUGS: Final = (
         patches=(Patch(SessionKeeper, "_settle", _resuming_unwritten),),
         workloads=("append", "bank"),
         plans=("contested_partition",),
-        caught=Scene(50, "append", "contested_partition"),
+        caught=Scene(1001, "bank", "contested_partition"),
     ),
     Bug(
         name="a session takes appends before its metadata are written",

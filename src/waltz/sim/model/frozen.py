@@ -62,7 +62,9 @@ FORGOTTEN: Final[Mapping[str, _Rule]] = {
     "ReplicaSession._retry_seconds": lambda *_: 0.0,
     "ReplicaSession._read_retry_seconds": lambda seconds, _: RETRY_SECONDS_MIN if seconds else 0.0,
     # Its time has come, or has not.
-    "SessionKeeper._renew_at": lambda _, keeper: NOW if vars(keeper)["_is_draining"] else SOON,
+    "SessionKeeper._renew_at": lambda at, keeper: (
+        SOON if at > NOW or vars(keeper)["_renewal"] is None else NOW
+    ),
     "SessionKeeper._change_at": lambda at, _: SOON if at > NOW else NOW,
     "SessionKeeper._change_wake_at": lambda at, _: at and SOON,
     # Words for people.

@@ -10,14 +10,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
-from zlib import crc32
 
 import numpy as np
 from numpy.typing import NDArray
 
 from waltz.errors import NotFoundError
 from waltz.limits import DATA_BYTES_MAX, INDEX_CHECKPOINT_RECORDS
-from waltz.record import RECORD_HEADER, RECORD_HEADER_BYTES, RECORD_OVERHEAD_BYTES, RecordBatch
+from waltz.record import RECORD_HEADER, RECORD_OVERHEAD_BYTES, RecordBatch
 from waltz.storage.inspection.findings import Finding, Kind, Report
 from waltz.storage.inspection.survey import PartitionFiles
 from waltz.storage.inspection.walk import Gap, Run, SegmentView, read_run, walk
@@ -274,7 +273,7 @@ class SegmentCheck:
                 text = f"of partition {found[begin]}, by its request ID"
                 self._add_records(batch, begin, end, offsets, text)
         if self._data_checksums:
-            for begin, end in stretches(wrong_data_checksums(batch) & ~foreign):
+            for begin, end in stretches(batch.wrong_data() & ~foreign):
                 text = "the CRC-32 of the data is not the one that the client gave with it"
                 self._add_records(batch, begin, end, offsets, text)
 
@@ -376,13 +375,3 @@ def stretches(flags: NDArray[np.bool_]) -> Iterator[tuple[int, int]]:
         return
     edges = np.flatnonzero(np.diff(flags.astype(np.int8), prepend=0, append=0))
     yield from zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True)
-
-
-def wrong_data_checksums(batch: RecordBatch) -> NDArray[np.bool_]:
-    """Whether the CRC-32 of each record's data differs from the one stored with it."""
-    view = memoryview(batch.block)
-    starts = (batch.offsets[:-1] + RECORD_HEADER_BYTES).tolist()
-    ends = (batch.offsets[1:] - 4).tolist()
-    found = [crc32(view[start:end]) for start, end in zip(starts, ends, strict=True)]
-    wrong: NDArray[np.bool_] = np.array(found, np.uint32) != batch.data_checksums()
-    return wrong

@@ -34,8 +34,9 @@ from waltz.limits import (
 )
 from waltz.types import NO_SESSION, Address, PartitionId, ReplicaId
 from waltz.wire.handshake import Link
-from waltz.wire.message import Message
+from waltz.wire.message import Codec, Message
 from waltz.wire.storage_protocol import (
+    REPAIRS_SINCE,
     STORAGE_CLIENT_GREETING,
     STORAGE_CODEC,
     FailureResponse,
@@ -83,7 +84,7 @@ class StorageExchange:
     @property
     def is_repairable(self) -> bool:
         """Whether the other side has agreed to say what it has damaged and to take repairs."""
-        return self._link.version is not None and self._link.version >= 1
+        return self._link.version is not None and self._link.version >= REPAIRS_SINCE
 
     def request(self, build: BuildMessage, done: Done) -> None:
         """Send a request. Raises ConnectionLostError: there is no connection, nothing was sent."""
@@ -174,8 +175,11 @@ class StorageConnection:
     """The connection to one storage node, made again after it was lost as long as somebody waits
     for it: a node that was taken out of the cluster is not dialled for ever."""
 
-    def __init__(self, host: Host, replica_id: ReplicaId, params: StoreParams) -> None:
+    def __init__(
+        self, host: Host, replica_id: ReplicaId, params: StoreParams, codec: Codec
+    ) -> None:
         self._host = host
+        self._codec = codec
         self._replica_id = replica_id
         self._open_request = OpenRequest(
             NO_SESSION, NO_SEQUENCE, NO_PARTITION, params.cluster_key, params.partition_count
@@ -237,7 +241,7 @@ class StorageConnection:
 
     async def _connect_and_serve(self) -> str:
         connection = await self._host.network.connect(Address.parse(self._replica_id))
-        link = Link(STORAGE_CODEC, STORAGE_CLIENT_GREETING)
+        link = Link(self._codec, STORAGE_CLIENT_GREETING)
         try:
             try:
                 async with asyncio.timeout(HANDSHAKE_SECONDS_MAX):
@@ -300,15 +304,17 @@ class StorageConnection:
 class StorageConnections:
     """All connections of one server process to storage nodes, each made when first asked for."""
 
-    def __init__(self, host: Host, params: StoreParams) -> None:
+    def __init__(self, host: Host, params: StoreParams, codec: Codec = STORAGE_CODEC) -> None:
+        """`codec`: with the versions of the storage protocol that are offered to the nodes."""
         self._host = host
         self._params = params
+        self._codec = codec
         self._connections: dict[ReplicaId, StorageConnection] = {}
 
     def to(self, replica_id: ReplicaId) -> StorageConnection:
         connection = self._connections.get(replica_id)
         if connection is None:
-            connection = StorageConnection(self._host, replica_id, self._params)
+            connection = StorageConnection(self._host, replica_id, self._params, self._codec)
             self._connections[replica_id] = connection
         return connection
 
