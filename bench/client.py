@@ -1,9 +1,8 @@
-"""What the client costs per transaction: make bench-client
+"""What the client costs per transaction, and where: make bench-client
 
-Contexts of 128 bytes with two write and two read locks, submitted one by one through the whole path
-to a cluster of processes on this machine: one server, three replicas that sync. Then the same under
-a profiler, which shows where the client's own time goes: the submitting thread's, the loop's, and
-the workers' that call back.
+A workload of `waltz bench` with the client in a process of its own, for the figures; then the same
+for one round under a profiler, which shows where the client's own time goes: the submitting
+thread's, the loop's, and the workers' that call back.
 
 The rate depends on everything on this machine; the processor time that the client's process takes
 for a transaction does not, and is given as multiples of the calibration of the same run, too.
@@ -18,83 +17,23 @@ import json
 import os
 import pstats
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
 from pathlib import Path
-from statistics import median, quantiles
 from typing import Any
 
 import waltz
-from bench.calibration import Calibration, calibrate
-from bench.cluster import PARTITIONS, Append, scratch_cluster
+from waltz.bench.figures import Result
+from waltz.bench.session import report, run_all
+from waltz.bench.signals import ended_in_order
+from waltz.bench.trial_cluster import shape_of, trial_cluster
+from waltz.bench.workload import Workload, choose, read_workloads
+from waltz.bench.writers import write, writing
 
-PENDING = 256
 SHOWN = 20
 """Functions of the profile."""
-
-
-class Timed(Append):
-    """Says how long it took from the submit to its application here."""
-
-    taken: float | None = None
-
-    def on_application(self) -> None:
-        self.taken = time.perf_counter() - self.sent_at
-
-
-@dataclass(frozen=True, slots=True)
-class Figures:
-    """Medians over the rounds; seconds."""
-
-    transactions: int
-    rate: float
-    p50_seconds: float
-    p99_seconds: float
-    processor_seconds: float
-    """Of the client's process, per transaction, all threads together."""
-
-    def line(self, calibration: Calibration) -> str:
-        return (
-            f"submit with 4 locks, {PENDING} outstanding in each of {PARTITIONS} partitions:"
-            f" {self.rate:,.0f}/s, {self.rate * calibration.sync_seconds:.2f} per write+sync;"
-            f" p50 {self.p50_seconds * 1e3:.1f} ms, p99 {self.p99_seconds * 1e3:.1f} ms; processor"
-            f" of the client {self.processor_seconds * 1e6:.1f} us each,"
-            f" {self.processor_seconds / calibration.pack_seconds:.0f} x struct.pack+crc32"
-        )
-
-
-def run_once(coordinator: str, count: int) -> Figures:
-    with waltz.open_client(
-        coordinator, waltz.NoCallbacks(), max_concurrent_transactions=PENDING
-    ) as client:
-        for partition in range(PARTITIONS):
-            client.append(partition, b"")  # connected and mounted, outside of what is measured
-        contexts: list[Timed] = []
-        processor, start = time.process_time(), time.perf_counter()
-        for number in range(count):
-            context = Timed(number)
-            contexts.append(context)
-            client.submit(context)
-        client.flush()
-        taken = time.perf_counter() - start
-        processor = time.process_time() - processor
-    times = [context.taken for context in contexts if context.taken is not None]
-    assert len(times) == count, "one was not applied"
-    cuts = quantiles(times, n=100)
-    return Figures(count, count / taken, cuts[49], cuts[98], processor / count)
-
-
-def measure(coordinator: str, count: int, rounds: int) -> Figures:
-    found = [run_once(coordinator, count) for _ in range(rounds)]
-    return Figures(
-        count,
-        *(
-            median(getattr(each, name) for each in found)
-            for name in ("rate", "p50_seconds", "p99_seconds", "processor_seconds")
-        ),
-    )
 
 
 def profiled(work: Callable[[], object]) -> str:
@@ -122,24 +61,53 @@ def profiled(work: Callable[[], object]) -> str:
     return "\n".join(line for line in lines[start:] if line.strip())
 
 
+def profile_of(workload: Workload) -> str:
+    """Write one round from this process and return where its time went."""
+
+    def work() -> None:
+        # Opened in here: only threads that begin under the profiler are seen.
+        with waltz.open_client(
+            target.cluster,
+            waltz.NoCallbacks(),
+            tls=target.tls,
+            max_concurrent_transactions=max(1, workload.window // workload.partitions),
+        ) as client:
+            for partition in range(workload.partitions):
+                client.append(partition, b"")
+            ways = writing(client, workload, 0, lambda count: None)
+            start, seconds = time.monotonic_ns(), workload.duration_seconds
+            write(ways, workload, client.client_id, start, seconds, is_counted=True)
+
+    with (
+        ended_in_order(),
+        tempfile.TemporaryDirectory(dir=Path.cwd(), prefix="bench-") as scratch,
+        trial_cluster(Path(scratch) / "cluster", shape_of(workload)) as target,
+    ):
+        return profiled(work)
+
+
+def show(result: Result) -> None:
+    for line in [*result.calibration.lines(), *result.lines()]:
+        print(line, flush=True)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.client", description=__doc__)
-    parser.add_argument("--count", type=int, default=20_000, help="transactions per round")
+    parser.add_argument("--workload", default="submit-locks", help="one that writes")
+    parser.add_argument("--seconds", type=float, default=5.0, help="of a round")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--json", type=Path, help="write the figures there")
     given = parser.parse_args()
-    calibration = calibrate()
+    (workload,) = choose(read_workloads(), [given.workload])
+    if not workload.is_writing:
+        parser.error(f"{workload.name} does not write")
+    workload = workload.short(given.seconds, given.rounds)
     load = os.getloadavg()[0]
-    for line in calibration.lines():
-        print(line, flush=True)
-    with scratch_cluster() as coordinator:
-        figures = measure(coordinator, given.count, given.rounds)
-        print(figures.line(calibration))
-        print(f"{os.cpu_count()} cores, load before {load:.1f}, after {os.getloadavg()[0]:.1f}")
-        print(profiled(lambda: run_once(coordinator, given.count)))
+    results = run_all([workload], Path.cwd(), show)
+    print(f"{os.cpu_count()} cores, load before {load:.1f}, after {os.getloadavg()[0]:.1f}")
+    print(profile_of(workload))
     if given.json is not None:
-        values = {**asdict(figures), **asdict(calibration), "load_before": load}
-        given.json.write_text(json.dumps(values, indent=2) + "\n")
+        given.json.write_text(json.dumps(report(results, load), indent=2) + "\n")
     return 0
 
 

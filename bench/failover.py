@@ -6,8 +6,9 @@ python -m bench.failover --kills 50 --session 4000 --json result.json
 Three servers and three storage nodes on a real ZooKeeper, all processes of this machine, and one
 client that appends to every partition all the time, one transaction after the other. The time of a
 server's loss is that from the signal to the first commit after the longest pause, for each
-partition it had; of a storage node's, the longest pause between two commits, for each partition
-there is.
+partition it had; of a storage node's, that from the signal to the commit of the first append that
+was begun after it, for each partition there is. Beside it stands the longest pause between two
+commits of a partition in the second after the signal, and in one without any.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import os
 import sys
 import tempfile
 import time
+from bisect import bisect_right
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -29,8 +31,8 @@ from statistics import median, quantiles
 from typing import Any
 
 import waltz
-from bench.calibration import calibrate
 from tests.smoke.processes import Cluster, Node, running_cluster
+from waltz.bench.calibration import calibrate
 
 SERVERS = 3
 PARTITIONS = 12
@@ -62,6 +64,16 @@ class Commits:
     """When the appends of each partition ended."""
 
     ended: list[list[float]] = field(default_factory=lambda: [[] for _ in range(PARTITIONS)])
+    begun: list[list[float]] = field(default_factory=lambda: [[] for _ in range(PARTITIONS)])
+
+    def add(self, partition: int, begun: float, ended: float) -> None:
+        self.begun[partition].append(begun)
+        self.ended[partition].append(ended)
+
+    def first_begun_after(self, partition: int, since: float) -> float | None:
+        """When the first append ended that was begun after `since`; None: none has."""
+        place = bisect_right(self.begun[partition], since)
+        return self.ended[partition][place] if place < len(self.ended[partition]) else None
 
     def longest_pause(self, partition: int, since: float) -> tuple[float, float]:
         """How long the longest pause was that ended after `since`, and when it ended."""
@@ -71,7 +83,7 @@ class Commits:
 
     def forget(self) -> None:
         """Only the last one of each partition is of use for what comes."""
-        for times in self.ended:
+        for times in (*self.ended, *self.begun):
             del times[:-1]
 
 
@@ -110,10 +122,10 @@ class Measuring:
         self._commits = Commits()
 
     async def append_for_ever(self, partition: int) -> None:
-        ended = self._commits.ended[partition]
         while True:
+            begun = time.monotonic()
             await self._client.append(partition, DATA)
-            ended.append(time.monotonic())
+            self._commits.add(partition, begun, time.monotonic())
             await asyncio.sleep(PAUSE_SECONDS)
 
     async def settle(self) -> None:
@@ -147,15 +159,19 @@ class Measuring:
         figure.samples += [self._commits.longest_pause(each, began)[1] - began for each in owned]
         await node.start()
 
-    async def lose_storage(self, figure: Figure) -> None:
+    async def lose_storage(self, figure: Figure, pauses: Figure) -> None:
         await self.settle()
         node = self._random.choice(list(self._cluster.storages.values()))
         began = time.monotonic()
         await node.kill()
         await asyncio.sleep(WATCH_SECONDS)
         figure.signals += 1
+        pauses.signals += 1
         for partition in range(PARTITIONS):
-            figure.samples.append(self._commits.longest_pause(partition, began)[0])
+            while (ended := self._commits.first_begun_after(partition, began)) is None:
+                await asyncio.sleep(0.02)
+            figure.samples.append(ended - began)
+            pauses.samples.append(self._commits.longest_pause(partition, began)[0])
         await node.start()
 
     async def lose_nothing(self, figure: Figure) -> None:
@@ -174,7 +190,8 @@ async def measure(kills: int, session_milliseconds: int, seed: str, seconds: flo
     killed = Figure("server killed", session + SERVER_SECONDS_MAX)
     ended = Figure("server told to end", SERVER_SECONDS_MAX)
     storage = Figure("storage node killed", STORAGE_SECONDS_MAX)
-    nothing = Figure("nothing", None)
+    pauses = Figure("longest pause after that", None)
+    nothing = Figure("longest pause without a loss", None)
     with scratch_directory() as directory:
         async with (
             running_cluster(
@@ -199,10 +216,10 @@ async def measure(kills: int, session_milliseconds: int, seed: str, seconds: flo
                         break
                     if number % NOTHING_EVERY == 0:
                         await measuring.lose_nothing(nothing)
-                    await measuring.lose_storage(storage)
+                    await measuring.lose_storage(storage, pauses)
                     await measuring.lose_server(ended, Node.end)
                     await measuring.lose_server(killed, Node.kill)
-                    say_progress(number + 1, kills, (nothing, storage, ended, killed))
+                    say_progress(number + 1, kills, (nothing, storage, pauses, ended, killed))
             finally:
                 for task in appending:
                     task.cancel()
@@ -210,7 +227,7 @@ async def measure(kills: int, session_milliseconds: int, seed: str, seconds: flo
             for failure in failures:
                 if not isinstance(failure, asyncio.CancelledError):
                     raise RuntimeError("an append failed") from failure
-    return [killed, ended, storage, nothing]
+    return [killed, ended, storage, pauses, nothing]
 
 
 @contextmanager

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from zlib import crc32
 
-from bench.calibration import Calibration, timed
+from waltz.bench.calibration import Calibration, timed
 from waltz.record import NewRecord, pack_records, request_id_bytes, scan_records
 from waltz.types import ClientId, Generation, PartitionId, RequestId, SessionId, TransactionId
 from waltz.wire.client_protocol import CLIENT_CODEC, AppendRequest, FeedData

@@ -27,9 +27,9 @@ from typing import Final, cast
 from uuid import UUID
 
 import waltz
-from bench.calibration import Calibration, calibrate
 from tests.clusters import RunningCluster, running_cluster
-from tests.processes import proportional_bytes
+from waltz.bench.calibration import Calibration, calibrate
+from waltz.bench.processes import proportional_bytes
 from waltz.cli.nodes import run_loop
 from waltz.limits import CONNECTIONS_PER_PEER_MAX
 from waltz.types import NO_SESSION, Address, PartitionId

@@ -23,9 +23,9 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from bench.calibration import calibrate
 from bench.storage_node import NodeConnection, running_node
 from tests.storage.support import make_partition, open_control
+from waltz.bench.calibration import calibrate
 from waltz.cli.nodes import run_loop
 from waltz.limits import SCRUB_SLICE_BYTES_MAX
 from waltz.record import NewRecord, RecordBatch, pack_records

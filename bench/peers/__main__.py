@@ -1,0 +1,113 @@
+"""Measure Waltz and its peers, and print the league: make league
+
+python -m bench.peers --json bench/league.json           # what can be run here, Waltz too
+python -m bench.peers --only Redis --seconds 1 --rounds 1
+python -m bench.peers --trial ...                        # the page says that these are no figures
+python -m bench.peers --print bench/league.json > docs/league.md
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from bench.peers.etcd import Etcd
+from bench.peers.league import table
+from bench.peers.nats import Nats
+from bench.peers.ours import Ours
+from bench.peers.peer import LOADS, Found, Peer, UnavailableHereError, say
+from bench.peers.postgresql import PostgreSql, ReplicatedPostgreSql
+from bench.peers.redis import Redis
+from waltz.bench.calibration import calibrate
+from waltz.bench.signals import ended_in_order
+
+
+def peers() -> list[Peer]:
+    return [Ours(), Etcd(), ReplicatedPostgreSql(), PostgreSql(), Nats(), Redis()]
+
+
+def measure(peer: Peer, seconds: float, rounds: int) -> dict[str, Any]:
+    """Return what is known of a peer: the median round, by rate, of each load."""
+    say(f"{peer.name}: calibrating")
+    calibration = calibrate()
+    found: dict[str, dict[str, Any]] = {}
+    missing: dict[str, str] = {}
+    with tempfile.TemporaryDirectory(dir=Path.cwd(), prefix="bench-") as scratch:
+        Path(scratch).chmod(0o755)  # PostgreSQL runs as somebody else
+        directory = Path(scratch) / "data"
+        directory.mkdir()
+        try:
+            with peer.running(directory):
+                for load in LOADS:
+                    say(f"{peer.name}: {load.name}")
+                    try:
+                        each = [peer.measure(load, seconds) for _ in range(rounds)]
+                    except UnavailableHereError as error:
+                        missing[load.name] = str(error)
+                        continue
+                    found[load.name] = asdict(median_round(each))
+        except UnavailableHereError as error:
+            missing["all"] = str(error)
+    return {
+        "calibration": asdict(calibration),
+        "durability": peer.durability,
+        "driver": peer.driver,
+        "batching": peer.batching,
+        "found": found,
+        "missing": missing,
+    }
+
+
+def median_round(rounds: Sequence[Found]) -> Found:
+    """Return the one in the middle, by rate."""
+    return sorted(rounds, key=lambda each: each.transactions / each.seconds)[len(rounds) // 2]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.peers",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--only", help="peers whose name has this in it")
+    parser.add_argument("--seconds", type=float, default=10.0, help="of a round")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--trial", action="store_true", help="the page is to say so")
+    parser.add_argument("--json", type=Path, help="write the figures there")
+    parser.add_argument("--print", dest="printed", type=Path, help="only print these figures")
+    given = parser.parse_args()
+    if given.printed is not None:
+        print(table(json.loads(given.printed.read_text())), end="")
+        return 0
+    load_before = os.getloadavg()[0]
+    chosen = [
+        each for each in peers() if given.only is None or given.only.lower() in each.name.lower()
+    ]
+    with ended_in_order():
+        systems = {each.name: measure(each, given.seconds, given.rounds) for each in chosen}
+    value = {
+        "trial": given.trial,
+        "machine": {
+            "cores": os.cpu_count(),
+            "load_before": load_before,
+            "load_after": os.getloadavg()[0],
+        },
+        "seconds": given.seconds,
+        "rounds": given.rounds,
+        "systems": systems,
+    }
+    print(table(value), end="")
+    if given.json is not None:
+        given.json.write_text(json.dumps(value, indent=1) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

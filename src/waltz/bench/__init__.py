@@ -1,0 +1,1 @@
+"""Measuring a cluster: workloads as data, clients as processes, figures in multiples."""

@@ -1,0 +1,156 @@
+"""What others do under the same loads, and the page that is printed from it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import tempfile
+import time
+from pathlib import Path
+
+import pytest
+
+from bench.peers.__main__ import measure, median_round, peers
+from bench.peers.etcd import field, put, transaction
+from bench.peers.league import NOT_HERE, table
+from bench.peers.ours import workload_of
+from bench.peers.peer import (
+    LOADS,
+    Found,
+    UnavailableHereError,
+    closed_loop,
+    free_ports,
+    program,
+    tree_seconds,
+)
+from bench.peers.postgresql import PostgreSql
+from tests.clusters import ROOT
+from tests.databases import running_database
+
+
+def test_the_page_is_what_is_printed_from_the_figures() -> None:
+    figures = json.loads((ROOT / "bench" / "league.json").read_text())
+    assert (ROOT / "docs" / "league.md").read_text() == table(figures)
+
+
+def test_the_page_states_each_system_s_durability_and_what_is_missing() -> None:
+    page = table(json.loads((ROOT / "bench" / "league.json").read_text()))
+    for peer in peers():
+        assert f"| {peer.name} | {peer.durability} | {peer.driver} | {peer.batching} | " in page
+    for name in NOT_HERE:
+        assert f"- {name}: " in page
+
+
+def test_the_order_is_that_of_appends_per_core_second() -> None:
+    def system(seconds: float) -> dict[str, object]:
+        found = Found(1000, 1.0, 0.002, 0.005, seconds)
+        values = {name: getattr(found, name) for name in Found.__dataclass_fields__}
+        return {
+            "calibration": {"sync_seconds": 0.001, "pack_seconds": 1e-6},
+            "durability": "d", "driver": "d", "batching": "b",
+            "found": {LOADS[0].name: values}, "missing": {LOADS[1].name: "no verb"},
+        }  # fmt: skip
+
+    page = table(
+        {
+            "trial": True,
+            "machine": {"cores": 2, "load_before": 0.0, "load_after": 0.0},
+            "seconds": 1.0,
+            "rounds": 1,
+            "systems": {"dear": system(0.5), "cheap": system(0.25)},
+        }
+    )
+    cheap = "| cheap | 1,000 | 4,000 | 2.00 | 5.00 | 2.0 | 250 |"
+    dear = "| dear | 1,000 | 2,000 | 2.00 | 5.00 | 2.0 | 500 |"
+    assert f"{cheap}\n{dear}\n" in page
+    assert f"- cheap, {LOADS[1].name}: no verb\n" in page
+    assert "trial figures" in page
+
+
+def test_etcd_s_messages_are_packed_as_its_protocol_says() -> None:
+    assert put(b"k", b"v") == b"\x0a\x01k\x12\x01v"
+    assert field(2, bytes(300))[:3] == b"\x12\xac\x02"
+    assert transaction([put(b"k", b"v")]) == b"\x12\x08\x12\x06\x0a\x01k\x12\x01v"
+
+
+def test_our_loads_are_those_of_the_others() -> None:
+    verbs = [
+        (each.verb, each.window, each.batch)
+        for each in (workload_of(load, 1.0) for load in LOADS[:3])
+    ]
+    assert verbs == [("append", 1, 1), ("submit", 64, 1), ("append_many", 8, 100)]
+    assert [len(load.data) for load in LOADS] == [128] * 3 + [1024] * 3
+
+
+def test_the_round_in_the_middle_counts() -> None:
+    rounds = [Found(count, 1.0, 0.1, 0.2, 0.3) for count in (7, 900, 8)]
+    assert median_round(rounds).transactions == 8
+
+
+def test_a_closed_loop_keeps_so_many_calls_outstanding() -> None:
+    inside, most = 0, 0
+
+    async def call() -> None:
+        nonlocal inside, most
+        inside += 1
+        most = max(most, inside)
+        await asyncio.sleep(0.001)
+        inside -= 1
+
+    calls, seconds, p50, p99 = asyncio.run(closed_loop(call, 5, 0.05))
+    assert most == 5
+    assert calls >= 5
+    assert seconds >= 0.05
+    assert 0.001 <= p50 <= p99
+
+
+def test_a_process_is_counted_with_its_children_that_have_gone() -> None:
+    before = tree_seconds(os.getpid())
+    if (child := os.fork()) == 0:
+        until = time.process_time() + 0.1
+        while time.process_time() < until:
+            pass
+        os._exit(0)
+    os.waitpid(child, 0)
+    assert tree_seconds(os.getpid()) >= before + 0.05
+
+
+def test_what_is_not_installed_is_told_with_its_package() -> None:
+    with pytest.raises(UnavailableHereError, match="no-such-program: apt-get install some"):
+        program("no-such-program", "some")
+    assert len(set(free_ports(5))) == 5
+
+
+class Missing(PostgreSql):
+    def _program(self, name: str) -> str:
+        raise UnavailableHereError("it is not there")
+
+
+def test_a_peer_that_cannot_be_run_is_in_the_page_with_the_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    found = measure(Missing(), 0.1, 1)
+    assert (found["found"], found["missing"]) == ({}, {"all": "it is not there"})
+
+
+@pytest.mark.processes
+def test_postgresql_is_measured_with_every_load(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with running_database("postgresql"):
+        pass  # it is installed now
+    for place in (tmp_path, *tmp_path.parents):
+        if place.is_relative_to(tempfile.gettempdir()) and place != Path(tempfile.gettempdir()):
+            place.chmod(0o755)  # it runs as somebody else
+    monkeypatch.chdir(tmp_path)
+    found = measure(PostgreSql(), 1.0, 1)
+    assert found["missing"] == {}
+    assert list(found["found"]) == [load.name for load in LOADS]
+    for load in LOADS:
+        each = found["found"][load.name]
+        assert each["transactions"] % load.batch == 0
+        assert 0 < each["p50_seconds"] <= each["p99_seconds"]
+        assert each["processor_seconds"] > 0
+    assert list(tmp_path.iterdir()) == []
