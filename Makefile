@@ -22,7 +22,7 @@ STAMP := $(VENV)/.installed
 
 .PHONY: install demo test check types lint sim bugs model-check evidence crash-states corruption fuzz
 .PHONY: fuzz-servers network-matrix chaos chaos-storm interop smoke bench bench-client bench-failover
-.PHONY: bench-idle bench-storage docs
+.PHONY: bench-idle bench-storage bench-gate league docs
 .PHONY: docs-check clean spark-kill
 
 install: $(STAMP)
@@ -49,6 +49,7 @@ types: $(STAMP)
 	$(BIN)/mypy
 
 check: $(STAMP) lint types
+	$(BIN)/python -m bench.gate
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m 'not spark and not processes'
 
 sim: $(STAMP)
@@ -97,6 +98,13 @@ spark-kill: $(STAMP)
 
 bench: $(STAMP)
 	$(BIN)/python -m bench
+
+bench-gate: $(STAMP)
+	$(BIN)/python -m bench.gate
+
+league: $(STAMP)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[peers]'
+	$(BIN)/python -m bench.peers --json bench/league.json > docs/league.md
 
 bench-client: $(STAMP)
 	$(BIN)/python -m bench.client $(if $(JSON),--json $(JSON))

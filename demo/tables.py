@@ -1,22 +1,31 @@
-"""The Spark job: the log becomes summary tables in Parquet.
+"""The Spark job: the log becomes tables, which are proven equal to it.
 
-The log is scanned once: decoded, checked row by row with CRC-32, and written as the table `events`.
-Every summary is made from that. Run as `python -m demo.tables`; prints its figures as JSON.
+A stream decodes the log into the table `events`, checked row by row with CRC-32; quantiles of
+delays are made from that. What can be counted or added up is kept by a pipeline, whose file is
+written beside the tables. Then that is verified, and the storage nodes' copies are compared.
+Run as `python -m demo.tables`; prints its figures as JSON.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
+
+import yaml
 
 from demo.flights import CANCELLED, DIVERTED, EVENT_FIELDS, TEXT_FIELDS_OF_EVENT
 from waltz.spark import spark_session
+from waltz.spark.pipelines.audit import audit
+from waltz.spark.pipelines.definition import PipelineDefinition, parse_definition
+from waltz.spark.pipelines.derived import take_in, verify
+from waltz.spark.tasks import LogAccess
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
 EVENT_SCHEMA: Final = ", ".join(
     f"{name} {'string' if name in TEXT_FIELDS_OF_EVENT else 'int'}" for name in EVENT_FIELDS
@@ -34,120 +43,175 @@ SUMMARIES: Final = {
 
 QUANTILES: Final = (0.5, 0.9, 0.99)
 
+BATCH_TRANSACTIONS: Final = 100_000
+"""Transactions of one micro-batch."""
+
+CHECK: Final = "crc32(concat(encode(concat_ws(':', transaction_id, header, ''), 'UTF-8'), data))"
+"""The CRC-32 of "transaction ID:header:data", as `demo.verify` computes it."""
+
+TABLES: Final[dict[str, Any]] = {
+    **{
+        name: {
+            "keys": list(keys),
+            "measures": {
+                "flights": "count(*)",
+                "cancelled": f"count_if(header = {CANCELLED})",
+                "diverted": f"count_if(header = {DIVERTED})",
+                "distance": "sum(distance)",
+            },
+        }
+        for name, keys in SUMMARIES.items()
+    },
+    "by_aircraft": {
+        "keys": ["aircraft"],
+        "measures": {"legs": "count(*)", "last_leg": "max(leg)", "distance": "sum(distance)"},
+    },
+    # What must equal the log and the database; every table has the last transaction ID anyway.
+    "by_partition": {
+        "keys": ["partition"],
+        "measures": {
+            "transactions": "count(*)",
+            "digest": f"sum({CHECK})",
+            "distance": "sum(distance)",
+            "departure_delay": "sum(coalesce(departure_delay, 0))",
+        },
+    },
+}
+DECODED: Final = (
+    *("carrier", "origin", "month", "day", "hour", "aircraft", "leg", "distance"),
+    "departure_delay",
+)
+DATABASE: Final = "summaries.db"
+
 SETTINGS: Final = {
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.shuffle.partitions": 1,
     "spark.driver.extraJavaOptions": "-Xss16m -XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
 }
-"""Every summary is a small file, and the whole job too short for Java's second compiler to pay."""
+"""Every summary is small, and the whole job too short for Java's second compiler to pay."""
 
 
-def main() -> None:
+def main() -> int:
     arguments = argparse.ArgumentParser(prog="python -m demo.tables", description=__doc__)
     arguments.add_argument("--cluster", required=True, help="the coordinator's host:port")
     arguments.add_argument("--directory", required=True, type=Path, help="for the tables, new")
     given = arguments.parse_args()
-    print(json.dumps(make_tables(given.cluster, given.directory)))
+    figures = make_tables(given.cluster, given.directory)
+    print(json.dumps(figures))
+    for difference in figures["differences"]:
+        print(difference, file=sys.stderr)
+    return 1 if figures["differences"] else 0
 
 
-def make_tables(cluster: str, directory: Path) -> dict[str, float]:
-    """Write every table into `directory` and return how long what took, and the rows scanned."""
-    started = time.monotonic()
+def make_tables(cluster: str, directory: Path) -> dict[str, Any]:
+    """Make every table in `directory`, and prove them. Return how long what took, the rows that
+    were streamed, and what differs."""
+    directory.mkdir(parents=True)
+    kept, copies = definitions(cluster, directory)
+    access = LogAccess(cluster)
+    seconds = {}
+    began = time.monotonic()
+
+    def done(part: str) -> None:
+        nonlocal began
+        now = time.monotonic()
+        seconds[f"{part}_seconds"] = now - began
+        began = now
+
     spark = spark_session("flights", **SETTINGS)
-    # One small job starts the Python side, so that the scan is measured and not the start.
+    # One small job starts the Python side, so that the stream is measured and not the start.
     spark.range(1).count()
-    ready = time.monotonic()
-    log = spark.read.format("waltz").option("cluster", cluster).load()
-    decoded(log).write.parquet(str(directory / "events"))
-    scanned = time.monotonic()
-    events = spark.read.parquet(str(directory / "events"))
+    done("session")
+    stream_events(spark, cluster, directory)
+    done("stream")
+    row_count = write_delays(spark, directory)
+    done("delays")
+    take_in(spark, access, kept)
+    done("tables")
+    proven = verify(spark, access, kept)
+    done("verify")
+    compared = audit(spark, access, copies)
+    done("audit")
+    spark.stop()
+    differences = [*proven.differences, *([] if compared.is_equal else [compared.to_text()])]
+    if not row_count == proven.transactions == compared.transactions:
+        differences.append(
+            f"{row_count} transactions were streamed, {proven.transactions} verified and"
+            f" {compared.transactions} compared"
+        )
+    return {"rows": row_count, "differences": differences, **seconds}
+
+
+def definitions(cluster: str, directory: Path) -> tuple[PipelineDefinition, PipelineDefinition]:
+    """Write the files of the two pipelines, for `waltz pipeline` as well, and return both."""
+    types = {each: "string" if each in TEXT_FIELDS_OF_EVENT else "int" for each in DECODED}
+    parsed = []
+    for name, content in (
+        (
+            "summaries",
+            {"pipeline": "tables", "target": DATABASE, "decode": {"fields": types}}
+            | {"tables": TABLES},
+        ),
+        ("audit", {"pipeline": "audit", "target": "audit.json"}),
+    ):
+        text = yaml.safe_dump({"cluster": cluster, **content}, sort_keys=False)
+        (directory / f"{name}.yaml").write_text(text)
+        parsed.append(parse_definition(text, directory=directory))
+    return parsed[0], parsed[1]
+
+
+def stream_events(spark: SparkSession, cluster: str, directory: Path) -> None:
+    """Let a stream take the whole log, batch by batch, into the table `events`."""
+    log = (
+        spark.readStream.format("waltz")
+        .option("cluster", cluster)
+        .option("startingOffsets", "earliest")
+        .option("maxTransactionsPerTrigger", BATCH_TRANSACTIONS)
+        .load()
+    )
+    query = (
+        decoded(log)
+        .writeStream.format("parquet")
+        .option("path", str(directory / "events"))
+        .option("checkpointLocation", str(directory / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+
+
+def write_delays(spark: SparkSession, directory: Path) -> int:
+    """Write the quantiles of every summary and return how many events there are."""
+    events = spark.read.parquet(str(directory / "events")).cache()
     row_count = events.count()
     for name, keys in SUMMARIES.items():
-        summary(events, *keys).write.parquet(str(directory / name))
-    aircraft(events).write.parquet(str(directory / "by_aircraft"))
-    partitions(events).write.parquet(str(directory / "by_partition"))
-    summarised = time.monotonic()
-    spark.stop()
-    return {
-        "rows": row_count,
-        "session_seconds": ready - started,
-        "scan_seconds": scanned - ready,
-        "summary_seconds": summarised - scanned,
-    }
+        delays(events, *keys).write.parquet(str(directory / name))
+    return row_count
 
 
 def decoded(log: DataFrame) -> DataFrame:
-    """Return one row per transaction: its place, its check, and the flight it carries.
-
-    `check` is the CRC-32 of "transaction ID:header:data", as `demo.verify` computes it.
-    """
+    """Return one row per transaction: its place, its check, and the flight it carries."""
     from pyspark.sql import functions as f
 
-    place = f.concat_ws(":", "transaction_id", "header", f.lit(""))
     event = f.from_json(f.col("data").cast("string"), EVENT_SCHEMA, {"mode": "FAILFAST"})
     return log.select(
         "partition",
         "transaction_id",
         "header",
-        f.crc32(f.concat(f.encode(place, "UTF-8"), "data")).alias("check"),
+        f.expr(CHECK).alias("check"),
         event.alias("event"),
     ).select("partition", "transaction_id", "header", "check", "event.*")
 
 
-def summary(events: DataFrame, *keys: str) -> DataFrame:
-    """Return flights, cancellations and quantiles of delays per value of `keys`, in their order."""
+def delays(events: DataFrame, *keys: str) -> DataFrame:
+    """Return quantiles of delays per value of `keys`."""
     from pyspark.sql import functions as f
 
-    return (
-        events.groupBy(*keys)
-        .agg(
-            f.count("*").alias("flights"),
-            _count_of(CANCELLED).alias("cancelled"),
-            _count_of(DIVERTED).alias("diverted"),
-            f.sum("distance").alias("distance"),
-            f.percentile_approx("departure_delay", QUANTILES).alias("departure_delay"),
-            f.percentile_approx("arrival_delay", QUANTILES).alias("arrival_delay"),
-        )
-        .sortWithinPartitions(*keys)
+    return events.groupBy(*keys).agg(
+        f.percentile_approx("departure_delay", QUANTILES).alias("departure_delay"),
+        f.percentile_approx("arrival_delay", QUANTILES).alias("arrival_delay"),
     )
-
-
-def aircraft(events: DataFrame) -> DataFrame:
-    from pyspark.sql import functions as f
-
-    return (
-        events.groupBy("aircraft")
-        .agg(
-            f.count("*").alias("legs"),
-            f.max("leg").alias("last_leg"),
-            f.sum("distance").alias("distance"),
-        )
-        .sortWithinPartitions("aircraft")
-    )
-
-
-def partitions(events: DataFrame) -> DataFrame:
-    """Return per partition what must equal the log and the database."""
-    from pyspark.sql import functions as f
-
-    return (
-        events.groupBy("partition")
-        .agg(
-            f.count("*").alias("transactions"),
-            f.max("transaction_id").alias("last_transaction_id"),
-            f.sum("check").alias("digest"),
-            f.sum("distance").alias("distance"),
-            f.sum(f.coalesce("departure_delay", f.lit(0))).alias("departure_delay"),
-        )
-        .sortWithinPartitions("partition")
-    )
-
-
-def _count_of(kind: int) -> Column:
-    from pyspark.sql import functions as f
-
-    return f.count_if(f.col("header") == kind)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import argparse
 import json
+import sqlite3
 import sys
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -22,7 +24,7 @@ from sqlalchemy import Engine
 
 from demo.database import aircraft_rows, flight_rows, open_database, summary_rows
 from demo.flights import Flight, flights_file, read_flights, transaction_data
-from demo.tables import SUMMARIES
+from demo.tables import DATABASE, SUMMARIES
 from waltz import LogReader, PartitionId, TransactionId, open_reader
 
 DATA_SHOWN: Final = 400
@@ -184,11 +186,31 @@ class Tables:
         self._directory = directory
 
     def rows(self, name: str) -> list[dict[str, Any]]:
-        rows: list[dict[str, Any]] = ds.dataset(self._directory / name).to_table().to_pylist()
-        return rows
+        """Return the rows of a table, those of a summary with their delays.
+
+        Raises MismatchError: a summary has other keys than its delays.
+        """
+        with closing(sqlite3.connect(self._directory / DATABASE)) as database:
+            database.row_factory = sqlite3.Row
+            rows = [dict(row) for row in database.execute(f"SELECT * FROM {name} ORDER BY rowid")]
+        if name not in SUMMARIES:
+            return rows
+
+        def key(row: dict[str, Any]) -> tuple[Any, ...]:
+            return tuple(row[each] for each in SUMMARIES[name])
+
+        delays = {
+            key(row): row for row in ds.dataset(self._directory / name).to_table().to_pylist()
+        }
+        if delays.keys() != set(map(key, rows)):
+            raise MismatchError(f"{name}: Spark's table has other keys than its delays")
+        return [row | delays[key(row)] for row in rows]
 
     def partition_figures(self) -> dict[int, PartitionFigures]:
-        return {row.pop("partition"): PartitionFigures(**row) for row in self.rows("by_partition")}
+        return {
+            row["partition"]: PartitionFigures(*(row[each] for each in PartitionFigures._fields))
+            for row in self.rows("by_partition")
+        }
 
     def checks(self, partition_id: int) -> Iterator[Check]:
         table = ds.dataset(self._directory / "events").to_table(

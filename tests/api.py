@@ -26,16 +26,26 @@ SECTIONS: Final[Mapping[str, Sequence[str]]] = {
     "Clients": ("WaltzClient", "AsyncWaltzClient"),
     "What an application writes": (
         *("TransactionContext", "TransactionBuilder", "PlainAppend", "PartitionLocalLock"),
+        *("RowColumns", "lock_hashes"),
         *("WaltzClientCallbacks", "SqlCallbacks", "NoCallbacks"),
         *("Serializer", "BytesSerializer", "StringSerializer"),
         *("JsonSerializer", "MsgpackSerializer"),
     ),
     "What it gets": (
-        *("Transaction", "RequestId", "TransactionId", "PartitionId", "ClientId", "NOTHING"),
+        *(
+            "Transaction",
+            "Transactions",
+            "RequestId",
+            "TransactionId",
+            "PartitionId",
+            "ClientId",
+            "NOTHING",
+        ),
         *("BlockedPartition", "ServerReport"),
     ),
     "Readers": ("LogReader", "AsyncLogReader", "TransactionColumns", "BlockData", "WantsData"),
     "Notes": ("open_notes", "ClusterNotes"),
+    "Replicas": ("open_replicas", "ReplicaReader", "Replica", "ReplicaMarks"),
     "Events": (
         *("LifecycleEvent", "ServerConnected", "ServerDisconnected", "ConnectionRestored"),
         *("ClusterChanged", "PartitionMounted", "PartitionUnmounted"),
@@ -211,7 +221,13 @@ def _tree() -> dict[str, str]:
 
 
 def _members(thing: type) -> Iterator[tuple[str, Any]]:
-    for name, what in vars(thing).items():
+    """Yield what a class has of itself, and of bases that have no place on the page."""
+    public = [getattr(waltz, name) for name in waltz.__all__]
+    found = dict(vars(thing))
+    for base in thing.__mro__[1:]:
+        if base.__module__.startswith("waltz.") and base not in public:
+            found |= {name: what for name, what in vars(base).items() if name not in found}
+    for name, what in found.items():
         if name.startswith("_") or not (inspect.isfunction(what) or isinstance(what, property)):
             continue
         if _is_internal(thing, name) or _is_of_an_interface(thing, name):

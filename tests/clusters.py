@@ -116,11 +116,11 @@ def partition_at(coordinator: str, number: int) -> tuple[str, bool]:
 
 
 @contextmanager
-def running_server(config: Path) -> Iterator[subprocess.Popen[str]]:
+def running_server(config: Path, *options: str) -> Iterator[subprocess.Popen[str]]:
     """Run `waltz server` until the block ends and stop it; its log lies beside its file."""
     with (config.parent / "log").open("a") as log:
         node = subprocess.Popen(
-            [sys.executable, "-m", "waltz.cli.main", "server", str(config)],
+            [sys.executable, "-m", "waltz.cli.main", "server", str(config), *options],
             stdout=subprocess.PIPE,
             stderr=log,
             text=True,

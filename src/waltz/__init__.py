@@ -19,6 +19,7 @@ from dataclasses import replace
 from typing import Any
 
 from waltz.client.blocking import WaltzClient
+from waltz.client.bulk import RowColumns, lock_hashes
 from waltz.client.callbacks import NoCallbacks, WaltzClientCallbacks
 from waltz.client.lifecycle_events import (
     ClusterChanged,
@@ -36,6 +37,7 @@ from waltz.client.questions.shell import ServerReport
 from waltz.client.reader.blocking import LogReader
 from waltz.client.reader.columns import BlockData, TransactionColumns
 from waltz.client.reader.shell import AsyncLogReader, WantsData
+from waltz.client.replicas.shell import Replica, ReplicaMarks, ReplicaReader
 from waltz.client.retry import NoRetries, Operation, RetryAll, RetryPolicy, RetryReads
 from waltz.client.shell import AsyncWaltzClient
 from waltz.client.sql_callbacks import SqlCallbacks
@@ -51,6 +53,7 @@ from waltz.client.transaction import (
     TransactionBuilder,
     TransactionContext,
 )
+from waltz.client.transactions import Transactions
 from waltz.errors import (
     ClientAheadError,
     ClientClosedError,
@@ -128,10 +131,14 @@ __all__ = [
     "PlainAppend",
     "PostponedError",
     "RemoteProtocolError",
+    "Replica",
+    "ReplicaMarks",
+    "ReplicaReader",
     "RequestId",
     "RetryAll",
     "RetryPolicy",
     "RetryReads",
+    "RowColumns",
     "Serializer",
     "ServerConnected",
     "ServerDisconnected",
@@ -145,6 +152,7 @@ __all__ = [
     "TransactionColumns",
     "TransactionContext",
     "TransactionId",
+    "Transactions",
     "UnavailableError",
     "WaltzClient",
     "WaltzClientCallbacks",
@@ -153,11 +161,13 @@ __all__ = [
     "ZooKeeperAccess",
     "ZooKeeperAcl",
     "ZooKeeperAddress",
+    "lock_hashes",
     "open_async_client",
     "open_async_reader",
     "open_client",
     "open_notes",
     "open_reader",
+    "open_replicas",
 ]
 
 logger = logging.getLogger(__name__)
@@ -252,13 +262,22 @@ def open_notes(cluster: str | ClusterAddress, *, tls: TlsSettings | None = None)
     Raises ConfigurationError: not the coordinator's address, and servers keep none; and as
     `open_client` at the first use.
     """
-    address = _parse(cluster)
-    if isinstance(address, ServersAddress):
-        raise ConfigurationError(
-            f"{cluster} names servers; notes are kept by the coordinator: expected its address"
-        )
+    address = _coordinator(cluster, "notes are kept")
     root = _options_of(address).get("root")
     return ClusterNotes(lambda: _real_host(address, tls), root=root)
+
+
+def open_replicas(
+    cluster: str | ClusterAddress, *, tls: TlsSettings | None = None
+) -> ReplicaReader:
+    """Return a reader of what each storage node holds, for threads: to compare their copies.
+
+    Raises ConfigurationError: not the coordinator's address, who alone knows them all; NoNodeError:
+    there is no cluster; CoordinatorLostError.
+    """
+    address = _coordinator(cluster, "storage nodes are known")
+    root = _options_of(address).get("root")
+    return ReplicaReader(lambda: _real_host(address, tls), root=root)
 
 
 def _parse(cluster: str | ClusterAddress) -> ClusterAddress:
@@ -266,6 +285,16 @@ def _parse(cluster: str | ClusterAddress) -> ClusterAddress:
     address = parse_cluster(cluster) if isinstance(cluster, str) else cluster
     for reason in address.refused if isinstance(address, ServersAddress) else ():
         logger.warning("server_address_ignored reason=%s", reason)
+    return address
+
+
+def _coordinator(cluster: str | ClusterAddress, what: str) -> ClusterAddress:
+    """Raises ConfigurationError: the address names servers."""
+    address = _parse(cluster)
+    if isinstance(address, ServersAddress):
+        raise ConfigurationError(
+            f"{cluster} names servers; {what} by the coordinator: expected its address"
+        )
     return address
 
 

@@ -157,6 +157,16 @@ class OperatedCluster:
 
         wait_until(has_left, f"the session of partition {partition} still counts on {name}")
 
+    def wait_until_lost(self, name: str) -> None:
+        """Return once a server knows that it cannot reach the storage node."""
+        node = self.storages[name].address
+
+        def is_lost() -> bool:
+            found = self.tool("cluster", "check-connectivity", "--json").json
+            return any((each["reaches"] or {}).get(node) is False for each in found.values())
+
+        wait_until(is_lost, f"{name} is still reached")
+
     def wait_until_verified(self, otherwise: str) -> None:
         last: list[Said] = []
 

@@ -139,7 +139,7 @@ def test_what_a_running_cluster_counts_on_is_not_taken_from_it(operated: Operate
     )  # fmt: skip
     operated.kill("s3")
     operated.append(0, "so that the server notices")
-    operated.wait_until_left("s3", 0)
+    operated.wait_until_lost("s3")
     where = ("unassign", "-s", first, "-p", "0", "--shrink-group")
     refused(operated, f"no majority. Bring back {third}", *where)
     forced = operated.done("cluster", *where, "--force", "--dry-run")

@@ -15,7 +15,8 @@ from tests.clusters import RunningCluster, run_waltz
 pytestmark = pytest.mark.processes
 
 PROCESS = """
-import asyncio, sys, threading
+import asyncio, gc, sys, threading
+import waltz
 from waltz.cli.nodes import run_loop, set_up_logging, until_told
 
 def never():
@@ -33,6 +34,9 @@ class Node:
     async def stop(self):
         if "stuck" in sys.argv:
             await asyncio.to_thread(never)
+        if "collecting" in sys.argv:
+            walked = any(each is waltz.__dict__ for each in gc.get_objects())
+            print("walked" if walked else "left alone")
         print("stopped", flush=True)
 
 set_up_logging()
@@ -78,6 +82,12 @@ def test_a_process_that_is_told_stops_its_node_and_ends_well(number: signal.Sign
         running.send_signal(number)
         said, _ = running.communicate(timeout=60)
         assert (running.returncode, said) == (0, "stopped\n")
+
+
+def test_what_a_process_has_imported_is_not_walked_for_garbage() -> None:
+    with process("30", "collecting", "child") as running:
+        said, _ = running.communicate(timeout=60)
+        assert said == "left alone\nstopped\n"
 
 
 def test_a_process_ends_with_its_standard_input_if_it_is_a_child() -> None:

@@ -22,6 +22,13 @@ cluster: {cluster}
 target: archive
 spark: {{spark.master: "local[2]"}}
 """
+AUDIT = """\
+pipeline: audit
+cluster: {cluster}
+target: audit.json
+archive: archive
+spark: {{spark.master: "local[2]"}}
+"""
 
 
 @pytest.mark.spark
@@ -53,6 +60,16 @@ def test_an_archive_is_run_looked_at_proven_and_found_out(tmp_path: Path) -> Non
         found = json.loads(proven.stdout)
         assert (found["equal"], found["transactions"]) == (False, 30)
         assert found["differences"][0].startswith("WALTZ-2008 partition=0/")
+        audit = tmp_path / "audit.yaml"
+        audit.write_text(AUDIT.format(cluster=cluster.coordinator))
+        (archived,) = (tmp_path / "archive").glob("partition=0/*.parquet")
+        archived.unlink()
+        judged = run_waltz("pipeline", "run", str(audit), seconds_max=300)
+        assert judged.returncode == 1, judged.stderr
+        assert judged.stdout.startswith("partition 0: 15 transactions\n  127.0.0.1:")
+        (difference,) = json.loads((tmp_path / "audit.json").read_text())["differences"]
+        assert judged.stdout.endswith(f"different:\nWALTZ-2008 {difference['text']}\n")
+        assert difference["copies"] == ["the archive"]
 
 
 WALTZ = (sys.executable, "-m", "waltz.cli.main")
@@ -103,6 +120,11 @@ def test_mistakes_are_one_line(tmp_path: Path) -> None:
     missing = tmp_path / "none.yaml"
     refused = CliRunner().invoke(pipeline, ["status", str(missing)])
     assert str(refused.exception) == f"cannot read {missing}: No such file or directory"
+    audit = tmp_path / "audit.yaml"
+    audit.write_text(AUDIT.format(cluster="127.0.0.1:1"))
+    for command in ("status", "verify", "rebuild"):
+        refused = CliRunner().invoke(pipeline, [command, str(audit)])
+        assert str(refused.exception) == f"{audit} is an audit, which keeps nothing: use `run`"
     definition = tmp_path / "archive.yaml"
     definition.write_text("pipeline: archive\ndestination: x\n")
     refused = CliRunner().invoke(pipeline, ["status", str(definition)])

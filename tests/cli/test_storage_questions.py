@@ -16,9 +16,9 @@ from waltz.cli.storage_questions import (
     ask_session,
     ask_storage,
     problems_in,
-    talk_to_admin_port,
     talk_to_data_port,
 )
+from waltz.client.replicas.shell import talk_to_admin_port
 from waltz.cluster.store_params import StoreParams
 from waltz.errors import ConfigurationError, RemoteStorageError
 from waltz.host import Host

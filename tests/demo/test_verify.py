@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -16,7 +18,7 @@ from sqlalchemy import Engine, text
 
 from demo.database import apply_flights, open_database
 from demo.flights import CANCELLED, DIVERTED, Flight, transaction_data
-from demo.tables import SUMMARIES
+from demo.tables import DATABASE, SUMMARIES
 from demo.verify import (
     Event,
     LogAudit,
@@ -187,8 +189,23 @@ def make_tables(directory: Path) -> None:
 
 
 def write(directory: Path, name: str, rows: list[dict[str, Any]]) -> None:
-    (directory / name).mkdir(parents=True, exist_ok=True)
-    pq.write_table(pa.Table.from_pylist(rows), directory / name / "part.parquet")
+    """Delays and events go into files, all else into the database, as Spark does it."""
+    delays = ("departure_delay", "arrival_delay") if name in SUMMARIES else ()
+    if name == "events" or delays:
+        columns = (*SUMMARIES[name], *delays) if delays else tuple(rows[0])
+        (directory / name).mkdir(parents=True, exist_ok=True)
+        table = pa.Table.from_pylist([{each: row[each] for each in columns} for row in rows])
+        pq.write_table(table, directory / name / "part.parquet")
+    if name == "events":
+        return
+    columns = tuple(each for each in rows[0] if each not in delays)
+    with closing(sqlite3.connect(directory / DATABASE)) as database, database:
+        database.execute(f"DROP TABLE IF EXISTS {name}")
+        database.execute(f"CREATE TABLE {name} ({', '.join(columns)})")
+        database.executemany(
+            f"INSERT INTO {name} VALUES ({', '.join('?' for _ in columns)})",
+            [tuple(row[each] for each in columns) for row in rows],
+        )
 
 
 @dataclass
@@ -207,7 +224,11 @@ class Sides:
             assert connection.execute(text(statement)).rowcount == 1
 
     def change_table(self, name: str, row: int, **values: object) -> None:
-        rows = Tables(self.tables).rows(name)
+        rows = (
+            pq.read_table(self.tables / name).to_pylist()
+            if name == "events"
+            else Tables(self.tables).rows(name)
+        )
         rows[row] |= values
         write(self.tables, name, rows)
 
@@ -297,6 +318,13 @@ def test_tables_that_differ_are_found(
 ) -> None:
     change(sides)
     with pytest.raises(MismatchError, match=fault):
+        sides.verify()
+
+
+def test_delays_of_other_rows_than_the_summary_has_are_found(sides: Sides) -> None:
+    with closing(sqlite3.connect(sides.tables / DATABASE)) as database, database:
+        database.execute("DELETE FROM by_month WHERE month = 1")
+    with pytest.raises(MismatchError, match=r"^by_month: Spark's table has other keys than its d"):
         sides.verify()
 
 

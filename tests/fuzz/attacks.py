@@ -11,7 +11,7 @@ from uuid import UUID
 
 from tests.fuzz.inputs import NUMBERS, body, mutated, random_bytes
 from tests.server.builders import append, request_id, together
-from tests.wire.golden import MESSAGE_FRAMES
+from tests.wire.golden import MESSAGE_FRAMES, OWN_FRAMES
 from waltz.client.handshake import Handshake
 from waltz.types import NO_SESSION, NOTHING, PartitionId
 from waltz.wire.admin_protocol import ADMIN_CODEC, AdminOpenRequest
@@ -127,7 +127,11 @@ class Target:
         """Sound frames under this version number: what the original says, and what came after."""
         own = [frame for frame in GOLDEN if frame[0] == self.codec.magic]
         if self.port != "server":
-            return [encode_frame(each[0], version, [each[FRAME_HEADER_BYTES:]]) for each in own]
+            start = struct.pack(">Bh", self.codec.magic, version)
+            return [
+                *(encode_frame(each[0], version, [each[FRAME_HEADER_BYTES:]]) for each in own),
+                *(frame for _, frame in OWN_FRAMES if frame.startswith(start)),
+            ]
         if version == LATEST:
             before = [
                 encode_frame(each[0], LATEST, [each[FRAME_HEADER_BYTES:]])

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Sequence
+from itertools import accumulate
 from random import Random
 from typing import Any, Final
 from zlib import crc32
 
-from tests.wire.golden import MESSAGE_FRAMES
+from tests.wire.golden import MESSAGE_FRAMES, OWN_FRAMES
 from waltz.wire.admin_protocol import ADMIN_CODEC
+from waltz.wire.columns import RecordBlockField
 from waltz.wire.fields import (
     AnyField,
     Blob,
@@ -214,8 +216,23 @@ def field(draw: Random, kind: AnyField) -> bytes:
         case Records():
             first = int.from_bytes(number(draw, 8), "big", signed=True)
             return counted(draw, [wire_record(draw, first + n) for n in range(draw.randrange(4))])
+        case RecordBlockField():
+            return record_block(draw)
         case _:
             return draw.randbytes(kind.size_min)
+
+
+def record_block(draw: Random) -> bytes:
+    """Few or many records, and where each starts, mostly true."""
+    first = draw.choice((0, 0, 7, int.from_bytes(number(draw, 8), "big") >> 1))
+    pieces = [record(draw, first + n) for n in range(draw.choice((0, 1, 1, 3, 40)))]
+    block = b"".join(pieces)
+    head = struct.pack("<QII", first % 2**64, len(pieces), len(block))
+    starts = [*accumulate(map(len, pieces), initial=0)][:-1]
+    columns = [
+        start.to_bytes(4, "little") if draw.random() < 0.99 else number(draw, 4) for start in starts
+    ]
+    return head + b"".join(columns) + block
 
 
 def wire_record(draw: Random, transaction_id: int) -> bytes:
@@ -243,7 +260,7 @@ def body(draw: Random, codec: Codec, version: int) -> bytes:
 
 
 def golden_bodies(codec: Codec) -> list[bytes]:
-    frames = [frame for _, frame in MESSAGE_FRAMES if frame is not None]
+    frames = [frame for _, frame in MESSAGE_FRAMES + OWN_FRAMES if frame is not None]
     return [frame[FRAME_HEADER_BYTES:] for frame in frames if frame[0] == codec.magic]
 
 
@@ -262,10 +279,12 @@ def message(draw: Random, codec: Codec) -> bytes:
 
 def stream(draw: Random, codec: Codec) -> bytes:
     """What arrives on a connection: a Hello, then frames."""
-    hello = struct.pack(">ihh", 2, 0, 1) + length(draw, 4) + b"test"
-    parts = [frame(draw, ord("H"), 0, hello)]
+    version = draw.choice(codec.versions)
+    versions = range(version + 1)
+    hello = struct.pack(f">i{len(versions)}h", len(versions), *versions)
+    parts = [frame(draw, ord("H"), 0, hello + length(draw, 4) + b"test")]
     for _ in range(draw.randrange(4)):
-        parts.append(frame(draw, codec.magic, 1, body(draw, codec, 1)))
+        parts.append(frame(draw, codec.magic, version, body(draw, codec, version)))
     return b"".join(parts)
 
 

@@ -25,7 +25,7 @@ from uuid import UUID
 import waltz
 from tests.clusters import RunningCluster, running_cluster
 from tests.fuzz.attacks import PARTITIONS, Target, attack
-from tests.processes import proportional_bytes
+from waltz.bench.processes import proportional_bytes
 from waltz.cli.nodes import run_loop
 from waltz.limits import PEER_LINES_SECONDS
 from waltz.types import Address

@@ -31,7 +31,7 @@ def cluster(running: RunningCluster) -> str:
 
 
 @pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
+def started_spark() -> Iterator[SparkSession]:
     session = spark_session(
         "tests",
         **{
@@ -43,3 +43,10 @@ def spark() -> Iterator[SparkSession]:
     assert os.environ["PYSPARK_PYTHON"] == sys.executable
     yield session
     session.stop()
+
+
+@pytest.fixture
+def spark(started_spark: SparkSession) -> SparkSession:
+    """The session, active in the Java thread of this one, which a lost connection exchanges."""
+    assert spark_session("tests") is started_spark
+    return started_spark

@@ -40,11 +40,13 @@ def test_the_page_has_every_option_column_and_code() -> None:
 
 
 def test_the_files_of_pipelines_are_such_and_show_every_key() -> None:
-    archive, tables = blocks("yaml")
+    archive, tables, audit = blocks("yaml")
     definition = parse_definition(archive, directory=Path("/etc"))
     assert (definition.kind, definition.partitions) == ("archive", (0, 1, 2, 3))
     definition = parse_definition(tables, directory=Path("/etc"))
     assert (definition.kind, definition.archive) == ("tables", Path("/etc/archive"))
+    definition = parse_definition(audit, directory=Path("/etc"))
+    assert (definition.kind, definition.archive) == ("audit", Path("/etc/archive"))
     shown = set(re.findall(r"^(\w+):", archive + tables, re.MULTILINE))
     assert shown == {key for keys in KINDS.values() for key in keys}
 
@@ -62,6 +64,8 @@ def test_the_programs_run(spark: SparkSession, cluster: str, tmp_path: Path) -> 
     for block in blocks("python"):
         block = block.replace("127.0.0.1:7100", cluster)
         block = block.replace("/var/lib/accounts", str(tmp_path))
+        block = block.replace("/var/lib/amounts", str(tmp_path / "good"))
+        block = block.replace("/var/lib/undecodable", str(tmp_path / "bad"))
         block = block.replace("/var/lib/waltz/archive", str(tmp_path / "archive"))
         block = block.replace("/var/lib/waltz/copy", str(copy))
         exec(block, names)
@@ -83,4 +87,8 @@ def test_the_programs_run(spark: SparkSession, cluster: str, tmp_path: Path) -> 
     assert len(apart) >= 10
     assert all(row.data is None for row in apart)
     assert {b"x"} <= {bytes(row.undecodable) for row in apart}
+    names["split"](names["amounts"], 3)
+    assert spark.read.parquet(str(tmp_path / "bad" / "3")).count() == len(apart)
+    good = spark.read.parquet(str(tmp_path / "good" / "3"))
+    assert good.columns == ["transaction_id", "data"]
     assert names["history"].count() >= counts[0] + 100 + (counts[0] + 100) // 2

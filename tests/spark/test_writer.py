@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,7 @@ from pyspark.errors import AnalysisException, PythonException, StreamingQueryExc
 from pyspark.sql.types import IntegerType, StructField, StructType
 
 import waltz
+from waltz.spark import spark_session
 from waltz.spark.data_source import WaltzDataSource
 from waltz.system.host import real_host
 from waltz.types import parse_coordinator
@@ -66,6 +68,21 @@ def test_a_data_frame_is_appended_and_a_named_write_only_once(
     # What comes next under this name may be the same and is written.
     writer.option("batchId", 1).save()
     assert Counter(written_since(cluster, before)) == expected(100, "a") + expected(100, "a")
+
+
+def test_another_thread_writes_after_asking_for_the_session(
+    spark: SparkSession, cluster: str
+) -> None:
+    """PS-07. Its Java thread is not the one that the session was started in."""
+    before = marks(cluster)
+
+    def write() -> None:
+        frame = numbers(spark_session("tests"), 10, "t")
+        frame.write.format("waltz").mode("append").option("cluster", cluster).save()
+
+    with ThreadPoolExecutor(1) as thread:
+        thread.submit(write).result()
+    assert Counter(written_since(cluster, before)) == expected(10, "t")
 
 
 def noted(cluster: str) -> list[str]:

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 import click
 
 from waltz.cli.cluster_place import ClusterPlace, cluster_options
+from waltz.cli.cluster_verify import ask_lost_replicas
 from waltz.cli.disk_output import json_option, print_json
 from waltz.cli.nodes import ADDRESS
 from waltz.cli.partition_list import listed_partitions, partitions_option
@@ -144,7 +145,8 @@ def availability(
         around = await read_surroundings(host, root, partition_ids)
         async with talk_to_storage(host, storage, around) as (target, talk):
             if not is_online and not force:
-                check_spared(around, target, partition_ids)
+                lost = await ask_lost_replicas(host, root)
+                check_spared(around, target, partition_ids, lost)
             request = PartitionAvailableRequest(0, partition_ids, is_online)
             await talk.ask(request, AdminSuccessResponse)
             return target

@@ -14,6 +14,7 @@ import click
 
 from waltz.cli.cluster_list import read_sessions
 from waltz.cli.cluster_place import ClusterPlace, cluster_options
+from waltz.cli.cluster_verify import ask_lost_replicas
 from waltz.cli.disk_output import json_option, new_table, print_json, print_table
 from waltz.cli.nodes import ADDRESS
 from waltz.cli.partition_list import listed_partitions, partitions_option
@@ -240,6 +241,7 @@ def unassign(
     """Let a storage node hold fewer partitions. The only copy of one is never taken away."""
     node = ReplicaId(str(storage))
     sessions = {} if force else read_all_sessions(place, partition_ids)
+    lost = frozenset[ReplicaId]() if force else place.run(ask_lost_replicas)
 
     def change(placement: StoragePlacement) -> StoragePlacement:
         after = unassign_replicas(placement, node, partition_ids, shrinks_group=True)
@@ -249,7 +251,7 @@ def unassign(
             raise ConfigurationError(f"{error}, or give --shrink-group") from error
         try:
             for partition_id in partition_ids:
-                check_majority(after, partition_id, sessions.get(partition_id))
+                check_majority(after, partition_id, sessions.get(partition_id), lost)
         except ConfigurationError as error:
             raise ConfigurationError(f"{error}{FORCE_REMEDY}") from error
         return after

@@ -21,9 +21,10 @@ from waltz.cluster.shell import read_cluster_params, read_membership
 from waltz.cluster.store_params import StoreParams
 from waltz.errors import ConfigurationError, UnavailableError
 from waltz.host import Host
-from waltz.types import Address, PartitionId
+from waltz.types import Address, PartitionId, ReplicaId
 
 ANSWER_SECONDS_DEFAULT = 10.0
+LOST_ANSWER_SECONDS = 3.0
 
 timeout_option = click.option(
     *("-t", "--timeout", "seconds"),
@@ -139,7 +140,7 @@ def show_verdict(found: Verdict) -> None:
 @json_option
 def check_connectivity(place: ClusterPlace, seconds: float, as_json: bool) -> None:
     """Ask every server which storage nodes it reaches; ends with 1 if it is not all of them."""
-    found = place.run(lambda host, root: _ask_servers(host, root, seconds))
+    found = place.run(lambda host, root: ask_servers(host, root, seconds))
     if as_json:
         print_json(
             {
@@ -161,7 +162,21 @@ def check_connectivity(place: ClusterPlace, seconds: float, as_json: bool) -> No
         sys.exit(1)
 
 
-async def _ask_servers(host: Host, root: str, seconds: float) -> Mapping[Address, ServerAnswers]:
+async def ask_lost_replicas(host: Host, root: str) -> frozenset[ReplicaId]:
+    """The storage nodes that a running server cannot reach. The metadata do not tell: a store
+    session goes on without them. Raises NoNodeError: there is no cluster. CoordinatorLostError."""
+    found = await ask_servers(host, root, LOST_ANSWER_SECONDS)
+    return frozenset(
+        ReplicaId(node)
+        for answers in found.values()
+        for node, is_reached in (answers.reaches or {}).items()
+        if not is_reached
+    )
+
+
+async def ask_servers(host: Host, root: str, seconds: float) -> Mapping[Address, ServerAnswers]:
+    """What each server says of itself. Raises NoNodeError: there is no cluster.
+    CoordinatorLostError."""
     await read_cluster_params(host.coordinator, root)
     _, membership = await read_membership(host.coordinator, ClusterPaths(root).server_descriptors)
     addresses = sorted({each.address for each in membership.descriptors.values()})

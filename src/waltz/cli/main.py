@@ -1,6 +1,7 @@
 """The `waltz` command: its groups, its exit codes, and how errors are shown.
 
-Exit codes: 0 done, 1 it failed and says why, 2 it was called wrongly, 130 stopped by Ctrl-C.
+Exit codes: 0 done, 1 it failed and says why, 2 it was called wrongly, 130 stopped by Ctrl-C;
+`waltz bench` also 143 and 129, ended by SIGTERM and SIGHUP.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from typing import NoReturn
 import click
 
 from waltz.cli.admin import admin
+from waltz.cli.bench import bench
 from waltz.cli.client import append, status, tail
 from waltz.cli.cluster import cluster
 from waltz.cli.disk import disk
@@ -28,7 +30,7 @@ def waltz() -> None:
     """Waltz: a replicated write-ahead log for transactions."""
 
 
-for command in (up, status, append, tail, server, storage, cluster, admin, disk, pipeline):
+for command in (up, status, append, tail, server, storage, cluster, admin, disk, pipeline, bench):
     waltz.add_command(command)
 
 

@@ -38,9 +38,9 @@ EVERY = click.option(
 def pipeline() -> None:
     """Derive data from the log with Spark: run, look at, prove and rebuild.
 
-    DEFINITION is a YAML file: pipeline (archive or tables), cluster, target, and if need be
+    DEFINITION is a YAML file: pipeline (archive, tables or audit), cluster, target, and if need be
     partitions, tls (ca, cert, key) and spark (its settings); for tables also tables, decode,
-    archive, transactionsPerBatch and report.
+    archive, transactionsPerBatch and report; for an audit also archive.
     """
 
 
@@ -49,8 +49,15 @@ def pipeline() -> None:
 @EVERY
 @JSON
 def run(definition: Path, every: float | None, as_json: bool) -> None:
-    """Take in what the log has beyond the target, which is made if need be."""
+    """Take in what the log has beyond the target, which is made if need be.
+
+    An audit compares the copies of the log, and ends with 1 once they are not equal, or not all of
+    them could be compared.
+    """
     wanted = _read(definition)
+    if wanted.kind == "audit":
+        _audit(wanted, every, as_json)
+        return
     with _session(wanted) as spark:
         _show(as_json, *_taken_in(spark, wanted))
         while every is not None:
@@ -65,7 +72,7 @@ def run(definition: Path, every: float | None, as_json: bool) -> None:
 @JSON
 def status(definition: Path, as_json: bool) -> None:
     """Show what the target has and how far it is behind the log."""
-    wanted = _read(definition)
+    wanted = _read_derived(definition)
     if wanted.kind == "archive":
         from waltz.spark.pipelines.archive import archive_lag
 
@@ -92,7 +99,7 @@ def status(definition: Path, as_json: bool) -> None:
 @JSON
 def verify(definition: Path, as_json: bool) -> None:
     """Compare all of the target with the log; exit with 1 if they differ."""
-    wanted = _read(definition)
+    wanted = _read_derived(definition)
     with _session(wanted) as spark:
         if wanted.kind == "archive":
             from waltz.spark.pipelines.archive import verify_archive
@@ -119,7 +126,7 @@ def verify(definition: Path, as_json: bool) -> None:
 @JSON
 def rebuild(definition: Path, as_json: bool) -> None:
     """Make the target anew from the log, beside the old one, and put it in the old one's place."""
-    wanted = _read(definition)
+    wanted = _read_derived(definition)
     with _session(wanted) as spark:
         if wanted.kind == "archive":
             from waltz.spark.pipelines.archive import rebuild_archive
@@ -153,6 +160,21 @@ def report(definition: Path) -> None:
         ) from error
     write_report(wanted.report, wanted.target)
     click.echo(str(wanted.report.target))
+
+
+def _audit(wanted: PipelineDefinition, every: float | None, as_json: bool) -> None:
+    from waltz.spark.pipelines.audit import audit
+
+    with _session(wanted) as spark:
+        while True:
+            seen = audit(spark, _access(wanted), wanted)
+            _show(as_json, seen.to_json(), seen.to_text())
+            if not seen.is_equal:
+                break
+            if every is None:
+                return
+            time.sleep(every)
+    sys.exit(1)
 
 
 def _taken_in(spark: SparkSession, wanted: PipelineDefinition) -> tuple[dict[str, Any], str]:
@@ -202,6 +224,14 @@ def _read(path: Path) -> PipelineDefinition:
     except OSError as error:
         raise ConfigurationError(f"cannot read {path}: {error.strerror}") from error
     return parse_definition(text, directory=path.absolute().parent)
+
+
+def _read_derived(path: Path) -> PipelineDefinition:
+    """Raises ConfigurationError: it derives nothing."""
+    wanted = _read(path)
+    if wanted.kind == "audit":
+        raise ConfigurationError(f"{path} is an audit, which keeps nothing: use `run`")
+    return wanted
 
 
 def _access(wanted: PipelineDefinition) -> Any:

@@ -18,6 +18,7 @@ from waltz.cli.nodes import (
     until_told,
 )
 from waltz.cli.settings import given_options, print_settings, read_settings
+from waltz.cli.workers import run_workers
 from waltz.cluster.paths import root_at
 from waltz.configuration.coordinator import COORDINATOR_ADDRESS, coordinator_address
 from waltz.configuration.server import (
@@ -122,6 +123,12 @@ async def run_server(settings: Settings, *, end_with_stdin: bool) -> None:
 @click.option("--tls-ca", type=click.Path(), help="Trusted CAs, PEM.")
 @click.option("--tls-cert", type=click.Path(), help="Own certificate, PEM.")
 @click.option("--tls-key", type=click.Path(), help="Its key, if in another file.")
+@click.option(
+    "--workers",
+    type=click.IntRange(1, 64),
+    default=1,
+    help="So many servers, one process each, on the ports from --address on.",
+)
 @click.option("--end-with-stdin", is_flag=True, help="Stop when standard input ends.")
 @click.option("--check", is_flag=True, help="Judge the configuration, print it, and end.")
 def server(
@@ -133,10 +140,11 @@ def server(
     tls_ca: str | None,
     tls_cert: str | None,
     tls_key: str | None,
+    workers: int,
     end_with_stdin: bool,
     check: bool,
 ) -> None:
-    """Run one server.
+    """Run one server, or several.
 
     CONFIG_PATH is a YAML file; each option overrides what it says. Without a file, --coordinator
     and --address are needed.
@@ -162,4 +170,16 @@ def server(
     set_up_logging()
     for warning in settings.warnings:
         log.warning("configuration %s", warning)
-    run_loop(run_server(settings, end_with_stdin=end_with_stdin))
+    if workers == 1:
+        run_loop(run_server(settings, end_with_stdin=end_with_stdin))
+        return
+    shared = {
+        "--coordinator": coordinator,
+        "--tls-ca": tls_ca,
+        "--tls-cert": tls_cert,
+        "--tls-key": tls_key,
+    }
+    arguments = [] if config_path is None else [config_path]
+    for option, value in shared.items():
+        arguments += [] if value is None else [option, str(value)]
+    run_loop(run_workers(settings, arguments, workers, end_with_stdin=end_with_stdin))

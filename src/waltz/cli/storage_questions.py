@@ -12,18 +12,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from waltz.client.conversation.shell import Conversation, conversation
+from waltz.client.replicas.shell import talk_to_admin_port
 from waltz.cluster.store_params import StoreParams
 from waltz.errors import ConfigurationError, RemoteStorageError, UnavailableError
 from waltz.host import Host
 from waltz.limits import HANDSHAKE_SECONDS_MAX
 from waltz.types import NO_SESSION, Address, PartitionId, ReplicaId
 from waltz.wire.admin_protocol import (
-    ADMIN_CLIENT_GREETING,
-    ADMIN_CODEC,
     AdminLastSessionInfoRequest,
     AdminLastSessionInfoResponse,
-    AdminOpenRequest,
-    AdminSuccessResponse,
     AssignedPartitionStatusRequest,
     AssignedPartitionStatusResponse,
     MetricsRequest,
@@ -94,19 +91,6 @@ async def talk_to_data_port(
             params.partition_count,
         )
         await talk.ask(request, SuccessResponse)
-        yield talk
-
-
-@asynccontextmanager
-async def talk_to_admin_port(
-    host: Host, address: Address, params: StoreParams, *, seconds: float = HANDSHAKE_SECONDS_MAX
-) -> AsyncIterator[Conversation]:
-    """Raises as `talk_to_data_port`."""
-    async with conversation(
-        host, address, ADMIN_CODEC, ADMIN_CLIENT_GREETING, seconds=seconds
-    ) as talk:
-        request = AdminOpenRequest(NOBODY, params.cluster_key, params.partition_count)
-        await talk.ask(request, AdminSuccessResponse)
         yield talk
 
 

@@ -5,7 +5,7 @@ A node may be told what to do before the cluster's metadata name it, and after t
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
@@ -13,8 +13,9 @@ import click
 
 from waltz.cli.cluster_list import read_sessions
 from waltz.cli.partition_list import listed_partitions
-from waltz.cli.storage_questions import admin_address_of, talk_to_admin_port
+from waltz.cli.storage_questions import admin_address_of
 from waltz.client.conversation.shell import Conversation
+from waltz.client.replicas.shell import talk_to_admin_port
 from waltz.cluster.partition_metadata import PartitionMetadata
 from waltz.cluster.placement.shell import read_placement
 from waltz.cluster.shell import read_store_params
@@ -128,9 +129,15 @@ def check_given_up(
 
 
 def check_spared(
-    around: Surroundings, target: StorageTarget, partition_ids: tuple[PartitionId, ...]
+    around: Surroundings,
+    target: StorageTarget,
+    partition_ids: tuple[PartitionId, ...],
+    lost: Collection[ReplicaId],
 ) -> None:
-    """Raises ConfigurationError: without the node a partition's replicas have no majority."""
+    """Raises ConfigurationError: without the node a partition's replicas have no majority.
+
+    lost  storage nodes that a server cannot reach: they take no part, whatever the metadata say.
+    """
     for number in partition_ids:
         replicas = around.placement.holding(number)
         metadata = around.sessions.get(number)
@@ -139,7 +146,7 @@ def check_spared(
         others = [
             node
             for node in replicas
-            if node in metadata.current_replicas and node != target.replica_id
+            if node in metadata.current_replicas and node not in (target.replica_id, *lost)
         ]
         if 2 * len(others) <= len(replicas):
             raise ConfigurationError(

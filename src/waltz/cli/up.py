@@ -10,8 +10,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
-import sys
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
@@ -19,6 +17,7 @@ from uuid import UUID, uuid4
 import click
 from rich.console import Console
 
+from waltz.cli.children import Child, Keeper
 from waltz.cli.coordination import coordinator_service
 from waltz.cli.layout import (
     EMBEDDED,
@@ -35,75 +34,11 @@ from waltz.cli.layout import (
 from waltz.cli.nodes import COORDINATOR, run_loop
 from waltz.cluster.shell import StorageEntry, create_cluster, read_store_params
 from waltz.errors import ConfigurationError, NoNodeError
-from waltz.limits import DISK_FREE_BYTES_TRIAL, SHUTDOWN_SECONDS_MAX
+from waltz.limits import DISK_FREE_BYTES_TRIAL
 from waltz.system.host import real_host
 from waltz.types import CoordinatorAddress, TlsSettings, ZooKeeperAddress
 
-RESTART_SECONDS_MIN = 0.2
-RESTART_SECONDS_MAX = 5.0
-START_SECONDS_MAX = 60.0
-STOP_SECONDS_MAX = SHUTDOWN_SECONDS_MAX + 5.0
-"""A child ends itself before that, and says what was stuck."""
-
 console = Console(stderr=True, highlight=False)
-
-
-@dataclass
-class Child:
-    """A process of the cluster, and how to start it."""
-
-    name: str
-    role: str
-    arguments: list[str]
-    log: Path
-    process: asyncio.subprocess.Process | None = None
-    restarts: int = 0
-    ready: asyncio.Event = field(default_factory=asyncio.Event)
-
-    async def start(self) -> None:
-        """Start the process; `ready` is set once it says so."""
-        self.ready.clear()
-        with self.log.open("ab") as log:
-            self.process = await asyncio.create_subprocess_exec(
-                sys.executable,
-                "-m",
-                "waltz.cli.main",
-                *self.arguments,
-                "--end-with-stdin",
-                stdin=asyncio.subprocess.PIPE,
-                stdout=asyncio.subprocess.PIPE,
-                stderr=log,
-                start_new_session=True,
-            )
-
-    async def watch(self) -> int:
-        """Follow the process to its end and return its exit status."""
-        assert self.process is not None
-        assert self.process.stdout is not None
-        async for line in self.process.stdout:
-            if line.strip() == b"ready":
-                self.ready.set()
-        return await self.process.wait()
-
-    def last_words(self) -> str:
-        """The last line of the log."""
-        lines = self.log.read_text(errors="replace").strip().splitlines()
-        return lines[-1] if lines else "it said nothing"
-
-    async def stop(self) -> None:
-        """Ask the process to stop, and insist if it does not."""
-        if self.process is None or self.process.returncode is not None:
-            return
-        with contextlib.suppress(ProcessLookupError):
-            self.process.send_signal(signal.SIGTERM)
-        try:
-            async with asyncio.timeout(STOP_SECONDS_MAX):
-                await self.process.wait()
-        except TimeoutError:
-            console.print(f"{self.name} did not stop within {STOP_SECONDS_MAX:.0f} s: killed")
-            with contextlib.suppress(ProcessLookupError):
-                self.process.kill()
-            await self.process.wait()
 
 
 class Supervisor:
@@ -152,22 +87,20 @@ class Supervisor:
             )
             for place in cluster.servers
         ]
-        self._told = asyncio.Event()
-        self._watchers: list[asyncio.Task[None]] = []
-        self._first_watch: dict[str, asyncio.Task[int]] = {}
-
-    @property
-    def children(self) -> list[Child]:
-        return self._storages + self._servers
+        self._keeper = Keeper(
+            self._storages + self._servers,
+            say=console.print,
+            on_restart=lambda: self.note(ready=True),
+        )
 
     def tell_to_stop(self) -> None:
-        self._told.set()
+        self._keeper.tell_to_stop()
 
     def note(self, *, ready: bool) -> None:
         """Bring `cluster.json` up to date."""
         self._ready = ready
         processes: list[dict[str, Any]] = list(self.coordinator.processes())
-        for child in self.children:
+        for child in self._keeper.children:
             if child.process is not None and child.process.returncode is None:
                 processes.append(
                     {
@@ -185,60 +118,16 @@ class Supervisor:
 
     async def start(self) -> None:
         """Start all of them at once. Raises ConfigurationError with what one of them said."""
-        for child in self.children:
-            await child.start()
-        for child in self.children:
-            await self._first_ready(child)
+        await self._keeper.start()
         self.note(ready=True)
-        self._watchers = [asyncio.create_task(self._keep(child)) for child in self.children]
-
-    async def _first_ready(self, child: Child) -> None:
-        watching = asyncio.create_task(child.watch())
-        ready = asyncio.create_task(child.ready.wait())
-        done, _ = await asyncio.wait(
-            {watching, ready}, timeout=START_SECONDS_MAX, return_when=asyncio.FIRST_COMPLETED
-        )
-        ready.cancel()
-        if watching in done:
-            raise ConfigurationError(f"{child.name} did not start: {child.last_words()}")
-        if not done:
-            watching.cancel()
-            raise ConfigurationError(
-                f"{child.name} is not ready after {START_SECONDS_MAX:.0f} s; see {child.log}"
-            )
-        self._first_watch[child.name] = watching
-
-    async def _keep(self, child: Child) -> None:
-        """Start `child` again whenever it ends, until told to stop."""
-        pause = RESTART_SECONDS_MIN
-        watching = self._first_watch.pop(child.name)
-        while True:
-            status = await watching
-            if self._told.is_set():
-                return
-            ended = f"by signal {-status}" if status < 0 else f"with status {status}"
-            console.print(f"[yellow]{child.name} ended {ended}[/]; starting it again")
-            pause = RESTART_SECONDS_MIN if child.ready.is_set() else pause * 2
-            await asyncio.sleep(min(pause, RESTART_SECONDS_MAX))
-            if self._told.is_set():
-                return
-            await child.start()
-            child.restarts += 1
-            self.note(ready=True)
-            watching = asyncio.create_task(child.watch())
 
     async def run(self) -> None:
         """Return once told to stop."""
-        await self._told.wait()
+        await self._keeper.run()
 
     async def stop(self) -> None:
         """Stop servers, then storage nodes; each group side by side."""
-        self._told.set()
-        for group in (self._servers, self._storages):
-            await asyncio.gather(*(child.stop() for child in group))
-        for task in [*self._watchers, *self._first_watch.values()]:
-            task.cancel()
-        await asyncio.gather(*self._watchers, return_exceptions=True)
+        await self._keeper.stop(self._servers, self._storages)
         self.note(ready=False)
 
 

@@ -60,7 +60,8 @@ def spark_session(app: str, **conf: object) -> SparkSession:
     """Return the session named `app`, started on local cores unless `conf` has `spark.master`.
 
     `conf` are Spark's settings and go over ours: `spark_session("job", **{"spark.driver.memory":
-    "2g"})`. Memory and Java options take effect only if this process has no session yet.
+    "2g"})`. Memory and Java options take effect only if this process has no session yet. The
+    session is made the active one of the calling thread: a thread that writes to a log calls this.
     Raises ConfigurationError: PySpark or a usable Java is missing; the text says what to install.
     """
     if find_spec("pyspark") is None:
@@ -74,7 +75,12 @@ def spark_session(app: str, **conf: object) -> SparkSession:
     builder = SparkSession.builder.appName(app)
     for key, value in settings.items():
         builder = builder.config(key, value)
-    return builder.getOrCreate()
+    session = builder.getOrCreate()
+    # Spark looks a data source up for writing in the active session of the Java thread, and each
+    # thread of this process has a Java thread of its own; only the first was made active.
+    sessions = getattr(session._jvm, "org.apache.spark.sql.SparkSession")  # noqa: SLF001
+    sessions.setActiveSession(session._jsparkSession)  # noqa: SLF001
+    return session
 
 
 def prepare_environment(environment: MutableMapping[str, str], cache: Path, *, local: bool) -> None:

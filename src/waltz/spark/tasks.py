@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from pyspark.sql.datasource import InputPartition
 
 import waltz
-from waltz import LogReader, TransactionColumns, WantsData
+from waltz import LogReader, ReplicaReader, TransactionColumns, WantsData
 from waltz.errors import ConfigurationError, RemoteProtocolError, WaltzError
 from waltz.spark.codes import (
     CLUSTER_CHANGED,
@@ -35,6 +35,10 @@ from waltz.types import PartitionId, TlsSettings, TransactionId
 
 class OpenReader(Protocol):
     def __call__(self, cluster: str, *, tls: TlsSettings) -> LogReader: ...
+
+
+class OpenReplicas(Protocol):
+    def __call__(self, cluster: str, *, tls: TlsSettings) -> ReplicaReader: ...
 
 
 @dataclass(frozen=True)
@@ -64,6 +68,7 @@ class LogAccess:
     cluster: str
     tls: TlsSettings = field(default_factory=TlsSettings)
     open_reader: OpenReader = waltz.open_reader
+    open_replicas: OpenReplicas = waltz.open_replicas
 
     @contextmanager
     def opened(self, cluster_key: UUID | None = None) -> Iterator[LogReader]:
@@ -73,12 +78,23 @@ class LogAccess:
         that key any more.
         """
         with coded_errors(self.cluster), self.open_reader(self.cluster, tls=self.tls) as log:
-            if cluster_key is not None and log.cluster_key != cluster_key:
-                raise ConfigurationError(
-                    f"{CLUSTER_CHANGED} {self.cluster} leads to cluster {log.cluster_key};"
-                    f" the read was planned on {cluster_key}"
-                )
+            if cluster_key is not None:
+                self._expect_cluster(log.cluster_key, cluster_key)
             yield log
+
+    @contextmanager
+    def opened_replicas(self, cluster_key: UUID) -> Iterator[ReplicaReader]:
+        """Open what storage nodes hold, and close it after the block. Raises as `opened`."""
+        with coded_errors(self.cluster), self.open_replicas(self.cluster, tls=self.tls) as nodes:
+            self._expect_cluster(nodes.cluster_key, cluster_key)
+            yield nodes
+
+    def _expect_cluster(self, found: UUID, planned: UUID) -> None:
+        if found != planned:
+            raise ConfigurationError(
+                f"{CLUSTER_CHANGED} {self.cluster} leads to cluster {found};"
+                f" the read was planned on {planned}"
+            )
 
     def read(
         self,

@@ -26,7 +26,11 @@ from waltz.types import PartitionId, TlsSettings, parse_cluster
 
 KEYS: Final = ("pipeline", "cluster", "target", "partitions", "tls", "spark")
 KEYS_OF_TABLES: Final = ("tables", "decode", "archive", "transactionsPerBatch", "report")
-KINDS: Final = {"archive": KEYS, "tables": KEYS + KEYS_OF_TABLES}
+KINDS: Final = {
+    "archive": KEYS,
+    "tables": KEYS + KEYS_OF_TABLES,
+    "audit": (*KEYS, "archive"),
+}
 """The keys that a file may have, by its kind of pipeline."""
 
 BATCH_TRANSACTIONS: Final = 250_000
@@ -38,11 +42,13 @@ TLS_KEYS: Final = ("ca", "cert", "key")
 class PipelineDefinition:
     """What a file says.
 
-    target              the archive's directory, or the database of the tables.
+    target              the archive's directory, the database of the tables, or the file for what
+                        an audit has seen.
     partitions          None for all of them.
     spark               Spark's settings.
     tables              None for an archive.
-    archive             of which archive old transactions may be read; None for none.
+    archive             of which archive old transactions may be read, or which one is audited;
+                        None for none.
     batch_transactions  how many transactions become part of the tables at once.
     report              what is made of the tables for people; None for nothing.
     """

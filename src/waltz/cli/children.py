@@ -1,0 +1,162 @@
+"""Processes of this command that a command starts and looks after.
+
+Owns that a child which dies is started again, with growing pauses, and that all end with the
+process that started them, in whatever way it ends: their standard input does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from waltz.errors import ConfigurationError
+from waltz.limits import SHUTDOWN_SECONDS_MAX
+
+RESTART_SECONDS_MIN = 0.2
+RESTART_SECONDS_MAX = 5.0
+START_SECONDS_MAX = 60.0
+STOP_SECONDS_MAX = SHUTDOWN_SECONDS_MAX + 5.0
+"""A child ends itself before that, and says what was stuck."""
+
+
+@dataclass
+class Child:
+    """A process of the cluster, and how to start it."""
+
+    name: str
+    role: str
+    arguments: list[str]
+    log: Path | None
+    """Where it logs; None: where this process does."""
+    process: asyncio.subprocess.Process | None = None
+    restarts: int = 0
+    ready: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def start(self) -> None:
+        """Start the process; `ready` is set once it says so."""
+        self.ready.clear()
+        with contextlib.ExitStack() as files:
+            log = None if self.log is None else files.enter_context(self.log.open("ab"))
+            self.process = await asyncio.create_subprocess_exec(
+                sys.executable,
+                "-m",
+                "waltz.cli.main",
+                *self.arguments,
+                "--end-with-stdin",
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=log,
+                start_new_session=True,
+            )
+
+    async def watch(self) -> int:
+        """Follow the process to its end and return its exit status."""
+        assert self.process is not None
+        assert self.process.stdout is not None
+        async for line in self.process.stdout:
+            if line.strip() == b"ready":
+                self.ready.set()
+        return await self.process.wait()
+
+    def last_words(self) -> str:
+        """The last line of the log."""
+        text = "" if self.log is None else self.log.read_text(errors="replace").strip()
+        return text.splitlines()[-1] if text else "its log says why"
+
+    async def stop(self, say: Callable[[str], None]) -> None:
+        """Ask the process to stop, and insist if it does not."""
+        if self.process is None or self.process.returncode is not None:
+            return
+        with contextlib.suppress(ProcessLookupError):
+            self.process.send_signal(signal.SIGTERM)
+        try:
+            async with asyncio.timeout(STOP_SECONDS_MAX):
+                await self.process.wait()
+        except TimeoutError:
+            say(f"{self.name} did not stop within {STOP_SECONDS_MAX:.0f} s: killed")
+            with contextlib.suppress(ProcessLookupError):
+                self.process.kill()
+            await self.process.wait()
+
+
+class Keeper:
+    """Starts children, keeps them running, and stops them."""
+
+    def __init__(
+        self,
+        children: Sequence[Child],
+        *,
+        say: Callable[[str], None],
+        on_restart: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`say` tells people, in rich's markup; `on_restart` is called after each."""
+        self.children = children
+        self._say = say
+        self._on_restart = on_restart
+        self._told = asyncio.Event()
+        self._watchers: list[asyncio.Task[None]] = []
+        self._first_watch: dict[str, asyncio.Task[int]] = {}
+
+    def tell_to_stop(self) -> None:
+        self._told.set()
+
+    async def start(self) -> None:
+        """Start all of them at once. Raises ConfigurationError with what one of them said."""
+        for child in self.children:
+            await child.start()
+        for child in self.children:
+            await self._first_ready(child)
+        self._watchers = [asyncio.create_task(self._keep(child)) for child in self.children]
+
+    async def run(self) -> None:
+        """Return once told to stop."""
+        await self._told.wait()
+
+    async def stop(self, *groups: Sequence[Child]) -> None:
+        """Stop one group after the other, each side by side; without groups all are one."""
+        self._told.set()
+        for group in groups or (self.children,):
+            await asyncio.gather(*(child.stop(self._say) for child in group))
+        for task in [*self._watchers, *self._first_watch.values()]:
+            task.cancel()
+        await asyncio.gather(*self._watchers, return_exceptions=True)
+
+    async def _first_ready(self, child: Child) -> None:
+        watching = asyncio.create_task(child.watch())
+        ready = asyncio.create_task(child.ready.wait())
+        done, _ = await asyncio.wait(
+            {watching, ready}, timeout=START_SECONDS_MAX, return_when=asyncio.FIRST_COMPLETED
+        )
+        ready.cancel()
+        if watching in done:
+            raise ConfigurationError(f"{child.name} did not start: {child.last_words()}")
+        if not done:
+            watching.cancel()
+            raise ConfigurationError(
+                f"{child.name} is not ready after {START_SECONDS_MAX:.0f} s; see {child.log}"
+            )
+        self._first_watch[child.name] = watching
+
+    async def _keep(self, child: Child) -> None:
+        """Start `child` again whenever it ends, until told to stop."""
+        pause = RESTART_SECONDS_MIN
+        watching = self._first_watch.pop(child.name)
+        while True:
+            status = await watching
+            if self._told.is_set():
+                return
+            ended = f"by signal {-status}" if status < 0 else f"with status {status}"
+            self._say(f"[yellow]{child.name} ended {ended}[/]; starting it again")
+            pause = RESTART_SECONDS_MIN if child.ready.is_set() else pause * 2
+            await asyncio.sleep(min(pause, RESTART_SECONDS_MAX))
+            if self._told.is_set():
+                return
+            await child.start()
+            child.restarts += 1
+            self._on_restart()
+            watching = asyncio.create_task(child.watch())
