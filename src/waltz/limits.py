@@ -153,7 +153,7 @@ BROKEN_BYTES_MAX: Final = 256 * 1024 * 1024
 
 # Batches
 
-BATCH_RECORDS_MAX: Final = 1_000
+BATCH_RECORDS_MAX: Final = 4_000
 """Records of one append to the replicas (storage.maxBatchSize; the original: 100)."""
 
 BATCH_BYTES_MAX: Final = 4 * 1024 * 1024
@@ -178,19 +178,19 @@ DAMAGED_RANGES_MAX: Final = 10_000
 """Damaged ranges in one answer about a replica's state; what is left out is asked for again once
 these are repaired."""
 
-BULK_BATCH_ROWS_MAX: Final = 1_000
+BULK_BATCH_ROWS_MAX: Final = 4_000
 BULK_BATCH_BYTES_MAX: Final = 1024 * 1024
 """One message of `append_many`: what a store session sends to the replicas at a time."""
 
-BULK_ROWS_IN_FLIGHT_MAX: Final = 8_000
+BULK_ROWS_IN_FLIGHT_MAX: Final = 16_000
 BULK_BYTES_IN_FLIGHT_MAX: Final = 3 * 1024 * 1024
 """What a client sends ahead of the first undecided append of a partition; below what is kept for a
 connection that breaks."""
 
 BULK_LOCKED_ROWS_IN_FLIGHT_MAX: Final = 2_000
-"""The same for rows with locks that are checked, those in the log and not applied included: by
-chance one in two hundred meets another in a lock table of 30,000 slots, and with four times as
-many, one in six."""
+"""The same towards servers of older versions, for rows with locks that are checked, those in the
+log and not applied included: by chance one in two hundred meets another in a lock table of 30,000
+slots, and with four times as many, one in six. From version 5 on the table grows with them."""
 
 BULK_RETRY_SECONDS: Final = 0.05
 """Until rows are sent again that a server refuses for other reasons than their locks."""
@@ -394,7 +394,12 @@ LOCK_BYTES: Final = 40
 # Server
 
 LOCK_TABLE_SLOTS: Final = 30_000
-"""server.optimisticLockTableSize."""
+"""server.optimisticLockTableSize: how many a lock table begins with."""
+
+LOCK_TABLE_SLOTS_PER_CLAIM: Final = 64
+LOCK_TABLE_SLOTS_MAX: Final = 1 << 20
+"""For each undecided lock so many slots, by doubling their number, unless they would be more than
+that: one lock in ten thousand is then refused by chance. A slot takes 32 bytes."""
 
 FEED_FETCH_MIN: Final = 100
 """server.minFetchSize: transactions a feed request always grants."""

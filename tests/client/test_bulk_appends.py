@@ -146,7 +146,8 @@ def test_so_many_rows_are_under_way_and_no_more(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_locked_rows_count_until_they_are_applied(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bulk_appends, "BULK_LOCKED_ROWS_IN_FLIGHT_MAX", 8)
+    monkeypatch.setattr(bulk_appends, "BULK_ROWS_IN_FLIGHT_MAX", 8)
+    monkeypatch.setattr(bulk_appends, "BULK_BATCH_ROWS_MAX", 2)
     appends = BulkAppends()
     appends.add(many(20, locked=True))
     assert sent(appends) == [2, 2, 2, 2]
@@ -158,16 +159,28 @@ def test_locked_rows_count_until_they_are_applied(monkeypatch: pytest.MonkeyPatc
 def test_rows_that_need_more_room_are_not_overtaken_for_ever(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Locked rows wait for less to be under way; others that come later wait behind them."""
-    monkeypatch.setattr(bulk_appends, "BULK_ROWS_IN_FLIGHT_MAX", 20)
+    """Locked rows wait for others to be applied; what comes later waits behind them."""
+    monkeypatch.setattr(bulk_appends, "BULK_ROWS_IN_FLIGHT_MAX", 10)
     monkeypatch.setattr(bulk_appends, "BULK_BATCH_ROWS_MAX", 5)
-    monkeypatch.setattr(bulk_appends, "BULK_LOCKED_ROWS_IN_FLIGHT_MAX", 8)
     appends = BulkAppends()
     for each in (many(10), many(4, locked=True), many(10)):
         appends.add(each)
     assert sent(appends) == [5, 5]
     appends.commit(11, 5, 0)
-    assert sent(appends, mark=4) == [2], "of the locked ones: as many as there is room for"
+    assert sent(appends, mark=-1) == []
+    assert sent(appends, mark=4) == [4]
+
+
+def test_fewer_locked_rows_are_sent_to_an_older_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    """R-13: the lock table of the original does not grow with them."""
+    monkeypatch.setattr(bulk_appends, "BULK_LOCKED_ROWS_IN_FLIGHT_MAX", 8)
+    appends = BulkAppends()
+    appends.add(many(20, locked=True))
+    appends.add(many(20))
+    assert len(appends.take_messages(last(10), NOTHING, 4, 0.0)[0]) == 8
+    newer = BulkAppends()
+    newer.add(many(20, locked=True))
+    assert sent(newer) == [20]
 
 
 def test_rows_of_a_submission_that_has_ended_are_not_sent() -> None:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import count
-from pathlib import Path
 from typing import TypeAlias
 
 import numpy as np
@@ -14,19 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from waltz.server.lock_table import (
-    COLUMNS_MIN,
-    Admission,
-    LockedAppends,
-    LockTable,
-    lock_slot_columns,
-    lock_slots,
-)
+from waltz.server.lock_table import COLUMNS_MIN, Admission, LockTable
+from waltz.server.locked_appends import LockedAppends, lock_slots
 from waltz.types import NOTHING, ClientId, Generation, PartitionId, RequestId, TransactionId
 
 NUMBERS = count(1)
-
-GOLDEN = Path(__file__).parent.parent / "golden" / "frames.txt"
 
 
 @dataclass(frozen=True)
@@ -74,29 +64,6 @@ def accepted(admission: Admission, requests_count: int) -> list[int]:
         for i in range(requests_count)
         if i not in admission.refused and i not in admission.waiting
     ]
-
-
-def golden_slots() -> list[tuple[int, tuple[int, ...]]]:
-    lines = [line for line in GOLDEN.read_text().splitlines() if line.startswith("lockslots")]
-    return [
-        (int(line.split()[1]), tuple(int(n) for n in re.findall(r"idx=(\d+)", line)))
-        for line in lines
-    ]
-
-
-def test_slots_are_those_of_the_original() -> None:
-    golden = golden_slots()
-    assert len(golden) == 5
-    for lock, slots in golden:
-        assert lock_slots(lock, 30_000) == slots
-    columns = lock_slot_columns([lock for lock, _ in golden], 30_000)
-    assert [tuple(row) for row in columns.tolist()] == [slots for _, slots in golden]
-
-
-@given(st.lists(st.integers(-(2**31), 2**31 - 1)), st.integers(1, 100_000))
-def test_columns_of_slots_are_the_slots_one_by_one(locks: list[int], slot_count: int) -> None:
-    columns = lock_slot_columns(locks, slot_count).tolist()
-    assert [tuple(row) for row in columns] == [lock_slots(lock, slot_count) for lock in locks]
 
 
 # Behaviour observed at the original
@@ -396,12 +363,12 @@ def test_checking_by_columns_gives_what_checking_one_by_one_gives(
 def state(table: LockTable) -> tuple[object, ...]:
     return (
         table._marks.tolist(),
-        table._claims.tolist(),
+        table._claims.table.tolist(),
         table._reservations.tolist(),
         table._reserved_until,
         table._client_until,
-        [ticket for claims in table._accepted for ticket in claims.tickets],
-        [slot for claims in table._accepted for slot in claims.slots],
+        [ticket for claimed in table._claims._undecided for ticket in claimed.tickets],
+        [lock for claimed in table._claims._undecided for lock in claimed.locks],
     )
 
 
@@ -500,3 +467,62 @@ def test_commits_may_cut_batches_anywhere() -> None:
         table.check_invariants()
     for lock in range(200):
         assert admit(table, [request(lock - 1, [lock * 7919])]).refused == {0: TransactionId(lock)}
+
+
+def lock_with_the_slots_of(locks: Sequence[int], slot_count: int) -> int:
+    """Return another lock, higher than these, whose slots are all among theirs."""
+    covered = {slot for lock in locks for slot in lock_slots(lock, slot_count)}
+    return next(
+        lock for lock in count(max(locks) + 1) if covered.issuperset(lock_slots(lock, slot_count))
+    )
+
+
+@pytest.mark.parametrize("filler", [0, COLUMNS_MIN])
+def test_a_lock_that_only_shares_slots_waits_for_nobody(filler: int) -> None:
+    """SV-07: what is undecided is known exactly; only what is decided is estimated."""
+    table = LockTable(NOTHING, 100, 100)
+    locks = [1, 2]
+    admit(table, [request(-1, [lock]) for lock in locks])
+    stranger = lock_with_the_slots_of(locks, 100)
+    others = [request(-1, read=[5])] * filler
+    assert admit(table, [request(-1, [stranger]), *others]) == Admission({}, {})
+    again = lock_with_the_slots_of([stranger], 100)
+    own = 3 + len(others) + 1
+    assert admit(table, [request(-1, [again]), request(-1, [again]), *others]).waiting == {1: own}
+    table.check_invariants()
+
+
+def test_the_table_grows_with_what_is_undecided_and_no_mark_gets_lost() -> None:
+    """SV-07, CF-23: few are refused by chance, and nobody passes who was refused before."""
+    table = LockTable(NOTHING, 100)
+    old = [request(-1, [lock]) for lock in range(3)]
+    admit(table, old)
+    table.commit(TransactionId(0), 3)
+    assert len(table._marks) == 200
+    admit(table, [request(2, [10])])
+    assert len(table._marks) == 200
+    many = [request(2, [1000 + lock]) for lock in range(COLUMNS_MIN)]
+    assert admit(table, many) == Admission({}, {})
+    assert len(table._marks) == 3200
+    table.check_invariants()
+    refused = admit(table, [request(-1, [lock]) for lock in range(3)]).refused
+    assert all(refused[lock] >= lock for lock in range(3))
+    assert admit(table, [request(2, [10])]).waiting == {0: 4}
+    table.commit(TransactionId(3), 1 + len(many))
+    table.check_invariants()
+    last = admit(table, [request(2, [10]), request(2, [1000])]).refused
+    assert last[0] >= 3
+    assert last[1] >= 4
+
+
+@pytest.mark.parametrize("grown", [1, 2, 32])
+def test_locks_in_flight_by_the_thousand_are_hardly_ever_refused_by_chance(grown: int) -> None:
+    """SV-07: as many as a client of `append_many` has under way, none of them applied by it."""
+    table = LockTable(NOTHING, 30_000, grown * 30_000)
+    random = np.random.default_rng(grown)
+    refused = 0
+    for first in range(0, 16_000, 4_000):
+        batch = [request(-1, [int(lock)]) for lock in random.integers(0, 2**31, 4_000)]
+        refused += len(admit(table, batch).refused)
+        table.commit(TransactionId(first), table.issued - table.decided)
+    assert (refused <= 8) == (grown == 32)

@@ -93,7 +93,7 @@ class BulkAppends:
             bulk = submission.bulk
             assert bulk is not None
             while not submission.decided and bulk.waiting:
-                rows_max = self._room(bulk, mark)
+                rows_max = self._room(bulk, mark, version)
                 if not rows_max:
                     return messages, number  # whoever comes later does not overtake
                 rows = bulk.cut(rows_max, BULK_BATCH_BYTES_MAX, BATCH_LOCKS_MAX)
@@ -113,14 +113,15 @@ class BulkAppends:
                     messages.append(bulk.rows.request(row, request_id, mark))
         return messages, number
 
-    def _room(self, bulk: Bulk, mark: TransactionId) -> int:
+    def _room(self, bulk: Bulk, mark: TransactionId, version: int) -> int:
         """Return how many rows may be sent in one message now."""
         under_way, limit, batch = self._rows_out, BULK_ROWS_IN_FLIGHT_MAX, BULK_BATCH_ROWS_MAX
         if bulk.rows.is_checked:
             # What is in the log and not applied is refused like what is under way.
             under_way += max(0, self._last_committed - mark)
-            limit = BULK_LOCKED_ROWS_IN_FLIGHT_MAX
-            batch = limit // 4
+            if version < BATCHES_SINCE:
+                limit = BULK_LOCKED_ROWS_IN_FLIGHT_MAX
+                batch = limit // 4
         # Less than a batch waits: small messages would be followed by small ones for ever.
         has_room = under_way + batch <= limit and self._bytes_out < BULK_BYTES_IN_FLIGHT_MAX
         return batch if has_room or not self._rows_out else 0

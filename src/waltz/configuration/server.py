@@ -106,8 +106,9 @@ LOCK_TABLE_SIZE: Final = Key(
     name="server.optimisticLockTableSize",
     kind=whole_number(1, 1 << 26, "slots"),
     default=LOCK_TABLE_SLOTS,
-    description="Slots of each partition's lock table, 8 bytes each. More of them let fewer appends"
-    " fail by mistake.",
+    description="Slots of each partition's lock table at first, 32 bytes each. They become more"
+    " with the locks that are undecided at a time, up to about a million: more of them let fewer"
+    " appends fail by mistake.",
 )
 FEED_CACHE_SIZE: Final = Key(
     name="server.feedCacheSize",

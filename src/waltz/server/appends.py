@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from waltz.limits import BATCHED_APPEND_BYTES, LOCK_BYTES, REQUEST_BYTES
 from waltz.record import NewRecords
-from waltz.server.lock_table import LockedAppends
+from waltz.server.locked_appends import LockedAppends
 from waltz.types import RequestId, TransactionId
 from waltz.wire.batch_protocol import AppendBatch, AppendRejected, Reason, Rejection
 from waltz.wire.client_protocol import AppendRequest, LockFailure

@@ -89,7 +89,7 @@ ARGUMENTS: Final[Mapping[str, tuple[tuple[Callable[..., Any], str], ...]]] = {
         (StorePartition.__init__, "checkpoint_transactions"),
         (SessionKeeper.__init__, "checkpoint_transactions"),
     ),
-    "LOCK_TABLE_SLOTS": ((LockTable.__init__, "slot_count"),),
+    "LOCK_TABLE_SLOTS": ((LockTable.__init__, "slot_count"), (LockTable.__init__, "slots_max")),
     "APPLY_TRANSACTIONS_MAX": ((ClientPartition.__init__, "apply_count_max"),),
     "FEED_BUFFER_TRANSACTIONS_MAX": ((ClientPartition.__init__, "buffer_count_max"),),
     "RETAINED_BYTES_MAX": ((Retained.__init__, "bytes_max"),),

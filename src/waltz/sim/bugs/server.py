@@ -69,7 +69,7 @@ def _one_newer(appends: Any) -> Any:
 def _forgetting_claims(admit: Callable[..., Any]) -> Callable[..., Any]:
     def admitted(self: Any, requests: Any) -> Any:
         admission = admit(self, requests)
-        self._claims.fill(0)
+        self._claims.table.fill(0)
         return admission
 
     return admitted
@@ -78,7 +78,7 @@ def _forgetting_claims(admit: Callable[..., Any]) -> Callable[..., Any]:
 def _forgetting_claims_once_committed(commit: Callable[..., None]) -> Callable[..., None]:
     def committed(self: Any, *arguments: Any) -> None:
         commit(self, *arguments)
-        self._claims.fill(0)
+        self._claims.table.fill(0)
 
     return committed
 
