@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from waltz.checksums import checksums_of_rows, moved
+from waltz.checksums import checksums_of_rows, joined, moved
 from waltz.limits import DATA_BYTES_MAX
 
 
@@ -39,3 +39,10 @@ def test_a_checksum_is_moved_over_as_many_bytes_as_data_may_have() -> None:
 def test_rows_have_the_checksums_of_their_bytes(texts: list[bytes]) -> None:
     rows = np.frombuffer(b"".join(texts), np.uint8).reshape(len(texts), -1)
     assert checksums_of_rows(rows).tolist() == [crc32(text) for text in texts]
+
+
+@given(st.lists(st.one_of(st.binary(max_size=60), st.integers(0, 20_000).map(bytes)), min_size=1))
+def test_texts_behind_each_other_have_the_checksum_of_all_their_bytes(texts: list[bytes]) -> None:
+    checksums = np.array(list(map(crc32, texts)), np.uint32)
+    lengths = np.array(list(map(len, texts)), np.int64)
+    assert joined(checksums, lengths) == crc32(b"".join(texts))

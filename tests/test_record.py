@@ -112,10 +112,11 @@ def test_joined_batches_are_the_batch_packed_at_once(
 
 
 def test_many_records_are_packed_as_a_few_are() -> None:
-    """By columns, or one after the other; whatever their checksums say of their data."""
+    """By columns, or one after the other."""
     new = [
-        NewRecord(bytes([number]) * 16, -number, b"d" * (number % 50), 2**32 - 1 - number)
+        NewRecord(bytes([number]) * 16, -number, data, crc32(data))
         for number in range(200)
+        for data in [b"d" * (number % 50)]
     ]
     first = TransactionId(2**40 + 9)
     packed = pack_records(first, new)
@@ -124,6 +125,16 @@ def test_many_records_are_packed_as_a_few_are() -> None:
     assert packed == joined
     assert packed.offsets.tolist() == joined.offsets.tolist()
     assert batch_from_block(packed.block, first) == packed
+
+
+@pytest.mark.parametrize("place", [0, 57, 199])
+def test_data_that_have_changed_since_they_were_verified_get_no_good_record(place: int) -> None:
+    """The checksum of a record follows from the one that the client sent, not from the data."""
+    new = [NewRecord(bytes(16), 0, b"some data", crc32(b"some data")) for _ in range(200)]
+    new[place] = new[place]._replace(data=b"some dots")
+    fault = pack_records(TransactionId(7), new).fault(with_data=False)
+    assert fault is not None
+    assert f"CRC-32 of the record {7 + place} is" in fault
 
 
 def test_a_batch_with_a_gap_cannot_be_joined() -> None:
@@ -198,11 +209,14 @@ def test_a_changed_byte_anywhere_is_a_fault(count: int, size: int, with_data: bo
 @pytest.mark.parametrize(("count", "size"), SHAPES[1:])
 def test_data_that_its_checksum_does_not_fit_is_a_fault_if_asked_for(count: int, size: int) -> None:
     """The checksum of the record covers it as it is: only the data's own one tells."""
-    new = [
-        NewRecord(bytes(16), 0, bytes(size), crc32(bytes(size)) ^ (number == count // 2))
-        for number in range(count)
-    ]
-    batch = pack_records(TransactionId(7), new)
+    good = pack_records(
+        TransactionId(7), [NewRecord(bytes(16), 0, bytes(size), crc32(bytes(size)))] * count
+    )
+    block = bytearray(good.block)
+    start, end = good.offsets[count // 2 : count // 2 + 2].tolist()
+    block[start + 35] ^= 1
+    block[end - 4 : end] = crc32(block[start : end - 4]).to_bytes(4, "big")
+    batch = RecordBatch(TransactionId(7), bytes(block), good.offsets)
     assert batch.fault(with_data=False) is None
     fault = batch.fault(with_data=True)
     assert fault is not None

@@ -1,4 +1,4 @@
-"""CRC-32 of many short texts at once, and of a text of which the beginning is taken away.
+"""CRC-32 of many short texts at once, of texts behind each other, and of the end of a text.
 
 Owns the arithmetic: CRC-32 is linear, so that the checksum of `a + b` is the one of `a`, moved over
 as many bytes as `b` has, plus (exclusive or) the one of `b`. So whoever has computed the CRC-32 of
@@ -20,6 +20,8 @@ Checksums = NDArray[np.uint32]
 _DIGIT_BITS: Final = 4
 _DIGITS: Final = 1 << _DIGIT_BITS
 _POLYNOMIAL: Final = 0xEDB88320
+_NEAR: Final = _DIGITS**3
+_TABLE_STARTS: Final = np.arange(0, 1024, 256).reshape(4, 1)
 _BITS: Final = np.uint32(1) << np.arange(32, dtype=np.uint32)
 
 
@@ -46,13 +48,25 @@ def checksums_of_rows(rows: NDArray[np.uint8]) -> Checksums:
     return found
 
 
+def joined(checksums: Checksums, byte_counts: NDArray[np.int64]) -> int:
+    """Return the CRC-32 of all texts, one behind the other, at least one; of each its CRC-32 and
+    its length is given."""
+    distances = np.cumsum(byte_counts[::-1])[::-1] - byte_counts
+    # Near ones share the far end of their way.
+    near = moved(checksums, distances & (_NEAR - 1))
+    far = distances & -_NEAR
+    starts = np.flatnonzero(np.diff(far, prepend=-1))
+    shares = moved(np.bitwise_xor.reduceat(near, starts), far[starts])
+    return int(np.bitwise_xor.reduce(shares))
+
+
 def _apply(tables: Checksums, values: Checksums, places: NDArray[np.int64] | int) -> Checksums:
     """Return what the operator whose tables begin at `places` makes of each of `values`: one table
     of 256 entries for each byte of a value."""
-    split = values.astype("<u4", copy=False).view(np.uint8).reshape(-1, 4).astype(np.int64)
-    split += np.arange(0, 1024, 256)
-    split += np.reshape(places, (-1, 1))
-    result: Checksums = np.bitwise_xor.reduce(tables.take(split), axis=1)
+    split = values.astype("<u4", copy=False).view(np.uint8).reshape(-1, 4).T.astype(np.int64)
+    split += _TABLE_STARTS
+    split += places
+    result: Checksums = np.bitwise_xor.reduce(tables.take(split), axis=0)
     return result
 
 

@@ -28,7 +28,7 @@ from zlib import crc32
 import numpy as np
 from numpy.typing import NDArray
 
-from waltz.checksums import checksums_of_rows, moved
+from waltz.checksums import checksums_of_rows, joined, moved
 from waltz.errors import CorruptionError
 from waltz.limits import DATA_BYTES_MAX
 from waltz.types import ClientId, Generation, PartitionId, RequestId, TransactionId
@@ -38,11 +38,9 @@ RECORD_HEADER_BYTES = RECORD_HEADER.size
 REQUEST_ID_BYTES = 16
 RECORD_OVERHEAD_BYTES = RECORD_HEADER_BYTES + 4
 
-_FEW_RECORDS_MAX = 32
+_FEW_TO_PACK_MAX = 64
+_FEW_TO_CHECK_MAX = 256
 """Up to here a loop over the records is cheaper than columns."""
-
-_ONE_PASS_BYTES_MIN = 1 << 16
-"""From here on the arithmetic for a batch is cheaper than a second pass over its data."""
 
 _CHECKSUM = struct.Struct(">I")
 _REQUEST_ID = struct.Struct(">iiii")
@@ -51,7 +49,8 @@ assert RECORD_HEADER_BYTES == 36
 
 
 class NewRecord(NamedTuple):
-    """A transaction that has no ID yet: `request_id` in its 16 wire bytes, `checksum` of `data`."""
+    """A transaction that has no ID yet: `request_id` in its 16 wire bytes, `checksum` of `data`,
+    which was verified when they came."""
 
     request_id: bytes
     header: int
@@ -224,7 +223,7 @@ class RecordBatch:
             return None
         if first < 0 or first > 2**63 - 1 - count:
             return f"records from {first} on; expected a transaction ID"
-        if count <= _FEW_RECORDS_MAX and self._few_check_out(with_data):
+        if count <= _FEW_TO_CHECK_MAX and self._few_check_out(with_data):
             return None
         if offsets[-1] != len(self.block):
             return f"a block of {len(self.block)} bytes; expected {offsets[-1]}"
@@ -240,16 +239,23 @@ class RecordBatch:
             return f"transaction IDs are not dense from {first} on"
         if not np.array_equal(heads["length"], lengths):
             return "data lengths do not fit where the records start"
-        found = self._checksums(0)
-        fault = self._first_wrong("the record", found, self.record_checksums())
-        if fault is None and with_data:
-            # Long batches: no byte of the data is read a second time.
-            if len(self.block) < _ONE_PASS_BYTES_MIN:
-                found = self._checksums(RECORD_HEADER_BYTES)
-            else:
-                found = found ^ moved(checksums_of_rows(rows), lengths)
-            fault = self._first_wrong("the data", found, heads["checksum"])
-        return fault
+        if not self._checks_out_as_one():
+            return self._first_wrong("the record", self._checksums(0), self.record_checksums())
+        if not with_data:
+            return None
+        # No byte of the data is read a second time.
+        found = self.record_checksums() ^ moved(checksums_of_rows(rows), lengths)
+        return self._first_wrong("the data", found, heads["checksum"])
+
+    def _checks_out_as_one(self) -> bool:
+        """Whether the block has the checksum that follows from those of its records: ten times as
+        fast as one by one. Where it has, each record has its own, but for a chance of one in 2**32;
+        where it has not, one of them has another one."""
+        ends = self._cut_at(self.offsets[1:] - _CHECKSUM.size, _CHECKSUM.size)
+        told = ends.view(">u4").ravel().astype(np.uint32)
+        sizes = np.diff(self.offsets)
+        whole = moved(told, np.full(len(self), _CHECKSUM.size)) ^ checksums_of_rows(ends)
+        return joined(whole, sizes) == crc32(self.block)
 
     def _few_check_out(self, with_data: bool) -> bool:
         """Whether `fault` would find nothing, one record after the other: cheaper for a few."""
@@ -374,10 +380,11 @@ def pack_records(first_transaction_id: TransactionId, records: Sequence[NewRecor
     """Give `records` the IDs from `first_transaction_id` on and lay them out.
 
     The checksum of the data is taken over as it came, so that it spans the whole way from the
-    client that computed it to the reader that checks it.
+    client that computed it to the reader that checks it. It fits: whoever brought them has verified
+    that, and data that have changed since make a record that is refused.
     """
     new = new_records(records)
-    if len(new) <= _FEW_RECORDS_MAX:
+    if len(new) <= _FEW_TO_PACK_MAX:
         return _pack_few(first_transaction_id, new)
     count = len(new)
     sizes = new.sizes()
@@ -389,18 +396,15 @@ def pack_records(first_transaction_id: TransactionId, records: Sequence[NewRecor
     heads["header"] = new.headers
     heads["length"] = sizes - RECORD_OVERHEAD_BYTES
     heads["checksum"] = new.checksums
+    # Not computed from the data, which may have changed since they were verified: so the checksum
+    # that the client has sent is behind all later ones.
     starts = checksums_of_rows(heads.view(np.uint8).reshape(count, RECORD_HEADER_BYTES))
-    checksums = np.fromiter(map(crc32, new.data, starts.tolist()), np.uint32, count)
     # What lies between two data: the checksum of one record, and the head of the next.
     gaps = np.zeros(count + 1, _GAPS)
-    gaps["checksum"][1:] = checksums
+    gaps["checksum"][1:] = moved(starts, sizes - RECORD_OVERHEAD_BYTES) ^ new.checksums
     gaps["head"][:-1] = heads.view(f"V{RECORD_HEADER_BYTES}")
-    text = gaps.tobytes()
-    ends = range(RECORD_OVERHEAD_BYTES, len(text) + 1, RECORD_OVERHEAD_BYTES)
     parts = [b""] * (2 * count + 1)
-    parts[0::2] = map(
-        text.__getitem__, map(slice, range(0, len(text), RECORD_OVERHEAD_BYTES), ends)
-    )
+    parts[0::2] = gaps.view(f"V{RECORD_OVERHEAD_BYTES}").tolist()
     parts[1::2] = new.data
     parts[0] = parts[0][_CHECKSUM.size :]
     parts[-1] = parts[-1][: _CHECKSUM.size]

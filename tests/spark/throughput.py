@@ -20,7 +20,6 @@ from tempfile import TemporaryDirectory
 
 import waltz
 from tests.clusters import RunningCluster, running_cluster
-from waltz import PlainAppend
 from waltz.spark import spark_session
 from waltz.spark.pipelines import derived
 from waltz.spark.pipelines.archive import add_to_archive, verify_archive
@@ -30,6 +29,8 @@ from waltz.spark.tasks import LogAccess
 
 PARTITIONS = 4
 ACCOUNTS = 1_000
+CHUNK = 100_000
+"""Transactions written at a time."""
 TICKS = os.sysconf("SC_CLK_TCK")
 LOOK_SECONDS = 0.2
 TABLES = """\
@@ -52,12 +53,15 @@ def record(number: int, size: int) -> bytes:
 
 
 def fill(cluster: str, count: int, size: int) -> None:
-    with waltz.open_client(
-        cluster, waltz.NoCallbacks(), max_concurrent_transactions=20_000
-    ) as client:
-        for number in range(count):
-            client.submit(PlainAppend(number % PARTITIONS, record(number, size), header=number % 5))
-        client.flush()
+    with waltz.open_client(cluster, waltz.NoCallbacks()) as client:
+        for first in range(0, count, CHUNK):
+            for partition in range(PARTITIONS):
+                numbers = range(first + partition, min(first + CHUNK, count), PARTITIONS)
+                client.append_many(
+                    partition,
+                    [record(number, size) for number in numbers],
+                    headers=[number % 5 for number in numbers],
+                )
 
 
 def cpu_seconds(pid: int) -> float:

@@ -254,7 +254,9 @@ class SilentListener:
 class InlineWorkers:
     """Implements `host.Workers` on the spot."""
 
-    async def run_blocking(self, function: Callable[[], object]) -> object:
+    async def run_blocking(
+        self, function: Callable[[], object], *, is_small: bool = False
+    ) -> object:
         return function()
 
 

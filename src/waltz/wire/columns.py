@@ -205,16 +205,25 @@ def _read_bodies(
         raise RemoteProtocolError(
             f"data lengths {min(sizes)} to {max(sizes)}; expected 0 to {DATA_BYTES_MAX}"
         )
-    ends = list(accumulate(sizes, initial=reader.position))
-    if ends[-1] != reader.end:
+    if sum(sizes) != reader.end - reader.position:
         raise RemoteProtocolError(
-            f"data of {ends[-1] - reader.position} bytes at byte {reader.position};"
+            f"data of {sum(sizes)} bytes at byte {reader.position};"
             f" {reader.end - reader.position} remain"
         )
-    data = list(map(reader.body.__getitem__, map(slice, ends[:-1], ends[1:])))
+    data = _cut(reader.body, reader.position, sizes)
     _check(data, checksums)
     reader.position = reader.end
     return Bodies(data, checksums.astype(np.uint32, copy=False))
+
+
+def _cut(text: bytes, start: int, sizes: Sequence[int]) -> list[bytes]:
+    """Return the pieces of these sizes, at least one, that begin at `start` and end with `text`."""
+    size = sizes[0]
+    if size and sizes.count(size) == len(sizes):  # as often, and five times as fast
+        pieces: list[bytes] = np.frombuffer(text, f"V{size}", len(sizes), start).tolist()
+        return pieces
+    ends = list(accumulate(sizes, initial=start))
+    return list(map(text.__getitem__, map(slice, ends[:-1], ends[1:])))
 
 
 def _check(data: Sequence[bytes | memoryview], checksums: NDArray[np.uint32]) -> None:
