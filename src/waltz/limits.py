@@ -404,14 +404,16 @@ that: one lock in ten thousand is then refused by chance. A slot takes 32 bytes.
 FEED_FETCH_MIN: Final = 100
 """server.minFetchSize: transactions a feed request always grants."""
 
-FEED_RUN_RECORDS_MAX: Final = 1_000
+FEED_RUN_RECORDS_MAX: Final = 4_000
 """Transactions sent to one client before the next one has its turn."""
 
 FEED_CACHE_BYTES: Final = 64 * 1024 * 1024
 """server.feedCacheSize: recent records kept per server, headers and bodies together."""
 
 READ_AHEAD_RECORDS: Final = 512
-"""What a server fetches from a replica when one old transaction is asked for."""
+READ_AHEAD_RECORDS_MAX: Final = 4_096
+"""What a server fetches from a replica when one old transaction is asked for; twice as many each
+time that what follows is asked for as well, up to the second."""
 
 FEED_RUNS_PER_STEP_MAX: Final = 16
 """Runs for clients far behind between two looks at what else has arrived."""
@@ -526,10 +528,11 @@ READER_BYTES_MAX: Final = 16 * 1024 * 1024
 """What a reader yields at a time: at most so many rows, and no more once it has so many bytes."""
 
 READER_FETCH_ROWS_MAX: Final = 1_000
+READER_BLOCK_ROWS_MAX: Final = 8_000
 READER_BLOCK_BYTES_MAX: Final = 1024 * 1024
 READER_FETCHES_IN_FLIGHT_MAX: Final = 4
-"""What a reader asks for at a time, rows or a block of so many bytes, and how many times ahead of
-what was yielded."""
+"""What a reader asks for at a time: the data of so many rows, or a block of so many rows and bytes;
+and how many times ahead of what was yielded."""
 
 CALLBACK_POLL_SECONDS_MIN: Final = 0.004
 CALLBACK_POLL_SECONDS_MAX: Final = 0.02

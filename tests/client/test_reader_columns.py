@@ -2,26 +2,51 @@ from __future__ import annotations
 
 from zlib import crc32
 
+import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from waltz.client.fed import Fed
-from waltz.client.reader.columns import columns_of, columns_of_records
+from waltz.client.fed import FedRun
+from waltz.client.reader.columns import columns_of, columns_of_records, join_columns
 from waltz.record import NewRecord, pack_records, request_id_bytes
 from waltz.types import ClientId, Generation, PartitionId, RequestId, TransactionId
 
 
 def test_columns_lie_side_by_side() -> None:
-    ids = [RequestId(ClientId(n), Generation(-1), PartitionId(2), 2**31 - 1) for n in (1, -5)]
-    headers = (-(2**31), 7)
-    fed = [Fed(ids[index], TransactionId(10 + index), headers[index]) for index in range(2)]
-    columns = columns_of(fed, [b"a", b""])
+    first, other = (
+        RequestId(ClientId(n), Generation(-1), PartitionId(2), number)
+        for n, number in ((1, 2**31 - 1), (-5, 7))
+    )
+    headers = [-(2**31), 7, 9]
+    run = FedRun(TransactionId(10), [(first, 1), (other, 2)], np.array(headers, np.int32))
+    columns = columns_of(run, [b"a", b"", b"c"])
     assert columns.first_transaction_id == 10
+    ids = [first, other, other._replace(sequence_number=8)]
     assert columns.request_ids == b"".join(map(request_id_bytes, ids))
-    assert columns.headers.tolist() == list(headers)
+    assert columns.headers.tolist() == headers
     assert columns.headers.dtype.name == "int32"
-    assert columns.data == [b"a", b""]
-    assert len(columns) == 2
+    assert columns.data == [b"a", b"", b"c"]
+    assert len(columns) == 3
+
+
+def test_columns_that_follow_each_other_are_joined() -> None:
+    parts = [
+        columns_of(
+            FedRun(
+                TransactionId(at),
+                [(RequestId(ClientId(1), Generation(0), PartitionId(0), at), count)],
+                np.arange(at, at + count, dtype=np.int32),
+            ),
+            [b"%d" % number for number in range(at, at + count)],
+        )
+        for at, count in ((10, 2), (12, 1), (13, 3))
+    ]
+    joined = join_columns(parts)
+    assert (joined.first_transaction_id, len(joined)) == (10, 6)
+    assert joined.headers.tolist() == list(range(10, 16))
+    assert joined.data == [b"%d" % number for number in range(10, 16)]
+    assert joined.request_ids == b"".join(part.request_ids for part in parts)
+    assert join_columns(parts[:1]) is parts[0]
 
 
 @given(st.lists(st.binary(max_size=20), min_size=1, max_size=8), st.data())

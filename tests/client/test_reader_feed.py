@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import chain
+
 import numpy as np
 import pytest
 
@@ -17,6 +20,7 @@ from waltz.wire.client_protocol import (
     MountState,
 )
 from waltz.wire.columns import FeedColumns
+from waltz.wire.message import Message
 
 G3 = Generation(3)
 OTHER = RequestId(ClientId(8), Generation(1), PartitionId(2), 1)
@@ -53,10 +57,28 @@ def together(first: int, count: int) -> FeedBatch:
 def test_batches_are_cut_to_what_is_next(batches: list[FeedBatch], expected: list[int]) -> None:
     """CI-13."""
     made = cursor(3, 6)
-    found, replies = made.receive(batches)
+    found, replies = received(made, batches)
     assert [each.transaction_id for each in found] == expected
     assert made.position == 3 + len(expected)
     assert replies == []
+
+
+def test_what_comes_one_by_one_and_what_comes_together_follow_each_other() -> None:
+    """CI-13: a server may be upgraded, and a log does not show it."""
+    made = cursor(3, 9)
+    runs, _ = made.receive([*fed(2, 3, 4), together(5, 2), *fed(6, 7), together(0, 20)])
+    assert [(run.first_transaction_id, len(run)) for run in runs] == [
+        (3, 2),
+        (5, 2),
+        (7, 1),
+        (8, 1),
+    ]
+    assert made.done
+
+
+def received(made: FeedCursor, messages: Sequence[Message]) -> tuple[list[Fed], list[Message]]:
+    runs, replies = made.receive(messages)
+    return [*chain.from_iterable(runs)], replies
 
 
 def cursor(first: int, end: int | None) -> FeedCursor:
@@ -67,9 +89,9 @@ def cursor(first: int, end: int | None) -> FeedCursor:
 
 def test_a_range_is_fed_by_the_mount_alone() -> None:
     made = cursor(3, 6)
-    assert made.receive(fed(2, 3, 4, 6)) == (taken(3, 4), [])
+    assert received(made, fed(2, 3, 4, 6)) == (taken(3, 4), [])
     assert not made.done
-    assert made.receive([*fed(5, 6), MountResponse(mine(1), MountState.READY)]) == (taken(5), [])
+    assert received(made, [*fed(5, 6), MountResponse(mine(1), MountState.READY)]) == (taken(5), [])
     assert made.done
 
 
@@ -88,10 +110,10 @@ def test_following_asks_for_more_after_the_mount_and_each_suspension() -> None:
     """CI-26, CI-27."""
     made = cursor(0, None)
     assert made.phase is FeedPhase.MOUNTING
-    answer = made.receive([*fed(0), MountResponse(mine(1), MountState.READY)])
+    answer = received(made, [*fed(0), MountResponse(mine(1), MountState.READY)])
     assert answer == (taken(0), [FeedRequest(mine(1), TransactionId(0))])
     assert bool(made.is_caught_up)
-    answer = made.receive([*fed(1, 2), FeedSuspended(mine(1))])
+    answer = received(made, [*fed(1, 2), FeedSuspended(mine(1))])
     assert answer == (taken(1, 2), [FeedRequest(mine(1), TransactionId(2))])
 
 
@@ -100,7 +122,7 @@ def test_answers_to_an_older_mount_are_ignored() -> None:
     made.receive([MountResponse(mine(1), MountState.NOT_READY)])
     phases = [made.phase]
     made.mount(G3, 0)
-    assert made.receive([MountResponse(mine(1), MountState.READY)]) == ([], [])
+    assert received(made, [MountResponse(mine(1), MountState.READY)]) == ([], [])
     assert [*phases, made.phase] == [FeedPhase.NOT_READY, FeedPhase.MOUNTING]
 
 
@@ -108,4 +130,4 @@ def test_a_new_connection_goes_on_where_the_old_one_ended() -> None:
     made = cursor(0, 9)
     made.receive(fed(0, 1))
     assert made.mount(G3, 1) == MountRequest(mine(2), TransactionId(1), 1)
-    assert made.receive(fed(1, 2)) == (taken(2), [])
+    assert received(made, fed(1, 2)) == (taken(2), [])

@@ -3,6 +3,7 @@ from __future__ import annotations
 from tests.server.builders import PARTITION, batch, tid
 from waltz.limits import (
     READ_AHEAD_RECORDS,
+    READ_AHEAD_RECORDS_MAX,
     READS_IN_FLIGHT_MAX,
     RETRY_SECONDS_MAX,
     RETRY_SECONDS_MIN,
@@ -33,6 +34,31 @@ def test_read_stops_at_the_mark_and_at_what_is_cached() -> None:
     cache.add(PARTITION, batch(25, 5))
     fetches.want(tid(20), MARK, 0.0)
     assert fetches.take_started() == [ReadRecords(tid(10), 3), ReadRecords(tid(20), 5)]
+
+
+def test_whoever_goes_on_where_a_read_ended_has_more_read_for_it() -> None:
+    """One old record is little to read; many in order are read many at a time, for each reader."""
+    fetches = Fetches(PARTITION, FeedCache())
+    places, counts = [0, 50_000], []
+    for _ in range(6):
+        for place in places:
+            fetches.want(tid(place), MARK, 0.0)
+        found = fetches.take_started()
+        counts.append({read.count_max for read in found})
+        places = [read.first_transaction_id + read.count_max for read in found]
+        for read in found:
+            fetches.end(read.first_transaction_id)
+        fetches.check_invariants()
+    assert counts == [
+        {min(READ_AHEAD_RECORDS << turn, READ_AHEAD_RECORDS_MAX)} for turn in range(6)
+    ]
+    fetches.want(tid(7), MARK, 0.0)
+    assert fetches.take_started() == [ReadRecords(tid(7), READ_AHEAD_RECORDS)]
+    for stranger in range(90):
+        fetches.want(tid(1000 * stranger), MARK, 0.0)
+        for read in fetches.take_started():
+            fetches.end(read.first_transaction_id)
+    assert len(fetches._sequels) <= 16
 
 
 def test_reads_under_way_are_bounded() -> None:

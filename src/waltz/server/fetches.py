@@ -8,9 +8,11 @@ afresh: the original remembered failures for ever. Source: Waltz Server, "Partit
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from waltz.limits import (
     READ_AHEAD_RECORDS,
+    READ_AHEAD_RECORDS_MAX,
     READS_IN_FLIGHT_MAX,
     RETRY_SECONDS_MAX,
     RETRY_SECONDS_MIN,
@@ -27,6 +29,10 @@ class ReadRecords:
     count_max: int
 
 
+_SEQUELS_MAX: Final = 16
+"""Readers that go through old records, each at its own place."""
+
+
 class Fetches:
     """Turns misses into reads: ahead, shared, and at most `READS_IN_FLIGHT_MAX` at a time."""
 
@@ -35,6 +41,8 @@ class Fetches:
         self._cache = cache
         self._under_way: dict[TransactionId, int] = {}
         self._started: list[ReadRecords] = []
+        self._sequels: dict[TransactionId, int] = {}
+        """Where the last reads end, and how much is read when somebody goes on there."""
         self._failures = 0
         self.retry_at: float | None = None
         """Until when no read is started, after a failed one."""
@@ -53,11 +61,16 @@ class Fetches:
             self.retry_at = None
         if len(self._under_way) >= READS_IN_FLIGHT_MAX or self.covers(transaction_id):
             return
-        count = min(READ_AHEAD_RECORDS, high_water_mark - transaction_id + 1)
+        ahead = self._sequels.pop(transaction_id, READ_AHEAD_RECORDS)
+        count = min(ahead, high_water_mark - transaction_id + 1)
         following = self._cache.next_cached(self._partition_id, transaction_id)
         if following is not None:
             count = min(count, following - transaction_id)
         self._under_way[transaction_id] = count
+        end = TransactionId(transaction_id + count)
+        self._sequels[end] = min(2 * ahead, READ_AHEAD_RECORDS_MAX)
+        if len(self._sequels) > _SEQUELS_MAX:
+            del self._sequels[next(iter(self._sequels))]
         self._started.append(ReadRecords(transaction_id, count))
 
     def covers(self, transaction_id: TransactionId) -> bool:
@@ -88,4 +101,4 @@ class Fetches:
 
     def check_invariants(self) -> None:
         assert len(self._under_way) <= READS_IN_FLIGHT_MAX
-        assert all(0 < count <= READ_AHEAD_RECORDS for count in self._under_way.values())
+        assert all(0 < count <= READ_AHEAD_RECORDS_MAX for count in self._under_way.values())

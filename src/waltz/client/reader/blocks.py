@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from waltz.errors import NotFoundError, RemoteProtocolError, UnavailableError
 from waltz.limits import (
     READER_BLOCK_BYTES_MAX,
-    READER_FETCH_ROWS_MAX,
+    READER_BLOCK_ROWS_MAX,
     READER_FETCHES_IN_FLIGHT_MAX,
 )
 from waltz.record import RecordBatch
@@ -51,7 +51,7 @@ class BlockCursor:
             if self._unasked:
                 wanted = self._unasked.popleft()
             elif self._next < self._end:
-                wanted = range(self._next, min(self._next + READER_FETCH_ROWS_MAX, self._end))
+                wanted = range(self._next, min(self._next + READER_BLOCK_ROWS_MAX, self._end))
                 self._next = wanted.stop
             else:
                 break

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import overload
 
 import numpy as np
 from numpy.typing import NDArray
 
-from waltz.client.fed import Fed
+from waltz.client.fed import FedRun
 from waltz.record import RECORD_HEADER_BYTES, RecordBatch
-from waltz.types import TransactionId
+from waltz.types import RequestId, TransactionId
 
 
 class BlockData(Sequence[bytes]):
@@ -64,14 +65,30 @@ class TransactionColumns:
         return len(self.data)
 
 
-def columns_of(fed: Sequence[Fed], data: list[bytes]) -> TransactionColumns:
-    """Put feed and bodies, at least one of each, side by side."""
-    assert len(fed) == len(data) > 0
+def columns_of(run: FedRun, data: Sequence[bytes]) -> TransactionColumns:
+    """Put a run of the feed and its data side by side."""
+    assert len(run) == len(data) > 0
     return TransactionColumns(
-        fed[0].transaction_id,
-        np.array([each.request_id for each in fed], ">i4").tobytes(),
-        np.array([each.header for each in fed], np.int32),
-        data,
+        run.first_transaction_id, _request_ids(run.request_runs, len(run)), run.headers, data
+    )
+
+
+def _request_ids(runs: Sequence[tuple[RequestId, int]], count: int) -> bytes:
+    lengths = np.array([length for _, length in runs], np.int64)
+    found = np.repeat(np.array([first for first, _ in runs], np.int64), lengths, axis=0)
+    found[:, 3] += np.arange(count) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+    return found.astype(">i4").tobytes()
+
+
+def join_columns(parts: Sequence[TransactionColumns]) -> TransactionColumns:
+    """Return all of `parts`, at least one, each of which goes on where the one before ends."""
+    if len(parts) == 1:
+        return parts[0]
+    return TransactionColumns(
+        parts[0].first_transaction_id,
+        b"".join([part.request_ids for part in parts]),
+        np.concatenate([part.headers for part in parts]),
+        list(chain.from_iterable(part.data for part in parts)),
     )
 
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from enum import Enum
 from typing import assert_never
 
-from waltz.client.fed import Fed, fed_one, next_of
+from waltz.client.fed import FedRun, fed_apart, next_of
 from waltz.errors import ClientAheadError, NotFoundError
 from waltz.types import ClientId, Generation, PartitionId, RequestId, TransactionId
 from waltz.wire.batch_protocol import FeedBatch
@@ -65,31 +65,34 @@ class FeedCursor:
             self._mount_request_id, TransactionId(self.position - 1), connection_sequence
         )
 
-    def receive(self, messages: Sequence[Message]) -> tuple[list[Fed], list[Message]]:
+    def receive(self, messages: Sequence[Message]) -> tuple[list[FedRun], list[Message]]:
         """Return the next transactions of the feed, and what to send.
 
         Raises NotFoundError: the log ends before `end`. ClientAheadError: even before `first` - 1.
         """
-        fed: list[Fed] = []
+        runs: list[FedRun] = []
+        apart: list[FeedData] = []
         replies: list[Message] = []
-        expected, end = self.position, self.end
+        end = self.end
         for message in messages:
             if type(message) is FeedData:
-                if message.transaction_id == expected and expected != end:
-                    fed.append(fed_one(message))
-                    expected += 1
+                if message.transaction_id == self.position and self.position != end:
+                    apart.append(message)
+                    self.position += 1
                 continue
+            if apart:
+                runs.append(fed_apart(apart))
+                apart = []
             if type(message) is FeedBatch:
-                room = len(message.feed) if end is None else end - expected
-                if (run := next_of(message, TransactionId(expected), room)) is not None:
-                    fed += run
-                    expected = run.next_transaction_id
-                continue
-            self.position = expected
-            if isinstance(message, MountResponse | FeedSuspended):
+                room = len(message.feed) if end is None else end - self.position
+                if (run := next_of(message, TransactionId(self.position), room)) is not None:
+                    runs.append(run)
+                    self.position = run.next_transaction_id
+            elif isinstance(message, MountResponse | FeedSuspended):
                 replies += self._hear(message)
-        self.position = expected
-        return fed, replies
+        if apart:
+            runs.append(fed_apart(apart))
+        return runs, replies
 
     def _hear(self, message: MountResponse | FeedSuspended) -> list[Message]:
         request_id = message.request_id

@@ -21,9 +21,15 @@ from numpy.typing import NDArray
 from waltz.client.cluster_connection import Role
 from waltz.client.connection.shell import UNRESTORED, Connections, ServerConnection
 from waltz.client.discovery.shell import DiscoverySettings, source_for
-from waltz.client.fed import Fed
+from waltz.client.fed import FedRun
 from waltz.client.reader.blocks import BlockCursor
-from waltz.client.reader.columns import TransactionColumns, columns_of, columns_of_records
+from waltz.client.reader.columns import (
+    BlockData,
+    TransactionColumns,
+    columns_of,
+    columns_of_records,
+    join_columns,
+)
 from waltz.client.reader.feed import FeedCursor, FeedPhase
 from waltz.client.requests.shell import Requests
 from waltz.client.retry import Operation, RetryPolicy, RetryReads
@@ -221,26 +227,25 @@ class AsyncLogReader:
         feeding = asyncio.create_task(self._fetch_ahead(partition_id, cursor, fetching, wants_data))
         feeding.add_done_callback(lambda _: _wake(fetching))
         try:
-            fed: list[Fed] = []
-            data: list[bytes] = []
-            size = 0
+            parts: list[TransactionColumns] = []
+            rows = size = 0
             while (item := await self._next(fetching, feeding)) is not None:
-                if isinstance(item, TransactionColumns):
-                    if fed:
-                        yield columns_of(fed, data)
-                        fed, data, size = [], [], 0
-                    yield item
+                columns = item if isinstance(item, TransactionColumns) else await item
+                if isinstance(columns.data, BlockData):  # large as they are, and not copied
+                    if parts:
+                        yield join_columns(parts)
+                        parts, rows, size = [], 0, 0
+                    yield columns
                     continue
-                more_fed, more_data = await item
-                fed += more_fed
-                data += more_data
-                size += sum(map(len, more_data))
+                parts.append(columns)
+                rows += len(columns)
+                size += sum(map(len, columns.data))
                 is_last = end is None and fetching.empty()
-                if len(fed) >= READER_ROWS_MAX or size >= READER_BYTES_MAX or is_last:
-                    yield columns_of(fed, data)
-                    fed, data, size = [], [], 0
-            if fed:
-                yield columns_of(fed, data)
+                if rows >= READER_ROWS_MAX or size >= READER_BYTES_MAX or is_last:
+                    yield join_columns(parts)
+                    parts, rows, size = [], 0, 0
+            if parts:
+                yield join_columns(parts)
         finally:
             feeding.cancel()
             left: list[asyncio.Task[Any]] = [feeding]
@@ -277,11 +282,20 @@ class AsyncLogReader:
                 if isinstance(fed, RecordBatch):
                     await fetching.put(columns_of_records(fed))
                     continue
+                if fed.data is not None:
+                    await fetching.put(columns_of(fed, fed.data))
+                    continue
+                is_wanted = np.ones(len(fed), np.bool_)
+                if wants_data is not None:
+                    is_wanted = np.asarray(wants_data(fed.headers), np.bool_)
+                if not is_wanted.any():
+                    await fetching.put(columns_of(fed, [b""] * len(fed)))
+                    continue
                 for start in range(0, len(fed), READER_FETCH_ROWS_MAX):
-                    run = fed[start : start + READER_FETCH_ROWS_MAX]
-                    if wants_data is not None:
-                        run = _without_data(run, wants_data)
-                    fetch = asyncio.create_task(self._fetch(partition_id, run))
+                    rows = slice(start, start + READER_FETCH_ROWS_MAX)
+                    fetch = asyncio.create_task(
+                        self._fetch(partition_id, fed[rows], is_wanted[rows])
+                    )
                     try:
                         await fetching.put(fetch)
                     except asyncio.CancelledError:
@@ -289,19 +303,22 @@ class AsyncLogReader:
                         raise
 
     async def _fetch(
-        self, partition_id: PartitionId, fed: list[Fed]
-    ) -> tuple[list[Fed], list[bytes]]:
+        self, partition_id: PartitionId, fed: FedRun, is_wanted: NDArray[np.bool_]
+    ) -> TransactionColumns:
+        """Return the run with the data of those that are wanted; that of the others is empty."""
         assert self._requests is not None, "started"
-        ids = [each.transaction_id for each in fed if each.data is None]
+        first = fed.first_transaction_id
+        places = np.flatnonzero(is_wanted).tolist()
+        ids = [TransactionId(first + place) for place in places]
         fetch = partial(self._requests.fetch, partition_id, ids, fragile=True)
         try:
-            fetched = await self._repeat(Operation.TRANSACTION_DATA, fetch)
-            bodies = iter(fetched)
-            return fed, [next(bodies) if each.data is None else each.data for each in fed]
+            bodies = await self._repeat(Operation.TRANSACTION_DATA, fetch)
         except OperationTimeoutError:
-            raise self._out_of_time(
-                partition_id, f"data from transaction {fed[0].transaction_id} on"
-            ) from None
+            raise self._out_of_time(partition_id, f"data from transaction {first} on") from None
+        data = [b""] * len(fed)
+        for place, body in zip(places, bodies, strict=True):
+            data[place] = body
+        return columns_of(fed, data)
 
     async def _repeat(self, operation: Operation, attempt: Callable[[], Awaitable[T]]) -> T:
         return await with_retries(
@@ -312,7 +329,7 @@ class AsyncLogReader:
 
     async def _feed(
         self, partition_id: PartitionId, cursor: FeedCursor, with_data: bool
-    ) -> AsyncGenerator[list[Fed] | RecordBatch, None]:
+    ) -> AsyncGenerator[FedRun | RecordBatch, None]:
         """Yield runs of the feed, or of the log, through lost connections and moved partitions."""
         loop = asyncio.get_running_loop()
         progress_at = loop.time()
@@ -338,7 +355,7 @@ class AsyncLogReader:
                 # It has moved while the connection was opened; from now on `_change_view` tells.
                 connection.close()
                 continue
-            runs: AsyncGenerator[list[Fed] | RecordBatch, None]
+            runs: AsyncGenerator[FedRun | RecordBatch, None]
             if with_data and cursor.end is not None and connection.version >= BATCHES_SINCE:
                 runs = self._blocks_from(partition_id, cursor, connection, address, progress_at)
             else:
@@ -366,7 +383,7 @@ class AsyncLogReader:
         generation: Generation,
         progress_at: float,
         with_data: bool,
-    ) -> AsyncGenerator[list[Fed] | RecordBatch, None]:
+    ) -> AsyncGenerator[FedRun | RecordBatch, None]:
         """Yield runs of the feed until it is done or the connection has ended."""
         loop = asyncio.get_running_loop()
         sequence = self._next_sequence
@@ -389,9 +406,9 @@ class AsyncLogReader:
                     ) from None
                 if messages is None:
                     return
-                fed, replies = cursor.receive(messages)
-                if fed:
-                    yield fed
+                runs, replies = cursor.receive(messages)
+                for run in runs:
+                    yield run
                     progress_at = loop.time()
                 if replies:
                     connection.send(replies)
@@ -412,7 +429,7 @@ class AsyncLogReader:
         connection: ServerConnection,
         address: Address,
         progress_at: float,
-    ) -> AsyncGenerator[list[Fed] | RecordBatch, None]:
+    ) -> AsyncGenerator[FedRun | RecordBatch, None]:
         """Yield blocks of the log until it is done or the connection has ended."""
         loop = asyncio.get_running_loop()
         sequence = self._next_sequence
@@ -525,16 +542,7 @@ def _ignore_generation(_: PartitionId, __: Generation) -> None:
     """Only appends carry generations."""
 
 
-def _without_data(fed: Sequence[Fed], wants_data: WantsData) -> list[Fed]:
-    """Give those whose data nobody wants an empty one, so that it is not fetched."""
-    wanted = wants_data(np.array([each.header for each in fed], np.int32)).tolist()
-    return [
-        each if is_wanted else each._replace(data=b"")
-        for each, is_wanted in zip(fed, wanted, strict=True)
-    ]
-
-
-_Fetch: TypeAlias = asyncio.Task[tuple[list[Fed], list[bytes]]]
+_Fetch: TypeAlias = asyncio.Task[TransactionColumns]
 _Ahead: TypeAlias = asyncio.Queue[_Fetch | TransactionColumns | None]
 """What is on its way to be yielded, in order: with its data, or while these are fetched."""
 
