@@ -211,7 +211,6 @@ SHORT_OF: Final[Mapping[str, str]] = {
     "CI-23": "fetched again without a bound, on a new connection each time: a frame that does not"
     " decode does not say which transaction it was for",
     "CI-31": "servers that serve no partition are not asked",
-    "PS-05": "tasks are shipped between processes of one machine; `local-cluster` is not started",
     "DM-05": "faults are drawn from a seed instead of a schedule, for four clients; how many"
     " transactions is an option",
     "DM-06": "progress is told in lines of text, and the end has throughput but no latency",

@@ -658,6 +658,10 @@ CLOSE_SECONDS_MAX: Final = 5.0
 
 # Operating a process
 
+COLLECT_AFTER: Final = (50_000, 20, 100)
+"""Objects that come and do not go before a process of ours looks for cycles among them; and how
+many times before it looks at older ones."""
+
 CONFIGURATION_BYTES_MAX: Final = 1024 * 1024
 CONFIGURATION_DEPTH_MAX: Final = 16
 """Of a configuration file, and of its nesting."""
