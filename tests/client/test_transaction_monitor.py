@@ -26,17 +26,17 @@ def started(*numbers: int) -> TransactionMonitor[int]:
 def test_a_commit_decides_itself_and_fails_all_older_ones() -> None:
     """CI-14, CI-15: register 1 to 4; commit 1: only 1 is done; commit 4: 2 and 3 failed."""
     monitor = started(1, 2, 3, 4)
-    assert monitor.commit(request(1)) == ([], 1)
+    assert monitor.commit(request(1)) == ([], [(0, 1)])
     assert len(monitor) == 3
-    assert monitor.commit(request(4)) == ([2, 3], 4)
+    assert monitor.commit(request(4)) == ([2, 3], [(0, 4)])
     assert len(monitor) == 0
-    assert monitor.commit(request(4)) is None
+    assert monitor.commit(request(4)) == ([], [])
 
 
 def test_commits_of_others_change_nothing() -> None:
     """CI-16."""
     monitor = started(1, 2)
-    assert monitor.commit(request(2, client_id=2)) is None
+    assert monitor.commit(request(2, client_id=2)) == ([], [])
     assert len(monitor) == 2
 
 
@@ -45,7 +45,7 @@ def test_an_abort_takes_out_one_only() -> None:
     monitor = started(1, 2, 3)
     assert monitor.abort(request(2)) == 2
     assert monitor.abort(request(2)) is None
-    assert monitor.commit(request(3)) == ([1], 3)
+    assert monitor.commit(request(3)) == ([1], [(0, 3)])
 
 
 def test_a_flush_fails_all_up_to_its_append() -> None:
@@ -95,27 +95,43 @@ def test_a_stopped_monitor_refuses_and_a_closed_one_for_good() -> None:
     assert str(monitor.state) == str(MonitorState.CLOSED)
 
 
+def test_what_another_generation_has_sent_is_not_in_the_run_and_fails_by_what_comes_after() -> None:
+    """CI-16: numbers go on across generations."""
+    monitor = started(1)
+    older = request(2)._replace(generation=Generation(0))
+    monitor.register(older, 2)
+    monitor.register(request(3), 3)
+    monitor.register(request(4)._replace(generation=Generation(7)), 4)
+    assert monitor.commit(request(1), 4) == ([2], [(0, 1), (2, 3)])
+    assert len(monitor) == 1
+
+
 ACTIONS = st.lists(
-    st.tuples(st.sampled_from(["register", "commit", "abort", "flush"]), st.integers(1, 30))
+    st.tuples(
+        st.sampled_from(["register", "commit", "abort", "flush"]),
+        st.integers(1, 30),
+        st.integers(1, 6),
+    )
 )
 
 
 @given(ACTIONS)
-def test_it_agrees_with_a_plain_list(actions: list[tuple[str, int]]) -> None:
+def test_it_agrees_with_a_plain_list(actions: list[tuple[str, int, int]]) -> None:
     monitor = started()
     pending: list[int] = []
     next_number = 1
-    for action, number in actions:
+    for action, number, count in actions:
         if action == "register":
             assert monitor.register(request(next_number), next_number)
             pending.append(next_number)
             next_number += 1
         elif action == "commit":
-            expected = None
-            if number in pending:
-                expected = [each for each in pending if each < number], number
-                pending = [each for each in pending if each > number]
-            assert monitor.commit(request(number)) == expected
+            run = [each for each in pending if number <= each < number + count]
+            last = max(run, default=0)
+            failed = [each for each in pending if each < last and each not in run]
+            committed = [(each - number, each) for each in run]
+            assert monitor.commit(request(number), count) == (failed, committed)
+            pending = [each for each in pending if each > last]
         elif action == "abort":
             assert monitor.abort(request(number)) == (number if number in pending else None)
             pending = [each for each in pending if each != number]

@@ -134,25 +134,20 @@ class OwnAppends:
         has_rows = self._bulks.commit(number, count, transaction_id)
         if not len(self.monitor):
             return
-        for at in range(count):
-            request_id = first._replace(sequence_number=number + at)
-            self._commit_one(request_id, TransactionId(transaction_id + at))
-        if has_rows:
-            self._retries += self.monitor.flush(first)
-
-    def _commit_one(self, request_id: RequestId, transaction_id: TransactionId) -> None:
-        decided = self.monitor.commit(request_id)
-        if decided is None:
-            return
-        failed, submission = decided
+        failed, committed = self.monitor.commit(first, count)
         self._retries += failed
-        self._bulks.fail_before(request_id.sequence_number)
-        if not submission.decided:
-            submission.transaction_id = transaction_id
-            self._committed[transaction_id] = submission
+        if committed:
+            self._bulks.fail_before(number + committed[-1][0])
+        for place, submission in committed:
+            if submission.decided:
+                continue
+            submission.transaction_id = TransactionId(transaction_id + place)
+            self._committed[submission.transaction_id] = submission
             if submission.holds_room:
                 submission.holds_room = False
                 self._released += 1
+        if has_rows:
+            self._retries += self.monitor.flush(first)
 
     def hear(self, message: LockFailure | AppendRejected | FlushResponse, now: float) -> None:
         match message:
@@ -219,13 +214,20 @@ class OwnAppends:
 
     def committed_through(self, last: TransactionId) -> dict[TransactionId, Submission]:
         """Return the contexts that are in the log up to there and not applied."""
+        if self._all_through(last):
+            return self._committed.copy()
         ids = takewhile(lambda each: each <= last, self._committed)
         return {each: self._committed[each] for each in ids}
 
     def forget_through(self, mark: TransactionId) -> None:
         """All up to there has been applied."""
+        if self._all_through(mark):
+            self._committed.clear()
         for each in self.committed_through(mark):
             del self._committed[each]
+
+    def _all_through(self, last: TransactionId) -> bool:
+        return next(reversed(self._committed), last) <= last
 
     def take_effects(self) -> list[Effect]:
         """Return who is to be executed again, and how much room there is."""

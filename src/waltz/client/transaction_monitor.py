@@ -72,14 +72,31 @@ class TransactionMonitor(Generic[T]):
         self._pending[request_id] = append
         return True
 
-    def commit(self, request_id: RequestId) -> tuple[list[T], T] | None:
-        """Take out what the feed has shown to be in the log, and all that is older: that failed.
+    def commit(self, first: RequestId, count: int = 1) -> tuple[list[T], list[tuple[int, T]]]:
+        """Take out what the feed has shown to be in the log, `count` requests from `first` on, and
+        all that is older: that failed. Return what failed, and what is in the log with its place
+        among these.
 
-        None, and nothing changes, if it is not pending here: somebody else's (CI-16).
+        What of them is not pending here is somebody else's and changes nothing (CI-16).
         """
-        if request_id not in self._pending:
-            return None
-        return self._take_older(request_id), self._pending.pop(request_id)
+        pending = self._pending
+        sender, number = first[:3], first.sequence_number
+        older: list[tuple[RequestId, T]] = []
+        failed: list[T] = []
+        committed: list[tuple[int, T]] = []
+        for request_id, append in pending.items():
+            place = request_id.sequence_number - number
+            if place >= count:
+                break
+            if place < 0 or request_id[:3] != sender:
+                older.append((request_id, append))
+                continue
+            failed += [each for _, each in older]
+            older = []
+            committed.append((place, append))
+        for _ in range(len(failed) + len(committed)):
+            pending.popitem(last=False)
+        return failed, committed
 
     def abort(self, request_id: RequestId) -> T | None:
         """Take out one that was refused for a lock; None if it is not pending."""
@@ -103,14 +120,6 @@ class TransactionMonitor(Generic[T]):
         numbers = [request_id.sequence_number for request_id in self._pending]
         assert numbers == sorted(set(numbers)), f"registered out of order: {numbers}"
         assert self.state is MonitorState.STARTED or not self._pending
-
-    def _take_older(self, request_id: RequestId) -> list[T]:
-        pending = self._pending
-        failed: list[T] = []
-        # Nearly always the oldest is the one that is committed.
-        while (oldest := next(iter(pending))) != request_id:
-            failed.append(pending.pop(oldest))
-        return failed
 
     def _take_all(self) -> list[T]:
         taken = list(self._pending.values())
