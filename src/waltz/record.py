@@ -40,7 +40,7 @@ RECORD_OVERHEAD_BYTES = RECORD_HEADER_BYTES + 4
 
 _FEW_TO_PACK_MAX = 64
 _FEW_TO_CHECK_MAX = 256
-"""Up to here a loop over the records is cheaper than columns."""
+"""Up to so many records a loop over them is cheaper than columns: to pack, and to check them."""
 
 _CHECKSUM = struct.Struct(">I")
 _REQUEST_ID = struct.Struct(">iiii")
@@ -248,9 +248,9 @@ class RecordBatch:
         return self._first_wrong("the data", found, heads["checksum"])
 
     def _checks_out_as_one(self) -> bool:
-        """Whether the block has the checksum that follows from those of its records: ten times as
-        fast as one by one. Where it has, each record has its own, but for a chance of one in 2**32;
-        where it has not, one of them has another one."""
+        """Whether the block has the checksum that follows from those of its records, without a call
+        for each. Where it has, each record has its own, but for a chance of one in 2**32; where it
+        has not, one of them has another one."""
         ends = self._cut_at(self.offsets[1:] - _CHECKSUM.size, _CHECKSUM.size)
         told = ends.view(">u4").ravel().astype(np.uint32)
         sizes = np.diff(self.offsets)
