@@ -12,7 +12,6 @@ from waltz.client.fed import (
     FedBuffer,
     FedRun,
     fed_apart,
-    fed_one,
     fed_together,
     next_of,
 )
@@ -40,7 +39,7 @@ def test_one_by_one_and_together_are_the_same() -> None:
     """CS-15."""
     batch = FeedBatch(PartitionId(2), TransactionId(100), FeedColumns(RUNS, HEADERS, None))
     apart = [FeedData(each.request_id, each.transaction_id, each.header) for each in EXPECTED]
-    assert fed_together(batch) == list(map(fed_one, apart)) == EXPECTED
+    assert fed_together(batch) == fed_apart(apart) == EXPECTED
 
 
 def test_data_come_along_if_they_were_asked_for() -> None:

@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from waltz.client.fed import fed_one
+from waltz.client.fed import fed_apart
 from waltz.client.partition import ClientPartition, Phase
 from waltz.client.partition_events import (
     AppendRefused,
@@ -302,7 +302,7 @@ def test_an_append_that_expired_in_flight_is_as_somebody_elses() -> None:
     assert only(effects, ReleaseRoom) == []
     (apply,) = only(effects, ApplyTransactions)
     assert isinstance(apply, ApplyTransactions)
-    assert apply.transactions == [fed_one(fed(0, 2, ME))]
+    assert apply.transactions == fed_apart([fed(0, 2, ME)])
     assert apply.own == {}
 
 

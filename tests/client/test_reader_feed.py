@@ -6,7 +6,7 @@ from itertools import chain
 import numpy as np
 import pytest
 
-from waltz.client.fed import Fed, fed_one
+from waltz.client.fed import Fed, fed_apart
 from waltz.client.reader.feed import FeedCursor, FeedPhase
 from waltz.errors import ClientAheadError, NotFoundError
 from waltz.types import ClientId, Generation, PartitionId, RequestId, TransactionId
@@ -35,7 +35,7 @@ def fed(*ids: int) -> list[FeedData]:
 
 
 def taken(*ids: int) -> list[Fed]:
-    return list(map(fed_one, fed(*ids)))
+    return list(fed_apart(fed(*ids)))
 
 
 def together(first: int, count: int) -> FeedBatch:

@@ -138,11 +138,6 @@ def next_of(message: FeedBatch, expected: TransactionId, room: int) -> FedRun | 
     return fed_together(message)[skipped:end] if 0 <= skipped < end else None
 
 
-def fed_one(message: FeedData) -> Fed:
-    """What versions 0 to 4 say of one."""
-    return Fed(message.request_id, message.transaction_id, message.header)
-
-
 class FedBuffer:
     """What has been fed and not been handed over yet, dense and in order; `byte_count` is of the
     data that came along."""
