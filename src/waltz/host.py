@@ -260,9 +260,8 @@ class Coordinator(Protocol):
 
 
 class Workers(Protocol):
-    async def run_blocking(self, function: Callable[[], T], *, is_small: bool = False) -> T:
-        """Run `function`, which may wait for a disk or a database, off the event loop; one that
-        `is_small` may run on it, as long as such calls take no time worth mentioning."""
+    async def run_blocking(self, function: Callable[[], T]) -> T:
+        """Run `function`, which may wait for a disk or a database, off the event loop."""
         ...
 
 

@@ -647,12 +647,6 @@ METADATA_ENTRIES_MAX: Final = 100_000
 WORKER_THREADS_MAX: Final = 32
 """Blocking calls under way at a time, mostly disk syncs."""
 
-SMALL_CALL_BYTES_MAX: Final = 64 * 1024
-SMALL_CALL_SECONDS_MAX: Final = 0.001
-SMALL_CALLS_MIN: Final = 32
-"""A call that writes no more, and before which so many took no longer, does not go to a thread and
-back, which takes as long again; the first one that takes longer ends that."""
-
 CLOSE_SECONDS_MAX: Final = 5.0
 """How long a closed connection may still send what was queued."""
 

@@ -254,9 +254,7 @@ class SilentListener:
 class InlineWorkers:
     """Implements `host.Workers` on the spot."""
 
-    async def run_blocking(
-        self, function: Callable[[], object], *, is_small: bool = False
-    ) -> object:
+    async def run_blocking(self, function: Callable[[], object]) -> object:
         return function()
 
 

@@ -48,7 +48,7 @@ class FewThreads:
         self._free = asyncio.Semaphore(threads)
         self._calls: Counter[str] = Counter()
 
-    async def run_blocking(self, function: Callable[[], T], *, is_small: bool = False) -> T:
+    async def run_blocking(self, function: Callable[[], T]) -> T:
         task = asyncio.current_task()
         assert task is not None
         name = task.get_name()

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 
 import pytest
 
-from waltz.limits import SMALL_CALL_SECONDS_MAX, SMALL_CALLS_MIN
 from waltz.system.workers import DaemonThreads, RealWorkers
 
 
@@ -134,48 +132,3 @@ def test_a_call_may_outlive_the_loop_that_asked_for_it() -> None:
     released.set()
     assert asyncio.run(workers.run_blocking(lambda: "served")) == "served"
     workers.close()
-
-
-def test_small_calls_stay_on_the_loop_once_they_are_quick_and_leave_it_once_one_is_not() -> None:
-    async def story() -> None:
-        workers, here = RealWorkers(2), threading.get_ident()
-
-        async def small(seconds: float = 0.0) -> bool:
-            def work() -> int:
-                time.sleep(seconds)
-                return threading.get_ident()
-
-            return await workers.run_blocking(work, is_small=True) == here
-
-        # A machine that is busy with other things may take longer now and then.
-        for _ in range(100 * SMALL_CALLS_MIN):
-            if await small():
-                break
-        else:
-            pytest.fail("no small call was ever made on the loop's thread")
-        assert await workers.run_blocking(threading.get_ident) != here
-        released = threading.Event()
-        other = asyncio.ensure_future(workers.run_blocking(released.wait))
-        await asyncio.sleep(0)
-        assert not await small(), "while others are under way"
-        released.set()
-        await other
-        await small(2 * SMALL_CALL_SECONDS_MAX)
-        assert not any([await small() for _ in range(SMALL_CALLS_MIN)])
-        workers.close()
-
-    asyncio.run(story())
-
-
-def test_what_a_small_call_raises_reaches_its_caller_wherever_it_runs() -> None:
-    def fail() -> None:
-        raise OSError("disk")
-
-    async def story() -> None:
-        workers = RealWorkers(1)
-        for _ in range(2 * SMALL_CALLS_MIN):
-            with pytest.raises(OSError, match="disk"):
-                await workers.run_blocking(fail, is_small=True)
-        workers.close()
-
-    asyncio.run(story())

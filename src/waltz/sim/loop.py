@@ -433,7 +433,7 @@ class SimulatedWorkers:
         self._random = random
         self._hindrance_seconds = hindrance_seconds
 
-    async def run_blocking(self, function: Callable[[], T], *, is_small: bool = False) -> T:
+    async def run_blocking(self, function: Callable[[], T]) -> T:
         outcome: asyncio.Future[T] = self._loop.create_future()
 
         def work() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 from collections.abc import Callable
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import suppress
@@ -12,7 +11,7 @@ from functools import partial
 from queue import SimpleQueue
 from typing import ParamSpec, TypeVar
 
-from waltz.limits import SMALL_CALL_SECONDS_MAX, SMALL_CALLS_MIN, WORKER_THREADS_MAX
+from waltz.limits import WORKER_THREADS_MAX
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -23,40 +22,14 @@ class RealWorkers:
 
     Threads start when they are needed; calls beyond their number wait. A cancelled caller stops
     waiting, while its function runs to the end.
-
-    Small calls run on the loop's thread while no others are under way and the last ones were quick:
-    on a fast disk the way to a thread and back takes longer than a sync. The loop is held up for
-    one call at most before a disk that has become slow is found out.
     """
 
     def __init__(self, threads_max: int = WORKER_THREADS_MAX, *, daemon: bool = False) -> None:
         """`daemon`: the interpreter's exit does not wait for what is running."""
         pool = DaemonThreads if daemon else ThreadPoolExecutor
         self._pool: Executor = pool(threads_max, "waltz-worker")
-        self._under_way = 0
-        self._quick_in_a_row = 0
-        """Of the small calls."""
 
-    async def run_blocking(self, function: Callable[[], T], *, is_small: bool = False) -> T:
-        if is_small:
-            if not self._under_way and self._quick_in_a_row >= SMALL_CALLS_MIN:
-                return self._timed(function)
-            function = partial(self._timed, function)
-        self._under_way += 1
-        try:
-            return await self._run_in_thread(function)
-        finally:
-            self._under_way -= 1
-
-    def _timed(self, function: Callable[[], T]) -> T:
-        began = time.monotonic()
-        try:
-            return function()
-        finally:
-            is_quick = time.monotonic() - began <= SMALL_CALL_SECONDS_MAX
-            self._quick_in_a_row = self._quick_in_a_row + 1 if is_quick else 0
-
-    async def _run_in_thread(self, function: Callable[[], T]) -> T:
+    async def run_blocking(self, function: Callable[[], T]) -> T:
         # As `run_in_executor`, but without a future of each kind and what couples them: that costs
         # as much as all the rest of the way to a thread and back.
         loop = asyncio.get_running_loop()

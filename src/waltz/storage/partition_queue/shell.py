@@ -1,8 +1,7 @@
 """The queue of one partition: requests of all connections, in order of arrival.
 
 Owns back pressure and the hand-over to worker threads. Everything that waits is processed together,
-in a thread unless it is little; while its one sync runs, the next requests gather. Decides nothing
-about them.
+in a thread; while its one sync runs, the next requests gather. Decides nothing about them.
 
 A partition that fails by a bug ends alone: whatever it was asked and is asked from then on is
 refused, and it is not touched any more, for nobody knows what it has in memory.
@@ -19,11 +18,7 @@ from typing import TypeVar
 
 from waltz.errors import UnavailableError
 from waltz.host import Connection, Host
-from waltz.limits import (
-    DRAIN_BYTES_MAX,
-    SMALL_CALL_BYTES_MAX,
-    STORAGE_MAILBOX_REQUESTS_MAX,
-)
+from waltz.limits import DRAIN_BYTES_MAX, STORAGE_MAILBOX_REQUESTS_MAX
 from waltz.shell import Mailbox
 from waltz.storage.drain import REFUSALS, failure
 from waltz.storage.durations import Durations
@@ -223,10 +218,7 @@ class PartitionQueue:
         messages = [request.message for request in requests]
         synced = partition.counters.drains_synced
         began = self._clock.now()
-        is_small = sum(request.size for request in requests) <= SMALL_CALL_BYTES_MAX and all(
-            isinstance(message, AppendRecordsRequest) for message in messages
-        )
-        answers = await self._call(partial(partition.process, messages), is_small=is_small)
+        answers = await self._call(partial(partition.process, messages))
         if partition.counters.drains_synced > synced:
             self._drain_seconds.add(self._clock.now() - began)
         by_peer: dict[Peer, list[Message]] = {}
@@ -242,10 +234,10 @@ class PartitionQueue:
             log.error("writer_closed partition=%d", partition.partition_id)
             self._writer_closed()
 
-    async def _call(self, function: Callable[[], T], *, is_small: bool = False) -> T:
+    async def _call(self, function: Callable[[], T]) -> T:
         self._call_began = self._clock.now()
         try:
-            return await self._workers.run_blocking(function, is_small=is_small)
+            return await self._workers.run_blocking(function)
         finally:
             self._call_began = None
             self._next_transaction_id = self.partition.next_transaction_id
