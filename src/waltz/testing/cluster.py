@@ -171,8 +171,10 @@ class InMemoryCluster(Closable):
         return ClusterNotes(self._new_host, thread=self._thread)
 
     def close(self) -> None:
-        """Close its clients and forget everything. Idempotent."""
-        self.faults.resume_feed()
+        """Close its clients and forget everything. Idempotent.
+
+        What a suspended feed holds back is neither committed nor applied any more.
+        """
         for client in self._clients:
             client.close()
         with contextlib.suppress(ClientClosedError):
