@@ -29,6 +29,10 @@ STACK_FRAMES_MAX: Final = 1_000
 READ_BYTES_MAX: Final = 256 * 1024
 """Taken from a socket in one read."""
 
+RECEIVED_PIECES_MAX: Final = 64
+"""Of what has arrived and was not read; more are joined, for a piece may be one byte, which costs
+fifty."""
+
 WRITE_BUFFER_BYTES_HIGH: Final = 1024 * 1024
 """Unsent bytes above which a sender waits; the original's 32 KiB costs a switch every few hundred
 transactions."""

@@ -140,20 +140,38 @@ def request_id_from(data: bytes | memoryview) -> RequestId:
     )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
 class RecordBatch:
-    """Whole records with dense IDs from `first_transaction_id`; may be empty.
+    """Whole records with dense IDs from `first_transaction_id`; may be empty. A value.
 
     `offsets` has one entry per record, the byte where it starts in `block`, and a last one equal to
-    the length of `block`.
+    the length of `block`. `last_transaction_id` is one before the first for an empty batch.
     """
 
-    first_transaction_id: TransactionId
-    block: bytes
-    offsets: NDArray[np.int64]
+    # How many there are is asked dozens of times on the way of a batch: told once.
+    __slots__ = (
+        "_count",
+        "block",
+        "first_transaction_id",
+        "last_transaction_id",
+        "next_transaction_id",
+        "offsets",
+    )
+
+    def __init__(
+        self, first_transaction_id: TransactionId, block: bytes, offsets: NDArray[np.int64]
+    ) -> None:
+        self.first_transaction_id = first_transaction_id
+        self.block = block
+        self.offsets = offsets
+        count = self._count = len(offsets) - 1
+        self.next_transaction_id = TransactionId(first_transaction_id + count)
+        self.last_transaction_id = TransactionId(first_transaction_id + count - 1)
 
     def __len__(self) -> int:
-        return len(self.offsets) - 1
+        return self._count
+
+    def __repr__(self) -> str:
+        return f"RecordBatch({self.first_transaction_id} to {self.last_transaction_id})"
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, RecordBatch):
@@ -162,15 +180,6 @@ class RecordBatch:
 
     def __hash__(self) -> int:
         return hash((self.first_transaction_id, self.block))
-
-    @property
-    def next_transaction_id(self) -> TransactionId:
-        return TransactionId(self.first_transaction_id + len(self))
-
-    @property
-    def last_transaction_id(self) -> TransactionId:
-        """One before the first for an empty batch."""
-        return TransactionId(self.first_transaction_id + len(self) - 1)
 
     def slice(self, first: TransactionId, count: int) -> RecordBatch:
         """Return the records `first` to `first + count - 1`, as far as this batch has them."""

@@ -29,7 +29,8 @@ class Mailbox(Generic[E]):
         self._capacity = capacity
         self._events: list[E] = []
         self._waiter: asyncio.Future[None] | None = None
-        self._drained = asyncio.Event()
+        self._senders: list[asyncio.Future[None]] = []
+        """They wait for room."""
 
     def __len__(self) -> int:
         return len(self._events)
@@ -42,35 +43,38 @@ class Mailbox(Generic[E]):
     async def room(self) -> None:
         """Return once fewer than `capacity` events wait."""
         while len(self._events) >= self._capacity:
-            self._drained.clear()
-            await self._drained.wait()
+            sender: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._senders.append(sender)
+            await sender
 
     async def drain(self, until: float | None) -> list[E]:
         """Return all events that wait, at least one unless the clock reaches `until` first."""
         if not self._events:
-            await self._wait(until)
+            # Without `asyncio.timeout`, which costs as much as a step of a machine.
+            assert self._waiter is None, "two tasks drain one mailbox"
+            loop = asyncio.get_running_loop()
+            waiter = self._waiter = loop.create_future()
+            timer = None
+            if until is not None:
+                timer = loop.call_later(max(0.0, until - self._clock.now()), self._wake)
+            try:
+                await waiter
+            finally:
+                self._waiter = None
+                if timer is not None:
+                    timer.cancel()
         events, self._events = self._events, []
-        self._drained.set()
+        if self._senders:
+            senders, self._senders = self._senders, []
+            for sender in senders:
+                if not sender.done():
+                    sender.set_result(None)
         return events
 
-    async def _wait(self, until: float | None) -> None:
-        # Without `asyncio.timeout`, which costs as much as a step of a machine.
-        assert self._waiter is None, "two tasks drain one mailbox"
-        loop = asyncio.get_running_loop()
-        waiter = self._waiter = loop.create_future()
-        timer = None
-        if until is not None:
-            timer = loop.call_later(max(0.0, until - self._clock.now()), self._wake)
-        try:
-            await waiter
-        finally:
-            self._waiter = None
-            if timer is not None:
-                timer.cancel()
-
     def _wake(self) -> None:
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
+        waiter, self._waiter = self._waiter, None
+        if waiter is not None and not waiter.done():
+            waiter.set_result(None)
 
 
 async def run(

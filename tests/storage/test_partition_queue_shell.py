@@ -22,6 +22,7 @@ from tests.storage.support import (
 from waltz.errors import NotFoundError, UnavailableError
 from waltz.host import Host
 from waltz.limits import DRAIN_BYTES_MAX, STORAGE_MAILBOX_REQUESTS_MAX
+from waltz.record import RecordBatch
 from waltz.sim.disk import Operation, SimulatedDisk, fail_nth
 from waltz.storage.partition_queue.shell import PartitionQueue, PartitionRequest, Peer
 from waltz.system.host import real_host
@@ -183,7 +184,7 @@ def test_readers_wait_for_room_by_count_and_by_bytes() -> None:
             SESSION, 1, ZERO, batch(0, 1, size=DRAIN_BYTES_MAX // 2), offline=False
         )
         for number in range(5):
-            records = replace(large.records, first_transaction_id=t(number))
+            records = RecordBatch(t(number), large.records.block, large.records.offsets)
             await bench.put(peer, replace(large, records=records))
             assert bench.queue._waiting_bytes < 2 * DRAIN_BYTES_MAX
         await bench.queue.command(lambda: None)

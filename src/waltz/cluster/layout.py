@@ -44,7 +44,7 @@ class JavaText:
 
     name = "Java text"
     size_min = 2
-    _length = Number("unsigned short", ">H")
+    _length = Number("unsigned short", "H")
 
     def write(self, parts: list[bytes], value: str) -> None:
         data = encode_modified_utf8(value)

@@ -25,6 +25,7 @@ from waltz.limits import (
     PROBE_INTERVAL_SECONDS,
     PROBES_MAX,
     READ_BYTES_MAX,
+    RECEIVED_PIECES_MAX,
     TLS_VERDICT_SECONDS_MAX,
     UNACKNOWLEDGED_LOOK_SECONDS,
     UNACKNOWLEDGED_SECONDS_MAX,
@@ -95,7 +96,8 @@ class TcpConnection(asyncio.Protocol):
         self._peer_host = ""
         self._peer = "unconnected"
         self._trouble = ""
-        self._received = bytearray()
+        self._received: list[bytes] = []
+        self._received_bytes = 0
         self._outgoing: list[bytes] = []
         self._outgoing_bytes = 0
         self._reading_paused = False
@@ -116,8 +118,8 @@ class TcpConnection(asyncio.Protocol):
         """Received since the door was told last, or need not have been."""
         self._weight = 0
         """What the door was told that it holds."""
-        loop = asyncio.get_running_loop()
-        self._verdict: asyncio.Future[str] = loop.create_future()
+        self._loop = asyncio.get_running_loop()
+        self._verdict: asyncio.Future[str] = self._loop.create_future()
 
     # What asyncio calls
 
@@ -137,9 +139,7 @@ class TcpConnection(asyncio.Protocol):
         seconds = HANDSHAKE_SECONDS_MAX
         if self._door is not None and name:
             seconds *= 1 - HANDSHAKE_SPREAD * (name[1] % SPREAD_STEPS) / SPREAD_STEPS
-        self._timer = asyncio.get_running_loop().call_later(
-            seconds, self._fail, SLOW.format(seconds=seconds)
-        )
+        self._timer = self._loop.call_later(seconds, self._fail, SLOW.format(seconds=seconds))
         if self._door is None:
             _CONNECTED.add(self)
             self._begin_connecting()
@@ -156,16 +156,27 @@ class TcpConnection(asyncio.Protocol):
         self._has_heard = True
         if self._ended or not data:
             return
-        self._received += data
-        if len(self._received) > READ_BYTES_MAX and self._transport and not self._reading_paused:
+        self._keep(data)
+        if self._received_bytes > READ_BYTES_MAX and self._transport and not self._reading_paused:
             self._reading_paused = True
             self._transport.pause_reading()
         # A peer that sends byte by byte must not cost as much for each as for a message.
         self._unweighed += len(data)
         if self._unweighed >= UNWEIGHED_BYTES_MAX:
             self._weigh()
-        if len(self._received) >= self._wanted:
+        if self._received_bytes >= self._wanted and self._reader is not None:
             self._wake_reader()
+
+    def _keep(self, data: bytes) -> None:
+        """Keep it as it came: what is read at once is never copied."""
+        if len(self._received) >= RECEIVED_PIECES_MAX:
+            self._received = [b"".join(self._received)]
+        self._received.append(data)
+        self._received_bytes += len(data)
+
+    def _forget_received(self) -> None:
+        self._received.clear()
+        self._received_bytes = 0
 
     def eof_received(self) -> bool:
         if not self._is_open and self._door is None:
@@ -235,7 +246,7 @@ class TcpConnection(asyncio.Protocol):
             self._settle("")
         if self._tls.has_ended:
             # What came before the end is still there to be read.
-            self._received += plain
+            self._keep(plain)
             self._end()
             self._close_transport()
         return plain
@@ -247,9 +258,7 @@ class TcpConnection(asyncio.Protocol):
         if self._tls is None or self._tls.version != "TLSv1.3":
             self._settle("")
         elif self._door is None:
-            self._timer = asyncio.get_running_loop().call_later(
-                TLS_VERDICT_SECONDS_MAX, self._settle, ""
-            )
+            self._timer = self._loop.call_later(TLS_VERDICT_SECONDS_MAX, self._settle, "")
         if self._closing:
             self._finish()
         else:
@@ -296,20 +305,19 @@ class TcpConnection(asyncio.Protocol):
         return self._peer_host
 
     async def read(self, wanted: int = 1) -> bytes:
-        while len(self._received) < wanted and not self._ended:
+        while self._received_bytes < wanted and not self._ended:
             assert self._reader is None, "two tasks read one connection"
             self._wanted = wanted
-            self._reader = asyncio.get_running_loop().create_future()
+            self._reader = self._loop.create_future()
             try:
                 await self._reader
             finally:
                 self._reader = None
-        if len(self._received) <= READ_BYTES_MAX:
-            data = bytes(self._received)
-            self._received.clear()
-        else:
-            data = bytes(memoryview(self._received)[:READ_BYTES_MAX])
-            del self._received[:READ_BYTES_MAX]
+        received, self._received, self._received_bytes = self._received, [], 0
+        data = received[0] if len(received) == 1 else b"".join(received)
+        if len(data) > READ_BYTES_MAX:
+            self._keep(data[READ_BYTES_MAX:])
+            data = data[:READ_BYTES_MAX]
         if self._reading_paused and self._transport and not self._transport.is_closing():
             self._reading_paused = False
             self._transport.resume_reading()
@@ -321,7 +329,7 @@ class TcpConnection(asyncio.Protocol):
         if self._ended:
             return
         if not self._outgoing:
-            asyncio.get_running_loop().call_soon(self._flush)
+            self._loop.call_soon(self._flush)
         self._outgoing.append(data)
         self._outgoing_bytes += len(data)
 
@@ -337,14 +345,13 @@ class TcpConnection(asyncio.Protocol):
         else:
             self._tls.send(data)
             self._send_records()
-        self._weigh()
+        if self._door is not None and (self._weight or self._transport.get_write_buffer_size()):
+            self._weigh()
         if self._watch is None and PEER_CAN_BE_WATCHED:
             self._look_later()
 
     def _look_later(self) -> None:
-        self._watch = asyncio.get_running_loop().call_later(
-            UNACKNOWLEDGED_LOOK_SECONDS, self._look_at_peer
-        )
+        self._watch = self._loop.call_later(UNACKNOWLEDGED_LOOK_SECONDS, self._look_at_peer)
 
     def _look_at_peer(self) -> None:
         """Give up a peer that has acknowledged nothing for too long, though there was something."""
@@ -381,15 +388,16 @@ class TcpConnection(asyncio.Protocol):
         return self._trouble
 
     def note_held(self, byte_count: int) -> None:
-        self._held_by_reader = byte_count
-        self._weigh()
+        if byte_count != self._held_by_reader or self._weight:
+            self._held_by_reader = byte_count
+            self._weigh()
 
     @property
     def held_bytes(self) -> int:
         """All that this side holds because of the connection."""
         if self._ended:
             return 0
-        return len(self._received) + self._held_by_reader + self.unsent_bytes
+        return self._received_bytes + self._held_by_reader + self.unsent_bytes
 
     def _weigh(self) -> None:
         self._unweighed = 0
@@ -403,7 +411,7 @@ class TcpConnection(asyncio.Protocol):
     def give_up(self, reason: str) -> None:
         """End the connection at once; nothing that it holds is kept."""
         self._warn("connection_given_up peer=%s reason=%s", self._peer, reason)
-        self._received.clear()
+        self._forget_received()
         self._outgoing.clear()
         self._outgoing_bytes = 0
         if self._transport is not None and not self._transport.is_closing():
@@ -425,7 +433,7 @@ class TcpConnection(asyncio.Protocol):
     async def drain(self) -> None:
         self._flush()
         while self._must_wait() and not self._ended:
-            drainer: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            drainer: asyncio.Future[None] = self._loop.create_future()
             self._drainers.append(drainer)
             await drainer
 
@@ -436,7 +444,7 @@ class TcpConnection(asyncio.Protocol):
         if self._ended:
             self._close_transport()
             return
-        self._received.clear()
+        self._forget_received()
         self._end()
         if self._is_open or not self._outgoing:
             self._finish()
@@ -460,9 +468,7 @@ class TcpConnection(asyncio.Protocol):
         if self._timer is not None:
             self._timer.cancel()
         # A peer that takes nothing would keep what is queued, and the socket, for ever.
-        self._timer = asyncio.get_running_loop().call_later(
-            CLOSE_SECONDS_MAX, self._transport.abort
-        )
+        self._timer = self._loop.call_later(CLOSE_SECONDS_MAX, self._transport.abort)
 
     def _abort(self) -> None:
         self._end()

@@ -115,11 +115,12 @@ def check_size(size: int, size_max: int) -> None:
 
 
 class Number:
-    """An integer of fixed size."""
+    """An integer of fixed size; `letter` is that of `struct`."""
 
-    def __init__(self, name: str, layout: str) -> None:
+    def __init__(self, name: str, letter: str) -> None:
         self.name = name
-        self._layout = struct.Struct(layout)
+        self.letter = letter
+        self._layout = struct.Struct(f">{letter}")
         self.size_min = self._layout.size
 
     def write(self, parts: list[bytes], value: int) -> None:
@@ -127,6 +128,26 @@ class Number:
 
     def read(self, reader: Reader) -> int:
         return int(reader.unpack(self._layout)[0])
+
+
+class Row:
+    """Integers of fixed size side by side, as one call packs and unpacks them."""
+
+    def __init__(self, numbers: Iterable[Number]) -> None:
+        layout = struct.Struct(">" + "".join(number.letter for number in numbers))
+        self._size = layout.size
+        self._pack, self._unpack_from = layout.pack, layout.unpack_from
+
+    def write(self, parts: list[bytes], value: tuple[int, ...]) -> None:
+        parts.append(self._pack(*value))
+
+    def read(self, reader: Reader) -> tuple[int, ...]:
+        """Raises RemoteProtocolError: cut short."""
+        start = reader.position
+        end = reader.position = start + self._size
+        if end > reader.end:
+            raise RemoteProtocolError(f"{self._size} bytes expected at byte {start}")
+        return self._unpack_from(reader.body, start)
 
 
 class Boolean:
@@ -360,11 +381,11 @@ class Structure(Generic[T]):
         return self._kind(*[field.read(reader) for field in self.fields.values()])
 
 
-BYTE: Final = Number("byte", ">b")
-SHORT: Final = Number("short", ">h")
-INT: Final = Number("int", ">i")
-LONG: Final = Number("long", ">q")
-CHECKSUM: Final = Number("CRC-32", ">I")
+BYTE: Final = Number("byte", "b")
+SHORT: Final = Number("short", "h")
+INT: Final = Number("int", "i")
+LONG: Final = Number("long", "q")
+CHECKSUM: Final = Number("CRC-32", "I")
 BOOLEAN: Final = Boolean()
 UUID_16: Final = UniqueId()
 REQUEST_ID: Final = RequestIdentity()

@@ -45,6 +45,8 @@ class FrameDecoder:
     """Cuts what arrives into payloads. After an error it is of no further use."""
 
     def __init__(self, magic: int, version: int, bytes_max: int) -> None:
+        self.has_more = False
+        """Whether bytes have arrived that `next_frame` has not looked at."""
         self._data = b""
         self._position = 0
         # A payload of which only a part has arrived: it grows in place and is copied out once.
@@ -75,6 +77,7 @@ class FrameDecoder:
         assert self._position == 0
         assert len(self._data) < FRAME_HEADER_BYTES
         self._data = self._data + data if self._data else data
+        self.has_more = True
 
     def next_frame(self) -> bytes | None:
         """Return the next payload, never an empty one; None if more bytes have to arrive.
@@ -97,11 +100,16 @@ class FrameDecoder:
                 self._position = start
                 self._missing = length
                 return self._continued()
-            self._position = start + length
+            self._position = end = start + length
             if length:
-                return data[start : start + length]
+                self.has_more = end < len(data)
+                if not self.has_more:
+                    self._data = b""
+                    self._position = 0
+                return data[start:end]
         self._data = data[self._position :]
         self._position = 0
+        self.has_more = False
         return None
 
     def take_rest(self) -> bytes:
@@ -109,6 +117,7 @@ class FrameDecoder:
         assert not self._missing
         rest, self._data = self._data[self._position :], b""
         self._position = 0
+        self.has_more = False
         return rest
 
     def _continued(self) -> bytes | None:
@@ -117,9 +126,11 @@ class FrameDecoder:
         self._payload += memoryview(self._data)[self._position : end]
         self._missing -= end - self._position
         self._position = end
-        if self._missing:
+        self.has_more = end < len(self._data)
+        if not self.has_more:
             self._data = b""
             self._position = 0
+        if self._missing:
             return None
         payload = bytes(self._payload)
         self._payload = bytearray()

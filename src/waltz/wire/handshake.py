@@ -133,12 +133,13 @@ class Link:
         Raises RemoteProtocolError: the connection must be closed. Messages before the fault in
         the same `data` are lost with it; a lost connection means unknown anyway.
         """
-        self._check_alive()
+        if self._fault is not None:
+            self._check_alive()
         messages = []
         frames = self._frames
         try:
             frames.receive(data)
-            while (body := frames.next_frame()) is not None:
+            while frames.has_more and (body := frames.next_frame()) is not None:
                 if self.version is None:
                     self._agree(decode_hello(body))
                 else:
@@ -154,7 +155,8 @@ class Link:
         Raises LocalProtocolError: the version is not agreed on yet, or lacks the message or one of
         its fields.
         """
-        self._check_alive()
+        if self._fault is not None:
+            self._check_alive()
         if self.version is None:
             raise LocalProtocolError(
                 f"{type(message).__name__} before the peer's Hello; expected to wait for it"

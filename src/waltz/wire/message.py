@@ -1,7 +1,7 @@
 """A message is declared once, a field a line; the declaration is walked to write and to read it.
 
 Owns the declaration and the codec, which turns the payload of a frame into a message and a message
-into a frame. Must not know any particular message. Beside the declared layout a codec may have fast
+into a frame. Must not know any particular message. Beside the declared layout a codec has fast
 paths: they return None for whatever is not plain, which then goes the declared way, so that every
 error is judged in one place.
 """
@@ -12,11 +12,13 @@ import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, fields
-from typing import ClassVar, TypeVar, dataclass_transform, get_type_hints
+from itertools import groupby
+from operator import attrgetter
+from typing import Any, ClassVar, TypeVar, dataclass_transform, get_type_hints
 from zlib import crc32
 
 from waltz.errors import LocalProtocolError, RemoteProtocolError
-from waltz.wire.fields import AnyField, Reader
+from waltz.wire.fields import AnyField, Number, Reader, Row
 from waltz.wire.frame import encode_frame
 
 M = TypeVar("M", bound="Message")
@@ -201,7 +203,7 @@ def read_fields(kind: Callable[..., T], places: Sequence[Place], reader: Reader,
 
 @dataclass(frozen=True, slots=True)
 class FastPath:
-    """Hand-packed ways for one message, equal to the declared layout wherever they answer.
+    """Ways for one message that are equal to the declared layout wherever they answer.
 
     `encode` takes the message and the version and returns a whole frame, `decode` takes the
     payload and the version. Both return None for what they leave to the declared way.
@@ -210,6 +212,55 @@ class FastPath:
     kind: type[Message]
     encode: Callable[..., bytes | None]
     decode: Callable[[bytes, int], Message | None]
+
+
+class _Plan:
+    """How one version has one kind of message, walked in fewer steps than its declaration: numbers
+    that follow on each other are one."""
+
+    def __init__(self, magic: int, version: int, kind: type[Message]) -> None:
+        self._magic = magic
+        self._kind = kind
+        self._code = kind.CODE.to_bytes(1, "big")
+        self._steps: list[tuple[Callable[[Message], Any], AnyField | Row]] = []
+        fields = [(place.name, place.field_in(version)) for place in kind.LAYOUT]
+        for is_number, run in groupby(fields, lambda each: isinstance(each[1], Number)):
+            each = list(run)
+            if is_number and len(each) > 1:
+                names, numbers = zip(*each, strict=True)
+                self._steps.append((attrgetter(*names), Row(numbers)))
+            else:
+                self._steps += [(attrgetter(name), field) for name, field in each if field]
+
+    @staticmethod
+    def suits(version: int, kind: type[Message]) -> bool:
+        """Whether the version has all fields, and none depends on another one."""
+        return all(
+            place.field_in(version) and not (place.condition or place.checksum_of)
+            for place in kind.LAYOUT
+        )
+
+    def encode(self, message: Message, version: int) -> bytes | None:
+        parts = [self._code]
+        try:
+            for get, field in self._steps:
+                field.write(parts, get(message))
+            return encode_frame(self._magic, version, parts)
+        except (LocalProtocolError, struct.error):
+            return None
+
+    def decode(self, body: bytes, _version: int) -> Message | None:
+        reader = Reader(body, 1)
+        values: list[object] = []
+        try:
+            for _, field in self._steps:
+                if type(field) is Row:
+                    values += field.read(reader)
+                else:
+                    values.append(field.read(reader))
+        except RemoteProtocolError:
+            return None
+        return self._kind(*values) if reader.position == reader.end else None
 
 
 class Codec:
@@ -229,10 +280,21 @@ class Codec:
             version: {kind.CODE: kind for kind in messages if version >= kind.SINCE}
             for version in versions
         }
-        self._encoders = {path.kind: path.encode for path in fast_paths}
-        self._decoders = {path.kind.CODE: path.decode for path in fast_paths}
+        self._paths: Mapping[int, Mapping[type[Message], FastPath]] = {
+            version: self._paths_of(version, fast_paths) for version in versions
+        }
         assert len({kind.CODE for kind in messages}) == len(messages)
         assert all(min(versions) == path.kind.SINCE for path in fast_paths)
+
+    def _paths_of(
+        self, version: int, fast_paths: Sequence[FastPath]
+    ) -> dict[type[Message], FastPath]:
+        paths = {}
+        for kind in self._kinds[version].values():
+            if _Plan.suits(version, kind):
+                plan = _Plan(self.magic, version, kind)
+                paths[kind] = FastPath(kind, plan.encode, plan.decode)
+        return paths | {path.kind: path for path in fast_paths}
 
     def up_to(self, version: int) -> Codec:
         """Return the codec of one who speaks no version after `version`."""
@@ -246,9 +308,8 @@ class Codec:
         Raises LocalProtocolError: the version lacks the message or one of its fields, or a value
         is out of range; nothing may be sent then.
         """
-        assert version in self._kinds
-        encoder = self._encoders.get(type(message))
-        if encoder is not None and (encoded := encoder(message, version)) is not None:
+        path = self._paths[version].get(type(message))
+        if path is not None and (encoded := path.encode(message, version)) is not None:
             return encoded
         return self.encode_declared(message, version)
 
@@ -258,12 +319,12 @@ class Codec:
         Raises RemoteProtocolError: unknown type, length over its limit, wrong checksum, missing
         or trailing bytes.
         """
-        assert version in self._kinds
+        kinds = self._kinds[version]
         if not isinstance(body, bytes):
             body = bytes(body)
-        if body:
-            decoder = self._decoders.get(body[0])
-            if decoder is not None and (decoded := decoder(body, version)) is not None:
+        if body and (kind := kinds.get(body[0])) is not None:
+            path = self._paths[version].get(kind)
+            if path is not None and (decoded := path.decode(body, version)) is not None:
                 return decoded
         return self.decode_declared(body, version)
 
