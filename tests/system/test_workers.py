@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 import threading
 
 import pytest
 
-from waltz.system.workers import DaemonThreads, RealWorkers
+from waltz.system.workers import RealWorkers
 
 
 @pytest.mark.parametrize("daemon", [False, True])
@@ -62,40 +64,63 @@ def test_calls_beyond_the_threads_wait_their_turn(daemon: bool) -> None:
     asyncio.run(story())
 
 
-def test_threads_end_once_what_was_submitted_is_done() -> None:
+def test_threads_end_once_what_was_asked_for_is_done() -> None:
     """Nobody waits for daemons, also not at the interpreter's end: `client/test_exits.py`."""
-    pool, released, meet = DaemonThreads(2, "idle"), threading.Event(), threading.Barrier(3)
 
-    def work() -> bool:
+    async def story() -> None:
+        workers, released = RealWorkers(2, name="ending"), threading.Event()
+        meet = threading.Barrier(3)
+
+        def work() -> bool:
+            meet.wait()
+            return released.wait()
+
+        asked = [asyncio.ensure_future(workers.run_blocking(work)) for _ in range(2)]
+        asked.append(asyncio.ensure_future(workers.run_blocking(released.wait)))
+        await asyncio.sleep(0)
         meet.wait()
-        return released.wait()
+        threads = [each for each in threading.enumerate() if each.name.startswith("ending_")]
+        assert len(threads) == 2
+        workers.close()
+        workers.close()
+        with pytest.raises(RuntimeError, match="closed"):
+            await workers.run_blocking(work)
+        released.set()
+        assert await asyncio.gather(*asked) == [True] * 3
+        for thread in threads:
+            thread.join(60)
+            assert not thread.is_alive()
 
-    futures = [pool.submit(work) for _ in range(2)]
-    futures.append(pool.submit(released.wait))
-    meet.wait()
-    threads = [each for each in threading.enumerate() if each.name.startswith("idle_")]
-    assert [each.daemon for each in threads] == [True, True]
-    pool.shutdown()
-    pool.shutdown()
-    with pytest.raises(RuntimeError, match="after shutdown"):
-        pool.submit(work)
-    released.set()
-    assert [future.result(60) for future in futures] == [True] * 3
-    for thread in threads:
-        thread.join(60)
-        assert not thread.is_alive()
+    asyncio.run(story())
 
 
-def test_a_call_that_nobody_waits_for_any_more_is_not_made() -> None:
-    pool, released = DaemonThreads(1, "busy"), threading.Event()
-    made: list[int] = []
-    pool.submit(released.wait)
-    cancelled = pool.submit(made.append, 1)
-    assert cancelled.cancel()
-    released.set()
-    assert pool.submit(made.append, 2).result(60) is None
-    assert made == [2]
-    pool.shutdown()
+@pytest.mark.parametrize(
+    ("daemon", "seconds", "wanted"), [(False, 0.5, "begun done"), (True, 600, "begun ")]
+)
+def test_the_interpreter_waits_for_what_runs_unless_it_is_a_daemon(
+    daemon: bool, seconds: float, wanted: str
+) -> None:
+    program = f"""
+import asyncio, threading, time
+from waltz.system.workers import RealWorkers
+
+async def main():
+    asyncio.ensure_future(workers.run_blocking(work))
+    while not has_begun.is_set():
+        await asyncio.sleep(0.01)
+
+def work():
+    print("begun", end=" ", flush=True)
+    has_begun.set()
+    time.sleep({seconds})
+    print("done", end="", flush=True)
+
+has_begun = threading.Event()
+workers = RealWorkers(daemon={daemon})
+asyncio.run(main())
+"""
+    done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True)
+    assert done.stdout.decode() == wanted
 
 
 @pytest.mark.parametrize("daemon", [False, True])

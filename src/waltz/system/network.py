@@ -32,7 +32,7 @@ from waltz.limits import (
 from waltz.peer_log import PeerLog, Timers
 from waltz.system.connection import TcpConnection
 from waltz.system.tls import Tls
-from waltz.system.workers import DaemonThreads
+from waltz.system.workers import RealWorkers
 from waltz.types import Address, TlsSettings
 
 log = logging.getLogger(__name__)
@@ -179,10 +179,10 @@ class RealNetwork:
         look_up = partial(socket.getaddrinfo, address.host, address.port, type=socket.SOCK_STREAM)
         # Not the loop's own threads: an application may have all of them wait for what comes over a
         # connection whose name is to be resolved. Nor one that outlives the call, or an exit.
-        thread = DaemonThreads(1, "waltz-resolver")
+        thread = RealWorkers(1, daemon=True, name="waltz-resolver")
         try:
             async with asyncio.timeout(RESOLVE_SECONDS_MAX), self._resolving:
-                found = await asyncio.get_running_loop().run_in_executor(thread, look_up)
+                found = await thread.run_blocking(look_up)
         except TimeoutError as error:
             raise ConnectionFailedError(
                 f"{address.host!r} was not resolved in {RESOLVE_SECONDS_MAX:g} s"
@@ -192,7 +192,7 @@ class RealNetwork:
                 f"{address.host!r} cannot be resolved: {_reason(error)}"
             ) from error
         finally:
-            thread.shutdown()
+            thread.close()
         return list(dict.fromkeys(Address(_numeric(entry[4]), address.port) for entry in found))
 
     async def connect(self, address: Address, *, name: str | None = None) -> Connection:
