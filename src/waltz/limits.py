@@ -186,6 +186,9 @@ BULK_BATCH_ROWS_MAX: Final = 4_000
 BULK_BATCH_BYTES_MAX: Final = 1024 * 1024
 """One message of `append_many`: what a store session sends to the replicas at a time."""
 
+CLIENT_BATCHES_IN_FLIGHT_MAX: Final = 2
+"""Batches of contexts that a client sends to one partition ahead of the first undecided one."""
+
 BULK_ROWS_IN_FLIGHT_MAX: Final = 16_000
 BULK_BYTES_IN_FLIGHT_MAX: Final = 3 * 1024 * 1024
 """What a client sends ahead of the first undecided append of a partition; below what is kept for a

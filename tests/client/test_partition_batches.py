@@ -12,10 +12,12 @@ from tests.client.test_partition import ME, OTHER, World, only, request, sent, s
 from waltz.client.partition_events import (
     Applied,
     ApplyTransactions,
+    Effect,
     FlushWanted,
     HighWaterMarkLoaded,
     ReleaseRoom,
     RetrySubmissions,
+    StreamLost,
     StreamOpened,
     Submitted,
 )
@@ -28,7 +30,13 @@ from waltz.wire.batch_protocol import (
     Reason,
     Rejection,
 )
-from waltz.wire.client_protocol import FlushRequest, MountRequest, MountResponse, MountState
+from waltz.wire.client_protocol import (
+    FeedRequest,
+    FlushRequest,
+    MountRequest,
+    MountResponse,
+    MountState,
+)
 from waltz.wire.columns import Bodies, FeedColumns
 
 NONE = TransactionId(-1)
@@ -75,6 +83,39 @@ def test_what_one_step_brings_goes_out_as_one_batch() -> None:
     assert isinstance(batch, AppendBatch)
     assert batch.request_id == request(2)
     assert batch.appends.client_high_water_marks.tolist() == [1, 2, 3]
+
+
+def batches(effects: Sequence[Effect]) -> list[tuple[int, int]]:
+    """The first sequence number and the length of each batch that goes out."""
+    found = [each for each in sent(effects) if isinstance(each, AppendBatch)]
+    return [(each.request_id.sequence_number, len(each.appends)) for each in found]
+
+
+def test_while_two_batches_are_undecided_what_comes_waits_and_goes_out_as_one() -> None:
+    """B-2: many small batches would cost everybody on the way as much as many large ones."""
+    made = world()
+    appends = [submission(n) for n in range(7)]
+    assert batches(made.step(Submitted(appends[:2]))) == [(2, 2)]
+    assert batches(made.step(Submitted(appends[2:3]))) == [(4, 1)]
+    for late in appends[3:6]:
+        assert not batches(made.step(Submitted([late])))
+    assert not batches(made.hear(feed(0, [(ME, 2, 1)]))), "the first is half decided"
+    assert batches(made.hear(feed(1, [(ME, 3, 1)]))) == [(5, 3)]
+    assert not batches(made.step(Submitted(appends[6:])))
+    assert batches(made.hear(rejected(4, 1, Reason.STALE_GENERATION))) == [(8, 1)]
+
+
+def test_what_waits_behind_batches_goes_out_on_the_next_stream() -> None:
+    """CI-17."""
+    made = world()
+    for number in range(4):
+        made.step(Submitted([submission(number)]))
+    made.step(StreamLost(0))
+    effects = made.step(StreamOpened(1, 5))
+    (mount,) = (each for each in sent(effects) if isinstance(each, MountRequest))
+    effects = made.hear(MountResponse(mount.request_id, MountState.READY), stream=1)
+    assert [type(each) for each in sent(effects)] == [FlushRequest, FeedRequest, AppendBatch]
+    assert batches(effects) == [(mount.request_id.sequence_number + 1, 2)]
 
 
 def test_a_flush_follows_the_appends_that_it_is_about() -> None:

@@ -8,6 +8,7 @@ Source: Client-Server Communication, "Append Request" and "Detection of Failed A
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 from itertools import takewhile
 from typing import TypeAlias
@@ -19,6 +20,7 @@ from waltz.client.fed import FedRun
 from waltz.client.partition_events import BulkApplied, Effect, ReleaseRoom, RetrySubmissions
 from waltz.client.submission import Submission
 from waltz.client.transaction_monitor import TransactionMonitor
+from waltz.limits import CLIENT_BATCHES_IN_FLIGHT_MAX
 from waltz.types import ClientId, Generation, PartitionId, RequestId, TransactionId
 from waltz.wire.batch_protocol import AppendBatch, AppendRejected, Reason
 from waltz.wire.client_protocol import BATCHES_SINCE, AppendRequest, FlushResponse, LockFailure
@@ -39,6 +41,8 @@ class OwnAppends:
         self._client_id = client_id
         self._partition_id = partition_id
         self._batches = AppendBatches()
+        self._batches_out: deque[int] = deque()
+        """The last sequence numbers of those that may have undecided appends."""
         self._bulks = BulkAppends()
         self._committed: dict[TransactionId, Submission] = {}
         """Not applied yet, in order."""
@@ -98,7 +102,19 @@ class OwnAppends:
         return requests
 
     def take_batches(self) -> list[AppendBatch]:
-        return self._batches.take()
+        taken = self._batches.take()
+        for batch in taken:
+            self._batches_out.append(batch.request_id.sequence_number + len(batch.appends) - 1)
+        return taken
+
+    @property
+    def has_room(self) -> bool:
+        """Whether another batch may be sent. What waits for room becomes one batch: many small ones
+        would cost everybody on the way as much as many large ones."""
+        batches_out, oldest = self._batches_out, self.monitor.first_registered
+        while batches_out and (oldest is None or batches_out[0] < oldest.sequence_number):
+            batches_out.popleft()
+        return len(batches_out) < CLIENT_BATCHES_IN_FLIGHT_MAX
 
     def take_rows(
         self, mark: TransactionId, generation: Generation, version: int, now: float
@@ -111,6 +127,7 @@ class OwnAppends:
     def lose_stream(self) -> None:
         """Nothing more can be sent on it, and its answers hold no more."""
         self._batches.clear()
+        self._batches_out.clear()
         self._held_flushes.clear()
 
     def close(self) -> None:

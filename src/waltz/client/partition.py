@@ -164,6 +164,7 @@ class ClientPartition:
             self._hand_over()
             self._ask_for_more()
             self._ask_outcomes(now)
+            self._send_waiting(now)
             self._send_rows(now)
         self._post_appends()
         if self._outbox:
@@ -278,8 +279,6 @@ class ClientPartition:
                 # which transaction one has to look (CI-17).
                 self._flush(now)
                 self._feed_due = True
-                waiting, self._waiting = self._waiting, deque()
-                self._submit(waiting, now)
             case MountState.NOT_READY:
                 self.phase = Phase.NOT_READY
                 self._mount_at = now + self._not_ready_seconds
@@ -294,13 +293,18 @@ class ClientPartition:
     # Appending
 
     def _submit(self, submissions: Sequence[Submission] | deque[Submission], now: float) -> None:
-        if self.phase is not Phase.MOUNTED:
-            self._waiting.extend(submissions)
-            return
         if not submissions:
+            return
+        if self._waiting or self.phase is not Phase.MOUNTED or not self.own.has_room:
+            self._waiting.extend(submissions)
             return
         self._outbox += self.own.send(submissions, self.generation, self._version)
         self._nudge_at = now + self._long_wait_seconds
+
+    def _send_waiting(self, now: float) -> None:
+        if self._waiting and self.phase is Phase.MOUNTED and self.own.has_room:
+            waiting, self._waiting = self._waiting, deque()
+            self._submit(waiting, now)
 
     def _send_rows(self, now: float) -> None:
         if self.phase is not Phase.MOUNTED:

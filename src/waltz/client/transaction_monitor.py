@@ -38,6 +38,11 @@ class TransactionMonitor(Generic[T]):
         return request_id in self._pending
 
     @property
+    def first_registered(self) -> RequestId | None:
+        """The oldest pending append; None if none is pending."""
+        return next(iter(self._pending), None)
+
+    @property
     def last_registered(self) -> RequestId | None:
         """The youngest pending append; None if none is pending."""
         return next(reversed(self._pending), None)
