@@ -81,6 +81,7 @@ KNOBS: Final[Mapping[str, tuple[float, ...]]] = {
     "BULK_ROWS_IN_FLIGHT_MAX": (1, 6),
     "BULK_BYTES_IN_FLIGHT_MAX": (500, 20_000),
     "BULK_LOCKED_ROWS_IN_FLIGHT_MAX": (4, 8),
+    "CLIENT_BATCHES_IN_FLIGHT_MAX": (1, 5),
 }
 """What each bound may be instead."""
 
