@@ -177,12 +177,6 @@ class Recovery:
         self.high_water_mark: TransactionId | None = None
         self.closed = False
         self.deadline: float | None = None
-        self.awaited_mark: TransactionId | None = None
-        """The commit from which on a new session helps a replica that cannot take part in this one.
-
-        A recovery that went no further may have given a replica a low-water mark that is higher
-        than what was decided since without it. A storage node never lowers its low-water mark.
-        """
         self._first_states = metadata.replica_states
         self._metadata = metadata
         self._version = version
@@ -206,6 +200,23 @@ class Recovery:
     @property
     def awaits_coordinator(self) -> bool:
         return self._metadata_busy
+
+    @property
+    def awaited_mark(self) -> TransactionId | None:
+        """The commit from which on a new session helps a replica that cannot take part in this one.
+
+        A recovery that went no further may have given a replica a low-water mark that is higher
+        than what was decided since without it. A storage node never lowers its low-water mark.
+        """
+        mark = self.high_water_mark
+        if mark is None:
+            return None
+        awaited = [
+            replica.low_water_mark
+            for replica in self._replicas.values()
+            if replica.low_water_mark > mark and replica.holding is not None
+        ]
+        return min(awaited, default=None)
 
     def finding(self, replica_id: ReplicaId) -> str:
         """What is known of a replica, for people."""
@@ -244,7 +255,6 @@ class Recovery:
             for replica in self._replicas.values():
                 self._advance(replica)
             self._propose()
-        self.awaited_mark = self._awaited()
         effects, self._effects = self._effects, []
         return effects
 
@@ -350,17 +360,6 @@ class Recovery:
                 assert_never(event)
 
     # Decisions
-
-    def _awaited(self) -> TransactionId | None:
-        mark = self.high_water_mark
-        if mark is None:
-            return None
-        awaited = [
-            replica.low_water_mark
-            for replica in self._replicas.values()
-            if replica.low_water_mark > mark and replica.holding is not None
-        ]
-        return min(awaited, default=None)
 
     def _resolve(self) -> None:
         if self.high_water_mark is not None:
