@@ -129,8 +129,10 @@ class StoreSession:
         self.returned: tuple[ReplicaId, ...] = ()
         """Those of the excluded that can be reached again."""
         self._quorum = majority(len(self.assigned))
-        self._is_regrouped = True
-        """Whether what is known of who is left is up to date; always between steps."""
+        self.would_gain_a_replica = False
+        """Whether a replica that cannot take part in this session could in the next one."""
+        self._is_quiet = False
+        """Whether all has been looked at that anything but the answers to appends can change."""
         self._is_fed = True
         """Whether every live replica was sent all there is."""
         self._recovery = Recovery(metadata, version, assigned, guests)
@@ -187,16 +189,6 @@ class StoreSession:
     def has_room(self) -> bool:
         return self.is_open and len(self.in_flight) < BATCHES_IN_FLIGHT_MAX
 
-    @property
-    def would_gain_a_replica(self) -> bool:
-        """Whether a replica that cannot take part in this session could in the next one."""
-        awaited = self._recovery.awaited_mark
-        return (
-            awaited is not None
-            and self.high_water_mark is not None
-            and awaited <= self.high_water_mark
-        )
-
     def filled(self, wanted: Sequence[ReplicaId]) -> tuple[tuple[ReplicaId, ...], bool]:
         """Return those of `wanted` that hold the log, or lag a little, and whether another one is
         on its way there."""
@@ -238,7 +230,7 @@ class StoreSession:
                 assert replica.replica_id in self._recovery.admitted
         assert len(self.in_flight) <= BATCHES_IN_FLIGHT_MAX
         assert self.is_open == (self.low_water_mark is not None and self.ended is None)
-        assert self._is_regrouped
+        assert not self._is_quiet or self._repairer.is_idle
         assert (self.excluded, self.returned) == self._absent()
         if self.high_water_mark is not None:
             assert self.low_water_mark is not None
@@ -286,10 +278,8 @@ class StoreSession:
                 self._commit()
             if not self._is_fed:
                 self._feed()
-        if not self._repairer.is_idle:
-            self._repair(now)
-        if not self._is_regrouped:
-            self._regroup()
+        if not self._is_quiet:
+            self._look_around(now)
         effects, self._effects = self._effects, []
         return effects
 
@@ -300,6 +290,21 @@ class StoreSession:
     # Events
 
     def _take(self, event: SessionEvent, now: float) -> None:
+        match event:
+            case RequestAnswered(link, AppendRecords(batch) as append):
+                if replica := self._current(link):
+                    replica.answered(append)
+                    if replica.phase is Phase.LIVE:
+                        replica.appended(batch)
+                    else:
+                        through = batch.last_transaction_id
+                        self._to_recovery.append(RecordsCopied(replica.replica_id, through))
+                        self._is_quiet = False
+            case _:
+                self._take_other(event, now)
+                self._is_quiet = False
+
+    def _take_other(self, event: SessionEvent, now: float) -> None:
         if isinstance(event, MetadataEvent):
             self._to_recovery.append(event)
             return
@@ -307,12 +312,8 @@ class StoreSession:
         if replica is None:
             return
         match event:
-            case RequestAnswered(_, AppendRecords(batch) as request) if replica.phase is Phase.LIVE:
-                replica.answered(request)
-                replica.appended(batch)
             case ReplicaConnected(_, repairable):
                 self._to_recovery += replica.connected(is_repairable=repairable)
-                self._is_regrouped = False
             case ReplicaLost(_, reason):
                 self._lose(replica, reason)
             case ReplicaSuspected():
@@ -342,13 +343,10 @@ class StoreSession:
             case ReadRecords():
                 assert isinstance(answer, RecordBatch)
                 self._take_read(replica, request, answer)
-            case AppendRecords(batch):
-                through = batch.last_transaction_id
-                self._to_recovery.append(RecordsCopied(replica.replica_id, through))
             case TruncateReplica() if replica.phase is Phase.ABSTAINING:
                 self._repairer.cut(replica.link)
             case _:
-                assert not isinstance(request, RepairRequest)
+                assert not isinstance(request, AppendRecords | RepairRequest)
                 self._to_recovery.append(ReplicaAnswered(replica.replica_id, request, answer))
 
     def _take_read(self, source: ReplicaSession, request: ReadRecords, batch: RecordBatch) -> None:
@@ -405,7 +403,6 @@ class StoreSession:
         if replica.phase is Phase.RECOVERING or replica.phase is Phase.LIVE:
             self._to_recovery.append(ReplicaLeft(replica.replica_id))
         self._effects += replica.lose(reason)
-        self._is_regrouped = False
 
     # Recovery
 
@@ -444,7 +441,7 @@ class StoreSession:
                 self._replicas[replica_id].admit(mark)
                 if self._replicas[replica_id].is_repairable:
                     self._repairer.watch(self._replicas[replica_id].link)
-        self._is_regrouped = self._is_fed = False
+        self._is_fed = False
         if self.low_water_mark is None:
             self.low_water_mark = self.high_water_mark = mark
             self.next_transaction_id = TransactionId(mark + 1)
@@ -566,10 +563,17 @@ class StoreSession:
 
     # Who is left
 
-    def _regroup(self) -> None:
-        """See who is left, after a replica was lost or has come; end without a majority."""
-        self._is_regrouped = True
+    def _look_around(self, now: float) -> None:
+        """See to damage, and to who is left."""
+        if not self._repairer.is_idle:
+            self._repair(now)
         self.excluded, self.returned = self._absent()
+        self._check_majority()
+        awaited, mark = self._recovery.awaited_mark, self.high_water_mark
+        self.would_gain_a_replica = awaited is not None and mark is not None and awaited <= mark
+        self._is_quiet = self._repairer.is_idle and awaited is None
+
+    def _check_majority(self) -> None:
         if self.ended is not None:
             return
         assigned = [self._replicas[replica_id] for replica_id in self.assigned]
