@@ -55,6 +55,7 @@ class ReplicaSession:
         """Why the last attempt ended."""
         self._sent_through = NOTHING
         self._in_flight_count = 0
+        """Of appends to a live one; `_request_count` has the other requests but reads."""
         self._source: ReplicaId | None = None
         self._reading: ReadRecords | None = None
         self._changed = False
@@ -79,7 +80,7 @@ class ReplicaSession:
     def is_busy(self) -> bool:
         """Whether an answer is on its way; not while a read is only being tried again."""
         is_reading = self._source is not None and not self._read_retry_seconds
-        return self._request_count > 0 or is_reading
+        return self._request_count > 0 or self._in_flight_count > 0 or is_reading
 
     @property
     def lacks(self) -> TransactionId:
@@ -212,11 +213,12 @@ class ReplicaSession:
         return effects
 
     def append(self, batch: RecordBatch) -> SendRequest:
+        assert self._changed
         assert batch.first_transaction_id == self._sent_through + 1
         assert self._in_flight_count < BATCHES_IN_FLIGHT_MAX
         self._sent_through = batch.last_transaction_id
         self._in_flight_count += 1
-        return self.send(AppendRecords(batch))
+        return SendRequest(self.link, AppendRecords(batch))
 
     def appended(self, batch: RecordBatch) -> None:
         """Note that everything up to the end of `batch` is synced there."""

@@ -274,7 +274,7 @@ class StoreSession:
             if self._to_recovery:
                 self._recover(now)
         if self.is_open:
-            if self.in_flight:
+            if events and self.in_flight:
                 self._commit()
             if not self._is_fed:
                 self._feed()
@@ -293,10 +293,10 @@ class StoreSession:
         match event:
             case RequestAnswered(link, AppendRecords(batch) as append):
                 if replica := self._current(link):
-                    replica.answered(append)
                     if replica.phase is Phase.LIVE:
                         replica.appended(batch)
                     else:
+                        replica.answered(append)
                         through = batch.last_transaction_id
                         self._to_recovery.append(RecordsCopied(replica.replica_id, through))
                         self._is_quiet = False
