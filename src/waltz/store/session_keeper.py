@@ -90,7 +90,8 @@ class ReplicasAssigned:
 class CloseRequested: ...
 
 
-KeeperEvent: TypeAlias = SessionEvent | AppendsSubmitted | ReplicasAssigned | CloseRequested
+_OwnEvent: TypeAlias = AppendsSubmitted | ReplicasAssigned | CloseRequested | MetadataEvent
+KeeperEvent: TypeAlias = SessionEvent | _OwnEvent
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +139,7 @@ class SessionKeeper:
         self._renew_at = 0.0
         self._is_urgent = False
         self._ahead: MetadataRead | None = None
+        """For the next session; while there is one, this session takes no more appends."""
         self._held: ReadMetadata | WriteMetadata | None = None
         self._lost_at: float | None = None
         self._started_at = 0.0
@@ -152,7 +154,7 @@ class SessionKeeper:
         session = self._session
         if session is None or (self._renewal is None and not self._membership.is_change):
             return None
-        if self._is_draining:
+        if self._ahead is not None:
             return None
         deadlines = []
         if self._renewal is not None:
@@ -164,11 +166,6 @@ class SessionKeeper:
         if self._is_taking_over and not session.is_open:
             deadlines.append(self._started_at + MEMBER_CHANGE_SECONDS_MAX)
         return min(deadlines, default=None)
-
-    @property
-    def _is_draining(self) -> bool:
-        """Whether the session takes no more appends, since the next one may follow."""
-        return self._ahead is not None
 
     @property
     def obstacle(self) -> str | None:
@@ -208,8 +205,19 @@ class SessionKeeper:
 
     def step(self, events: Sequence[KeeperEvent], now: float) -> Sequence[KeeperEffect]:
         for event in events:
-            if not self.closed:
-                self._take(event, now)
+            if self.closed:
+                break
+            match event:
+                case (
+                    RequestAnswered()
+                    | RequestFailed()
+                    | ReplicaConnected()
+                    | ReplicaLost()
+                    | ReplicaSuspected()
+                ):
+                    self._inbox.append(event)
+                case _:
+                    self._take(event, now)
         if not self.closed:
             self._run_session(now)
             if self._membership.is_change:
@@ -223,16 +231,8 @@ class SessionKeeper:
 
     # Events
 
-    def _take(self, event: KeeperEvent, now: float) -> None:
+    def _take(self, event: _OwnEvent, now: float) -> None:
         match event:
-            case (
-                RequestAnswered()
-                | RequestFailed()
-                | ReplicaConnected()
-                | ReplicaLost()
-                | ReplicaSuspected()
-            ):
-                self._inbox.append(event)
             case AppendsSubmitted(records):
                 if not self._fenced and records:
                     self._queue.append(new_records(records))
@@ -344,7 +344,7 @@ class SessionKeeper:
         if session.is_open:
             if not self._announced:
                 self._settle(session)
-            if self._queue and not self._is_draining and session.has_room:
+            if self._queue and self._ahead is None and session.has_room:
                 self._pack(session)
                 self._perform(session.step([], now))
         if session.ended is not None:

@@ -105,21 +105,18 @@ class StorageExchange:
         while data := await self._connection.read():
             self._received_at = self._clock.now()
             for message in self._link.receive(data):
-                self.take(message)
-
-    def take(self, message: Message) -> None:
-        assert isinstance(message, StorageMessage)
-        request = self._requests.pop(message.sequence_number, None)
-        if request is None:
-            raise RemoteProtocolError(
-                f"answer to request {message.sequence_number}, which is not outstanding; the next"
-                f" one will be {self._next_sequence_number}"
-            )
-        if request.done is not None:
-            if isinstance(message, FailureResponse):
-                request.done(RemoteStorageError(message.message))
-            else:
-                request.done(message)
+                assert isinstance(message, StorageMessage)
+                request = self._requests.pop(message.sequence_number, None)
+                if request is None:
+                    raise RemoteProtocolError(
+                        f"answer to request {message.sequence_number}, which is not outstanding;"
+                        f" the next one will be {self._next_sequence_number}"
+                    )
+                if request.done is not None:
+                    if isinstance(message, FailureResponse):
+                        request.done(RemoteStorageError(message.message))
+                    else:
+                        request.done(message)
 
     def end(self, reason: str) -> None:
         """Close the connection and fail all that is outstanding. Idempotent."""
