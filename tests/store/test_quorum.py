@@ -44,7 +44,7 @@ def test_the_commit_mark_is_what_a_majority_has_acknowledged() -> None:
                     for mark, count in zip(range(-1, 5), holders, strict=True)
                     if count >= replica_count // 2 + 1
                 ]
-                found = commit_mark(marks(*acknowledged), replica_count)
+                found = commit_mark(marks(*acknowledged), majority(replica_count))
                 assert found == (max(wanted) if wanted else None)
 
 

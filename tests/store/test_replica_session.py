@@ -84,7 +84,6 @@ def test_appends_go_out_in_order_up_to_the_window() -> None:
         AppendRecords(batch(number)) for number in range(BATCHES_IN_FLIGHT_MAX)
     ]
     assert replica.feed(recent) == []
-    replica.answered(sent[0].request)
     replica.appended(batch(0))
     assert [effect.request for effect in replica.feed(recent)] == [AppendRecords(batch(4))]
     replica.check_invariants()

@@ -14,7 +14,7 @@ import numpy as np
 from waltz.errors import CorruptionError, RemoteProtocolError
 from waltz.limits import CATCH_UP_BYTES_MAX, CATCH_UP_RECORDS_MAX
 from waltz.record import RecordBatch
-from waltz.types import ReplicaId, TransactionId
+from waltz.types import NOTHING, ReplicaId, TransactionId
 
 FIRST_COPY_RECORDS = 20
 """Asked for before anything is known about the size of records; what the original always asks."""
@@ -24,14 +24,16 @@ class RecentBatches:
     """The newest batches of a session, adjoining, the oldest forgotten first."""
 
     def __init__(self, bytes_max: int) -> None:
+        self.end = NOTHING
+        """The transaction ID after the newest; NOTHING while there is none."""
         self._bytes_max = bytes_max
         self._bytes = 0
         self._batches: list[RecordBatch] = []
         self._firsts: list[int] = []
 
     def add(self, batch: RecordBatch) -> None:
-        if self._batches:
-            assert batch.first_transaction_id == self._batches[-1].next_transaction_id
+        assert batch.first_transaction_id == self.end or self.end == NOTHING
+        self.end = batch.next_transaction_id
         self._batches.append(batch)
         self._firsts.append(batch.first_transaction_id)
         self._bytes += len(batch.block)
@@ -59,6 +61,7 @@ class RecentBatches:
 
     def check_invariants(self) -> None:
         assert self._bytes == sum(len(batch.block) for batch in self._batches)
+        assert not self._batches or self.end == self._batches[-1].next_transaction_id
         for batch, follower in zip(self._batches, self._batches[1:], strict=False):
             assert batch.next_transaction_id == follower.first_transaction_id
 

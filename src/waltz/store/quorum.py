@@ -17,16 +17,15 @@ def majority(replica_count: int) -> int:
     return replica_count // 2 + 1
 
 
-def commit_mark(acknowledged: Iterable[TransactionId], replica_count: int) -> TransactionId | None:
-    """Return the highest transaction ID that a majority of `replica_count` has acknowledged.
+def commit_mark(acknowledged: Iterable[TransactionId], quorum: int) -> TransactionId | None:
+    """Return the highest transaction ID that `quorum` replicas have acknowledged.
 
     acknowledged  one mark per replica: it has synced everything up to it. Replicas that have not
                   acknowledged anything may be left out.
 
-    None while fewer than a majority have acknowledged anything.
+    None while fewer have acknowledged anything.
     """
     marks = sorted(acknowledged, reverse=True)
-    quorum = majority(replica_count)
     return marks[quorum - 1] if len(marks) >= quorum else None
 
 

@@ -125,13 +125,12 @@ class Repairer:
     @property
     def is_idle(self) -> bool:
         """Whether a step can do nothing: no damage is known, and nobody is to be asked."""
-        return not any(
-            patient.must_look
-            or patient.damaged
-            or patient.reason is not None
-            or not patient.awaits_answer
-            for patient in self._patients.values()
-        )
+        for patient in self._patients.values():
+            if patient.must_look or patient.damaged or not patient.awaits_answer:
+                return False
+            if patient.reason is not None:
+                return False
+        return True
 
     @property
     def is_repairing(self) -> bool:

@@ -55,6 +55,7 @@ class ReplicaSession:
         """Why the last attempt ended."""
         self._sent_through = NOTHING
         self._in_flight_count = 0
+        """Of appends to a live one; `_request_count` has the other requests but reads."""
         self._source: ReplicaId | None = None
         self._reading: ReadRecords | None = None
         self._changed = False
@@ -79,7 +80,7 @@ class ReplicaSession:
     def is_busy(self) -> bool:
         """Whether an answer is on its way; not while a read is only being tried again."""
         is_reading = self._source is not None and not self._read_retry_seconds
-        return self._request_count > 0 or is_reading
+        return self._request_count > 0 or self._in_flight_count > 0 or is_reading
 
     @property
     def lacks(self) -> TransactionId:
@@ -121,10 +122,14 @@ class ReplicaSession:
         self._changed = True
 
     def send(self, request: ReplicaRequest, delay_seconds: float = 0.0) -> SendRequest:
-        if not isinstance(request, ReadRecords):
-            self._request_count += 1
-        if not isinstance(request, AskSessionInfo | AskMaxTransactionId | ReadRecords):
-            self._changed = True
+        match request:
+            case ReadRecords():
+                pass
+            case AskSessionInfo() | AskMaxTransactionId():
+                self._request_count += 1
+            case _:
+                self._request_count += 1
+                self._changed = True
         return SendRequest(self.link, request, delay_seconds)
 
     def answered(self, request: ReplicaRequest) -> None:
@@ -199,21 +204,27 @@ class ReplicaSession:
 
     def feed(self, recent: RecentBatches) -> list[SendRequest]:
         """Send what is remembered and lacking here, as much as may be under way at a time."""
-        effects = []
-        while self.has_room and (batch := recent.starting_at(self.lacks)) is not None:
+        effects: list[SendRequest] = []
+        while self._sent_through + 1 < recent.end and self.has_room:
+            batch = recent.starting_at(TransactionId(self._sent_through + 1))
+            if batch is None:
+                break
             effects.append(self.append(batch))
         return effects
 
     def append(self, batch: RecordBatch) -> SendRequest:
-        assert batch.first_transaction_id == self.lacks
+        assert self._changed
+        assert batch.first_transaction_id == self._sent_through + 1
         assert self._in_flight_count < BATCHES_IN_FLIGHT_MAX
         self._sent_through = batch.last_transaction_id
         self._in_flight_count += 1
-        return self.send(AppendRecords(batch))
+        return SendRequest(self.link, AppendRecords(batch))
 
     def appended(self, batch: RecordBatch) -> None:
         """Note that everything up to the end of `batch` is synced there."""
         assert self.acknowledged_through is not None
-        assert batch.last_transaction_id <= self._sent_through
+        last = batch.last_transaction_id
+        assert last <= self._sent_through
         self._in_flight_count -= 1
-        self.acknowledged_through = max(self.acknowledged_through, batch.last_transaction_id)
+        if last > self.acknowledged_through:
+            self.acknowledged_through = last

@@ -118,7 +118,7 @@ ReplicaRequest: TypeAlias = (
 ReplicaAnswer: TypeAlias = SessionInfo | TransactionId | RecordBatch | Condition | None
 
 
-# Effects
+# Effects. What each append makes one of per replica is not frozen: that costs more than the rest.
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +137,7 @@ class DropReplica:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class SendRequest:
     link: ReplicaLink
     request: ReplicaRequest
@@ -160,7 +160,7 @@ class WriteMetadata:
     version: int
 
 
-# Events
+# Events. As with effects: what comes once per append and replica is not frozen.
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +185,7 @@ class ReplicaLost:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class RequestAnswered:
     link: ReplicaLink
     request: ReplicaRequest

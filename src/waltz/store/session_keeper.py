@@ -74,7 +74,7 @@ from waltz.store.store_session import SessionEffect, SessionEvent, StoreSession
 from waltz.types import Generation, ReplicaId, TransactionId
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class AppendsSubmitted:
     records: Sequence[NewRecord]
 
@@ -90,7 +90,8 @@ class ReplicasAssigned:
 class CloseRequested: ...
 
 
-KeeperEvent: TypeAlias = SessionEvent | AppendsSubmitted | ReplicasAssigned | CloseRequested
+_OwnEvent: TypeAlias = AppendsSubmitted | ReplicasAssigned | CloseRequested | MetadataEvent
+KeeperEvent: TypeAlias = SessionEvent | _OwnEvent
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +139,7 @@ class SessionKeeper:
         self._renew_at = 0.0
         self._is_urgent = False
         self._ahead: MetadataRead | None = None
+        """For the next session; while there is one, this session takes no more appends."""
         self._held: ReadMetadata | WriteMetadata | None = None
         self._lost_at: float | None = None
         self._started_at = 0.0
@@ -150,7 +152,9 @@ class SessionKeeper:
     @property
     def deadline(self) -> float | None:
         session = self._session
-        if session is None or self._is_draining:
+        if session is None or (self._renewal is None and not self._membership.is_change):
+            return None
+        if self._ahead is not None:
             return None
         deadlines = []
         if self._renewal is not None:
@@ -162,11 +166,6 @@ class SessionKeeper:
         if self._is_taking_over and not session.is_open:
             deadlines.append(self._started_at + MEMBER_CHANGE_SECONDS_MAX)
         return min(deadlines, default=None)
-
-    @property
-    def _is_draining(self) -> bool:
-        """Whether the session takes no more appends, since the next one may follow."""
-        return self._ahead is not None
 
     @property
     def obstacle(self) -> str | None:
@@ -206,19 +205,33 @@ class SessionKeeper:
 
     def step(self, events: Sequence[KeeperEvent], now: float) -> Sequence[KeeperEffect]:
         for event in events:
-            if not self.closed:
-                self._take(event, now)
+            if self.closed:
+                break
+            match event:
+                case (
+                    RequestAnswered()
+                    | RequestFailed()
+                    | ReplicaConnected()
+                    | ReplicaLost()
+                    | ReplicaSuspected()
+                ):
+                    self._inbox.append(event)
+                case _:
+                    self._take(event, now)
         if not self.closed:
             self._run_session(now)
-            self._consider_change(now)
-            self._consider_renewal(now)
-            self._start_if_idle(now)
+            if self._membership.is_change:
+                self._consider_change(now)
+            if self._renewal is not None:
+                self._consider_renewal(self._renewal, now)
+            if self._session is None:
+                self._start_if_idle(now)
         effects, self._effects = self._effects, []
         return effects
 
     # Events
 
-    def _take(self, event: KeeperEvent, now: float) -> None:
+    def _take(self, event: _OwnEvent, now: float) -> None:
         match event:
             case AppendsSubmitted(records):
                 if not self._fenced and records:
@@ -232,14 +245,6 @@ class SessionKeeper:
                 self.closed = True
             case MetadataRead() | MetadataReadFailed() | MetadataWritten() | MetadataWriteFailed():
                 self._take_metadata(event, now)
-            case (
-                ReplicaConnected()
-                | ReplicaLost()
-                | ReplicaSuspected()
-                | RequestAnswered()
-                | RequestFailed()
-            ):
-                self._inbox.append(event)
             case _:
                 assert_never(event)
 
@@ -295,8 +300,7 @@ class SessionKeeper:
     # Opening
 
     def _start_if_idle(self, now: float) -> None:
-        idle = self._session is None and self._coordination is _Coordination.NOTHING
-        if not idle or self._fenced:
+        if self._fenced or self._coordination is not _Coordination.NOTHING:
             return
         ahead, self._ahead = self._ahead, None
         if ahead is not None and now >= self._next_start_at:
@@ -335,11 +339,12 @@ class SessionKeeper:
         session = self._session
         if session is None:
             return
-        self._perform(session.step(events, now))
+        if effects := session.step(events, now):
+            self._perform(effects)
         if session.is_open:
             if not self._announced:
                 self._settle(session)
-            if self._queue and not self._is_draining and session.has_room:
+            if self._queue and self._ahead is None and session.has_room:
                 self._pack(session)
                 self._perform(session.step([], now))
         if session.ended is not None:
@@ -349,27 +354,39 @@ class SessionKeeper:
             self._lost_at = now
         if session.returned:
             self._renew(f"{', '.join(session.returned)} can be reached again", now, at_once=False)
-        elif session.is_open and self._has_checkpoint_passed(session):
+        elif session.low_water_mark is not None and (
+            session.next_transaction_id - 1 - session.low_water_mark
+            >= self._checkpoint_transactions
+        ):
             self._renew("checkpoint interval", now)
         elif session.would_gain_a_replica:
             self._renew("a replica can take part again", now, at_once=False)
 
     def _perform(self, effects: Sequence[SessionEffect]) -> None:
         for effect in effects:
-            if isinstance(effect, ReadMetadata | WriteMetadata):
-                self._ahead = None
-                if self._coordination is _Coordination.AHEAD:
-                    assert self._held is None
-                    self._held = effect
-                    continue
-                assert self._coordination is _Coordination.NOTHING
-                self._coordination = _Coordination.SESSION
-            self._effects.append(effect)
+            match effect:
+                case ReadMetadata() | WriteMetadata():
+                    self._coordinate(effect)
+                case _:
+                    self._effects.append(effect)
+
+    def _coordinate(self, effect: ReadMetadata | WriteMetadata) -> None:
+        """Ask the coordinator for the session, unless it was asked something else just now."""
+        self._ahead = None
+        if self._coordination is _Coordination.AHEAD:
+            assert self._held is None
+            self._held = effect
+            return
+        assert self._coordination is _Coordination.NOTHING
+        self._coordination = _Coordination.SESSION
+        self._effects.append(effect)
 
     def _pack(self, session: StoreSession) -> None:
         """Put what waits into flight, as far as there is room: all that waits is one batch."""
-        while self._queue and session.has_room:
+        while True:
             session.append(pack_records(session.next_transaction_id, self._next_batch()))
+            if not self._queue or not session.has_room:
+                return
 
     def _next_batch(self) -> NewRecords:
         """Take the next records out of the queue: as many as a batch holds, at least one."""
@@ -377,10 +394,10 @@ class SessionKeeper:
         count = size = 0
         while self._queue and count < BATCH_RECORDS_MAX:
             part = self._queue[0]
-            part_size = part.byte_count
-            if count + len(part) <= BATCH_RECORDS_MAX and size + part_size <= BATCH_BYTES_MAX:
+            part_count, part_size = len(part), part.byte_count
+            if count + part_count <= BATCH_RECORDS_MAX and size + part_size <= BATCH_BYTES_MAX:
                 parts.append(self._queue.popleft())
-                count += len(part)
+                count += part_count
                 size += part_size
                 continue
             part = part[: BATCH_RECORDS_MAX - count]
@@ -400,11 +417,6 @@ class SessionKeeper:
                 break
         return join_new_records(parts)
 
-    def _has_checkpoint_passed(self, session: StoreSession) -> bool:
-        assert session.low_water_mark is not None
-        count = session.next_transaction_id - 1 - session.low_water_mark
-        return count >= self._checkpoint_transactions
-
     # A change of replicas
 
     @property
@@ -421,7 +433,7 @@ class SessionKeeper:
         """
         session, members = self._session, self._membership
         self._change_wake_at = None
-        if session is None or not members.is_change:
+        if session is None:
             return
         if self._is_taking_over:
             if session.is_open:
@@ -493,12 +505,12 @@ class SessionKeeper:
             return RETRY_SECONDS_MIN
         return min(max(2 * self._delay_seconds, RETRY_SECONDS_MIN), RETRY_SECONDS_MAX)
 
-    def _consider_renewal(self, now: float) -> None:
+    def _consider_renewal(self, reason: str, now: float) -> None:
         """End the session if that is due. An open one, once the metadata are read, takes no more
         appends, and ends when none is in flight; one that is opening is given up if that is
         urgent, or when only the missing replica could help it."""
         session = self._session
-        if session is None or self._renewal is None:
+        if session is None:
             return
         if now < self._renew_at and self._ahead is None:
             return
@@ -510,7 +522,7 @@ class SessionKeeper:
         is_over = not session.in_flight if session.is_open else session.is_waiting
         if is_over or (self._is_urgent and not session.is_open):
             is_planned = self._is_urgent and not session.excluded
-            self._close_session(self._renewal, now, is_planned=is_planned)
+            self._close_session(reason, now, is_planned=is_planned)
 
     def _close_session(self, reason: str, now: float, *, is_planned: bool = False) -> None:
         session, self._session = self._session, None
@@ -520,7 +532,7 @@ class SessionKeeper:
         self._note_change(now)
         assert not (session.in_flight and self._unsettled)
         self._unsettled.extend(session.in_flight)
-        self._renewal = self._held = None
+        self._renewal = self._held = self._change_wake_at = None
         self._is_urgent = False
         lost_at, self._lost_at = self._lost_at, None
         if is_planned:

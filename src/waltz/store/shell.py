@@ -223,10 +223,16 @@ class StorePartition:
     def _perform(self, effect: KeeperEffect) -> None:
         match effect:
             case SendRequest(link, request, delay_seconds):
+                exchange = self._exchanges.get(link)
                 if delay_seconds:
                     self._start(self._send_later(link, request, delay_seconds))
-                else:
-                    self._send(link, request)
+                elif exchange is not None and exchange.ended is None:  # else `_keep` reports it
+                    exchange.request(
+                        partial(message_for, request, link, self.partition_id),
+                        partial(self._take_answer, link, request),
+                    )
+            case Committed() | AppendsFailed():
+                self._on_event(effect)
             case ConnectReplica(link, delay_seconds):
                 self._links[link] = self._start(self._keep(link, delay_seconds))
             case DropReplica(link, reason):
@@ -237,7 +243,7 @@ class StorePartition:
                 self._start(self._read_metadata(delay_seconds))
             case WriteMetadata(metadata, version):
                 self._start(self._write_metadata(metadata, version))
-            case StoreOpened() | StoreClosed() | Committed() | AppendsFailed():
+            case StoreOpened() | StoreClosed():
                 self._report(effect)
             case ReplicaDamage():
                 self._tell_damage(effect)
@@ -267,7 +273,7 @@ class StorePartition:
                 )
             was_in_the_way = obstacle is not None
 
-    def _report(self, event: StoreEvent) -> None:
+    def _report(self, event: StoreOpened | StoreClosed) -> None:
         match event:
             case StoreOpened(session_id, mark):
                 log.info(
@@ -280,8 +286,6 @@ class StorePartition:
             case StoreClosed(reason):
                 log.info("store_closed partition=%d reason=%s", self.partition_id, reason)
                 self._opened.clear()
-            case Committed() | AppendsFailed():
-                pass
         self._on_event(event)
 
     def _tell_damage(self, found: ReplicaDamage) -> None:
@@ -332,19 +336,7 @@ class StorePartition:
         self, link: ReplicaLink, request: ReplicaRequest, delay_seconds: float
     ) -> None:
         await self._pause(delay_seconds)
-        self._send(link, request)
-
-    def _send(self, link: ReplicaLink, request: ReplicaRequest) -> None:
-        exchange = self._exchanges.get(link)
-        if exchange is None:
-            return
-        try:
-            exchange.request(
-                partial(message_for, request, link, self.partition_id),
-                partial(self._take_answer, link, request),
-            )
-        except ConnectionLostError:
-            return  # `_keep` reports it
+        self._perform(SendRequest(link, request))
 
     def _take_answer(
         self, link: ReplicaLink, request: ReplicaRequest, result: StorageMessage | WaltzError

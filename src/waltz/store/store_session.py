@@ -57,10 +57,6 @@ from waltz.store.requests import (
     ConnectReplica,
     DropReplica,
     MetadataEvent,
-    MetadataRead,
-    MetadataReadFailed,
-    MetadataWriteFailed,
-    MetadataWritten,
     ReadMetadata,
     ReadRecords,
     ReadToRepair,
@@ -78,7 +74,7 @@ from waltz.store.requests import (
     TruncateReplica,
     WriteMetadata,
 )
-from waltz.types import ReplicaId, SessionId, TransactionId
+from waltz.types import NOTHING, ReplicaId, SessionId, TransactionId
 
 SessionEvent: TypeAlias = (
     ReplicaConnected
@@ -122,8 +118,23 @@ class StoreSession:
         """The last commit; None while the session is not open."""
         self.ended: str | None = None
         """Why the session cannot go on."""
+        self.is_open = False
+        """Whether it takes appends: it has recovered, and has not ended."""
+        self.next_transaction_id = NOTHING
+        """Of the next batch; NOTHING before the session is open."""
         self.in_flight: deque[RecordBatch] = deque()
         """Packed and not committed, in order."""
+        self.excluded: tuple[ReplicaId, ...] = ()
+        """Replicas that can only come back by a new session."""
+        self.returned: tuple[ReplicaId, ...] = ()
+        """Those of the excluded that can be reached again."""
+        self._quorum = majority(len(self.assigned))
+        self.would_gain_a_replica = False
+        """Whether a replica that cannot take part in this session could in the next one."""
+        self._is_quiet = False
+        """Whether all has been looked at that anything but the answers to appends can change."""
+        self._is_fed = True
+        """Whether every live replica was sent all there is."""
         self._recovery = Recovery(metadata, version, assigned, guests)
         self._replicas = {
             replica_id: ReplicaSession(self.session_id, replica_id)
@@ -143,26 +154,6 @@ class StoreSession:
     @property
     def closed(self) -> bool:
         return self.ended is not None
-
-    @property
-    def is_open(self) -> bool:
-        return self.low_water_mark is not None and self.ended is None
-
-    @property
-    def excluded(self) -> tuple[ReplicaId, ...]:
-        """Replicas that can only come back by a new session."""
-        return tuple(
-            replica.replica_id for replica in self._replicas.values() if replica.is_excluded
-        )
-
-    @property
-    def returned(self) -> tuple[ReplicaId, ...]:
-        """Those of the excluded that can be reached again."""
-        return tuple(
-            replica.replica_id
-            for replica in self._replicas.values()
-            if replica.phase is Phase.RETURNED
-        )
 
     @property
     def obstacle(self) -> str:
@@ -197,23 +188,6 @@ class StoreSession:
     @property
     def has_room(self) -> bool:
         return self.is_open and len(self.in_flight) < BATCHES_IN_FLIGHT_MAX
-
-    @property
-    def next_transaction_id(self) -> TransactionId:
-        assert self.high_water_mark is not None
-        if self.in_flight:
-            return self.in_flight[-1].next_transaction_id
-        return TransactionId(self.high_water_mark + 1)
-
-    @property
-    def would_gain_a_replica(self) -> bool:
-        """Whether a replica that cannot take part in this session could in the next one."""
-        awaited = self._recovery.awaited_mark
-        return (
-            awaited is not None
-            and self.high_water_mark is not None
-            and awaited <= self.high_water_mark
-        )
 
     def filled(self, wanted: Sequence[ReplicaId]) -> tuple[tuple[ReplicaId, ...], bool]:
         """Return those of `wanted` that hold the log, or lag a little, and whether another one is
@@ -255,26 +229,40 @@ class StoreSession:
             if replica.acknowledged_through is not None:
                 assert replica.replica_id in self._recovery.admitted
         assert len(self.in_flight) <= BATCHES_IN_FLIGHT_MAX
+        assert self.is_open == (self.low_water_mark is not None and self.ended is None)
+        assert not self._is_quiet or self._repairer.is_idle
+        assert (self.excluded, self.returned) == self._absent()
         if self.high_water_mark is not None:
             assert self.low_water_mark is not None
             assert self.low_water_mark <= self.high_water_mark
+            assert self.next_transaction_id == self.high_water_mark + 1 + sum(
+                len(batch) for batch in self.in_flight
+            )
             if self.in_flight:
                 assert self.in_flight[0].first_transaction_id == self.high_water_mark + 1
+        if self.is_open and self._is_fed:
+            for replica in self._replicas.values():
+                assert replica.phase is not Phase.LIVE or replica.lacks >= self.next_transaction_id
 
     # What the keeper may do
 
     def append(self, batch: RecordBatch) -> None:
         """Take `batch` into flight; the next step sends it."""
         assert self.has_room
+        assert self.high_water_mark is not None
         assert batch.first_transaction_id == self.next_transaction_id
         self.in_flight.append(batch)
         self._recent.add(batch)
+        self._recent.forget(self.high_water_mark)
+        self.next_transaction_id = self._recent.end
+        self._is_fed = False
 
     def end(self, reason: str) -> list[SessionEffect]:
         """End the session for `reason`, unless it has ended, and let go of its replicas."""
-        self.ended = self.ended or reason
+        reason = self.ended or reason
+        self._end(reason)
         return [
-            DropReplica(replica.link, self.ended)
+            DropReplica(replica.link, reason)
             for replica in self._replicas.values()
             if replica.phase is not Phase.RELEASED
         ]
@@ -283,42 +271,62 @@ class StoreSession:
         for event in events:
             # One at a time: recovery must not answer what a replica said before it was lost.
             self._take(event, now)
-            self._recover(now)
+            if self._to_recovery:
+                self._recover(now)
         if self.is_open:
-            self._commit()
-            self._feed()
-        self._repair(now)
-        self._check_majority()
+            if events and self.in_flight:
+                self._commit()
+            if not self._is_fed:
+                self._feed()
+        if not self._is_quiet:
+            self._look_around(now)
         effects, self._effects = self._effects, []
         return effects
+
+    def _end(self, reason: str) -> None:
+        self.ended = reason
+        self.is_open = False
 
     # Events
 
     def _take(self, event: SessionEvent, now: float) -> None:
         match event:
-            case ReplicaConnected(link, repairable):
+            case RequestAnswered(link, AppendRecords(batch) as append):
                 if replica := self._current(link):
-                    self._to_recovery += replica.connected(is_repairable=repairable)
-            case ReplicaLost(link, reason):
-                if replica := self._current(link):
-                    self._lose(replica, reason)
-            case ReplicaSuspected(link):
-                if self._current(link):
-                    self._repairer.suspect(link.replica_id, now)
+                    if replica.phase is Phase.LIVE:
+                        replica.appended(batch)
+                    else:
+                        replica.answered(append)
+                        through = batch.last_transaction_id
+                        self._to_recovery.append(RecordsCopied(replica.replica_id, through))
+                        self._is_quiet = False
+            case _:
+                self._take_other(event, now)
+                self._is_quiet = False
+
+    def _take_other(self, event: SessionEvent, now: float) -> None:
+        if isinstance(event, MetadataEvent):
+            self._to_recovery.append(event)
+            return
+        replica = self._current(event.link)
+        if replica is None:
+            return
+        match event:
+            case ReplicaConnected(_, repairable):
+                self._to_recovery += replica.connected(is_repairable=repairable)
+            case ReplicaLost(_, reason):
+                self._lose(replica, reason)
+            case ReplicaSuspected():
+                self._repairer.suspect(replica.replica_id, now)
             case RequestAnswered(
-                link, AskCondition() | ReadToRepair() | RepairRecords()
-            ) | RequestFailed(link, AskCondition() | ReadToRepair() | RepairRecords()):
-                if self._current(link):
-                    self._take_repair(event, now)
-            case RequestAnswered(link, request, answer):
-                if replica := self._current(link):
-                    replica.answered(request)
-                    self._take_answer(replica, request, answer)
-            case RequestFailed(link, request, reason):
-                if replica := self._current(link):
-                    self._take_failure(replica, request, reason)
-            case MetadataRead() | MetadataReadFailed() | MetadataWritten() | MetadataWriteFailed():
-                self._to_recovery.append(event)
+                _, AskCondition() | ReadToRepair() | RepairRecords()
+            ) | RequestFailed(_, AskCondition() | ReadToRepair() | RepairRecords()):
+                self._take_repair(event, now)
+            case RequestAnswered(_, request, answer):
+                replica.answered(request)
+                self._take_answer(replica, request, answer)
+            case RequestFailed(_, request, reason):
+                self._take_failure(replica, request, reason)
             case _:
                 assert_never(event)
 
@@ -335,17 +343,10 @@ class StoreSession:
             case ReadRecords():
                 assert isinstance(answer, RecordBatch)
                 self._take_read(replica, request, answer)
-            case AppendRecords(batch):
-                if replica.phase is Phase.LIVE:
-                    replica.appended(batch)
-                else:
-                    self._to_recovery.append(
-                        RecordsCopied(replica.replica_id, batch.last_transaction_id)
-                    )
             case TruncateReplica() if replica.phase is Phase.ABSTAINING:
                 self._repairer.cut(replica.link)
             case _:
-                assert not isinstance(request, RepairRequest)
+                assert not isinstance(request, AppendRecords | RepairRequest)
                 self._to_recovery.append(ReplicaAnswered(replica.replica_id, request, answer))
 
     def _take_read(self, source: ReplicaSession, request: ReadRecords, batch: RecordBatch) -> None:
@@ -426,7 +427,7 @@ class StoreSession:
             case RefuseReplica(replica_id, reason):
                 self._lose(self._replicas[replica_id], reason)
             case EndRecovery(reason):
-                self.ended = reason
+                self._end(reason)
             case ReadMetadata() | WriteMetadata() | HighWaterMarkResolved():
                 self._effects.append(effect)
             case _:
@@ -440,8 +441,11 @@ class StoreSession:
                 self._replicas[replica_id].admit(mark)
                 if self._replicas[replica_id].is_repairable:
                     self._repairer.watch(self._replicas[replica_id].link)
+        self._is_fed = False
         if self.low_water_mark is None:
             self.low_water_mark = self.high_water_mark = mark
+            self.next_transaction_id = TransactionId(mark + 1)
+            self.is_open = not self.closed
             self._release_removed()
 
     def _release_removed(self) -> None:
@@ -455,34 +459,35 @@ class StoreSession:
     # Appends
 
     def _commit(self) -> None:
-        if not self.in_flight:
-            return
+        assert self.high_water_mark is not None
         mark = commit_mark(
-            (
+            [
                 replica.acknowledged_through
                 for replica in self._replicas.values()
                 if replica.acknowledged_through is not None
-            ),
-            len(self.assigned),
+            ],
+            self._quorum,
         )
-        while mark is not None and self.in_flight:
-            if self.in_flight[0].last_transaction_id > mark:
-                break
-            batch = self.in_flight.popleft()
-            self.high_water_mark = batch.last_transaction_id
-            self._effects.append(Committed(batch))
-        assert self.high_water_mark is not None
+        if mark is None or mark <= self.high_water_mark:
+            return
+        while self.in_flight and (last := self.in_flight[0].last_transaction_id) <= mark:
+            self._effects.append(Committed(self.in_flight.popleft()))
+            self.high_water_mark = last
         self._recent.forget(self.high_water_mark)
 
     def _feed(self) -> None:
+        """Send every live replica what it lacks, as far as it has room."""
         assert self.high_water_mark is not None
-        next_transaction_id = self.next_transaction_id
+        self._is_fed = True
         for replica in self._replicas.values():
-            if replica.phase is not Phase.LIVE or replica.lacks >= next_transaction_id:
+            if replica.phase is not Phase.LIVE:
                 continue
             self._effects += replica.feed(self._recent)
-            if replica.has_room and replica.lacks <= self.high_water_mark:
-                self._catch_up(replica)
+            lacks = replica.lacks
+            if lacks < self.next_transaction_id:
+                self._is_fed = False
+                if lacks <= self.high_water_mark and replica.has_room:
+                    self._catch_up(replica)
 
     def _catch_up(self, replica: ReplicaSession) -> None:
         """Have a replica that lags beyond what is remembered read from another one."""
@@ -525,7 +530,7 @@ class StoreSession:
                 raise AssertionError(f"no answer to a repair: {event}")
 
     def _repair(self, now: float) -> None:
-        if self.closed or self._repairer.is_idle:
+        if self.closed:
             return
         found = scopes(
             self._replicas.values(),
@@ -556,6 +561,18 @@ class StoreSession:
             case _:
                 assert_never(effect)
 
+    # Who is left
+
+    def _look_around(self, now: float) -> None:
+        """See to damage, and to who is left."""
+        if not self._repairer.is_idle:
+            self._repair(now)
+        self.excluded, self.returned = self._absent()
+        self._check_majority()
+        awaited, mark = self._recovery.awaited_mark, self.high_water_mark
+        self.would_gain_a_replica = awaited is not None and mark is not None and awaited <= mark
+        self._is_quiet = self._repairer.is_idle and awaited is None
+
     def _check_majority(self) -> None:
         if self.ended is not None:
             return
@@ -564,9 +581,17 @@ class StoreSession:
             left = sum(not replica.is_excluded for replica in assigned)
         else:
             left = sum(replica.phase is Phase.LIVE for replica in assigned)
-        quorum = majority(len(assigned))
-        if left < quorum:
-            self.ended = (
-                f"{left} of {len(assigned)} replicas left, {quorum} needed; lost: "
+        if left < self._quorum:
+            self._end(
+                f"{left} of {len(assigned)} replicas left, {self._quorum} needed; lost: "
                 + ", ".join(self.excluded)
             )
+
+    def _absent(self) -> tuple[tuple[ReplicaId, ...], tuple[ReplicaId, ...]]:
+        """Return who is excluded, and who of them can be reached again."""
+        excluded = [replica for replica in self._replicas.values() if replica.is_excluded]
+        returned = [replica for replica in excluded if replica.phase is Phase.RETURNED]
+        return (
+            tuple(replica.replica_id for replica in excluded),
+            tuple(replica.replica_id for replica in returned),
+        )

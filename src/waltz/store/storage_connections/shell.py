@@ -105,21 +105,18 @@ class StorageExchange:
         while data := await self._connection.read():
             self._received_at = self._clock.now()
             for message in self._link.receive(data):
-                self.take(message)
-
-    def take(self, message: Message) -> None:
-        assert isinstance(message, StorageMessage)
-        request = self._requests.pop(message.sequence_number, None)
-        if request is None:
-            raise RemoteProtocolError(
-                f"answer to request {message.sequence_number}, which is not outstanding; the next"
-                f" one will be {self._next_sequence_number}"
-            )
-        if request.done is not None:
-            if isinstance(message, FailureResponse):
-                request.done(RemoteStorageError(message.message))
-            else:
-                request.done(message)
+                assert isinstance(message, StorageMessage)
+                request = self._requests.pop(message.sequence_number, None)
+                if request is None:
+                    raise RemoteProtocolError(
+                        f"answer to request {message.sequence_number}, which is not outstanding;"
+                        f" the next one will be {self._next_sequence_number}"
+                    )
+                if request.done is not None:
+                    if isinstance(message, FailureResponse):
+                        request.done(RemoteStorageError(message.message))
+                    else:
+                        request.done(message)
 
     def end(self, reason: str) -> None:
         """Close the connection and fail all that is outstanding. Idempotent."""
@@ -219,7 +216,7 @@ class StorageConnection:
         while True:
             await self._wanted.wait()
             try:
-                reason = await self._connect_and_serve()
+                reason = await self._serve(await self._connect())
             except (UnavailableError, ProtocolError, RemoteStorageError) as error:
                 reason = str(error)
             except ValueError as error:
@@ -239,18 +236,21 @@ class StorageConnection:
             self._logged, self._log_again_at = reason, now + OBSTACLE_SECONDS
             log.info("storage_disconnected replica=%s reason=%s", self._replica_id, reason)
 
-    async def _connect_and_serve(self) -> str:
+    async def _connect(self) -> StorageExchange:
         connection = await self._host.network.connect(Address.parse(self._replica_id))
         link = Link(self._codec, STORAGE_CLIENT_GREETING)
         try:
-            try:
-                async with asyncio.timeout(HANDSHAKE_SECONDS_MAX):
-                    await self._open(connection, link)
-            except TimeoutError:
-                return f"no handshake with {self._replica_id} in {HANDSHAKE_SECONDS_MAX:g} s"
-            return await self._serve(StorageExchange(self._host, connection, link))
-        finally:
+            async with asyncio.timeout(HANDSHAKE_SECONDS_MAX):
+                await self._open(connection, link)
+        except TimeoutError:
             connection.close()
+            raise UnavailableError(
+                f"no handshake with {self._replica_id} in {HANDSHAKE_SECONDS_MAX:g} s"
+            ) from None
+        except BaseException:
+            connection.close()
+            raise
+        return StorageExchange(self._host, connection, link)
 
     async def _open(self, connection: Connection, link: Link) -> None:
         """Greet, and show that both belong to one cluster.
