@@ -85,16 +85,6 @@ class Feeds:
     def __len__(self) -> int:
         return len(self._feeds)
 
-    @property
-    def has_work(self) -> bool:
-        """Whether a feed waits for its turn and nothing else."""
-        near, far = self._queues[Place.NEAR], self._queues[Place.FAR]
-        if not near and not far:
-            return False
-        return any(feed.place is Place.NEAR for feed in near) or any(
-            feed.place is Place.FAR for feed in far
-        )
-
     def expect_mount(self, peer: Peer, request_id: RequestId) -> None:
         """Feed the client nothing until it is known where its mount begins and ends."""
         self.remove(peer.connection_id)
@@ -168,11 +158,12 @@ class Feeds:
 
     def serve(
         self, high_water_mark: TransactionId, blocked: Set[int], outbox: Outbox, now: float
-    ) -> None:
-        """Give everyone near the head, and some who are not, what they are owed."""
+    ) -> bool:
+        """Give everyone near the head, and some who are not, what they are owed. Return whether a
+        feed waits for its next turn and nothing else."""
         near, far = self._queues[Place.NEAR], self._queues[Place.FAR]
         if not near and not far:
-            return
+            return False
         turn = _Turn(high_water_mark, blocked, outbox, now, {}, set())
         for _ in range(len(near)):
             feed = near.popleft()
@@ -186,6 +177,11 @@ class Feeds:
                 far.append(feed)  # its data fill a connection in one step
             else:
                 self._serve(feed, turn)
+        if not near and not far:
+            return False
+        return any(feed.place is Place.NEAR for feed in near) or any(
+            feed.place is Place.FAR for feed in far
+        )
 
     def check_invariants(self, high_water_mark: TransactionId) -> None:
         for connection_id, feed in self._feeds.items():
@@ -261,7 +257,7 @@ class Feeds:
             entry = self._cache.find(self._partition_id, position)
             if entry is None:
                 break
-            count = min(end, entry.batch.next_transaction_id) - position
+            count = min(end, entry.next_transaction_id) - position
             if with_data:
                 batch = entry.batch.head(position, count, WRITE_BUFFER_BYTES_HIGH - size)
                 if parts and size + len(batch.block) > WRITE_BUFFER_BYTES_HIGH:
@@ -291,7 +287,7 @@ class Feeds:
                 self._enqueue(feed, target)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Turn:
     """What one round of serving has in common: `runs` are those cut so far, `with_data` the
     connections that were sent one with data."""
