@@ -165,18 +165,13 @@ class Feeds:
         if not near and not far:
             return False
         turn = _Turn(high_water_mark, blocked, outbox, now, {}, set())
-        for _ in range(len(near)):
-            feed = near.popleft()
+        waiting = [*near]
+        near.clear()
+        for feed in waiting:
             if feed.place is Place.NEAR:
                 self._serve(feed, turn)
-        for _ in range(min(len(far), FEED_RUNS_PER_STEP_MAX)):
-            feed = far.popleft()
-            if feed.place is not Place.FAR:
-                continue
-            if feed.connection_id in turn.with_data:
-                far.append(feed)  # its data fill a connection in one step
-            else:
-                self._serve(feed, turn)
+        if far:
+            self._serve_far(far, turn)
         if not near and not far:
             return False
         return any(feed.place is Place.NEAR for feed in near) or any(
@@ -219,6 +214,17 @@ class Feeds:
             self._enqueue(feed, Place.AT_HEAD)
         else:
             self._enqueue(feed, Place.FAR)
+
+    def _serve_far(self, far: deque[Feed], turn: _Turn) -> None:
+        """Send one run each to those whose turn it is."""
+        for _ in range(min(len(far), FEED_RUNS_PER_STEP_MAX)):
+            feed = far.popleft()
+            if feed.place is not Place.FAR:
+                continue
+            if feed.connection_id in turn.with_data:
+                far.append(feed)  # its data fill a connection in one step
+            else:
+                self._serve(feed, turn)
 
     def _finish(self, feed: Feed, turn: _Turn) -> None:
         """Tell the client that it has got what it was owed."""
@@ -270,7 +276,7 @@ class Feeds:
                 )
             size += len(parts[-1])
             position = TransactionId(position + count)
-        return (parts[0] if len(parts) == 1 else b"".join(parts)), position - first
+        return b"".join(parts), position - first
 
     def _enqueue(self, feed: Feed, place: Place) -> None:
         feed.place = place
@@ -281,10 +287,12 @@ class Feeds:
 
     def _move_all(self, place: Place, target: Place) -> None:
         waiting = self._queues[place]
-        while waiting:
-            feed = waiting.popleft()
+        if not waiting:
+            return
+        for feed in waiting:
             if feed.place is place:
                 self._enqueue(feed, target)
+        waiting.clear()
 
 
 @dataclass(slots=True)

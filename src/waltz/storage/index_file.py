@@ -78,7 +78,7 @@ class IndexFile:
         """Write `offsets` as the entries from the zero-based `start` on; their records are synced.
         Of the new entries those up to the last multiple are durable then."""
         data = memoryview(offsets.astype(">i8").tobytes())
-        count = len(offsets)
+        count = offsets.size
         position = 0
         while position < count:
             place = start + position

@@ -114,11 +114,11 @@ def first_stranger(
 ) -> int | None:
     """Return which of the records at `offsets` is the first that was asked for in another
     partition, by its request ID; None if none was. The last offset is an end."""
-    if len(offsets) == 2:
+    if offsets.size == 2:
         place = int(offsets[0]) + PARTITION_PLACE
         found = int.from_bytes(block[place : place + 4], "big", signed=True)
         return None if found == partition_id else 0
-    if len(offsets) < 2:
+    if offsets.size < 2:
         return None
     places = offsets[:-1, np.newaxis] + np.arange(PARTITION_PLACE, PARTITION_PLACE + 4)
     partitions = np.frombuffer(block, np.uint8)[places].view(">i4").ravel()

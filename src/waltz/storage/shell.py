@@ -335,7 +335,7 @@ class StorageNode:
 
     async def _receive(self, peer: Peer, message: Message) -> None:
         assert isinstance(message, StorageMessage)
-        if isinstance(message, OpenRequest):
+        if type(message) is OpenRequest:
             refusal = self._refusal_to_open(peer, message)
             if refusal is None:
                 peer.send([SuccessResponse(*NOBODY)])

@@ -405,7 +405,8 @@ class Clients:
         async with client.turn:
             while client.connection is connection:
                 messages = client.link.receive(data)
-                client.write(client.link.take_replies())
+                if replies := client.link.take_replies():
+                    client.write(replies)
                 await self._hand_on(client, messages)
                 if (reason := client.link.end_reason) is not None:
                     self._peer_log.info(
