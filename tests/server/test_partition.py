@@ -623,7 +623,7 @@ def test_refused_and_stale_appends_take_no_room() -> None:
     bench = mounted(5)
     bench.say(append(1, 4, write=[1]), append(2, 5, generation=9))
     assert bench.machine.pending_count == 0
-    assert bench.machine.pending_bytes == 0
+    assert bench.machine.state().pending_bytes == 0
 
 
 @given(st.lists(st.sampled_from(["commit", "fail", "open", "close", "lose", "drain"]), max_size=8))

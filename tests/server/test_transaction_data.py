@@ -96,7 +96,7 @@ def test_full_connection_gets_nothing_until_it_has_room() -> None:
     bench.blocked.remove(1)
     assert bench.serve() == []
     bench.requests.resume(1)
-    assert bench.requests.has_work
+    assert bench.requests.ready
     assert bench.serve() == [Send(1, (answer(0, b"00000000"),))]
 
 
@@ -106,7 +106,7 @@ def test_step_hands_over_a_bounded_number_of_bytes_per_connection() -> None:
     for number in (0, 1, 2):
         bench.requests.ask(1, data_request(number))
     assert [len(send.parts) for send in bench.serve()] == [2]
-    assert bench.requests.has_work
+    assert bench.requests.ready
     assert [len(send.parts) for send in bench.serve()] == [1]
 
 

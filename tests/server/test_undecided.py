@@ -28,7 +28,7 @@ def test_what_waits_goes_first_and_what_is_refused_is_told_in_its_own_words() ->
     assert (len(undecided), undecided.oldest_waiting) == (4, 2)
     assert undecided.byte_count == backlog.byte_count
     locks.commit(tid(0), 1)
-    (decided,) = undecided.decide(1)
+    ((_, decided),) = undecided.decide(1)
     assert decided.request_ids.tolist() == [list(request_id(7, 2))]
     undecided.take_requests([append(6, client=9)], 3)
     admitted = undecided.admit()

@@ -62,7 +62,7 @@ def allowed(requests: list[StorageMessage], *, readable: bool, writable: bool) -
     outcomes = set()
     for request in requests:
         try:
-            check_access(info, request)
+            check_access(info, request, offline=is_offline(request))
         except UnavailableError:
             outcomes.add(False)
         else:
@@ -117,10 +117,14 @@ def test_what_is_disabled_is_named() -> None:
     """SN-17."""
     closed = PartitionInfo(flags=0)
     with pytest.raises(UnavailableError, match="read and write of partition 0 are disabled"):
-        check_access(closed, QUESTIONS[0])
+        check_access(closed, QUESTIONS[0], offline=False)
     with pytest.raises(UnavailableError, match="write of partition 0 is disabled"):
-        check_access(closed.with_access(readable=True, writable=False), WRITE_REQUESTS[0])
+        check_access(
+            closed.with_access(readable=True, writable=False), WRITE_REQUESTS[0], offline=False
+        )
     with pytest.raises(UnavailableError, match="read of partition 0 is disabled"):
-        check_access(closed.with_access(readable=False, writable=True), READ_REQUESTS[0])
+        check_access(
+            closed.with_access(readable=False, writable=True), READ_REQUESTS[0], offline=False
+        )
     with pytest.raises(UnavailableError, match="offline recovery of partition 0 is disabled"):
-        check_access(PartitionInfo(), OFFLINE[0])
+        check_access(PartitionInfo(), OFFLINE[0], offline=True)

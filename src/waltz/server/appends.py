@@ -23,7 +23,7 @@ from waltz.wire.client_protocol import AppendRequest, LockFailure
 from waltz.wire.columns import LOCK_KINDS, request_id_runs
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Senders:
     """Who is to hear of appends, and what these take; one entry per column each.
 
@@ -37,7 +37,12 @@ class Senders:
     request_ids: NDArray[np.int32]
 
     def __len__(self) -> int:
-        return len(self.connection_ids)
+        return self.connection_ids.size
+
+    @property
+    def byte_count(self) -> int:
+        """What all of them take."""
+        return int(np.add.reduce(self.byte_counts))
 
     def pick(self, rows: NDArray[np.bool_] | NDArray[np.int64] | slice) -> Senders:
         return Senders(
@@ -47,17 +52,19 @@ class Senders:
             self.request_ids[rows],
         )
 
-    def runs(self) -> Iterator[tuple[int, Senders]]:
-        """Yield runs of one connection each, in order."""
-        if len(self) == 1:
-            yield int(self.connection_ids[0]), self
-            return
-        breaks = np.flatnonzero(np.diff(self.connection_ids)) + 1
-        for start, end in pairwise((0, *breaks.tolist(), len(self))):
-            yield int(self.connection_ids[start]), self.pick(slice(start, end))
+    def runs(self) -> list[tuple[int, Senders]]:
+        """Return runs of one connection each, in order."""
+        connection_ids = self.connection_ids
+        if connection_ids.size == 1:
+            return [(int(connection_ids[0]), self)]
+        breaks = np.flatnonzero(np.diff(connection_ids)) + 1
+        return [
+            (int(connection_ids[start]), self.pick(slice(start, end)))
+            for start, end in pairwise((0, *breaks.tolist(), connection_ids.size))
+        ]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Appends:
     """Appends of one partition and generation, in the order of arrival.
 
@@ -70,7 +77,7 @@ class Appends:
     records: NewRecords
 
     def __len__(self) -> int:
-        return len(self.arrivals)
+        return self.arrivals.size
 
     def pick(self, rows: NDArray[np.bool_]) -> Appends:
         """Return those for which `rows` is true."""
@@ -100,7 +107,7 @@ class InFlight:
 
     @property
     def byte_count(self) -> int:
-        return sum(int(each.byte_counts.sum()) for each in self._senders)
+        return sum(each.byte_count for each in self._senders)
 
     def add(self, senders: Senders) -> None:
         self._senders.append(senders)
@@ -110,10 +117,10 @@ class InFlight:
         decided: list[tuple[int, Senders]] = []
         while count:
             senders = self._senders.popleft()
-            if len(senders) > count:
+            if senders.connection_ids.size > count:
                 self._senders.appendleft(senders.pick(slice(count, None)))
                 senders = senders.pick(slice(count))
-            count -= len(senders)
+            count -= senders.connection_ids.size
             decided += senders.runs()
         return decided
 
@@ -146,11 +153,11 @@ def of_requests(
 def of_batch(message: AppendBatch, connection_id: int, first_arrival: int) -> Appends:
     """Return what one message of version 5 brings: its columns as they are."""
     columns = message.appends
-    count = len(columns)
-    client_id, generation, partition_id, first = message.request_id
+    count = columns.headers.size
     request_ids = np.empty((count, 4), np.int32)
-    request_ids[:] = client_id, generation, partition_id, first
-    request_ids[:, 3] += np.arange(count, dtype=np.int32)
+    request_ids[:] = message.request_id
+    if count > 1:
+        request_ids[:, 3] += np.arange(count, dtype=np.int32)
     return _appends(
         request_ids,
         columns.client_high_water_marks,
@@ -175,19 +182,19 @@ def _appends(
 ) -> Appends:
     connection_id, first_arrival, byte_count = arrival
     count = len(data)
-    lengths = np.fromiter(map(len, data), np.int64, count)
+    connection_ids = np.empty(count, np.int64)
+    connection_ids[:] = connection_id
+    is_told = np.empty(count, np.bool_)
+    is_told[:] = byte_count == BATCHED_APPEND_BYTES
+    byte_counts = np.fromiter(map(len, data), np.int64, count)
+    byte_counts += byte_count
+    if lock_hashes.size:
+        byte_counts += LOCK_BYTES * lock_counts.sum(axis=1)
     return Appends(
         np.arange(first_arrival, first_arrival + count),
-        Senders(
-            np.full(count, connection_id),
-            np.full(count, byte_count == BATCHED_APPEND_BYTES),
-            byte_count + lengths + LOCK_BYTES * lock_counts.sum(axis=1),
-            request_ids,
-        ),
+        Senders(connection_ids, is_told, byte_counts, request_ids),
         LockedAppends(request_ids[:, 0], marks, lock_counts, lock_hashes),
-        NewRecords(
-            request_ids.astype(">i4").view(np.uint8).reshape(-1, 16), headers, data, checksums
-        ),
+        NewRecords(request_ids.astype(">i4").view(np.uint8), headers, data, checksums),
     )
 
 

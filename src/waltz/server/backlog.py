@@ -31,9 +31,9 @@ def request_bytes(message: ClientMessage) -> int:
         return REQUEST_BYTES + len(message.data) + LOCK_BYTES * locks
     if type(message) is AppendBatch:
         appends = message.appends
-        locks = len(appends.lock_hashes)
+        count, locks = appends.headers.size, appends.lock_hashes.size
         data_bytes = sum(map(len, appends.bodies.data))
-        return BATCHED_APPEND_BYTES * len(appends) + data_bytes + LOCK_BYTES * locks
+        return BATCHED_APPEND_BYTES * count + data_bytes + LOCK_BYTES * locks
     return REQUEST_BYTES
 
 
@@ -99,7 +99,7 @@ class Backlog:
             self._bytes[connection_id] = own
         else:
             del self._bytes[connection_id]
-        if own <= PARTITION_SHARE_BYTES:
+        if self._over_share and own <= PARTITION_SHARE_BYTES:
             self._over_share.discard(connection_id)
         self.drop(connection_id, byte_count)
 
@@ -107,7 +107,8 @@ class Backlog:
         """Return what has changed for those who read the connections, once."""
         effects: list[BacklogEffect] = []
         if self._worked_off:
-            effects += [WorkedOff(*settled) for settled in self._worked_off.items()]
+            for connection_id, byte_count in self._worked_off.items():
+                effects.append(WorkedOff(connection_id, byte_count))
             self._worked_off = {}
         factor = 2 if self._is_full else 1  # full until half of it is free
         self._is_full = (
@@ -141,13 +142,10 @@ class Intake:
 
     def __init__(self) -> None:
         self.byte_count = 0
+        self.may_read = True
         self._bytes: dict[int, int] = {}
         self._stopped_by: set[int] = set()
         self._is_full = False
-
-    @property
-    def may_read(self) -> bool:
-        return not self._is_full and not self._stopped_by
 
     def waits_for(self, opening: int) -> bool:
         """Whether the partition has not worked off all that came for it."""
@@ -170,9 +168,11 @@ class Intake:
 
     def stop(self, opening: int) -> None:
         self._stopped_by.add(opening)
+        self.may_read = False
 
     def resume(self, opening: int) -> None:
         self._stopped_by.discard(opening)
+        self.may_read = not self._is_full and not self._stopped_by
 
     def forget(self, opening: int) -> None:
         """The partition has closed: nothing that came for it is under way any more."""
@@ -183,3 +183,4 @@ class Intake:
         self.byte_count += byte_count
         factor = 2 if self._is_full else 1  # full until half of it is free
         self._is_full = self.byte_count * factor >= CONNECTION_BACKLOG_BYTES_MAX
+        self.may_read = not self._is_full and not self._stopped_by

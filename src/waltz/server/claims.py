@@ -22,7 +22,7 @@ _FEW_LOCKS_MAX: Final = 16
 """Up to here they are looked up one after the other."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Claimed:
     """Locks whose marks move when their tickets are committed, side by side; tickets ascend.
 

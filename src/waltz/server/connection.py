@@ -117,6 +117,8 @@ class Sorter:
         self._connection_id = connection_id
         self._client_id: ClientId | None = None
         self._sequence: int | None = None
+        self._peer: Peer | None = None
+        """As the partitions saw it last."""
 
     def sort(self, messages: Iterable[Message], version: int) -> Sorted:
         """Return what each partition and the server itself are to hear.
@@ -142,23 +144,22 @@ class Sorter:
             if kind in FOR_SERVER:
                 for_server.append(message)
                 continue
-            partition_id = message.partition_id
+            partition_id = message.request_id.partition_id
             if partition_id in sorted_messages:
                 sorted_messages[partition_id].append(message)
             else:
                 sorted_messages[partition_id] = [message]
         if self._client_id is None:
             return Sorted((), tuple(for_server))
-        peer = Peer(self._connection_id, version, self._client_id, self._sequence)
-        for_partitions = tuple(
-            (
-                partition_id,
-                MessagesReceived(peer, tuple(for_partition)),
-                sum(map(request_bytes, for_partition)),
-            )
-            for partition_id, for_partition in sorted_messages.items()
-        )
-        return Sorted(for_partitions, tuple(for_server))
+        peer = self._peer
+        if peer is None or peer.version != version or peer.sequence != self._sequence:
+            self._peer = peer = Peer(self._connection_id, version, self._client_id, self._sequence)
+        for_partitions: list[tuple[PartitionId, MessagesReceived, int]] = []
+        for partition_id, for_partition in sorted_messages.items():
+            byte_count = sum(map(request_bytes, for_partition))
+            received = MessagesReceived(peer, tuple(for_partition))
+            for_partitions.append((partition_id, received, byte_count))
+        return Sorted(tuple(for_partitions), tuple(for_server))
 
 
 def answer_without_partition(message: ClientMessage) -> ClientMessage | None:

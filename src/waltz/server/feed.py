@@ -85,16 +85,6 @@ class Feeds:
     def __len__(self) -> int:
         return len(self._feeds)
 
-    @property
-    def has_work(self) -> bool:
-        """Whether a feed waits for its turn and nothing else."""
-        near, far = self._queues[Place.NEAR], self._queues[Place.FAR]
-        if not near and not far:
-            return False
-        return any(feed.place is Place.NEAR for feed in near) or any(
-            feed.place is Place.FAR for feed in far
-        )
-
     def expect_mount(self, peer: Peer, request_id: RequestId) -> None:
         """Feed the client nothing until it is known where its mount begins and ends."""
         self.remove(peer.connection_id)
@@ -168,24 +158,25 @@ class Feeds:
 
     def serve(
         self, high_water_mark: TransactionId, blocked: Set[int], outbox: Outbox, now: float
-    ) -> None:
-        """Give everyone near the head, and some who are not, what they are owed."""
+    ) -> bool:
+        """Give everyone near the head, and some who are not, what they are owed. Return whether a
+        feed waits for its next turn and nothing else."""
         near, far = self._queues[Place.NEAR], self._queues[Place.FAR]
         if not near and not far:
-            return
+            return False
         turn = _Turn(high_water_mark, blocked, outbox, now, {}, set())
-        for _ in range(len(near)):
-            feed = near.popleft()
+        waiting = [*near]
+        near.clear()
+        for feed in waiting:
             if feed.place is Place.NEAR:
                 self._serve(feed, turn)
-        for _ in range(min(len(far), FEED_RUNS_PER_STEP_MAX)):
-            feed = far.popleft()
-            if feed.place is not Place.FAR:
-                continue
-            if feed.connection_id in turn.with_data:
-                far.append(feed)  # its data fill a connection in one step
-            else:
-                self._serve(feed, turn)
+        if far:
+            self._serve_far(far, turn)
+        if not near and not far:
+            return False
+        return any(feed.place is Place.NEAR for feed in near) or any(
+            feed.place is Place.FAR for feed in far
+        )
 
     def check_invariants(self, high_water_mark: TransactionId) -> None:
         for connection_id, feed in self._feeds.items():
@@ -224,6 +215,17 @@ class Feeds:
         else:
             self._enqueue(feed, Place.FAR)
 
+    def _serve_far(self, far: deque[Feed], turn: _Turn) -> None:
+        """Send one run each to those whose turn it is."""
+        for _ in range(min(len(far), FEED_RUNS_PER_STEP_MAX)):
+            feed = far.popleft()
+            if feed.place is not Place.FAR:
+                continue
+            if feed.connection_id in turn.with_data:
+                far.append(feed)  # its data fill a connection in one step
+            else:
+                self._serve(feed, turn)
+
     def _finish(self, feed: Feed, turn: _Turn) -> None:
         """Tell the client that it has got what it was owed."""
         feed.place = Place.IDLE
@@ -261,7 +263,7 @@ class Feeds:
             entry = self._cache.find(self._partition_id, position)
             if entry is None:
                 break
-            count = min(end, entry.batch.next_transaction_id) - position
+            count = min(end, entry.next_transaction_id) - position
             if with_data:
                 batch = entry.batch.head(position, count, WRITE_BUFFER_BYTES_HIGH - size)
                 if parts and size + len(batch.block) > WRITE_BUFFER_BYTES_HIGH:
@@ -274,7 +276,7 @@ class Feeds:
                 )
             size += len(parts[-1])
             position = TransactionId(position + count)
-        return (parts[0] if len(parts) == 1 else b"".join(parts)), position - first
+        return b"".join(parts), position - first
 
     def _enqueue(self, feed: Feed, place: Place) -> None:
         feed.place = place
@@ -285,13 +287,15 @@ class Feeds:
 
     def _move_all(self, place: Place, target: Place) -> None:
         waiting = self._queues[place]
-        while waiting:
-            feed = waiting.popleft()
+        if not waiting:
+            return
+        for feed in waiting:
             if feed.place is place:
                 self._enqueue(feed, target)
+        waiting.clear()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Turn:
     """What one round of serving has in common: `runs` are those cut so far, `with_data` the
     connections that were sent one with data."""

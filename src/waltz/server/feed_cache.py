@@ -25,17 +25,17 @@ RECORD_OVERHEAD_BYTES: Final = 44
 """What a record takes besides its bytes: an offset, and its feed data in one protocol version."""
 
 
-@dataclass(slots=True, eq=False)
 class CachedBatch:
     """A batch, and its feed data as encoded for each protocol version that asked so far."""
 
-    batch: RecordBatch
-    frames: dict[int, bytes] = field(default_factory=dict)
+    __slots__ = ("batch", "byte_count", "count", "frames", "next_transaction_id")
 
-    @property
-    def byte_count(self) -> int:
-        records = len(self.batch.block) + RECORD_OVERHEAD_BYTES * len(self.batch)
-        return BATCH_OVERHEAD_BYTES + records
+    def __init__(self, batch: RecordBatch) -> None:
+        self.batch = batch
+        self.count = count = len(batch)
+        self.next_transaction_id = TransactionId(batch.first_transaction_id + count)
+        self.byte_count = BATCH_OVERHEAD_BYTES + len(batch.block) + RECORD_OVERHEAD_BYTES * count
+        self.frames: dict[int, bytes] = {}
 
 
 @dataclass(slots=True, eq=False)
@@ -60,13 +60,16 @@ class FeedCache:
 
     def add(self, partition_id: PartitionId, batch: RecordBatch) -> None:
         """Keep `batch`, which is committed; an empty one is nothing to keep."""
-        if not len(batch):
+        entry = CachedBatch(batch)
+        if not entry.count:
             return
-        shelf = self._shelves.setdefault(partition_id, _Shelf())
+        shelf = self._shelves.get(partition_id)
+        if shelf is None:
+            self._shelves[partition_id] = shelf = _Shelf()
         first = batch.first_transaction_id
         known = shelf.batches.get(first)
         if known is not None:
-            if len(known.batch) >= len(batch):
+            if known.count >= entry.count:
                 return
             self.byte_count -= known.byte_count
         else:
@@ -75,7 +78,6 @@ class FeedCache:
             else:
                 shelf.first_ids.append(first)
             self._order.append((partition_id, first))
-        entry = CachedBatch(batch)
         shelf.batches[first] = entry
         self.byte_count += entry.byte_count
         if self.byte_count > self._bytes_max:
@@ -90,7 +92,7 @@ class FeedCache:
         if place == 0:
             return None
         entry = shelf.batches[shelf.first_ids[place - 1]]
-        return entry if transaction_id < entry.batch.next_transaction_id else None
+        return entry if transaction_id < entry.next_transaction_id else None
 
     def next_cached(
         self, partition_id: PartitionId, transaction_id: TransactionId
@@ -116,7 +118,7 @@ class FeedCache:
         so a part of it is a slice.
         """
         batch = entry.batch
-        if version >= BATCHES_SINCE and count < len(batch):
+        if version >= BATCHES_SINCE and count < entry.count:
             part = batch.slice(first, count)
             return encode_feed_batch(partition_id, part, version, with_data=False)
         frames = entry.frames.get(version)
@@ -128,9 +130,9 @@ class FeedCache:
                     version, batch.first_transaction_id, batch.request_ids(), batch.headers()
                 )
             entry.frames[version] = frames
-        if count == len(batch):
+        if count == entry.count:
             return frames
-        frame_bytes = len(frames) // len(batch)
+        frame_bytes = len(frames) // entry.count
         start = (first - batch.first_transaction_id) * frame_bytes
         return frames[start : start + count * frame_bytes]
 

@@ -40,7 +40,8 @@ class Fetches:
         self._partition_id = partition_id
         self._cache = cache
         self._under_way: dict[TransactionId, int] = {}
-        self._started: list[ReadRecords] = []
+        self.started: list[ReadRecords] = []
+        """The reads that have become necessary since `take_started`."""
         self._sequels: dict[TransactionId, int] = {}
         """Where the last reads end, and how much is read when somebody goes on there."""
         self._failures = 0
@@ -71,7 +72,7 @@ class Fetches:
         self._sequels[end] = min(2 * ahead, READ_AHEAD_RECORDS_MAX)
         if len(self._sequels) > _SEQUELS_MAX:
             del self._sequels[next(iter(self._sequels))]
-        self._started.append(ReadRecords(transaction_id, count))
+        self.started.append(ReadRecords(transaction_id, count))
 
     def covers(self, transaction_id: TransactionId) -> bool:
         """Whether a read under way asked for the record."""
@@ -80,8 +81,8 @@ class Fetches:
         )
 
     def take_started(self) -> list[ReadRecords]:
-        """Return the reads that have become necessary, once."""
-        started, self._started = self._started, []
+        """Return `started`, once."""
+        started, self.started = self.started, []
         return started
 
     def end(self, first_transaction_id: TransactionId) -> range:

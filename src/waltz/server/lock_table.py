@@ -102,8 +102,17 @@ class LockTable:
 
     def admit(self, appends: LockedAppends) -> Admission:
         """Check `appends` in order; accepted ones take the next tickets, in order."""
-        self._make_room(len(appends.lock_hashes))
-        if len(appends) < COLUMNS_MIN:
+        count, lock_count = appends.client_ids.size, appends.lock_hashes.size
+        if (
+            not lock_count
+            and self._reserved_until <= self.decided
+            and np.minimum.reduce(appends.client_high_water_marks) >= NOTHING
+        ):
+            # No lock refuses them or has them wait, and nobody of their clients waits.
+            self.issued += count
+            return _ALL_ACCEPTED
+        self._make_room(lock_count)
+        if count < COLUMNS_MIN:
             return self._admit_one_by_one(appends.requests())
         return self._admit_by_columns(appends)
 

@@ -31,7 +31,7 @@ class Request(NamedTuple):
     append_locks: Sequence[int]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class LockedAppends:
     """What the table wants to know of appends, one entry per column each.
 
@@ -45,7 +45,7 @@ class LockedAppends:
     lock_hashes: NDArray[np.int64]
 
     def __len__(self) -> int:
-        return len(self.client_ids)
+        return self.client_ids.size
 
     def pick(self, rows: NDArray[np.bool_]) -> LockedAppends:
         """Return those for which `rows` is true."""

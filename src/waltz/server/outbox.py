@@ -37,5 +37,7 @@ class Outbox:
 
     def take(self) -> list[Send]:
         """Return what was collected, once."""
+        if not self._parts:
+            return []
         parts_by_connection, self._parts = self._parts, {}
         return [Send(connection, tuple(parts)) for connection, parts in parts_by_connection.items()]

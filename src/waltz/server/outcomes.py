@@ -40,33 +40,30 @@ class Outcomes:
         self._partition_id = partition_id
         self._cache = cache
         self._fetches = fetches
-        self._ready: deque[_Search] = deque()
+        self.ready: deque[_Search] = deque()
+        """What waits for `serve` and nothing else."""
         self._fetching: deque[_Search] = deque()
 
     def __len__(self) -> int:
-        return len(self._ready) + len(self._fetching)
-
-    @property
-    def has_work(self) -> bool:
-        return bool(self._ready)
+        return len(self.ready) + len(self._fetching)
 
     def ask(
         self, connection_id: int, request: OutcomeRequest, end: TransactionId, *, is_final: bool
     ) -> None:
         """Look for the append up to `end`. `is_final`: what is not there never will be."""
         first = TransactionId(max(request.after, NOTHING) + 1)
-        self._ready.append(_Search(connection_id, request, first, end, is_final))
+        self.ready.append(_Search(connection_id, request, first, end, is_final))
 
     def remove(self, connection_id: int) -> int:
         """The connection is gone; return how many questions went with it."""
         count = len(self)
-        self._ready = deque(s for s in self._ready if s.connection_id != connection_id)
+        self.ready = deque(s for s in self.ready if s.connection_id != connection_id)
         self._fetching = deque(s for s in self._fetching if s.connection_id != connection_id)
         return count - len(self)
 
     def wake_fetching(self) -> None:
         """A read has ended or may be started again."""
-        self._ready += self._fetching
+        self.ready += self._fetching
         self._fetching.clear()
 
     def fail(self, transaction_ids: Container[int]) -> Iterator[tuple[int, OutcomeResponse]]:
@@ -81,8 +78,8 @@ class Outcomes:
     def take_all(self) -> Iterator[tuple[int, OutcomeResponse]]:
         """Yield answers to all: the partition is leaving this server."""
         self.wake_fetching()
-        while self._ready:
-            search = self._ready.popleft()
+        while self.ready:
+            search = self.ready.popleft()
             yield search.connection_id, undecided(search.request)
 
     def serve(
@@ -90,10 +87,10 @@ class Outcomes:
     ) -> Iterator[tuple[int, OutcomeResponse]]:
         """Look a bounded way further; yield the answers found."""
         budget = OUTCOME_RECORDS_PER_STEP_MAX
-        for _ in range(len(self._ready)):
+        for _ in range(len(self.ready)):
             if budget <= 0:
                 return
-            search = self._ready.popleft()
+            search = self.ready.popleft()
             before = search.looked_at
             response = self._look(search, budget, high_water_mark, now)
             budget -= max(1, search.looked_at - before)
@@ -109,7 +106,7 @@ class Outcomes:
                 through = TransactionId(search.position - 1)
                 return OutcomeResponse(request_id, Outcome.NOT_FOUND, through)
             if budget <= 0:
-                self._ready.append(search)
+                self.ready.append(search)
                 return None
             entry = self._cache.find(self._partition_id, search.position)
             if entry is None:

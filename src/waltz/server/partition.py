@@ -55,7 +55,7 @@ from waltz.server.partition_events import (
     RequestsDropped,
 )
 from waltz.server.transaction_data import DataRequests
-from waltz.server.undecided import Undecided
+from waltz.server.undecided import NOTHING_ADMITTED, Admitted, Undecided
 from waltz.store.events import AppendsFailed, Committed, StoreClosed, StoreOpened
 from waltz.types import NOTHING, Generation, PartitionId, RequestId, TransactionId
 from waltz.wire.batch_protocol import (
@@ -152,10 +152,6 @@ class ServerPartition:
         return self._backlog.count
 
     @property
-    def pending_bytes(self) -> int:
-        return self._backlog.byte_count
-
-    @property
     def mounts(self) -> Mounts:
         """Who is mounted; once this has closed, who was in the end."""
         return self._mounts
@@ -201,7 +197,7 @@ class ServerPartition:
             case AppendsFailed(count):
                 self._counters.appends_failed += count
                 self._locks.fail(count)
-                for failed in self._undecided.decide(count):
+                for _, failed in self._undecided.decide(count):
                     self._tell(failed, Reason.NOT_COMMITTED)
             case StoreOpened(_, high_water_mark):
                 self._open(high_water_mark)
@@ -235,23 +231,25 @@ class ServerPartition:
         unheard = stale = 0
         requests: list[AppendRequest] = []
         for message in messages:
-            if isinstance(message, AppendRequest | AppendBatch):
-                reason = self._why_not(message, is_valid)
-                if reason is None and isinstance(message, AppendRequest):
+            if requests and type(message) is not AppendRequest:
+                self._undecided.take_requests(requests, connection_id)
+                requests = []
+            match message:
+                case AppendRequest() | AppendBatch() if (
+                    reason := self._why_not(message, is_valid)
+                ) is not None:
+                    count = self._refuse_unseen(connection_id, message, reason)
+                    stale += count if reason is Reason.STALE_GENERATION else 0
+                    unheard += 0 if reason is Reason.STALE_GENERATION else count
+                case AppendRequest():
                     requests.append(message)
-                    continue
+                case AppendBatch():
+                    self._undecided.take_batch(message, connection_id)
+                case _:
+                    unheard += not self._receive_other(peer, message, is_valid, now)
+                    is_valid = self._mounts.is_valid(peer)
+        if requests:
             self._undecided.take_requests(requests, connection_id)
-            requests = []
-            if not isinstance(message, AppendRequest | AppendBatch):
-                unheard += not self._receive_other(peer, message, is_valid, now)
-                is_valid = self._mounts.is_valid(peer)
-            elif reason is not None:
-                count = self._refuse_unseen(connection_id, message, reason)
-                stale += count if reason is Reason.STALE_GENERATION else 0
-                unheard += 0 if reason is Reason.STALE_GENERATION else count
-            elif isinstance(message, AppendBatch):
-                self._undecided.take_batch(message, connection_id)
-        self._undecided.take_requests(requests, connection_id)
         self._counters.requests_dropped += unheard + stale
         if unheard:
             self._effects.append(RequestsDropped(connection_id, STALE_CONNECTION, unheard))
@@ -413,13 +411,14 @@ class ServerPartition:
     def _commit(self, batch: RecordBatch) -> None:
         """Locks, cache and feeds move together."""
         count = len(batch)
+        last = TransactionId(batch.first_transaction_id + count - 1)
         self._counters.commits += count
         self._locks.commit(batch.first_transaction_id, count)
         self._undecided.decide(count)
         self._cache.add(self.partition_id, batch)
         assert self.high_water_mark is not None, "a commit before the first store session"
-        if batch.last_transaction_id > self.high_water_mark:
-            self.high_water_mark = batch.last_transaction_id
+        if last > self.high_water_mark:
+            self.high_water_mark = last
             self._feeds.wake_at_head()
 
     def _open(self, high_water_mark: TransactionId) -> None:
@@ -487,46 +486,50 @@ class ServerPartition:
         self._cache.drop(self.partition_id)
 
     def _cut_off_mounted(self) -> None:
+        reason = f"partition {self.partition_id} has left generation {self.generation}"
         for connection_id in self._mounts.connection_ids():
-            self._effects.append(
-                CloseConnection(
-                    connection_id,
-                    f"partition {self.partition_id} has left generation {self.generation}",
-                )
-            )
+            self._effects.append(CloseConnection(connection_id, reason))
 
     # What the events make possible
 
     def _advance(self, now: float) -> None:
-        self._admit()
-        self._pass_barriers()
-        self._refuse_early_mounts(now)
-        if self._fetches.retry_at is not None and now >= self._fetches.retry_at:
-            # Over also if nobody wants a record any more, or this would be stepped without end.
-            self._fetches.retry_at = None
-            self._wake_fetching()
-        if self.high_water_mark is not None:
-            self._feeds.serve(self.high_water_mark, self._full, self._outbox, now)
-            self._data_requests.serve(self.high_water_mark, self._full, self._outbox, now)
-            self._answer_outcomes(self._outcomes.serve(self.high_water_mark, now))
-        self._effects += self._fetches.take_started()
-        is_at_rest = not self._undecided
-        if self._release_at is not None and (is_at_rest or now >= self._release_at):
-            self._close()
-            return
-        has_work = self._feeds.has_work or self._data_requests.has_work or self._outcomes.has_work
-        deadlines = [until for _, _, until in self._early_mounts.values()]
-        deadlines += [at for at in (self._fetches.retry_at, self._release_at) if at is not None]
-        self.deadline = now if has_work else min(deadlines, default=None)
-
-    def _admit(self) -> None:
-        """Hand to the store what passes its locks, and tell what does not."""
         admitted = self._undecided.admit()
+        if admitted is not NOTHING_ADMITTED:
+            self._hand_over(admitted)
+        if self._barriers.behind or self._barriers.ahead:
+            self._pass_barriers()
+        if self._early_mounts:
+            self._refuse_early_mounts(now)
+        fetches, release_at, mark = self._fetches, self._release_at, self.high_water_mark
+        if fetches.retry_at is not None and now >= fetches.retry_at:
+            # Over also if nobody wants a record any more, or this would be stepped without end.
+            fetches.retry_at = None
+            self._wake_fetching()
+        has_work = mark is not None and self._feeds.serve(mark, self._full, self._outbox, now)
+        if self._data_requests.ready:
+            self._data_requests.serve(mark, self._full, self._outbox, now)
+        if mark is not None and self._outcomes.ready:
+            self._answer_outcomes(self._outcomes.serve(mark, now))
+        if fetches.started:
+            self._effects += fetches.take_started()
+        if release_at is not None and (now >= release_at or not self._undecided):
+            self._close()
+        elif has_work or self._data_requests.ready or self._outcomes.ready:
+            self.deadline = now
+        elif self._early_mounts or release_at is not None:
+            deadlines = [until for _, _, until in self._early_mounts.values()]
+            deadlines += [at for at in (fetches.retry_at, release_at) if at is not None]
+            self.deadline = min(deadlines)
+        else:
+            self.deadline = fetches.retry_at
+
+    def _hand_over(self, admitted: Admitted) -> None:
+        """Hand to the store what passes its locks, and tell what does not."""
         self._counters.lock_failures += admitted.refused_count
         for connection_id, message in admitted.answers:
             self._outbox.add(connection_id, message)
         if admitted.records is not None:
-            self._counters.appends += len(admitted.records)
+            self._counters.appends += len(admitted.records.data)
             self._counters.appended_bytes += sum(map(len, admitted.records.data))
             self._effects.append(AppendRecords(admitted.records))
 
@@ -590,10 +593,8 @@ class ServerPartition:
             self._outbox.add(connection_id, answer)
 
     def _reject(self, peer: Peer, what: str, client_high_water_mark: TransactionId) -> None:
-        self._effects.append(
-            CloseConnection(
-                peer.connection_id,
-                f"{what} of client {peer.client_id} from {client_high_water_mark}; expected"
-                f" {NOTHING} to {self.high_water_mark} in partition {self.partition_id}",
-            )
+        reason = (
+            f"{what} of client {peer.client_id} from {client_high_water_mark}; expected"
+            f" {NOTHING} to {self.high_water_mark} in partition {self.partition_id}"
         )
+        self._effects.append(CloseConnection(peer.connection_id, reason))

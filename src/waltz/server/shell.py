@@ -327,7 +327,8 @@ class Server:
             self._start(self._answer_later(client, message))
         client.note_intake()
         self._backlog_bytes_peak = max(self._backlog_bytes_peak, client.intake.byte_count)
-        await client.may_read.wait()
+        if not client.intake.may_read:
+            await client.may_read.wait()
         if client.draining is not None and client.connection is not None:
             await client.connection.drain()
 

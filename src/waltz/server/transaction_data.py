@@ -58,37 +58,34 @@ class DataRequests:
         self._backlog = backlog
         self._cache = cache
         self._fetches = fetches
-        self._ready: deque[_Asked] = deque()
+        self.ready: deque[_Asked] = deque()
+        """What waits for `serve` and nothing else."""
         self._fetching: deque[_Asked] = deque()
         self._blocked: dict[int, deque[_Asked]] = {}
 
     def __len__(self) -> int:
         blocked = sum(map(len, self._blocked.values()))
-        return len(self._ready) + len(self._fetching) + blocked
-
-    @property
-    def has_work(self) -> bool:
-        return bool(self._ready)
+        return len(self.ready) + len(self._fetching) + blocked
 
     def ask(self, connection_id: int, request: Question) -> None:
-        self._ready.append(_Asked(connection_id, request))
+        self.ready.append(_Asked(connection_id, request))
 
     def resume(self, connection_id: int) -> None:
         """The connection takes more."""
-        self._ready += self._blocked.pop(connection_id, ())
+        self.ready += self._blocked.pop(connection_id, ())
 
     def remove(self, connection_id: int) -> None:
         """The connection is gone; nobody waits for its answers."""
         count = len(self)
         self._blocked.pop(connection_id, None)
-        self._ready = deque(a for a in self._ready if a.connection_id != connection_id)
+        self.ready = deque(a for a in self.ready if a.connection_id != connection_id)
         self._fetching = deque(a for a in self._fetching if a.connection_id != connection_id)
         if dropped := count - len(self):
             self._backlog.drop(connection_id, dropped * REQUEST_BYTES)
 
     def wake_fetching(self) -> None:
         """A read has ended or may be started again."""
-        self._ready += self._fetching
+        self.ready += self._fetching
         self._fetching.clear()
 
     def fail(self, transaction_ids: Container[int], reason: str, outbox: Outbox) -> None:
@@ -102,10 +99,10 @@ class DataRequests:
 
     def fail_all(self, reason: str, outbox: Outbox) -> None:
         """Answer everyone: the partition is leaving this server."""
-        for queue in (self._ready, self._fetching, *self._blocked.values()):
+        for queue in (self.ready, self._fetching, *self._blocked.values()):
             for asked in queue:
                 self._answer(asked.connection_id, failure(asked.request, reason), outbox)
-        self._ready.clear()
+        self.ready.clear()
         self._fetching.clear()
         self._blocked.clear()
 
@@ -117,11 +114,9 @@ class DataRequests:
         now: float,
     ) -> None:
         """Answer what can be answered now. A mark of None knows of no transaction yet."""
-        if not self._ready:
-            return
         handed: dict[int, int] = {}
         later: deque[_Asked] = deque()
-        for asked in self._ready:
+        for asked in self.ready:
             connection_id, request = asked
             if connection_id in blocked:
                 self._blocked.setdefault(connection_id, deque()).append(asked)
@@ -149,7 +144,7 @@ class DataRequests:
                 size = len(response.data or b"")
                 self._answer(connection_id, response, outbox)
             handed[connection_id] = handed.get(connection_id, 0) + size
-        self._ready = later
+        self.ready = later
 
     def _records(self, request: ReadRequest, entry: CachedBatch) -> RecordBatch:
         """Return what is at hand of the records asked for: within the bounds, at least one."""

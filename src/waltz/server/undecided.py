@@ -59,7 +59,7 @@ class Undecided:
     @property
     def byte_count(self) -> int:
         waiting = self._waiting
-        waiting_bytes = 0 if waiting is None else int(waiting.senders.byte_counts.sum())
+        waiting_bytes = 0 if waiting is None else waiting.senders.byte_count
         return waiting_bytes + self._in_flight.byte_count
 
     @property
@@ -77,21 +77,21 @@ class Undecided:
 
     def _take(self, appends: Appends) -> None:
         """Take appends of one connection."""
-        self.arrival_count += len(appends)
+        count, senders = appends.arrivals.size, appends.senders
+        self.arrival_count += count
         self._arrivals.append(appends)
-        senders = appends.senders
-        byte_count = int(senders.byte_counts.sum())
-        self._backlog.add(int(senders.connection_ids[0]), byte_count, len(appends))
+        self._backlog.add(int(senders.connection_ids[0]), senders.byte_count, count)
 
     def admit(self) -> Admitted:
         """Check the locks of what has arrived and of what need not wait any longer."""
-        arrived, self._arrivals = self._arrivals, []
+        arrived = self._arrivals
         if self._waiting is not None and self._locks.decided >= self._waiting_until:
             self._locks.forget_reservations()
             arrived = [self._waiting, *arrived]
             self._waiting = None
         if not arrived:
             return NOTHING_ADMITTED
+        self._arrivals = []
         candidates = join_appends(arrived)
         admission = self._locks.admit(candidates.locks)
         answers: Sequence[tuple[int, LockFailure | AppendRejected]] = ()
@@ -105,7 +105,7 @@ class Undecided:
             if admission.refused:
                 answers = list(self._refuse(candidates.pick(is_refused), admission.refused))
             candidates = candidates.pick(~(is_waiting | is_refused))
-        if not len(candidates):
+        if not candidates.arrivals.size:
             return Admitted(None, len(admission.refused), answers)
         self._in_flight.add(candidates.senders)
         return Admitted(candidates.records, len(admission.refused), answers)
@@ -130,12 +130,14 @@ class Undecided:
         locks = self._locks.refusing_locks(appends.locks)
         return locked_out(senders, list(zip(refused.values(), locks, strict=True)))
 
-    def decide(self, count: int) -> list[Senders]:
-        """So many of the oldest that the store has are decided; return whose they are."""
+    def decide(self, count: int) -> list[tuple[int, Senders]]:
+        """So many of the oldest that the store has are decided; return whose they are, by
+        connection."""
         decided = self._in_flight.decide(count)
         for connection_id, senders in decided:
-            self._backlog.settle(connection_id, int(senders.byte_counts.sum()), len(senders))
-        return [senders for _, senders in decided]
+            size = senders.connection_ids.size
+            self._backlog.settle(connection_id, senders.byte_count, size)
+        return decided
 
     def abandon(self) -> list[Senders]:
         """Forget what the store has not seen and return whose it is: it is not in the log."""

@@ -40,6 +40,7 @@ from waltz.storage.node_file import (
     NODE_FILE_NAME,
     NodeFile,
     NodeHeader,
+    Slot,
     create_node_file,
     decode_node_file,
     node_file_bytes,
@@ -97,12 +98,17 @@ class ControlFile:
 
     def info(self, partition_id: PartitionId) -> PartitionInfo:
         """Raises CorruptionError: what is known of the partition cannot be trusted."""
-        return self._entry(partition_id).info
+        return self._entry(partition_id)[0].info
 
     def fence(self, partition_id: PartitionId) -> SessionId:
         """Return the session below which every one is refused, durably. Raises CorruptionError."""
-        entry = self._entry(partition_id)
-        return max(self._node_file.slot(partition_id).fence, entry.info.session_id)
+        return self.promises(partition_id)[1]
+
+    def promises(self, partition_id: PartitionId) -> tuple[PartitionInfo, SessionId]:
+        """Return `info` and `fence`. Raises CorruptionError."""
+        entry, slot = self._entry(partition_id)
+        session_id = entry.info.session_id
+        return entry.info, max(session_id, slot.fence)
 
     def is_ours(self, partition_id: PartitionId) -> bool:
         """Whether this release was the last to write the partition, so that its index proves what
@@ -131,7 +137,7 @@ class ControlFile:
 
         Raises SegmentFailedError, CorruptionError.
         """
-        self._write_struct(partition_id, self._entry(partition_id), info)
+        self._write_struct(partition_id, self._entry(partition_id)[0], info)
         fence = self.fence(partition_id)
         self._remember(partition_id, fence, index_is_ours=partition_id in self._ours)
 
@@ -164,13 +170,13 @@ class ControlFile:
         self._node_file.close()
         self._release()
 
-    def _entry(self, partition_id: PartitionId) -> Entry:
+    def _entry(self, partition_id: PartitionId) -> tuple[Entry, Slot]:
         assert 0 <= partition_id < self._node_file.header.partition_count
-        self._node_file.slot(partition_id)
+        slot = self._node_file.slot(partition_id)
         entry = self._entries.get(partition_id, FRESH_ENTRY)
         if isinstance(entry, CorruptionError):
             raise CorruptionError(str(entry))
-        return entry
+        return entry, slot
 
     def _is_copied(self, partition_id: PartitionId, entry: Entry | CorruptionError) -> bool:
         """Whether the node file calls the index ours, and nobody has changed the entry since."""

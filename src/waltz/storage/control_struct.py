@@ -78,7 +78,7 @@ class PartitionInfo:
 
     @property
     def is_readable(self) -> bool:
-        return self.is_writable != bool(self.flags & READS_DIFFER)
+        return bool(self.flags & AVAILABLE) != bool(self.flags & READS_DIFFER)
 
     @property
     def is_assigned(self) -> bool:

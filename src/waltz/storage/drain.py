@@ -82,23 +82,30 @@ class Drain:
         self._list_bytes_left = DRAIN_BYTES_MAX
 
     def run(self) -> list[StorageMessage]:
+        partition = self._partition
         for request in self._requests:
-            if not isinstance(request, AppendRecordsRequest):
-                self._write_waiting()
-            if isinstance(request, TruncateRequest | SetLowWaterMarkRequest | RepairRequest):
-                self._settle()
+            match request:
+                case AppendRecordsRequest():
+                    pass
+                case TruncateRequest() | SetLowWaterMarkRequest() | RepairRequest():
+                    self._write_waiting()
+                    self._settle()
+                case _:
+                    self._write_waiting()
             try:
-                self._partition.admit(request)
+                partition.admit(request)
                 answer = self._answer(request)
             except REFUSALS as error:
                 answer = failure(request, error)
             self._answers.append(answer)
         self._write_waiting()
         self._settle()
-        self._partition.settle_space()
-        counters = self._partition.counters
-        counters.requests += len(self._requests)
-        counters.refusals += sum(isinstance(answer, FailureResponse) for answer in self._answers)
+        partition.settle_space()
+        counters = partition.counters
+        for answer in self._answers:
+            counters.requests += 1
+            if type(answer) is FailureResponse:
+                counters.refusals += 1
         return self._answers
 
     def _write_waiting(self) -> None:
@@ -182,19 +189,22 @@ class Drain:
                 raise StorageError(f"not a request to a partition: {type(request).__name__}")
 
     def _accept(self, records: RecordBatch) -> None:
-        self._partition.check_writable()
-        next_transaction_id = self._partition.next_transaction_id
-        if self._waiting:
-            next_transaction_id = self._waiting[-1].next_transaction_id
+        partition = self._partition
+        partition.check_writable()
         if not len(records):
             return
-        self._partition.check_space(len(records.block))
-        stranger = first_stranger(records.block, records.offsets, self._partition.partition_id)
+        partition.check_space(len(records.block))
+        stranger = first_stranger(records.block, records.offsets, partition.partition_id)
         if stranger is not None:
             raise StorageError(
                 f"record {records.first_transaction_id + stranger} was asked for in another"
-                f" partition than {self._partition.partition_id}"
+                f" partition than {partition.partition_id}"
             )
+        next_transaction_id = (
+            self._waiting[-1].next_transaction_id
+            if self._waiting
+            else partition.next_transaction_id
+        )
         if records.first_transaction_id != next_transaction_id:
             raise StorageError(
                 f"transaction out of order: expected {next_transaction_id},"

@@ -69,24 +69,27 @@ class IndexFile:
     def reserve(self, count: int) -> None:
         """Have space for the first `count` entries."""
         end = self._offset(count)
-        self._preallocation.cover(
-            end, ahead=INDEX_PREALLOCATED_BYTES, limit=end + INDEX_PREALLOCATED_BYTES
-        )
+        if end > self._preallocation.end:
+            self._preallocation.cover(
+                end, ahead=INDEX_PREALLOCATED_BYTES, limit=end + INDEX_PREALLOCATED_BYTES
+            )
 
     def write(self, start: int, offsets: NDArray[np.int64]) -> None:
         """Write `offsets` as the entries from the zero-based `start` on; their records are synced.
         Of the new entries those up to the last multiple are durable then."""
         data = memoryview(offsets.astype(">i8").tobytes())
+        count = offsets.size
         position = 0
-        while position < len(offsets):
+        while position < count:
             place = start + position
             room = INDEX_SYNC_RECORDS - (self._first + place) % INDEX_SYNC_RECORDS
-            end = min(len(offsets), position + room)
+            end = min(count, position + room)
             self.is_synced = False
             self.file.write_at(
                 self._offset(place), data[ENTRY_BYTES * position : ENTRY_BYTES * end]
             )
-            self.count = max(self.count, start + end)
+            if start + end > self.count:
+                self.count = start + end
             if end - position == room:
                 self.sync()
             position = end

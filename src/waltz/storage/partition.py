@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import ParamSpec
 from uuid import UUID
 
 from waltz.errors import (
@@ -43,6 +44,8 @@ from waltz.wire.storage_protocol import (
     SessionInfo,
     StorageMessage,
 )
+
+P = ParamSpec("P")
 
 
 @dataclass(slots=True)
@@ -228,7 +231,7 @@ class StoragePartition:
         """
         if not self._is_damaged_in_control_file() and not self.info.is_assigned:
             raise not_assigned(self.partition_id)
-        self._write(lambda: self._control_file.reset(self.partition_id))
+        self._write(self._control_file.reset, self.partition_id)
         self._chain.close_files()
         self.damage = self._failure = None
         if delete_files:
@@ -273,12 +276,12 @@ class StoragePartition:
         UnavailableError, FencedError, StorageError. Source: Waltz Storage, "Sessions"; the order of
         the checks is the original's.
         """
-        info = self.info
+        info, fence = self._control_file.promises(self.partition_id)
         if not info.is_assigned:
             raise not_assigned(self.partition_id)
-        check_access(info, request)
-        session_id, fence = request.session_id, self.fence
         offline = is_offline(request)
+        check_access(info, request, offline=offline)
+        session_id = request.session_id
         expected = info.session_id if offline else max(self._announced_session_id, fence)
         if session_id != expected:
             raise FencedError(
@@ -287,7 +290,7 @@ class StoragePartition:
             )
         self.check_healthy()
         if not offline and session_id > fence:
-            self._write(lambda: self._control_file.raise_fence(self.partition_id, session_id))
+            self._write(self._control_file.raise_fence, self.partition_id, session_id)
 
     def check_assigned(self) -> None:
         """Raises NotFoundError, CorruptionError."""
@@ -326,7 +329,7 @@ class StoragePartition:
         """Write `batch`, rolling over where a segment passes its threshold; `sync` makes it
         durable. Raises SegmentFailedError; UnavailableError: no space, and nothing was written."""
         self.check_writable()
-        self._write(lambda: self._chain.write(batch))
+        self._write(self._chain.write, batch)
 
     def sync(self) -> None:
         """Raises SegmentFailedError."""
@@ -352,8 +355,8 @@ class StoragePartition:
         info = self.info
         if last_transaction_id < info.local_low_water_mark:
             lowered = replace(info, local_low_water_mark=last_transaction_id)
-            self._write(lambda: self._control_file.update(self.partition_id, lowered))
-        self._write(lambda: self._chain.truncate(last_transaction_id))
+            self._write(self._control_file.update, self.partition_id, lowered)
+        self._write(self._chain.truncate, last_transaction_id)
         return last_transaction_id
 
     def set_low_water_mark(self, session_id: SessionId, low_water_mark: TransactionId) -> None:
@@ -388,7 +391,7 @@ class StoragePartition:
             local_low_water_mark=held,
         )
         self._write(self._chain.write_index)
-        self._write(lambda: self._control_file.update(self.partition_id, started))
+        self._write(self._control_file.update, self.partition_id, started)
 
     def read(
         self, first_transaction_id: TransactionId, *, count_max: int, bytes_max: int
@@ -441,11 +444,11 @@ class StoragePartition:
         UnavailableError: no space.
         """
         self.check_writable()
-        self._write(lambda: self._chain.repair(batch))
+        self._write(self._chain.repair, batch)
 
-    def _write(self, action: Callable[[], None]) -> None:
+    def _write(self, action: Callable[P, None], *arguments: P.args, **more: P.kwargs) -> None:
         try:
-            action()
+            action(*arguments, **more)
         except SegmentFailedError as error:
             self._failure = error
             raise

@@ -39,18 +39,19 @@ def is_offline(request: StorageMessage) -> bool:
     return bool(getattr(request, "offline", False))
 
 
-def check_access(info: PartitionInfo, request: StorageMessage) -> None:
-    """Raises UnavailableError: the flags forbid what `request` asks for."""
+def check_access(info: PartitionInfo, request: StorageMessage, *, offline: bool) -> None:
+    """Raises UnavailableError: the flags forbid what `request` asks for; `offline` is what
+    `is_offline` says of it."""
     readable, writable = info.is_readable, info.is_writable
     partition_id = request.partition_id
-    if is_offline(request):
+    if offline:
         if readable or writable:
             raise UnavailableError(
                 f"offline recovery of partition {partition_id} is disabled while it is available"
             )
     elif not (readable or writable):
         raise UnavailableError(f"read and write of partition {partition_id} are disabled")
-    elif isinstance(request, WRITES) and not writable:
+    elif not writable and isinstance(request, WRITES):
         raise UnavailableError(f"write of partition {partition_id} is disabled")
-    elif isinstance(request, READS) and not readable:
+    elif not readable and isinstance(request, READS):
         raise UnavailableError(f"read of partition {partition_id} is disabled")

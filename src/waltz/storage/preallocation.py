@@ -20,8 +20,9 @@ class Preallocation:
     """The reservation of one open file; what an earlier process left reserved is not known."""
 
     def __init__(self, file: File) -> None:
+        self.end = 0
+        """Up to which byte there is space."""
         self._file = file
-        self._end = 0
 
     def cover(self, end: int, *, ahead: int, limit: int) -> None:
         """Have space up to byte `end`: reserve `ahead` more bytes if it has to be extended, but
@@ -29,7 +30,7 @@ class Preallocation:
 
         Raises OSError: there is no room up to `end`.
         """
-        if end <= self._end:
+        if end <= self.end:
             return
         target = max(end, min(end + ahead, limit))
         if not self._reserve(target, is_last_try=target == end):
@@ -45,15 +46,15 @@ class Preallocation:
             if is_last_try or not is_no_space(error):
                 raise
             return False
-        self._end = end
+        self.end = end
         return True
 
     def give_back(self, size: int) -> None:
         """Give back what is reserved beyond `size`, the end of what was written. Raises OSError."""
-        if self._end > size:
+        if self.end > size:
             self.truncate(size)
 
     def truncate(self, size: int) -> None:
         """Cut the file to `size` and give back all beyond. Raises OSError."""
         self._file.truncate(size)
-        self._end = 0
+        self.end = 0

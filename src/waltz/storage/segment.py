@@ -114,11 +114,11 @@ def first_stranger(
 ) -> int | None:
     """Return which of the records at `offsets` is the first that was asked for in another
     partition, by its request ID; None if none was. The last offset is an end."""
-    if len(offsets) == 2:
+    if offsets.size == 2:
         place = int(offsets[0]) + PARTITION_PLACE
         found = int.from_bytes(block[place : place + 4], "big", signed=True)
         return None if found == partition_id else 0
-    if len(offsets) < 2:
+    if offsets.size < 2:
         return None
     places = offsets[:-1, np.newaxis] + np.arange(PARTITION_PLACE, PARTITION_PLACE + 4)
     partitions = np.frombuffer(block, np.uint8)[places].view(">i4").ravel()
@@ -212,14 +212,15 @@ class Segment:
         assert batch.first_transaction_id == self.next_transaction_id
         assert not self.has_lost_end
         end = self.size + len(batch.block)
-        self._reserve(batch, end, threshold)
+        count = len(batch)
+        self._reserve(count, self.next_transaction_id + count, end, threshold)
         try:
             self.data_file.write_at(self.size, batch.block)
         except OSError as error:
-            self._fail(f"write of {len(batch)} records", error)
+            self._fail(f"write of {count} records", error)
         self._not_indexed.append(batch.offsets[:-1] + self.size)
         self.size = end
-        self.next_transaction_id = batch.next_transaction_id
+        self.next_transaction_id = TransactionId(self.next_transaction_id + count)
 
     def sync(self) -> None:
         """Return once all that was written is durable, with one sync and now and then another one
@@ -237,8 +238,11 @@ class Segment:
         self._bytes_to_index += self.size - self.durable_size
         self.durable_size = self.size
         self.durable_next = self.next_transaction_id
+        fresh = self._not_indexed
         try:
-            self.index.write(self._indexed_count, np.concatenate(self._not_indexed))
+            self.index.write(
+                self._indexed_count, fresh[0] if len(fresh) == 1 else np.concatenate(fresh)
+            )
             if self._bytes_to_index >= INDEX_SYNC_BYTES:
                 self.index.sync()
         except OSError as error:
@@ -246,7 +250,7 @@ class Segment:
         if self.index.is_synced:
             self._bytes_to_index = 0
         self._indexed_count = self.durable_next - self.first_transaction_id
-        self._not_indexed.clear()
+        self._not_indexed = []
 
     def write_index(self) -> None:
         """Have data and index durable. Raises SegmentFailedError."""
@@ -388,7 +392,7 @@ class Segment:
         # Where the next record starts is known now, good or not.
         places = (batch.offsets if has_next else batch.offsets[:-1]) + offset
         position = batch.first_transaction_id - self.first_transaction_id
-        self._reserve(batch, end, end)
+        self._reserve(len(batch), batch.next_transaction_id, end, end)
         try:
             self.data_file.write_at(offset, batch.block)
             if at_lost_end and not has_next:
@@ -479,14 +483,16 @@ class Segment:
             )
         return offsets
 
-    def _reserve(self, batch: RecordBatch, end: int, threshold: int) -> None:
+    def _reserve(self, count: int, following: int, end: int, threshold: int) -> None:
+        """Have space for `count` records before `following`, the last of which ends at `end`."""
         try:
-            self._preallocation.cover(end, ahead=data_bytes_ahead(end), limit=threshold)
-            self.index.reserve(batch.next_transaction_id - self.first_transaction_id)
+            if end > self._preallocation.end:
+                self._preallocation.cover(end, ahead=data_bytes_ahead(end), limit=threshold)
+            self.index.reserve(following - self.first_transaction_id)
         except OSError as error:
             if not is_no_space(error):
                 self._fail("reservation of space", error)
-            raise no_space(f"{len(batch)} records in {self.data_path}") from error
+            raise no_space(f"{count} records in {self.data_path}") from error
 
     def _check_writable(self) -> None:
         if self.failed:

@@ -260,20 +260,20 @@ class SegmentChain:
 
         Raises SegmentFailedError; UnavailableError: no space, and then nothing is written.
         """
-        before = TransactionId(self.next_transaction_id - 1)
         try:
             self._write(batch)
         except UnavailableError as error:
-            if self.next_transaction_id > before + 1:
+            if self.next_transaction_id > batch.first_transaction_id:
                 # A part of it had gone into the segment that was full then.
                 try:
-                    self._truncate(before)
+                    self._truncate(TransactionId(batch.first_transaction_id - 1))
                 except CorruptionError as damage:
                     raise SegmentFailedError(f"{error}, but for a part: {damage}") from damage
             raise
 
     def _write(self, batch: RecordBatch) -> None:
-        while len(batch):
+        count = len(batch)
+        while count:
             last = self._writer
             is_empty = last.next_transaction_id == last.first_transaction_id
             is_full = last.size > self._segment_bytes_threshold and not is_empty
@@ -281,12 +281,14 @@ class SegmentChain:
                 last = self._roll_over(last)
             # A segment exceeds the threshold by its last record at most.
             room = self._segment_bytes_threshold - last.size
-            count = max(1, int(np.searchsorted(batch.offsets[:-1], room, side="right")))
-            part = batch
-            if count < len(batch):
-                part = batch.slice(batch.first_transaction_id, count)
+            if count == 1 or batch.offsets[-2] <= room:
+                last.write(batch, threshold=self._segment_bytes_threshold)
+                return
+            fitting = max(1, int(np.searchsorted(batch.offsets[:-1], room, side="right")))
+            part = batch.slice(batch.first_transaction_id, fitting)
             last.write(part, threshold=self._segment_bytes_threshold)
-            batch = batch.slice(last.next_transaction_id, len(batch) - count)
+            count -= fitting
+            batch = batch.slice(last.next_transaction_id, count)
 
     def sync(self) -> None:
         """Return once all that was written is durable. Raises SegmentFailedError."""

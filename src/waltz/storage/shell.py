@@ -303,21 +303,23 @@ class StorageNode:
         await self._serve(peer, self._receive_admin)
 
     async def _serve(self, peer: Peer, receive: Callable[[Peer, Message], Awaitable[None]]) -> None:
+        connection, link = peer.connection, peer.link
         self._peers[peer] = None
         try:
-            peer.connection.write(peer.link.hello())
+            connection.write(link.hello())
             async with asyncio.timeout(HANDSHAKE_SECONDS_MAX) as patience:
                 while not peer.is_gone:
-                    if not (data := await peer.connection.read(peer.link.wanted_bytes)):
+                    was_opened = peer.is_opened
+                    if not (data := await connection.read(link.wanted_bytes)):
                         break
-                    peer.connection.note_held(peer.link.unfinished_bytes + len(data))
-                    for message in peer.link.receive(data):
+                    connection.note_held(link.unfinished_bytes + len(data))
+                    for message in link.receive(data):
                         if not peer.is_gone:
                             await receive(peer, message)
-                    peer.connection.note_held(peer.link.unfinished_bytes)
-                    if peer.is_opened:
+                    connection.note_held(link.unfinished_bytes)
+                    if peer.is_opened and not was_opened:
                         patience.reschedule(None)
-                    await peer.connection.drain()
+                    await connection.drain()
         except TimeoutError:
             self._peer_log.warning(
                 "connection_refused peer=%s error=no Hello and open request in %g s",
@@ -333,7 +335,7 @@ class StorageNode:
 
     async def _receive(self, peer: Peer, message: Message) -> None:
         assert isinstance(message, StorageMessage)
-        if isinstance(message, OpenRequest):
+        if type(message) is OpenRequest:
             refusal = self._refusal_to_open(peer, message)
             if refusal is None:
                 peer.send([SuccessResponse(*NOBODY)])

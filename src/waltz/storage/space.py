@@ -123,6 +123,8 @@ class SpaceGuard:
         """Short until `observe` is told that there is a reserve."""
         self._path = path
         self._minimum = minimum
+        self.minimum_bytes = minimum.of(space.total_bytes)
+        """What has to stay free."""
         self._reading = _Reading(space, 0)
         self._has_reserve = False
         self._accounts: tuple[SpaceAccount, ...] = ()
@@ -138,16 +140,15 @@ class SpaceGuard:
     @property
     def free_bytes(self) -> int:
         """What is free if all is written that was let through."""
-        admitted = sum(account.admitted_bytes for account in self._accounts)
-        return self._reading.space.free_bytes - (admitted - self._reading.settled_bytes)
+        reading = self._reading
+        free_bytes = reading.space.free_bytes + reading.settled_bytes
+        for account in self._accounts:
+            free_bytes -= account.admitted_bytes
+        return free_bytes
 
     @property
     def total_bytes(self) -> int:
         return self._reading.space.total_bytes
-
-    @property
-    def minimum_bytes(self) -> int:
-        return self._minimum.of(self.total_bytes)
 
     def is_admitting(self) -> bool:
         """Whether all that was let through fits; if not, nothing more does until a reading says
@@ -177,6 +178,7 @@ class SpaceGuard:
     ) -> SpaceState:
         """Take a reading; `settled_bytes` was asked for before it was taken. Return the state."""
         self._reading = _Reading(space, settled_bytes)
+        self.minimum_bytes = self._minimum.of(space.total_bytes)
         self._has_reserve = has_reserve
         free, minimum = self.free_bytes, self.minimum_bytes
         was = self.state

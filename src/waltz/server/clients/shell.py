@@ -76,6 +76,7 @@ class Client:
         """To the server as a whole, not answered yet."""
         self.may_read = asyncio.Event()
         self.may_read.set()
+        self._is_read = True
         self.draining: asyncio.Task[None] | None = None
         """Runs while the connection has more to send than it should."""
         self.turn = asyncio.Lock()
@@ -97,10 +98,12 @@ class Client:
             unfinished = self.link.link.unfinished_bytes
             held = self.intake.byte_count + unfinished + self.link.retained_bytes
             self.connection.note_held(held)
-        if self.intake.may_read:
-            self.may_read.set()
-        else:
-            self.may_read.clear()
+        if self.intake.may_read is not self._is_read:
+            self._is_read = self.intake.may_read
+            if self._is_read:
+                self.may_read.set()
+            else:
+                self.may_read.clear()
 
     def send(self, parts: Sequence[Part]) -> None:
         """Write `parts` at once, or keep them. Raises LocalProtocolError: nothing was written."""
@@ -117,13 +120,15 @@ class Client:
         """Return what has come on `connection`; nothing once it, or its time, has ended."""
         if self._idleness is not None:
             self._idleness.begin_reading(self._clock.now())
-            self._arm()
+            if self._timer is None:
+                self._arm()
         data = await connection.read(self.link.link.wanted_bytes)
         if self.connection is not connection:
             return b""
         if self._idleness is not None:
             self._idleness.hear(self._clock.now())
-            self._arm()
+            if self._timer is None:
+                self._arm()
         return data
 
     def attach(self, connection: Connection) -> None:
@@ -138,7 +143,8 @@ class Client:
         """Begin to look whether the peer is silent."""
         if self._idle_seconds:
             self._idleness = Idleness(self._idle_seconds, self._clock.now())
-            self._arm()
+            if self._timer is None:
+                self._arm()
 
     def detach(self) -> None:
         """The TCP connection has ended."""
@@ -158,10 +164,10 @@ class Client:
 
     def _arm(self) -> None:
         assert self._idleness is not None
-        if self._timer is None:
-            seconds = self._idleness.deadline - self._clock.now()
-            loop = asyncio.get_running_loop()
-            self._timer = loop.call_later(max(seconds, TIMER_SECONDS_MIN), self._look)
+        assert self._timer is None
+        seconds = self._idleness.deadline - self._clock.now()
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_later(max(seconds, TIMER_SECONDS_MIN), self._look)
 
     def _disarm(self) -> None:
         self._idleness = None
@@ -268,8 +274,9 @@ class Clients:
             if not client.link.is_restorable:
                 self._end(client, "more was to be kept for it than may be")
             return
-        self.unsent_bytes_peak = max(self.unsent_bytes_peak, client.unsent_bytes)
-        if client.draining is None and client.unsent_bytes > WRITE_BUFFER_BYTES_HIGH:
+        unsent_bytes = client.connection.unsent_bytes
+        self.unsent_bytes_peak = max(self.unsent_bytes_peak, unsent_bytes)
+        if client.draining is None and unsent_bytes > WRITE_BUFFER_BYTES_HIGH:
             self.full.add(connection_id)
             client.draining = asyncio.get_running_loop().create_task(self._drain(client))
 
@@ -398,7 +405,8 @@ class Clients:
         async with client.turn:
             while client.connection is connection:
                 messages = client.link.receive(data)
-                client.write(client.link.take_replies())
+                if replies := client.link.take_replies():
+                    client.write(replies)
                 await self._hand_on(client, messages)
                 if (reason := client.link.end_reason) is not None:
                     self._peer_log.info(

@@ -66,7 +66,8 @@ class RunningPartition:
         self._mailbox: Mailbox[PartitionEvent] = Mailbox(
             server.host.clock, SERVER_MAILBOX_EVENTS_MAX
         )
-        self._store = store(self._mailbox.put)
+        self.put: Callable[[PartitionEvent], None] = self._mailbox.put
+        self._store = store(self.put)
         self._reads: dict[TransactionId, asyncio.Task[None]] = {}
 
     async def run(self) -> None:
@@ -86,9 +87,6 @@ class RunningPartition:
         if found.reason is None or obstacle is None:
             return found
         return replace(found, reason=f"{found.reason}; {obstacle}")
-
-    def put(self, event: PartitionEvent) -> None:
-        self._mailbox.put(event)
 
     def _perform(self, effect: PartitionEffect) -> None:
         match effect:

@@ -47,21 +47,21 @@ class Peer:
     def send(self, messages: Sequence[Message]) -> None:
         """All with one write."""
         if not self.is_gone:
-            self.connection.write(b"".join([self.link.encode(message) for message in messages]))
+            self.connection.write(b"".join(map(self.link.encode, messages)))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
 class PartitionRequest:
-    peer: Peer
-    message: StorageMessage
+    """What a peer asks for; `size` is what it brings, in bytes."""
 
-    @property
-    def size(self) -> int:
-        message = self.message
-        return len(message.records.block) if isinstance(message, AppendRecordsRequest) else 0
+    __slots__ = ("message", "peer", "size")
+
+    def __init__(self, peer: Peer, message: StorageMessage) -> None:
+        self.peer = peer
+        self.message = message
+        self.size = len(message.records.block) if type(message) is AppendRecordsRequest else 0
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class _Command:
     """Something to do with the partition in its turn."""
 
@@ -196,51 +196,52 @@ class PartitionQueue:
             requests: list[PartitionRequest] = []
             size = 0
             for event in await self._mailbox.drain(None):
-                if self.is_stopping():
+                if self._stopped:
                     _drop(event)
-                elif isinstance(event, _Command):
-                    await self._process(requests)
-                    requests, size = [], 0
-                    await self._perform(event)
-                else:
-                    if size + event.size > DRAIN_BYTES_MAX:
-                        await self._process(requests)
-                        requests, size = [], 0
-                    requests.append(event)
-                    size += event.size
-            await self._process(requests)
+                    continue
+                match event:
+                    case PartitionRequest():
+                        if requests and size + event.size > DRAIN_BYTES_MAX:
+                            await self._process(requests)
+                            requests, size = [], 0
+                        requests.append(event)
+                        size += event.size
+                    case _Command():
+                        if requests:
+                            await self._process(requests)
+                            requests, size = [], 0
+                        await self._perform(event)
+            if requests:
+                await self._process(requests)
 
-    async def _process(self, requests: list[PartitionRequest]) -> None:
-        if not requests:
-            return
+    async def _process(self, requests: Sequence[PartitionRequest]) -> None:
         partition = self.partition
         was_writable = partition.is_writable
         messages = [request.message for request in requests]
-        synced = partition.counters.drains_synced
-        began = self._clock.now()
         answers = await self._call(partial(partition.process, messages))
-        if partition.counters.drains_synced > synced:
-            self._drain_seconds.add(self._clock.now() - began)
         by_peer: dict[Peer, list[Message]] = {}
         for request, answer in zip(requests, answers, strict=True):
             by_peer.setdefault(request.peer, []).append(answer)
-        for request in requests:
+            self._waiting_bytes -= request.size
             del self._unfinished[request]
         for peer, peer_answers in by_peer.items():
             peer.send(peer_answers)
-        self._waiting_bytes -= sum(request.size for request in requests)
         self._has_room.set()
         if was_writable and not partition.is_writable:
             log.error("writer_closed partition=%d", partition.partition_id)
             self._writer_closed()
 
     async def _call(self, function: Callable[[], T]) -> T:
-        self._call_began = self._clock.now()
+        partition = self.partition
+        synced = partition.counters.drains_synced
+        began = self._call_began = self._clock.now()
         try:
             return await self._workers.run_blocking(function)
         finally:
             self._call_began = None
-            self._next_transaction_id = self.partition.next_transaction_id
+            self._next_transaction_id = partition.next_transaction_id
+            if partition.counters.drains_synced > synced:
+                self._drain_seconds.add(self._clock.now() - began)
 
     async def _perform(self, command: _Command) -> None:
         try:
