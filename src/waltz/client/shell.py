@@ -439,7 +439,8 @@ class AsyncWaltzClient(PlainVerbs):
 
     def stamp(self, context: TransactionContext) -> None:
         """Note when the context came."""
-        context.creation_time = self._host.clock.wall_milliseconds()
+        # Contexts may be frozen dataclasses.
+        object.__setattr__(context, "creation_time", self._host.clock.wall_milliseconds())
 
     def runner(self, partition_id: int) -> PartitionRunner:
         """Raises NotFoundError, PartitionInactiveError, ClientClosedError, ClusterChangedError."""
