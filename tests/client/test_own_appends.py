@@ -29,7 +29,7 @@ def rows(count: int) -> Submission:
 def sent(own: OwnAppends, *submissions: Submission) -> list[int]:
     """The numbers of what goes out, contexts first."""
     assert own.send(submissions, GENERATION, 5) == []
-    messages = [*own.take_batches(), *own.take_rows(NOTHING, GENERATION, 5, 0.0)]
+    messages = [*own.batches.take(), *own.take_rows(NOTHING, GENERATION, 5, 0.0)]
     own.check_invariants()
     numbers: list[int] = []
     for message in messages:

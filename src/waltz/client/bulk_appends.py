@@ -92,7 +92,7 @@ class BulkAppends:
         for submission in self._submissions:
             bulk = submission.bulk
             assert bulk is not None
-            while not submission.decided and bulk.waiting:
+            while submission.undecided and bulk.waiting:
                 rows_max = self._room(bulk, mark, version)
                 if not rows_max:
                     return messages, number  # whoever comes later does not overtake
@@ -209,7 +209,7 @@ class BulkAppends:
             if not bulk.left and bulk.last_transaction_id <= mark:
                 submission.transaction_id = bulk.last_transaction_id
                 finished.append(submission)
-            elif not submission.decided:
+            elif submission.undecided:
                 left.append(submission)
         self._submissions = left
         return finished

@@ -193,8 +193,7 @@ def tell_lock_failure(submission: Submission) -> None:
     """Tell the context about the lock it was refused for, if it was."""
     transaction_id, submission.lock_failure = submission.lock_failure, None
     if transaction_id is not None:
-        draft = submission.draft
-        lock = None if draft is None else draft.checked_lock(submission.refused_lock_hash)
+        lock = submission.refused_lock()
         _tell("on_lock_failure", submission.context.on_lock_refusal, transaction_id, lock)
 
 

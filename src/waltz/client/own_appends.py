@@ -17,11 +17,13 @@ from waltz.client.bulk import Bulk
 from waltz.client.bulk_appends import BulkAppends
 from waltz.client.fed import FedRun
 from waltz.client.partition_events import BulkApplied, Effect, ReleaseRoom, RetrySubmissions
-from waltz.client.submission import Submission
+from waltz.client.submission import Submission, note_requests
+from waltz.client.transaction import TransactionBuilder
 from waltz.client.transaction_monitor import TransactionMonitor
 from waltz.types import ClientId, Generation, PartitionId, RequestId, TransactionId
 from waltz.wire.batch_protocol import AppendBatch, AppendRejected, Reason
 from waltz.wire.client_protocol import BATCHES_SINCE, AppendRequest, FlushResponse, LockFailure
+from waltz.wire.columns import request_ids_in
 
 Appends: TypeAlias = list[AppendBatch | AppendRequest]
 
@@ -36,9 +38,10 @@ class OwnAppends:
         self.monitor.start()
         self.sequence_number = sequence_number
         """Of the last request: no two of a client may have the same."""
+        self.batches = AppendBatches()
+        """What is to be sent together."""
         self._client_id = client_id
         self._partition_id = partition_id
-        self._batches = AppendBatches()
         self._bulks = BulkAppends()
         self._committed: dict[TransactionId, Submission] = {}
         """Not applied yet, in order."""
@@ -49,7 +52,7 @@ class OwnAppends:
 
     def __len__(self) -> int:
         """How many are undecided."""
-        return len(self.monitor) + len(self._bulks)
+        return self.monitor.count + len(self._bulks)
 
     @property
     def last_sent(self) -> RequestId | None:
@@ -78,27 +81,27 @@ class OwnAppends:
     ) -> Appends:
         """Number and register what was executed; return what is to be sent at once.
 
-        What goes into batches comes with the next `take_batches`, and rows with `take_rows`.
+        What goes into `batches` is to be taken from there, and rows with `take_rows`.
         """
-        requests: Appends = []
+        ready: list[Submission] = []
+        drafts: list[TransactionBuilder] = []
         for submission in submissions:
             if submission.bulk is not None:
                 self._bulks.add(submission)
-            draft = submission.draft
-            if draft is None or submission.decided:  # ended while it waited
-                continue
-            request_id = self.next_request_id(generation)
-            self.monitor.register(request_id, submission)
-            submission.note_request(request_id)
-            mark = submission.client_high_water_mark
-            if version >= BATCHES_SINCE:
-                self._batches.add(request_id, draft, mark)
-            else:
-                requests.append(append_request(request_id, draft, mark))
-        return requests
-
-    def take_batches(self) -> list[AppendBatch]:
-        return self._batches.take()
+            elif (draft := submission.draft) is not None and submission.undecided:
+                ready.append(submission)
+                drafts.append(draft)
+        if not ready:  # they ended while they waited
+            return []
+        first = self.next_request_id(generation)
+        self.sequence_number += len(ready) - 1
+        self.monitor.register(first, ready)
+        note_requests(first, ready)
+        marks = [submission.client_high_water_mark for submission in ready]
+        if version >= BATCHES_SINCE:
+            self.batches.add(first, drafts, marks)
+            return []
+        return [*map(append_request, request_ids_in([(first, len(ready))]), drafts, marks)]
 
     def take_rows(
         self, mark: TransactionId, generation: Generation, version: int, now: float
@@ -110,11 +113,11 @@ class OwnAppends:
 
     def lose_stream(self) -> None:
         """Nothing more can be sent on it, and its answers hold no more."""
-        self._batches.clear()
+        self.batches.clear()
         self._held_flushes.clear()
 
     def close(self) -> None:
-        self._batches.clear()
+        self.batches.clear()
         self._bulks.clear()
         self.monitor.close()
 
@@ -132,20 +135,20 @@ class OwnAppends:
     def _commit(self, first: RequestId, count: int, transaction_id: TransactionId) -> None:
         number = first.sequence_number
         has_rows = self._bulks.commit(number, count, transaction_id)
-        if not len(self.monitor):
+        if not self.monitor.count:
             return
         failed, committed = self.monitor.commit(first, count)
         self._retries += failed
         if committed:
-            self._bulks.fail_before(number + committed[-1][0])
-        for place, submission in committed:
-            if submission.decided:
-                continue
-            submission.transaction_id = TransactionId(transaction_id + place)
-            self._committed[submission.transaction_id] = submission
-            if submission.holds_room:
-                submission.holds_room = False
-                self._released += 1
+            self._bulks.fail_before(number + len(committed) - 1)
+        for submission in committed:
+            if submission is not None and submission.undecided:
+                submission.transaction_id = transaction_id
+                self._committed[transaction_id] = submission
+                if submission.holds_room:
+                    submission.holds_room = False
+                    self._released += 1
+            transaction_id = TransactionId(transaction_id + 1)
         if has_rows:
             self._retries += self.monitor.flush(first)
 
@@ -171,7 +174,7 @@ class OwnAppends:
                 beaten |= dict.fromkeys(range(first, first + count), beaten_by)
             else:
                 self._bulks.refuse(first, count, now)
-            for number in range(first, first + count) if len(self.monitor) else ():
+            for number in range(first, first + count) if self.monitor.count else ():
                 submission = self.monitor.abort(message.request_id._replace(sequence_number=number))
                 if submission is None:
                     continue

@@ -324,7 +324,8 @@ class ClientPartition:
         self._outbox.append(message)
 
     def _post_appends(self) -> None:
-        self._outbox += self.own.take_batches()
+        if self.own.batches.runs:
+            self._outbox += self.own.batches.take()
 
     def _settle(self) -> None:
         self._effects += self.own.settle(self.high_water_mark)

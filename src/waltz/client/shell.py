@@ -395,7 +395,7 @@ class AsyncWaltzClient(PlainVerbs):
             submission.waited_seconds = self._host.clock.now() - came
             self.submissions.expire_in_time(submission)
             if await self._call(lambda: submission.execute(runner.high_water_mark)):
-                if not submission.decided:
+                if submission.undecided:
                     runner.mailbox.put(Submitted([submission]))
                 return
             await self._call(partial(tell_refusal, submission))

@@ -89,7 +89,7 @@ class Transactions(Sequence[Transaction]):
             for transaction_id, submission in self._own.items():
                 draft = submission.draft  # the loop's thread may take it away
                 if draft is not None and transaction_id >= first:
-                    made[transaction_id - first].provide_data(draft.data)
+                    made[transaction_id - first].provide_data(draft.plain_data)
             for bulk in self._bulks:
                 for number, data in bulk.data_between(first, self.last_transaction_id):
                     made[number - first].provide_data(data)

@@ -290,7 +290,7 @@ class Submissions:
     def retry(self, submissions: Sequence[Submission]) -> None:
         """Execute these again soon, or end them if this client never does (PM-40, PM-41)."""
         for submission in submissions:
-            if submission.decided:
+            if not submission.undecided:
                 continue
             if not self._retry_threads:
                 self._start_telling(submission, partial(_tell_unretried, submission), None)
@@ -308,14 +308,14 @@ class Submissions:
             batch = [await self._retries.get()]
             while len(batch) < RETRIES_PER_CALL_MAX and not self._retries.empty():
                 batch.append(self._retries.get_nowait())
-            batch = [submission for submission in batch if not submission.decided]
+            batch = [submission for submission in batch if submission.undecided]
             if not batch:
                 continue
             outcomes = await self._call(partial(self._execute_all, batch))
             for submission, outcome in zip(batch, outcomes, strict=True):
                 if outcome is not True:
                     self.finish(submission, outcome or None)
-                elif not submission.decided:
+                elif submission.undecided:
                     self._runners[submission.partition_id].mailbox.put(Submitted([submission]))
 
     def _execute_all(self, batch: Sequence[Submission]) -> list[Exception | bool]:
