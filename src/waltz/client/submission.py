@@ -125,17 +125,8 @@ def checked_partition(context: TransactionContext, partition_count: int) -> Part
     return PartitionId(partition_id)
 
 
-def settle_append(
-    submission: Submission,
-    error: Exception | None,
-    succeed: Callable[[TransactionId], object],
-    fail: Callable[[Exception], object],
-    is_settled: Callable[[], bool] = lambda: False,
-) -> None:
-    """Answer whoever waits for the ID of a plain append that has ended."""
-    if is_settled():
-        return
+def append_result(submission: Submission, error: Exception | None) -> TransactionId | Exception:
+    """Return what whoever waits for a plain append, which has ended, is to be told."""
     if submission.transaction_id is not None:
-        succeed(submission.transaction_id)
-    else:
-        fail(error or OperationTimeoutError("not appended: this client has no retry threads"))
+        return submission.transaction_id
+    return error or OperationTimeoutError("not appended: this client has no retry threads")

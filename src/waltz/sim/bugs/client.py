@@ -22,7 +22,7 @@ from waltz.sim.patches import Patch
 def _giving_up_all(lose: Callable[..., None]) -> Callable[..., None]:
     def lost(self: Any) -> None:
         lose(self)
-        self._retries += self.monitor.stop()
+        self.retries += self.monitor.stop()
         self.monitor.start()
 
     return lost
@@ -40,7 +40,7 @@ def _numbering_anew(lose: Callable[..., None]) -> Callable[..., None]:
 def _settling_at_once(settle: Callable[..., Any]) -> Callable[..., Any]:
     def settled(self: Any, mark: Any) -> Any:
         for answer in self._held_flushes:
-            self._retries += self.monitor.flush(answer.request_id)
+            self.retries += self.monitor.flush(answer.request_id)
         self._held_flushes = []
         return settle(self, mark)
 
