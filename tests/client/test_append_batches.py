@@ -8,7 +8,7 @@ import pytest
 
 from waltz.client import append_batches
 from waltz.client.append_batches import AppendBatches, append_request
-from waltz.client.transaction import Draft, PartitionLocalLock, TransactionBuilder
+from waltz.client.transaction import PartitionLocalLock, TransactionBuilder
 from waltz.types import ClientId, Generation, PartitionId, RequestId, TransactionId
 from waltz.wire.batch_protocol import AppendBatch
 from waltz.wire.client_protocol import CLIENT_CODEC
@@ -18,20 +18,22 @@ def request(number: int, generation: int = 3) -> RequestId:
     return RequestId(ClientId(7), Generation(generation), PartitionId(2), number)
 
 
-def draft(data: bytes = b"data", write: int = 0, read: int = 0, append: int = 0) -> Draft:
+def draft(
+    data: bytes = b"data", write: int = 0, read: int = 0, append: int = 0
+) -> TransactionBuilder:
     builder = TransactionBuilder()
     builder.set_data(data)
     builder.set_header(len(data))
     builder.set_write_locks([PartitionLocalLock("w", n) for n in range(write)])
     builder.set_read_locks([PartitionLocalLock("r", n) for n in range(read)])
     builder.set_append_locks([PartitionLocalLock("a", n) for n in range(append)])
-    return Draft(builder)
+    return builder
 
 
-def gathered(*appends: tuple[RequestId, Draft]) -> list[AppendBatch]:
+def gathered(*appends: tuple[RequestId, TransactionBuilder]) -> list[AppendBatch]:
     batches = AppendBatches()
     for request_id, each in appends:
-        batches.add(request_id, each, TransactionId(request_id.sequence_number))
+        batches.add(request_id, [each], [TransactionId(request_id.sequence_number)])
     found = batches.take()
     assert batches.take() == []
     return found
@@ -91,6 +93,6 @@ def test_bounds_start_another_batch_but_one_append_always_goes(
 
 def test_what_is_cleared_is_not_sent() -> None:
     batches = AppendBatches()
-    batches.add(request(1), draft(), TransactionId(0))
+    batches.add(request(1), [draft()], [TransactionId(0)])
     batches.clear()
     assert batches.take() == []

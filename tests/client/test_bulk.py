@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from waltz.client.append_batches import AppendBatches, append_request
 from waltz.client.bulk import Bulk, BulkRows, ManyAppends, lock_hashes
-from waltz.client.transaction import Draft, PartitionLocalLock, TransactionBuilder
+from waltz.client.transaction import PartitionLocalLock, TransactionBuilder
 from waltz.errors import LocalProtocolError
 from waltz.limits import DATA_BYTES_MAX, LOCKS_MAX
 from waltz.types import NOTHING, ClientId, Generation, PartitionId, RequestId, TransactionId
@@ -29,7 +29,7 @@ def bulk_of(rows: BulkRows) -> Bulk:
     return Bulk(rows, np.full(len(rows), NOTHING, np.int64))
 
 
-def one_by_one(appends: list[Any]) -> list[Draft]:
+def one_by_one(appends: list[Any]) -> list[TransactionBuilder]:
     drafts = []
     for data, header, write, read, append in appends:
         builder = TransactionBuilder()
@@ -38,14 +38,14 @@ def one_by_one(appends: list[Any]) -> list[Draft]:
         builder.set_write_locks(write)
         builder.set_read_locks(read)
         builder.set_append_locks(append)
-        drafts.append(Draft(builder))
+        drafts.append(builder)
     return drafts
 
 
-def together(drafts: list[Draft]) -> AppendColumns:
+def together(drafts: list[TransactionBuilder]) -> AppendColumns:
     batches = AppendBatches()
     for number, draft in enumerate(drafts):
-        batches.add(FIRST._replace(sequence_number=number), draft, MARK)
+        batches.add(FIRST._replace(sequence_number=number), [draft], [MARK])
     (batch,) = batches.take()
     return batch.appends
 

@@ -122,7 +122,7 @@ def test_each_row_is_in_the_log_once_and_where_it_says(
     assert len(server.log) - server.log.count(b"another") == sum(
         len(each.context.rows) for each in submissions if isinstance(each.context, ManyAppends)
     )
-    assert (len(server.appends), server.appends.last_sent) == (0, None)
+    assert (server.appends.rows_out, server.appends.last_sent) == (0, None)
 
 
 def sent(appends: BulkAppends, mark: int = -1, now: float = 0.0) -> list[int]:

@@ -10,7 +10,7 @@ from waltz.client.callbacks import WaltzClientCallbacks
 from waltz.client.calls import (
     ApplyOutcome,
     apply_in_order,
-    called_by,
+    call_for,
     choose_prefetch,
     execute_again,
     is_called_by,
@@ -288,9 +288,7 @@ def test_closing_tells_what_is_known() -> None:
 def test_who_is_inside_a_callback_knows_whose() -> None:
     one, other = object(), object()
     assert not is_called_by(one)
-    with called_by(one):
-        assert is_called_by(one)
-        assert not is_called_by(other)
+    assert call_for(one, lambda: (is_called_by(one), is_called_by(other))) == (True, False)
     assert not is_called_by(one)
 
 

@@ -246,7 +246,7 @@ def test_an_append_and_an_outcome_that_are_interrupted_leave_the_client_whole(
     with pytest.raises(KeyboardInterrupt):
         client.append(0, b"x")
     runner = client._core.runners[P0]
-    asked = list(runner.machine.own.monitor._pending)
+    asked = [each for each, _ in runner.machine.own.monitor.items()]
     interrupt(lambda: bool(runner._outcomes))
     with pytest.raises(KeyboardInterrupt):
         client.outcome(asked[0])

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import time
+from dataclasses import dataclass
 
 from tests.client.applications import Note, Recorder
 from tests.client.fake_cluster import FakeCluster, run_with_cluster
 from waltz.client.options import ClientOptions
 from waltz.client.shell import AsyncWaltzClient
+from waltz.client.transaction import TransactionBuilder, TransactionContext
 from waltz.testing import InMemoryCluster
 
 
@@ -27,6 +29,30 @@ def test_a_context_says_when_it_came() -> None:
     assert second.story.count("execute") == 2
     assert second.creation_time == created
     assert (second.creation_time or 0) >= (first.creation_time or 0) + 10 > 10
+
+
+@dataclass(frozen=True)
+class Frozen(TransactionContext):
+    data: bytes
+
+    def partition_id(self, partition_count: int) -> int:
+        return 0
+
+    def execute(self, builder: TransactionBuilder) -> bool:
+        builder.set_data(self.data)
+        return True
+
+
+def test_a_context_that_is_a_frozen_value_is_told_when_it_came_and_how_it_was_sent() -> None:
+    """PM-16, UA-30."""
+    with InMemoryCluster(for_tests=True) as cluster:
+        context = Frozen(b"data")
+        client = cluster.open_client(Recorder())
+        client.submit(context)
+        client.flush()
+        assert context.creation_time is not None
+        assert context.request_id is not None
+        assert client.outcome(context.request_id, context.executed_at) == 0
 
 
 def test_a_context_runs_out_of_time_while_it_waits_for_a_server() -> None:

@@ -83,12 +83,12 @@ def test_a_buffer_gives_back_what_it_was_given_in_order() -> None:
     run = FedRun(TransactionId(100), RUN_IDS, HEADERS, [b"a", b"bb", b"ccc"])
     buffer.add(run[:1])
     buffer.add(run[1:])
-    assert (len(buffer), buffer.byte_count, list(buffer)) == (3, 6, list(run))
+    assert (buffer.count, buffer.byte_count, list(buffer)) == (3, 6, list(run))
     taken = buffer.take(2)
     assert taken == list(run)[:2]
     assert (taken.first_transaction_id, taken.last_transaction_id, len(taken)) == (100, 101, 2)
     assert taken.after(1) == list(run)[1:2]
     assert (len(taken.after(2)), taken.after(0), taken[1]) == (0, taken, list(run)[1])
-    assert (len(buffer), buffer.byte_count) == (1, 3)
+    assert (buffer.count, buffer.byte_count) == (1, 3)
     assert buffer.take(9) == list(run)[2:]
-    assert (len(buffer), buffer.byte_count) == (0, 0)
+    assert (buffer.count, buffer.byte_count) == (0, 0)

@@ -44,7 +44,7 @@ def test_a_definite_answer_ends_the_question(
     made = asked()
     assert made.receive(response(outcome, at), 0.0) == OutcomeKnown(R, known)
     assert made.receive(response(outcome, at), 0.0) is None
-    assert (len(made), made.ask(99.0, 5), made.deadline) == (0, [], None)
+    assert (made.after, made.ask(99.0, 5), made.deadline) == ({}, [], None)
 
 
 def test_a_search_goes_on_where_it_ended() -> None:
@@ -67,7 +67,7 @@ def test_a_new_connection_is_asked_everything_anew() -> None:
     made.receive(response(Outcome.UNDECIDED), 1.0)
     made.reset()
     assert made.ask(1.0, 5) == [OutcomeRequest(R, NONE)]
-    assert len(made) == 1
+    assert len(made.after) == 1
 
 
 def test_a_server_without_a_word_for_it_is_not_asked() -> None:
@@ -76,7 +76,7 @@ def test_a_server_without_a_word_for_it_is_not_asked() -> None:
     (refused,) = made.ask(0.0, 4)
     assert isinstance(refused, OutcomeRefused)
     assert "version 4" in str(refused.error)
-    assert len(made) == 0
+    assert not made.after
 
 
 def mounted(version: int = 5) -> World:

@@ -121,11 +121,11 @@ def test_rows_that_were_not_looked_at_are_sent_again_in_a_moment() -> None:
     own = started()
     assert sent(own, rows(2)) == [1, 2]
     own.hear(rejected(1, 2, Reason.STOPPING), 0.0)
-    assert own.send_at == BULK_RETRY_SECONDS
+    assert own.rows.send_at == BULK_RETRY_SECONDS
     assert sent(own) == []
     later = own.take_rows(NOTHING, GENERATION, 5, BULK_RETRY_SECONDS)
     assert [len(each.appends) for each in later if isinstance(each, AppendBatch)] == [2]
-    assert own.send_at is None
+    assert own.rows.send_at is None
 
 
 def test_older_versions_say_one_by_one_and_may_refuse_a_row() -> None:

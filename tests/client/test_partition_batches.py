@@ -202,7 +202,7 @@ def test_every_other_refusal_is_executed_again_at_once(reason: Reason) -> None:
     made.step(Submitted(mine))
     effects = made.hear(rejected(3, 2, reason))
     assert only(effects, RetrySubmissions) == [RetrySubmissions(mine[1:])]
-    assert len(made.machine.own.monitor) == 1
+    assert made.machine.own.monitor.count == 1
     assert made.hear(rejected(3, 2, reason)) == []
 
 
@@ -242,4 +242,4 @@ def test_what_was_not_sent_when_the_stream_is_lost_is_not_sent_on_the_next() -> 
     assert RequestId(ME, request(1).generation, PartitionId(2), 1) == request(1)
     messages = sent(made.step(Submitted([submission()]), StreamOpened(1, 5)))
     assert [type(each) for each in messages] == [MountRequest]
-    assert len(made.machine.own.monitor) == 1
+    assert made.machine.own.monitor.count == 1

@@ -65,4 +65,4 @@ def test_of_many_threads_one_tells_the_verdict() -> None:
     for thread in threads:
         thread.join()
     assert sorted(won) == [False] * 7 + [True]
-    assert made.decided
+    assert not made.undecided

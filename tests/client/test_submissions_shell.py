@@ -254,7 +254,7 @@ def test_a_context_that_expires_while_its_client_closes_is_told() -> None:
         note, error = Note(timeout_seconds=0.0), ClientClosedError("closed")
         made = world.admit(note)
         world.submissions.expire_in_time(made)
-        while not made.decided:
+        while made.undecided:
             await asyncio.sleep(0)
         assert note.story == []
         await world.submissions.end_all(error)

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from waltz.client.transaction import (
     BytesSerializer,
-    Draft,
     JsonSerializer,
     MsgpackSerializer,
     PartitionLocalLock,
@@ -132,7 +131,7 @@ def test_a_serializer_that_returns_text_is_refused() -> None:
 def test_data_that_is_missing_or_too_large_is_refused() -> None:
     """PM-19."""
     with pytest.raises(LocalProtocolError, match="no transaction data set"):
-        Draft(TransactionBuilder())
+        TransactionBuilder().data  # noqa: B018
     with pytest.raises(LocalProtocolError, match=str(DATA_BYTES_MAX)):
         TransactionBuilder().set_data(bytes(DATA_BYTES_MAX + 1))
 
@@ -143,11 +142,19 @@ def test_locks_become_hashes_of_their_kind_in_order() -> None:
     builder.set_write_locks([PartitionLocalLock("account", 1), PartitionLocalLock("account", -1)])
     builder.set_read_locks([PartitionLocalLock("", 0)])
     builder.set_append_locks([PartitionLocalLock("user", 2**32)])
-    draft = Draft(builder)
-    assert draft.write_locks == (-1177318868, -1177318867)
-    assert draft.read_locks == (0,)
-    assert draft.append_locks == (3599306,)
-    assert draft.checksum == 0x3610A686
+    assert builder.write_locks == (-1177318868, -1177318867)
+    assert builder.read_locks == (0,)
+    assert builder.append_locks == (3599306,)
+
+
+def test_what_is_no_bytes_is_refused_at_once_and_what_may_change_is_copied() -> None:
+    builder = TransactionBuilder()
+    with pytest.raises(TypeError):
+        builder.set_data("text")  # type: ignore[arg-type]
+    data = bytearray(b"before")
+    builder.set_data(data)  # type: ignore[arg-type]
+    data[:] = b"after"
+    assert builder.data == b"before"
 
 
 def test_too_many_locks_are_refused() -> None:

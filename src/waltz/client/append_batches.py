@@ -5,12 +5,14 @@ Owns what fits into one message. Knows no connection and no verdict.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import chain
+from typing import NamedTuple
+from zlib import crc32
 
 import numpy as np
 
-from waltz.client.transaction import Draft
+from waltz.client.transaction import TransactionBuilder
 from waltz.limits import BATCH_APPENDS_MAX, BATCH_BYTES_MAX, BATCH_LOCKS_MAX
 from waltz.types import RequestId, TransactionId
 from waltz.wire.batch_protocol import AppendBatch
@@ -18,77 +20,98 @@ from waltz.wire.client_protocol import AppendRequest
 from waltz.wire.columns import AppendColumns, Bodies
 
 
+class _Run(NamedTuple):
+    """Appends under request IDs that follow on each other, and what their client had applied when
+    it executed each."""
+
+    first: RequestId
+    drafts: list[TransactionBuilder]
+    marks: list[TransactionId]
+
+    def part(self, start: int, end: int) -> AppendBatch:
+        first = self.first._replace(sequence_number=self.first.sequence_number + start)
+        return AppendBatch(first, _columns(self.drafts[start:end], self.marks[start:end]))
+
+
 class AppendBatches:
     """Appends of one client and partition, in batches within the bounds: each of one generation,
     with sequence numbers that follow on each other."""
 
     def __init__(self) -> None:
-        self._full: list[AppendBatch] = []
-        self._first: RequestId | None = None
-        self._drafts: list[Draft] = []
-        self._marks: list[TransactionId] = []
-        self._locks = 0
-        self._bytes = 0
+        self.runs: list[_Run] = []
+        """What waits."""
 
-    def add(self, request_id: RequestId, draft: Draft, mark: TransactionId) -> None:
-        """Add an append that its client has executed when it had applied up to `mark`."""
-        locks = len(draft.write_locks) + len(draft.read_locks) + len(draft.append_locks)
-        size = len(draft.data)
-        if self._first is None or not self._has_room(request_id, locks, size):
-            self._close()
-            self._first = request_id
-        self._drafts.append(draft)
-        self._marks.append(mark)
-        self._locks += locks
-        self._bytes += size
+    def add(
+        self, first: RequestId, drafts: list[TransactionBuilder], marks: list[TransactionId]
+    ) -> None:
+        """Add appends under request IDs from `first` on, at least one, each with the mark that its
+        client had applied up to when it executed it. Keeps the lists."""
+        if self.runs:
+            run = self.runs[-1]
+            end = run.first.sequence_number + len(run.drafts)
+            if first.sequence_number == end and first[:3] == run.first[:3]:
+                run.drafts.extend(drafts)
+                run.marks.extend(marks)
+                return
+        self.runs.append(_Run(first, drafts, marks))
 
     def take(self) -> list[AppendBatch]:
         """Return what was added, once."""
-        self._close()
-        full, self._full = self._full, []
-        return full
+        runs, self.runs = self.runs, []
+        batches: list[AppendBatch] = []
+        for run in runs:
+            columns = _columns(run.drafts, run.marks)
+            if (
+                len(run.drafts) <= BATCH_APPENDS_MAX
+                and len(columns.lock_hashes) <= BATCH_LOCKS_MAX
+                and sum(map(len, columns.bodies.data)) <= BATCH_BYTES_MAX
+            ):
+                batches.append(AppendBatch(run.first, columns))
+            else:
+                batches += _cut(run)
+        return batches
 
     def clear(self) -> None:
-        self._close()
-        self._full.clear()
-
-    def _has_room(self, request_id: RequestId, locks: int, size: int) -> bool:
-        assert self._first is not None
-        count = len(self._drafts)
-        return (
-            request_id.sequence_number == self._first.sequence_number + count
-            and request_id.generation == self._first.generation
-            and count < BATCH_APPENDS_MAX
-            and self._locks + locks <= BATCH_LOCKS_MAX
-            and self._bytes + size <= BATCH_BYTES_MAX
-        )
-
-    def _close(self) -> None:
-        if self._first is None:
-            return
-        self._full.append(AppendBatch(self._first, _columns(self._drafts, self._marks)))
-        self._first = None
-        self._drafts, self._marks = [], []
-        self._locks = self._bytes = 0
+        self.runs.clear()
 
 
-def _columns(drafts: Sequence[Draft], marks: Sequence[TransactionId]) -> AppendColumns:
+def _cut(run: _Run) -> Iterator[AppendBatch]:
+    """Yield as few batches as the bounds allow; one append always goes."""
+    start = locks = size = 0
+    for place, draft in enumerate(run.drafts):
+        more_locks = len(draft.write_locks) + len(draft.read_locks) + len(draft.append_locks)
+        more = len(draft.plain_data)
+        if place > start and not (
+            place - start < BATCH_APPENDS_MAX
+            and locks + more_locks <= BATCH_LOCKS_MAX
+            and size + more <= BATCH_BYTES_MAX
+        ):
+            yield run.part(start, place)
+            start, locks, size = place, 0, 0
+        locks += more_locks
+        size += more
+    yield run.part(start, len(run.drafts))
+
+
+def _columns(drafts: Sequence[TransactionBuilder], marks: Sequence[TransactionId]) -> AppendColumns:
     count = len(drafts)
-    locks = [(each.write_locks, each.read_locks, each.append_locks) for each in drafts]
-    flat = list(chain.from_iterable(locks))
-    counts = np.fromiter(map(len, flat), np.uint16, 3 * count)
+    locks = [
+        kind for each in drafts for kind in (each.write_locks, each.read_locks, each.append_locks)
+    ]
+    counts = [*map(len, locks)]
+    data = [each.plain_data for each in drafts]
     return AppendColumns(
         np.array(marks, np.int64),
-        np.array([each.header for each in drafts], np.int32),
-        counts.reshape(-1, 3),
-        np.fromiter(chain.from_iterable(flat), np.int32, int(counts.sum(dtype=np.int64))),
-        Bodies(
-            [each.data for each in drafts], np.array([each.checksum for each in drafts], np.uint32)
-        ),
+        np.array([each.plain_header for each in drafts], np.int32),
+        np.array(counts, np.uint16).reshape(-1, 3),
+        np.fromiter(chain.from_iterable(locks), np.int32, sum(counts)),
+        Bodies(data, np.fromiter(map(crc32, data), np.uint32, count)),
     )
 
 
-def append_request(request_id: RequestId, draft: Draft, mark: TransactionId) -> AppendRequest:
+def append_request(
+    request_id: RequestId, draft: TransactionBuilder, mark: TransactionId
+) -> AppendRequest:
     """Return the append as versions 0 to 4 say it, one by one."""
     return AppendRequest(
         request_id,
@@ -96,7 +119,7 @@ def append_request(request_id: RequestId, draft: Draft, mark: TransactionId) -> 
         draft.write_locks,
         draft.read_locks,
         draft.append_locks,
-        draft.header,
-        draft.data,
-        draft.checksum,
+        draft.plain_header,
+        draft.plain_data,
+        crc32(draft.plain_data),
     )

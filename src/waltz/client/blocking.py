@@ -31,7 +31,7 @@ from waltz.client.options import ClientOptions
 from waltz.client.partitions.shell import BlockedPartition, PartitionRunner
 from waltz.client.questions.shell import ServerReport
 from waltz.client.shell import AsyncWaltzClient
-from waltz.client.submission import Submission, checked_partition, settle_append
+from waltz.client.submission import Submission, append_result
 from waltz.client.transaction import PartitionLocalLock, PlainAppend, TransactionContext
 from waltz.errors import (
     ClientClosedError,
@@ -106,7 +106,7 @@ class LoopThread:
 
     def check_process(self) -> None:
         """Raises LocalProtocolError: this is another process, which has no such thread."""
-        if self.is_elsewhere:
+        if os.getpid() != self._process_id:
             raise LocalProtocolError(FORK_REMEDY)
 
     def stop(self) -> None:
@@ -150,6 +150,8 @@ class ThreadGate:
     """A gate for threads: a queue of permits, which costs little while there are some."""
 
     def __init__(self, capacity: int) -> None:
+        self._is_open = False
+        """Mounted, and not failed."""
         self._mounted = threading.Event()
         self._permits: SimpleQueue[None] = SimpleQueue()
         self._error: Exception | None = None
@@ -157,11 +159,11 @@ class ThreadGate:
 
     def enter_at_once(self) -> bool:
         """As `enter`, as far as nobody has to wait for it; False: one has to, or has to be told."""
-        if self._permits.empty() or not self._mounted.is_set() or self._error is not None:
+        if not self._is_open:
             return False
         try:
             self._permits.get_nowait()
-        except Empty:  # another thread was faster
+        except Empty:
             return False
         return True
 
@@ -199,6 +201,7 @@ class ThreadGate:
         return True
 
     def set_mounted(self, mounted: bool) -> None:
+        self._is_open = mounted and self._error is None
         if mounted or self._error is not None:
             self._mounted.set()
         else:
@@ -210,6 +213,7 @@ class ThreadGate:
 
     def fail(self, error: Exception) -> None:
         self._error = self._error or error
+        self._is_open = False
         self._mounted.set()
         self._permits.put(None)
 
@@ -415,7 +419,7 @@ class WaltzClient(Closable):
         answer: SimpleQueue[TransactionId | Exception] = SimpleQueue()
 
         def finished(submission: Submission, error: Exception | None) -> None:
-            settle_append(submission, error, answer.put, answer.put)
+            answer.put(append_result(submission, error))
 
         self._submit(context, finished)
         result = answer.get()
@@ -450,22 +454,21 @@ class WaltzClient(Closable):
         context: TransactionContext,
         on_finished: Callable[[Submission, Exception | None], None] | None,
     ) -> None:
-        core = self._opened
+        core, submissions = self._opened, self._opened.submissions
         core.stamp(context)
         try:
             self._thread.check_process()
-            partition_id = checked_partition(context, core.partition_count)
-            runner = core.runner(partition_id)
-            holds_room = not is_called_by(core)
-            assert isinstance(runner.gate, ThreadGate)
-            came = None if not holds_room or runner.gate.enter_at_once() else time.monotonic()
-            if came is not None and not self._enter(runner.gate, runner, context):
-                expired = Submission(0, context, partition_id)
+            runner = core.runner_of(context)
+            gate, holds_room = runner.gate, not is_called_by(core)
+            assert isinstance(gate, ThreadGate)
+            came = None if not holds_room or gate.enter_at_once() else time.monotonic()
+            if came is not None and not self._enter(gate, runner, context):
+                expired = Submission(0, context, runner.partition_id)
                 tell_expiration(expired)
                 if on_finished is not None:
                     on_finished(expired, OperationTimeoutError("the context's time is up"))
                 return
-            submission = core.submissions.admit(context, partition_id, holds_room=holds_room)
+            submission = submissions.admit(context, runner.partition_id, holds_room=holds_room)
         except Exception as error:
             tell_exception(Submission(0, context, PartitionId(0)), error)
             raise
@@ -479,13 +482,13 @@ class WaltzClient(Closable):
             cancelled = SubmitCancelledError("interrupted: nothing was sent")
             reason = error if isinstance(error, Exception) else cancelled
             tell_exception(submission, reason)
-            core.submissions.withdraw(submission, reason)
+            submissions.withdraw(submission, reason)
             raise
         if is_wanted:
-            core.submissions.hand_over(submission)
+            submissions.hand_over(submission)
             return
         tell_refusal(submission)
-        core.submissions.withdraw(submission, None)
+        submissions.withdraw(submission, None)
 
     def _enter(
         self, gate: ThreadGate, runner: PartitionRunner, context: TransactionContext

@@ -53,19 +53,18 @@ class BulkAppends:
     """See the module."""
 
     def __init__(self) -> None:
+        self.is_used = False
+        """Whether there ever were any: many partitions never have rows, and need not ask."""
         self._submissions: list[Submission] = []
         self._sent: list[SentRows] = []
         self._held: list[HeldRows] = []
-        self._rows_out = 0
+        self.rows_out = 0
+        """How many rows are under way."""
         self._bytes_out = 0
         self._last: RequestId | None = None
         self._last_committed = NOTHING
         self.send_at: float | None = None
         """Nothing is sent before; None: no reason to wait."""
-
-    def __len__(self) -> int:
-        """How many rows are under way."""
-        return self._rows_out
 
     @property
     def last_sent(self) -> RequestId | None:
@@ -76,6 +75,7 @@ class BulkAppends:
         return self._last._replace(sequence_number=int(self._sent[-1].numbers[-1]))
 
     def add(self, submission: Submission) -> None:
+        self.is_used = True
         self._submissions.append(submission)
 
     def take_messages(
@@ -92,7 +92,7 @@ class BulkAppends:
         for submission in self._submissions:
             bulk = submission.bulk
             assert bulk is not None
-            while not submission.decided and bulk.waiting:
+            while submission.undecided and bulk.waiting:
                 rows_max = self._room(bulk, mark, version)
                 if not rows_max:
                     return messages, number  # whoever comes later does not overtake
@@ -101,7 +101,7 @@ class BulkAppends:
                 numbers = np.arange(number + 1, number + 1 + len(rows))
                 number += len(rows)
                 self._sent.append(SentRows(numbers, rows, bulk))
-                self._rows_out += len(rows)
+                self.rows_out += len(rows)
                 self._bytes_out += bulk.byte_count(rows)
                 self._last = first
                 submission.client_high_water_mark = mark
@@ -115,7 +115,7 @@ class BulkAppends:
 
     def _room(self, bulk: Bulk, mark: TransactionId, version: int) -> int:
         """Return how many rows may be sent in one message now."""
-        under_way, limit, batch = self._rows_out, BULK_ROWS_IN_FLIGHT_MAX, BULK_BATCH_ROWS_MAX
+        under_way, limit, batch = self.rows_out, BULK_ROWS_IN_FLIGHT_MAX, BULK_BATCH_ROWS_MAX
         if bulk.rows.is_checked:
             # What is in the log and not applied is refused like what is under way.
             under_way += max(0, self._last_committed - mark)
@@ -124,7 +124,7 @@ class BulkAppends:
                 batch = limit // 4
         # Less than a batch waits: small messages would be followed by small ones for ever.
         has_room = under_way + batch <= limit and self._bytes_out < BULK_BYTES_IN_FLIGHT_MAX
-        return batch if has_room or not self._rows_out else 0
+        return batch if has_room or not self.rows_out else 0
 
     # What becomes of them
 
@@ -209,7 +209,7 @@ class BulkAppends:
             if not bulk.left and bulk.last_transaction_id <= mark:
                 submission.transaction_id = bulk.last_transaction_id
                 finished.append(submission)
-            elif not submission.decided:
+            elif submission.undecided:
                 left.append(submission)
         self._submissions = left
         return finished
@@ -217,11 +217,11 @@ class BulkAppends:
     def clear(self) -> None:
         """Nothing more is to be sent or heard of."""
         self._submissions, self._sent, self._held = [], [], []
-        self._rows_out = self._bytes_out = 0
+        self.rows_out = self._bytes_out = 0
         self.send_at = None
 
     def check_invariants(self) -> None:
-        assert self._rows_out == sum(len(each.rows) for each in self._sent)
+        assert self.rows_out == sum(len(each.rows) for each in self._sent)
         assert self._bytes_out == sum(each.bulk.byte_count(each.rows) for each in self._sent)
         numbers = [number for each in self._sent for number in each.numbers.tolist()]
         assert numbers == sorted(set(numbers)), f"sent out of order: {numbers}"
@@ -257,5 +257,5 @@ class BulkAppends:
         return taken
 
     def _count_out(self, sent: SentRows) -> None:
-        self._rows_out -= len(sent.rows)
+        self.rows_out -= len(sent.rows)
         self._bytes_out -= sent.bulk.byte_count(sent.rows)

@@ -8,10 +8,10 @@ moves, on_application (PM-11, PM-12).
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
+from typing import TypeVar
 
 from waltz.client.callbacks import WaltzClientCallbacks
 from waltz.client.submission import Submission
@@ -20,17 +20,18 @@ from waltz.client.transactions import Transactions
 from waltz.errors import ClientClosedError, PostponedError
 from waltz.types import PartitionId, TransactionId
 
+T = TypeVar("T")
+
 logger = logging.getLogger(__name__)
 
 _CALLED_BY: ContextVar[object] = ContextVar("waltz_called_by", default=None)
 
 
-@contextmanager
-def called_by(client: object) -> Iterator[None]:
-    """Mark what runs inside as a callback of `client`."""
+def call_for(client: object, function: Callable[[], T]) -> T:
+    """Call `function`, marked as a callback of `client`."""
     token = _CALLED_BY.set(client)
     try:
-        yield
+        return function()
     finally:
         _CALLED_BY.reset(token)
 
@@ -161,7 +162,10 @@ def tell_completion(submission: Submission) -> None:
     """Tell the context, once, that it is in the log."""
     if submission.claim_verdict():
         submission.completed = True
-        _tell("on_completion", submission.context.on_completion, True)
+        try:
+            submission.context.on_completion(True)
+        except Exception:
+            _note_failure("on_completion")
 
 
 def tell_refusal(submission: Submission) -> None:
@@ -193,8 +197,7 @@ def tell_lock_failure(submission: Submission) -> None:
     """Tell the context about the lock it was refused for, if it was."""
     transaction_id, submission.lock_failure = submission.lock_failure, None
     if transaction_id is not None:
-        draft = submission.draft
-        lock = None if draft is None else draft.checked_lock(submission.refused_lock_hash)
+        lock = submission.refused_lock()
         _tell("on_lock_failure", submission.context.on_lock_refusal, transaction_id, lock)
 
 
@@ -218,11 +221,19 @@ def execute_again(
 
 def _tell_application(submission: Submission) -> None:
     if submission.completed:
-        _tell("on_application", submission.context.on_application)
+        try:
+            submission.context.on_application()
+        except Exception:
+            _note_failure("on_application")
 
 
 def _tell(callback: str, function: Callable[..., object], *arguments: object) -> None:
     try:
         function(*arguments)
-    except Exception:  # what a notification raises changes nothing about what it says
-        logger.exception("callback_failed callback=%s", callback)
+    except Exception:
+        _note_failure(callback)
+
+
+def _note_failure(callback: str) -> None:
+    """What a notification raises changes nothing about what it says."""
+    logger.exception("callback_failed callback=%s", callback)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, repeat
-from typing import NamedTuple, overload
+from typing import Final, NamedTuple, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,10 +29,17 @@ class FedRun(Sequence[Fed]):
     """Transactions with dense IDs from `first_transaction_id` on, at least one.
 
     request_runs   the first request ID of each run of dense ones, and its length.
-    data           None if they did not come along.
+    data           None if they did not come along; `byte_count` of them all.
     """
 
-    __slots__ = ("data", "first_transaction_id", "headers", "request_runs")
+    __slots__ = (
+        "byte_count",
+        "data",
+        "first_transaction_id",
+        "headers",
+        "next_transaction_id",
+        "request_runs",
+    )
 
     def __init__(
         self,
@@ -45,18 +52,11 @@ class FedRun(Sequence[Fed]):
         self.request_runs = request_runs
         self.headers = headers
         self.data = data
+        self.next_transaction_id = TransactionId(first_transaction_id + len(headers))
+        self.byte_count = 0 if data is None else sum(map(len, data))
 
     def __len__(self) -> int:
         return len(self.headers)
-
-    @property
-    def next_transaction_id(self) -> TransactionId:
-        return TransactionId(self.first_transaction_id + len(self.headers))
-
-    @property
-    def byte_count(self) -> int:
-        """Of the data that came along."""
-        return 0 if self.data is None else sum(map(len, self.data))
 
     @overload
     def __getitem__(self, place: int) -> Fed: ...
@@ -134,32 +134,37 @@ def fed_together(message: FeedBatch) -> FedRun:
 def next_of(message: FeedBatch, expected: TransactionId, room: int) -> FedRun | None:
     """Return what goes on from `expected`, at most so many; None if that is nothing."""
     skipped = expected - message.first_transaction_id
-    end = min(len(message.feed), skipped + room)
+    count = len(message.feed.headers)
+    if not skipped and count <= room:  # as nearly always
+        return fed_together(message)
+    end = min(count, skipped + room)
     return fed_together(message)[skipped:end] if 0 <= skipped < end else None
 
 
 class FedBuffer:
-    """What has been fed and not been handed over yet, dense and in order; `byte_count` is of the
-    data that came along."""
+    """What has been fed and not been handed over yet, dense and in order: `count` transactions;
+    `byte_count` is of the data that came along."""
 
     def __init__(self) -> None:
-        self._runs: deque[FedRun] = deque()
-        self._count = 0
+        self.count = 0
         self.byte_count = 0
-
-    def __len__(self) -> int:
-        return self._count
+        self._runs: deque[FedRun] = deque()
 
     def __iter__(self) -> Iterator[Fed]:
         return chain.from_iterable(self._runs)
 
     def add(self, run: FedRun) -> None:
         self._runs.append(run)
-        self._count += len(run)
+        self.count += len(run.headers)
         self.byte_count += run.byte_count
 
     def take(self, count_max: int) -> FedRuns:
         """Take out the oldest, as many as may be."""
+        if self.count <= count_max:  # as nearly always
+            everything = FedRuns([*self._runs])
+            self._runs.clear()
+            self.count = self.byte_count = 0
+            return everything
         taken: list[FedRun] = []
         left = count_max
         while self._runs and left:
@@ -170,21 +175,21 @@ class FedBuffer:
             taken.append(run)
             left -= len(run)
             self.byte_count -= run.byte_count
-        self._count -= count_max - left
+        self.count -= count_max - left
         return FedRuns(taken)
 
 
 class FedRuns(Sequence[Fed]):
     """Runs that follow on each other as one."""
 
-    __slots__ = ("_count", "runs")
+    __slots__ = ("runs",)
 
     def __init__(self, runs: Sequence[FedRun] = ()) -> None:
         self.runs = runs
-        self._count = sum(map(len, runs))
 
     def __len__(self) -> int:
-        return self._count
+        runs = self.runs
+        return runs[-1].next_transaction_id - runs[0].first_transaction_id if runs else 0
 
     @property
     def first_transaction_id(self) -> TransactionId:
@@ -206,6 +211,8 @@ class FedRuns(Sequence[Fed]):
 
     def after(self, count: int) -> FedRuns:
         """Return what is left without the first `count`."""
+        if count >= len(self):  # as nearly always
+            return NONE_FED
         left = []
         for run in self.runs:
             if count < len(run):
@@ -217,3 +224,6 @@ class FedRuns(Sequence[Fed]):
         return list(self) == list(other) if isinstance(other, Sequence) else NotImplemented
 
     __hash__ = None  # type: ignore[assignment]
+
+
+NONE_FED: Final = FedRuns()

@@ -24,7 +24,8 @@ class Heartbeats:
         self._timeout_seconds = timeout_seconds
         self._beat_at = now + interval_seconds
         self._is_reading = False
-        self._is_unanswered = False
+        self.is_unanswered = False
+        """Whether nothing has come since a heartbeat was sent."""
         self._waits_since: float | None = None
 
     @property
@@ -34,13 +35,14 @@ class Heartbeats:
             return self._beat_at
         return min(self._beat_at, self._waits_since + self._timeout_seconds)
 
-    def begin_reading(self, now: float) -> None:
+    def begin_reading(self, now: float | None) -> None:
+        """More can come from now on; nobody need look at the clock unless it `is_unanswered`."""
         self._is_reading = True
-        self._waits_since = now if self._is_unanswered else None
+        self._waits_since = now if self.is_unanswered else None
 
     def hear(self) -> None:
         """Something has come, and is worked off before more is read."""
-        self._is_reading = self._is_unanswered = False
+        self._is_reading = self.is_unanswered = False
         self._waits_since = None
 
     def step(self, now: float) -> Duty:
@@ -50,7 +52,7 @@ class Heartbeats:
         if now < self._beat_at:
             return Duty.NOTHING
         self._beat_at = now + self._interval_seconds
-        self._is_unanswered = True
+        self.is_unanswered = True
         if self._is_reading and self._waits_since is None:
             self._waits_since = now
         return Duty.BEAT

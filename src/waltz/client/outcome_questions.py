@@ -36,12 +36,10 @@ class OutcomeQuestions:
     """The open questions of one partition."""
 
     def __init__(self) -> None:
-        self._after: dict[RequestId, TransactionId] = {}
+        self.after: dict[RequestId, TransactionId] = {}
+        """Behind what to look for each of those that are open."""
         self._unsent: dict[RequestId, None] = {}
         self._again: dict[RequestId, float] = {}
-
-    def __len__(self) -> int:
-        return len(self._after)
 
     @property
     def deadline(self) -> float | None:
@@ -49,14 +47,14 @@ class OutcomeQuestions:
 
     def want(self, request_id: RequestId, after: TransactionId) -> None:
         """Somebody wants to know; the append is not at `after` or before."""
-        if request_id in self._after:
+        if request_id in self.after:
             return
-        self._after[request_id] = after
+        self.after[request_id] = after
         self._unsent[request_id] = None
 
     def reset(self) -> None:
         """The connection is gone: all has to be asked anew."""
-        self._unsent = dict.fromkeys(self._after)
+        self._unsent = dict.fromkeys(self.after)
         self._again.clear()
 
     def ask(self, now: float, version: int) -> list[OutcomeRequest | OutcomeRefused]:
@@ -66,9 +64,9 @@ class OutcomeQuestions:
             self._unsent[request_id] = None
         unsent, self._unsent = self._unsent, {}
         if version >= BATCHES_SINCE:
-            return [OutcomeRequest(each, self._after[each]) for each in unsent]
+            return [OutcomeRequest(each, self.after[each]) for each in unsent]
         for each in unsent:
-            del self._after[each]
+            del self.after[each]
         error = LocalProtocolError(
             f"version {version} of the protocol cannot say what became of an append,"
             " upgrade servers"
@@ -78,17 +76,17 @@ class OutcomeQuestions:
     def receive(self, response: OutcomeResponse, now: float) -> OutcomeKnown | None:
         """Return what is known now; None if it has to be asked again, or was not asked."""
         request_id = response.request_id
-        if request_id not in self._after:
+        if request_id not in self.after:
             return None
         match response.outcome:
             case Outcome.COMMITTED:
-                del self._after[request_id]
+                del self.after[request_id]
                 return OutcomeKnown(request_id, response.transaction_id)
             case Outcome.NOT_COMMITTED:
-                del self._after[request_id]
+                del self.after[request_id]
                 return OutcomeKnown(request_id, None)
             case Outcome.NOT_FOUND:
-                self._after[request_id] = max(self._after[request_id], response.transaction_id)
+                self.after[request_id] = max(self.after[request_id], response.transaction_id)
                 self._unsent[request_id] = None
             case Outcome.UNDECIDED:
                 self._again[request_id] = now + OUTCOME_RETRY_SECONDS

@@ -18,12 +18,14 @@ from waltz.client.bulk import Bulk
 from waltz.client.bulk_appends import BulkAppends
 from waltz.client.fed import FedRun
 from waltz.client.partition_events import BulkApplied, Effect, ReleaseRoom, RetrySubmissions
-from waltz.client.submission import Submission
+from waltz.client.submission import Submission, note_requests
+from waltz.client.transaction import TransactionBuilder
 from waltz.client.transaction_monitor import TransactionMonitor
 from waltz.limits import CLIENT_BATCHES_IN_FLIGHT_MAX
 from waltz.types import ClientId, Generation, PartitionId, RequestId, TransactionId
 from waltz.wire.batch_protocol import AppendBatch, AppendRejected, Reason
 from waltz.wire.client_protocol import BATCHES_SINCE, AppendRequest, FlushResponse, LockFailure
+from waltz.wire.columns import request_ids_in
 
 Appends: TypeAlias = list[AppendBatch | AppendRequest]
 
@@ -38,33 +40,33 @@ class OwnAppends:
         self.monitor.start()
         self.sequence_number = sequence_number
         """Of the last request: no two of a client may have the same."""
+        self.batches = AppendBatches()
+        """What is to be sent together."""
+        self.rows = BulkAppends()
+        self.retries: list[Submission] = []
+        """What is to be executed again: it is not in the log and will not be."""
+        self.released = 0
+        """How many have made room for others since that was asked for last."""
         self._client_id = client_id
         self._partition_id = partition_id
-        self._batches = AppendBatches()
         self._batches_out: deque[int] = deque()
         """The last sequence numbers of those that may have undecided appends."""
-        self._bulks = BulkAppends()
         self._committed: dict[TransactionId, Submission] = {}
         """Not applied yet, in order."""
         self._held_failures: list[tuple[TransactionId, Submission]] = []
         self._held_flushes: list[FlushResponse] = []
-        self._retries: list[Submission] = []
-        self._released = 0
 
     def __len__(self) -> int:
         """How many are undecided."""
-        return len(self.monitor) + len(self._bulks)
+        return self.monitor.count + self.rows.rows_out
 
     @property
     def last_sent(self) -> RequestId | None:
         """The youngest that is undecided; None if none is."""
-        sent = [each for each in (self.monitor.last_registered, self._bulks.last_sent) if each]
+        if not self.rows.is_used:
+            return self.monitor.last_registered
+        sent = [each for each in (self.monitor.last_registered, self.rows.last_sent) if each]
         return max(sent, key=lambda each: each.sequence_number, default=None)
-
-    @property
-    def send_at(self) -> float | None:
-        """When rows may be sent again that wait for that; None if none do."""
-        return self._bulks.send_at
 
     def next_request_id(self, generation: Generation) -> RequestId:
         self.sequence_number += 1
@@ -72,7 +74,7 @@ class OwnAppends:
 
     def check_invariants(self) -> None:
         self.monitor.check_invariants()
-        self._bulks.check_invariants()
+        self.rows.check_invariants()
         assert list(self._committed) == sorted(self._committed)
 
     # Sending
@@ -84,25 +86,28 @@ class OwnAppends:
 
         What goes into batches comes with the next `take_batches`, and rows with `take_rows`.
         """
-        requests: Appends = []
+        ready: list[Submission] = []
+        drafts: list[TransactionBuilder] = []
         for submission in submissions:
             if submission.bulk is not None:
-                self._bulks.add(submission)
-            draft = submission.draft
-            if draft is None or submission.decided:  # ended while it waited
-                continue
-            request_id = self.next_request_id(generation)
-            self.monitor.register(request_id, submission)
-            submission.note_request(request_id)
-            mark = submission.client_high_water_mark
-            if version >= BATCHES_SINCE:
-                self._batches.add(request_id, draft, mark)
-            else:
-                requests.append(append_request(request_id, draft, mark))
-        return requests
+                self.rows.add(submission)
+            elif (draft := submission.draft) is not None and submission.undecided:
+                ready.append(submission)
+                drafts.append(draft)
+        if not ready:  # they ended while they waited
+            return []
+        first = self.next_request_id(generation)
+        self.sequence_number += len(ready) - 1
+        self.monitor.register(first, ready)
+        note_requests(first, ready)
+        marks = [submission.client_high_water_mark for submission in ready]
+        if version >= BATCHES_SINCE:
+            self.batches.add(first, drafts, marks)
+            return []
+        return [*map(append_request, request_ids_in([(first, len(ready))]), drafts, marks)]
 
     def take_batches(self) -> list[AppendBatch]:
-        taken = self._batches.take()
+        taken = self.batches.take()
         for batch in taken:
             self._batches_out.append(batch.request_id.sequence_number + len(batch.appends) - 1)
         return taken
@@ -121,18 +126,18 @@ class OwnAppends:
     ) -> Appends:
         """Return rows that are to be sent now, by a client that has applied up to `mark`."""
         last = RequestId(self._client_id, generation, self._partition_id, self.sequence_number)
-        messages, self.sequence_number = self._bulks.take_messages(last, mark, version, now)
+        messages, self.sequence_number = self.rows.take_messages(last, mark, version, now)
         return messages
 
     def lose_stream(self) -> None:
         """Nothing more can be sent on it, and its answers hold no more."""
-        self._batches.clear()
+        self.batches.clear()
         self._batches_out.clear()
         self._held_flushes.clear()
 
     def close(self) -> None:
-        self._batches.clear()
-        self._bulks.clear()
+        self.batches.clear()
+        self.rows.clear()
         self.monitor.close()
 
     # What becomes of them
@@ -147,29 +152,29 @@ class OwnAppends:
             transaction_id = TransactionId(transaction_id + count)
 
     def _commit(self, first: RequestId, count: int, transaction_id: TransactionId) -> None:
-        number = first.sequence_number
-        has_rows = self._bulks.commit(number, count, transaction_id)
-        if not len(self.monitor):
+        rows, number = self.rows, first.sequence_number
+        has_rows = rows.is_used and rows.commit(number, count, transaction_id)
+        if not self.monitor.count:
             return
         failed, committed = self.monitor.commit(first, count)
-        self._retries += failed
-        if committed:
-            self._bulks.fail_before(number + committed[-1][0])
-        for place, submission in committed:
-            if submission.decided:
-                continue
-            submission.transaction_id = TransactionId(transaction_id + place)
-            self._committed[submission.transaction_id] = submission
-            if submission.holds_room:
-                submission.holds_room = False
-                self._released += 1
+        self.retries += failed
+        if committed and rows.is_used:
+            rows.fail_before(number + len(committed) - 1)
+        for submission in committed:
+            if submission is not None and submission.undecided:
+                submission.transaction_id = transaction_id
+                self._committed[transaction_id] = submission
+                if submission.holds_room:
+                    submission.holds_room = False
+                    self.released += 1
+            transaction_id = TransactionId(transaction_id + 1)
         if has_rows:
-            self._retries += self.monitor.flush(first)
+            self.retries += self.monitor.flush(first)
 
     def hear(self, message: LockFailure | AppendRejected | FlushResponse, now: float) -> None:
         match message:
             case LockFailure(request_id, beaten_by):
-                self._bulks.hold([request_id.sequence_number], [beaten_by])
+                self.rows.hold([request_id.sequence_number], [beaten_by])
                 self._hold(self.monitor.abort(request_id), beaten_by)
             case AppendRejected():
                 self._hear_rejections(message, now)
@@ -187,8 +192,8 @@ class OwnAppends:
             if rejection.reason is Reason.LOCKED:
                 beaten |= dict.fromkeys(range(first, first + count), beaten_by)
             else:
-                self._bulks.refuse(first, count, now)
-            for number in range(first, first + count) if len(self.monitor) else ():
+                self.rows.refuse(first, count, now)
+            for number in range(first, first + count) if self.monitor.count else ():
                 submission = self.monitor.abort(message.request_id._replace(sequence_number=number))
                 if submission is None:
                     continue
@@ -196,8 +201,8 @@ class OwnAppends:
                     submission.refused_lock_hash = rejection.lock_hash
                     self._hold(submission, beaten_by)
                 else:
-                    self._retries.append(submission)
-        self._bulks.hold(list(beaten), list(beaten.values()))
+                    self.retries.append(submission)
+        self.rows.hold(list(beaten), list(beaten.values()))
 
     def _hold(self, submission: Submission | None, beaten_by: TransactionId) -> None:
         if submission is not None:
@@ -206,28 +211,30 @@ class OwnAppends:
 
     def refuse(self, request_id: RequestId) -> Submission | None:
         """It cannot be sent as it is; return what it belongs to, if that is undecided."""
-        row_of = self._bulks.owner(request_id.sequence_number)
+        row_of = self.rows.owner(request_id.sequence_number)
         return self.monitor.abort(request_id) or row_of
 
     def settle(self, mark: TransactionId) -> list[Effect]:
         """Let the answers take effect whose transaction has been applied (CI-20, CI-21), and return
         who is applied as a whole. Before that a retry would not see the state that beat it."""
         if self._held_failures:
-            self._retries += [each for beaten_by, each in self._held_failures if beaten_by <= mark]
+            self.retries += [each for beaten_by, each in self._held_failures if beaten_by <= mark]
             self._held_failures = [held for held in self._held_failures if held[0] > mark]
         for answer in self._held_flushes:
             if answer.transaction_id <= mark:
-                self._retries += self.monitor.flush(answer.request_id)
-                self._bulks.fail_before(answer.request_id.sequence_number + 1)
+                self.retries += self.monitor.flush(answer.request_id)
+                self.rows.fail_before(answer.request_id.sequence_number + 1)
         if self._held_flushes:
             self._held_flushes = [a for a in self._held_flushes if a.transaction_id > mark]
-        self._bulks.release(mark)
-        return [BulkApplied(each) for each in self._bulks.take_finished(mark)]
+        if not self.rows.is_used:
+            return []
+        self.rows.release(mark)
+        return [BulkApplied(each) for each in self.rows.take_finished(mark)]
 
     @property
     def bulks(self) -> list[Bulk]:
         """Those that have not ended; rows of them may be in the log and not applied."""
-        return self._bulks.bulks
+        return self.rows.bulks if self.rows.is_used else []
 
     def committed_through(self, last: TransactionId) -> dict[TransactionId, Submission]:
         """Return the contexts that are in the log up to there and not applied."""
@@ -240,6 +247,7 @@ class OwnAppends:
         """All up to there has been applied."""
         if self._all_through(mark):
             self._committed.clear()
+            return
         for each in self.committed_through(mark):
             del self._committed[each]
 
@@ -249,10 +257,10 @@ class OwnAppends:
     def take_effects(self) -> list[Effect]:
         """Return who is to be executed again, and how much room there is."""
         effects: list[Effect] = []
-        if self._released:
-            effects.append(ReleaseRoom(self._released))
-            self._released = 0
-        if self._retries:
-            effects.append(RetrySubmissions(self._retries))
-            self._retries = []
+        if self.released:
+            effects.append(ReleaseRoom(self.released))
+            self.released = 0
+        if self.retries:
+            effects.append(RetrySubmissions(self.retries))
+            self.retries = []
         return effects

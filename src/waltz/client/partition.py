@@ -103,6 +103,7 @@ class ClientPartition:
     ) -> None:
         """`with_data`: the feed is to bring the data along, as far as its version can."""
         self.phase = Phase.DETACHED
+        self.closed = False
         self.generation = NO_GENERATION
         self.high_water_mark = NOTHING
         self.fed = NOTHING
@@ -133,14 +134,13 @@ class ClientPartition:
         self._outbox: list[Message] = []
 
     @property
-    def closed(self) -> bool:
-        return self.phase is Phase.CLOSED
-
-    @property
     def deadline(self) -> float | None:
+        questions, send_at = self._questions, self.own.rows.send_at
+        if self._mount_at is self._apply_at is send_at is None and not questions.after:
+            return self._nudge_at  # as nearly always
         times = [self._mount_at, self._apply_at, self._nudge_at]
         if self.phase is Phase.MOUNTED:
-            times += (self._questions.deadline, self.own.send_at)
+            times += (questions.deadline, send_at)
         return min((time for time in times if time is not None), default=None)
 
     @property
@@ -151,7 +151,7 @@ class ClientPartition:
         again later, so that the other partitions of the connection flow on (PM-38).
         """
         return self._apply_at is not None or (
-            len(self._buffer) < self._buffer_count_max
+            self._buffer.count < self._buffer_count_max
             and self._buffer.byte_count < FEED_BUFFER_BYTES_MAX
         )
 
@@ -159,28 +159,37 @@ class ClientPartition:
         self._effects = []
         for event in events:
             self._take(event, now)
-        if self.phase is not Phase.CLOSED:
+        own = self.own
+        if not self.closed:
             self._catch_up_with_time(now)
-            self._hand_over()
-            self._ask_for_more()
-            self._ask_outcomes(now)
-            self._send_waiting(now)
-            self._send_rows(now)
-        self._post_appends()
+            if self._in_hand.runs or self._buffer.count:
+                self._hand_over()
+            if self._feed_due:
+                self._ask_for_more()
+            if self._questions.after:
+                self._ask_outcomes(now)
+            if self._waiting:
+                self._send_waiting(now)
+            if own.rows.is_used:
+                self._send_rows(now)
+        if own.batches.runs:
+            self._post_appends()
         if self._outbox:
             assert self._connection_sequence is not None, "what waits goes with its stream"
             self._effects.append(SendMessages(self._connection_sequence, self._outbox))
             self._outbox = []
-        self._effects += self.own.take_effects()
+        if own.released or own.retries:
+            self._effects += own.take_effects()
         return self._effects
 
     def check_invariants(self) -> None:
         self.own.check_invariants()
         assert self.high_water_mark <= self.fed
-        assert self.fed - self.high_water_mark == len(self._buffer) + len(self._in_hand)
+        assert self.fed - self.high_water_mark == self._buffer.count + len(self._in_hand)
         ids = [data.transaction_id for data in (*self._in_hand, *self._buffer)]
         assert ids == list(range(self.high_water_mark + 1, self.fed + 1))
-        assert not self._applying or self._in_hand
+        assert not self._applying or self._in_hand.runs
+        assert self.closed == (self.phase is Phase.CLOSED)
         committed = self.own.committed_through(self.fed)
         assert all(self.high_water_mark < each for each in committed)
         if self.phase is not Phase.AHEAD:
@@ -224,7 +233,7 @@ class ClientPartition:
         if self._connection_sequence is not None:
             self._lose_stream()
         self._connection_sequence, self._version = event.connection_sequence, event.version
-        is_idle = not (len(self.own) or self._in_hand or self._buffer)
+        is_idle = not (len(self.own) or self._in_hand.runs or self._buffer.count)
         if self.mark_known and not is_idle:
             # An own append may lie between our mark and one that another process has moved on;
             # skipping it would lose its verdict, so only an idle partition asks again (PM-27).
@@ -236,7 +245,9 @@ class ClientPartition:
     def _load(self, high_water_mark: TransactionId, now: float) -> None:
         if self.phase is not Phase.LOADING:
             return
-        if high_water_mark > self.high_water_mark and not (self._in_hand or self._buffer):
+        if high_water_mark > self.high_water_mark and not (
+            self._in_hand.runs or self._buffer.count
+        ):
             self.high_water_mark = self.fed = high_water_mark
         self.mark_known = True
         self._mount(now)
@@ -302,7 +313,7 @@ class ClientPartition:
         self._nudge_at = now + self._long_wait_seconds
 
     def _send_waiting(self, now: float) -> None:
-        if self._waiting and self.phase is Phase.MOUNTED and self.own.has_room:
+        if self.phase is Phase.MOUNTED and self.own.has_room:
             waiting, self._waiting = self._waiting, deque()
             self._submit(waiting, now)
 
@@ -338,14 +349,16 @@ class ClientPartition:
     # Being fed
 
     def _receive(self, messages: Sequence[Message], now: float) -> None:
-        limit = self._buffer_limit()
+        # While the application fails, a full buffer drops; otherwise the shell stops reading, and
+        # what was read already is kept.
+        limit = self._buffer_count_max if self._apply_at is not None else 1 << 62
         expected = self.fed + 1
         apart: list[FeedData] = []
         for message in messages:
             if type(message) is FeedData:
                 transaction_id = message.transaction_id
                 # Repetitions, and what follows something dropped, are not the next (CI-13).
-                if transaction_id != expected or len(self._buffer) + len(apart) >= limit:
+                if transaction_id != expected or self._buffer.count + len(apart) >= limit:
                     self._gap_seen |= transaction_id >= expected
                     continue
                 apart.append(message)
@@ -355,11 +368,13 @@ class ClientPartition:
                 self._keep(fed_apart(apart))
                 apart = []
             if type(message) is FeedBatch:
-                room = limit - len(self._buffer)
+                room = limit - self._buffer.count
                 if (run := next_of(message, TransactionId(expected), room)) is not None:
                     self._keep(run)
                     expected = run.next_transaction_id
-                self._gap_seen |= message.first_transaction_id + len(message.feed) > expected
+                self._gap_seen |= (
+                    message.first_transaction_id + len(message.feed.headers) > expected
+                )
                 continue
             self.fed = TransactionId(expected - 1)
             self._hear(message, now)
@@ -374,11 +389,6 @@ class ClientPartition:
         """Keep `run`, which comes next, for the application; it decides what was sent from here."""
         self.own.decide(run)
         self._buffer.add(run)
-
-    def _buffer_limit(self) -> int:
-        """While the application fails, a full buffer drops; otherwise the shell stops reading, and
-        what was read already is kept."""
-        return self._buffer_count_max if self._apply_at is not None else 1 << 62
 
     def _hear(self, message: Message, now: float) -> None:
         match message:
@@ -416,7 +426,7 @@ class ClientPartition:
 
     def _ask_outcomes(self, now: float) -> None:
         """Ask behind the appends of this stream, on which the server does not decide them later."""
-        if self.phase is not Phase.MOUNTED or not len(self._questions):
+        if self.phase is not Phase.MOUNTED:
             return
         for question in self._questions.ask(now, self._version):
             if isinstance(question, OutcomeRefused):
@@ -426,11 +436,7 @@ class ClientPartition:
 
     def _ask_for_more(self) -> None:
         """Ask for more of the feed once half of the buffer is free."""
-        if (
-            self._feed_due
-            and self.phase is Phase.MOUNTED
-            and len(self._buffer) <= self._buffer_count_max // 2
-        ):
+        if self.phase is Phase.MOUNTED and self._buffer.count <= self._buffer_count_max // 2:
             assert self._mount_request_id is not None
             self._post(FeedRequest(self._mount_request_id, self.fed))
             self._feed_due = self._gap_seen = False
@@ -439,9 +445,9 @@ class ClientPartition:
     # Applying
 
     def _hand_over(self) -> None:
-        if self._applying or self._apply_at is not None or not (self._in_hand or self._buffer):
+        if self._applying or self._apply_at is not None:
             return
-        if not self._in_hand:
+        if not self._in_hand.runs:
             self._in_hand = self._buffer.take(self._apply_count_max)
         self._applying = True
         own = self.own.committed_through(self._in_hand.last_transaction_id)
@@ -450,12 +456,12 @@ class ClientPartition:
     def _finish_batch(self, event: Applied, now: float) -> None:
         assert self._applying, "nothing was handed over"
         self._applying = False
-        done = max(0, event.last_transaction_id - self.high_water_mark)
-        self.high_water_mark = max(self.high_water_mark, event.last_transaction_id)
-        if done:
+        done = event.last_transaction_id - self.high_water_mark
+        if done > 0:
+            self.high_water_mark = event.last_transaction_id
             self.own.forget_through(self.high_water_mark)
             self._in_hand = self._in_hand.after(done)
-        if self._in_hand:
+        if self._in_hand.runs:
             assert event.retry_seconds is not None
             self._apply_at = now + event.retry_seconds
         self._settle()
@@ -464,7 +470,7 @@ class ClientPartition:
 
     def _catch_up_with_time(self, now: float) -> None:
         if self._mount_at is not None and now >= self._mount_at:
-            if self.phase is Phase.MOUNTING and self._buffer:
+            if self.phase is Phase.MOUNTING and self._buffer.count:
                 # It is this side that is slow: the answer comes after what is not read yet.
                 self._mount_at = now + MOUNT_SECONDS_MAX
             else:
@@ -480,6 +486,7 @@ class ClientPartition:
         if self.phase is Phase.MOUNTED:
             self._effects.append(MountChanged(None))
         self.phase = Phase.CLOSED
+        self.closed = True
         self._connection_sequence = None
         self._mount_request_id = None
         self._mount_at = self._apply_at = self._nudge_at = None

@@ -178,7 +178,7 @@ class AsyncWaltzClient(PlainVerbs):
             fetch_blocking=self._fetch_blocking,
             send=self.send,
             retry=submissions.retry,
-            finish=submissions.finish,
+            finish=submissions.finish_all,
             fail=submissions.fail,
             give_up=submissions.give_up,
             mounted=self._listening.partition_mounted,
@@ -231,7 +231,8 @@ class AsyncWaltzClient(PlainVerbs):
 
     @property
     def partition_count(self) -> int:
-        return self.snapshot.partition_count
+        assert self._snapshot is not None, "started"
+        return self._snapshot.partition_count
 
     @property
     def cluster_key(self) -> UUID:
@@ -375,8 +376,7 @@ class AsyncWaltzClient(PlainVerbs):
         self.stamp(context)
         submission = Submission(0, context, PartitionId(-1))  # until it is admitted
         try:
-            partition_id = checked_partition(context, self.partition_count)
-            runner = self.runner(partition_id)
+            runner = self.runner_of(context)
             holds_room = not is_called_by(self)
             came = self._host.clock.now()
             if holds_room:
@@ -390,12 +390,12 @@ class AsyncWaltzClient(PlainVerbs):
                     submission.claim_verdict()  # a cancellation meanwhile tells nothing else
                     await self._call(partial(tell_expiration, submission))
                     return
-            submission = self.submissions.admit(context, partition_id, holds_room=holds_room)
+            submission = self.submissions.admit(context, runner.partition_id, holds_room=holds_room)
             submission.on_finished = on_finished
             submission.waited_seconds = self._host.clock.now() - came
             self.submissions.expire_in_time(submission)
             if await self._call(lambda: submission.execute(runner.high_water_mark)):
-                if not submission.decided:
+                if submission.undecided:
                     runner.mailbox.put(Submitted([submission]))
                 return
             await self._call(partial(tell_refusal, submission))
@@ -439,11 +439,13 @@ class AsyncWaltzClient(PlainVerbs):
 
     def stamp(self, context: TransactionContext) -> None:
         """Note when the context came."""
-        context.creation_time = self._host.clock.wall_milliseconds()
+        # Contexts may be frozen dataclasses.
+        object.__setattr__(context, "creation_time", self._host.clock.wall_milliseconds())
 
     def runner(self, partition_id: int) -> PartitionRunner:
         """Raises NotFoundError, PartitionInactiveError, ClientClosedError, ClusterChangedError."""
-        self._check_open()
+        if self._error is not None:
+            raise self._error
         runner = self.runners.get(PartitionId(partition_id))
         if runner is None:
             self._check_partition(partition_id)
@@ -451,6 +453,10 @@ class AsyncWaltzClient(PlainVerbs):
                 f"partition {partition_id} is not one of {sorted(self._partitions or ())}"
             )
         return runner
+
+    def runner_of(self, context: TransactionContext) -> PartitionRunner:
+        """Return that of the partition which the context chooses. Raises as `runner`."""
+        return self.runner(checked_partition(context, self.partition_count))
 
     def nudge(self, runner: PartitionRunner) -> None:
         """Ask for verdicts where submits wait for room. Any thread."""
@@ -465,9 +471,9 @@ class AsyncWaltzClient(PlainVerbs):
         work = partial(self._repeat, Operation.TRANSACTION_DATA, fetch)
         return wait_on_loop(loop, work, f"data of transaction {transaction_id}")[0]
 
-    async def _call(self, function: Callable[[], Any]) -> Any:
+    def _call(self, function: Callable[[], Any]) -> Awaitable[Any]:
         assert self._services is not None, "started"
-        return await self._services.call(function)
+        return self._services.call(function)
 
     # Connections and views; `waltz.testing` lets what these two pass on be late or lost
 

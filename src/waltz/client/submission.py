@@ -5,23 +5,30 @@ Owns the one rule that a context is told its end exactly once. Knows nothing of 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import chain
 
 from waltz.client.bulk import Bulk, ManyAppends
-from waltz.client.transaction import Draft, TransactionBuilder, TransactionContext
+from waltz.client.transaction import (
+    PartitionLocalLock,
+    TransactionBuilder,
+    TransactionContext,
+    check_complete,
+)
 from waltz.errors import NotFoundError, OperationTimeoutError
-from waltz.types import PartitionId, RequestId, TransactionId
+from waltz.types import NOTHING, PartitionId, RequestId, TransactionId
+from waltz.wire.columns import request_ids_in
 
 
 class Submission:
     """`draft` is what the last execution wants in the log; None once the context has ended.
+    `undecided` is empty once somebody has claimed the verdict.
 
     `client_high_water_mark` was sampled before that execution: what the application read is not
     older. `transaction_id` is known once the feed has shown it.
     """
 
     __slots__ = (
-        "_undecided",
         "attempts",
         "bulk",
         "cancel_expiration",
@@ -36,6 +43,7 @@ class Submission:
         "partition_id",
         "refused_lock_hash",
         "transaction_id",
+        "undecided",
         "waited_seconds",
     )
 
@@ -43,8 +51,8 @@ class Submission:
         self.number = number
         self.context = context
         self.partition_id = partition_id
-        self.client_high_water_mark = TransactionId(-1)
-        self.draft: Draft | None = None
+        self.client_high_water_mark = NOTHING
+        self.draft: TransactionBuilder | None = None
         self.bulk: Bulk | None = None
         """What it wants in the log if that is more than one transaction."""
         self.transaction_id: TransactionId | None = None
@@ -58,7 +66,7 @@ class Submission:
         self.attempts = 0
         self.cancel_expiration: Callable[[], None] | None = None
         self.on_finished: Callable[[Submission, Exception | None], None] | None = None
-        self._undecided = [None]
+        self.undecided = [None]
 
     def execute(self, client_high_water_mark: TransactionId) -> bool:
         """Run the context's `execute` on the state as of `client_high_water_mark`.
@@ -68,33 +76,42 @@ class Submission:
         """
         self.attempts += 1
         self.client_high_water_mark = client_high_water_mark
-        if isinstance(self.context, ManyAppends):
-            self.bulk = Bulk(self.context.rows, self.context.transaction_ids)
+        context = self.context
+        if type(context) is ManyAppends:
+            self.bulk = Bulk(context.rows, context.transaction_ids)
             return True
         builder = TransactionBuilder()
-        if not self.context.execute(builder):
+        if not context.execute(builder):
             return False
-        self.draft = Draft(builder)
+        check_complete(builder)
+        self.draft = builder
         return True
-
-    def note_request(self, request_id: RequestId) -> None:
-        """It is being sent under this ID: its context can ask for the outcome (UA-30)."""
-        # Contexts may be frozen dataclasses.
-        object.__setattr__(self.context, "request_id", request_id)
-        object.__setattr__(self.context, "executed_at", self.client_high_water_mark)
 
     def claim_verdict(self) -> bool:
         """Return True to exactly one caller, of whatever thread: that one tells the context."""
         try:
-            self._undecided.pop()
+            self.undecided.pop()
         except IndexError:
             return False
         return True
 
-    @property
-    def decided(self) -> bool:
-        """Whether somebody has claimed the verdict."""
-        return not self._undecided
+    def refused_lock(self) -> PartitionLocalLock | None:
+        """Return the write or read lock that it was refused for, as far as that is known."""
+        if self.draft is None:
+            return None
+        checked = chain.from_iterable(self.draft.checked.values())
+        return next((lock for lock in checked if lock.hash == self.refused_lock_hash), None)
+
+
+def note_requests(first: RequestId, submissions: Sequence[Submission]) -> None:
+    """They are being sent, under request IDs from `first` on: their contexts can ask for the
+    outcome (UA-30)."""
+    note = object.__setattr__  # contexts may be frozen dataclasses
+    request_ids = request_ids_in([(first, len(submissions))])
+    for request_id, submission in zip(request_ids, submissions, strict=True):
+        context = submission.context
+        note(context, "request_id", request_id)
+        note(context, "executed_at", submission.client_high_water_mark)
 
 
 def checked_partition(context: TransactionContext, partition_count: int) -> PartitionId:
@@ -108,17 +125,8 @@ def checked_partition(context: TransactionContext, partition_count: int) -> Part
     return PartitionId(partition_id)
 
 
-def settle_append(
-    submission: Submission,
-    error: Exception | None,
-    succeed: Callable[[TransactionId], object],
-    fail: Callable[[Exception], object],
-    is_settled: Callable[[], bool] = lambda: False,
-) -> None:
-    """Answer whoever waits for the ID of a plain append that has ended."""
-    if is_settled():
-        return
+def append_result(submission: Submission, error: Exception | None) -> TransactionId | Exception:
+    """Return what whoever waits for a plain append, which has ended, is to be told."""
     if submission.transaction_id is not None:
-        succeed(submission.transaction_id)
-    else:
-        fail(error or OperationTimeoutError("not appended: this client has no retry threads"))
+        return submission.transaction_id
+    return error or OperationTimeoutError("not appended: this client has no retry threads")

@@ -12,9 +12,8 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
-from itertools import chain
+from operator import attrgetter
 from typing import Any, Final, Protocol, TypeVar
-from zlib import crc32
 
 from waltz.errors import LocalProtocolError
 from waltz.limits import DATA_BYTES_MAX, LOCK_NAMES_CACHED_MAX, LOCKS_MAX
@@ -97,13 +96,14 @@ class PartitionLocalLock:
     def __init__(self, name: str, id: int) -> None:  # noqa: A002 - the documents' word
         if not isinstance(name, str):
             raise LocalProtocolError(f"lock name {name!r}; expected a string")
-        if not -(2**63) <= id < 2**63:
-            raise LocalProtocolError(f"lock ID {id}; expected a signed 64-bit number")
         self.name = name
         self.id = id
-        folded = (id ^ (id >> 32)) & 0xFFFFFFFF
-        value = _text_hash(name) ^ folded
-        self.hash = value - 2**32 if value >= 2**31 else value
+        if 0 <= id < 2**31:  # as nearly always: nothing to fold
+            self.hash = _text_hash(name) ^ id
+        elif -(2**63) <= id < 2**63:
+            self.hash = _text_hash(name) ^ _signed((id ^ (id >> 32)) & 0xFFFFFFFF)
+        else:
+            raise LocalProtocolError(f"lock ID {id}; expected a signed 64-bit number")
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, PartitionLocalLock):
@@ -119,12 +119,17 @@ class PartitionLocalLock:
 
 @lru_cache(LOCK_NAMES_CACHED_MAX)
 def _text_hash(text: str) -> int:
-    """Java's hash of a string: a fold over its UTF-16 code units, modulo 2**32."""
+    """Java's hash of a string: a fold over its UTF-16 code units, as a signed 32-bit number."""
     data = text.encode("utf-16-be", "surrogatepass")
     value = 0
     for index in range(0, len(data), 2):
         value = (31 * value + (data[index] << 8 | data[index + 1])) & 0xFFFFFFFF
-    return value
+    return _signed(value)
+
+
+def _signed(value: int) -> int:
+    """Return the signed 32-bit number with the bits of `value`, which has no others."""
+    return value - 2**32 if value >= 2**31 else value
 
 
 Locks = tuple[int, ...]
@@ -133,20 +138,30 @@ Locks = tuple[int, ...]
 class TransactionBuilder:
     """What `TransactionContext.execute` fills in: header, data and locks."""
 
-    __slots__ = ("_data", "_header", "append_locks", "checked", "read_locks", "write_locks")
+    __slots__ = (
+        "append_locks",
+        "checked",
+        "plain_data",
+        "plain_header",
+        "read_locks",
+        "write_locks",
+    )
+
+    # As whoever sends them takes them, without asking; no data is there until some was set.
+    plain_data: bytes
+    plain_header: int
 
     def __init__(self) -> None:
         self.checked: dict[str, tuple[PartitionLocalLock, ...]] = {}
         """Write and read locks by name of the kind, for whoever is refused for one."""
-        self._header = 0
-        self._data: bytes | None = None
+        self.plain_header = 0
         self.write_locks: Locks = ()
         self.read_locks: Locks = ()
         self.append_locks: Locks = ()
 
     @property
     def header(self) -> int:
-        return self._header
+        return self.plain_header
 
     @header.setter
     def header(self, header: int) -> None:
@@ -161,7 +176,7 @@ class TransactionBuilder:
             raise LocalProtocolError(
                 f"transaction header {header}; expected {HEADER_MIN} to {HEADER_MAX}"
             )
-        self._header = header
+        self.plain_header = header
 
     def set_transaction_data(self, value: T, serializer: Serializer[T]) -> None:
         """Set the data. Raises LocalProtocolError: too large; and what the serializer raises."""
@@ -175,18 +190,19 @@ class TransactionBuilder:
 
     def set_data(self, data: bytes) -> None:
         """Set the data as bytes. Raises LocalProtocolError: too large."""
+        if type(data) is not bytes:
+            data = bytes(memoryview(data))  # raises here what could not be sent
         if len(data) > DATA_BYTES_MAX:
             raise LocalProtocolError(
                 f"transaction data of {len(data)} bytes; expected at most {DATA_BYTES_MAX}"
             )
-        self._data = data
+        self.plain_data = data
 
     @property
     def data(self) -> bytes:
         """Raises LocalProtocolError: `execute` has set none (PM-19)."""
-        if self._data is None:
-            raise LocalProtocolError("no transaction data set: execute must set it or return False")
-        return self._data
+        check_complete(self)
+        return self.plain_data
 
     def set_write_locks(self, locks: Iterable[PartitionLocalLock]) -> None:
         """Be refused if one of `locks` is newer than what this client has applied, and mark them
@@ -204,8 +220,17 @@ class TransactionBuilder:
         self.append_locks = _lock_hashes(locks)
 
 
+def check_complete(builder: TransactionBuilder) -> None:
+    """Raises LocalProtocolError: no data was set (PM-19)."""
+    if not hasattr(builder, "plain_data"):
+        raise LocalProtocolError("no transaction data set: execute must set it or return False")
+
+
+_HASH_OF: Final = attrgetter("hash")
+
+
 def _lock_hashes(locks: Iterable[PartitionLocalLock]) -> Locks:
-    hashes = tuple([lock.hash for lock in locks])
+    hashes = tuple(map(_HASH_OF, locks))
     if len(hashes) > LOCKS_MAX:
         raise LocalProtocolError(f"{len(hashes)} locks of one kind; expected at most {LOCKS_MAX}")
     return hashes
@@ -323,34 +348,6 @@ class Transaction:
         return f"Transaction({self.request_id}, {self.transaction_id}, header={self.header})"
 
 
-class Draft:
-    """One attempt of a context, ready to be sent; `checksum` is the CRC-32 of `data`."""
-
-    __slots__ = (
-        "append_locks",
-        "checked",
-        "checksum",
-        "data",
-        "header",
-        "read_locks",
-        "write_locks",
-    )
-
-    def __init__(self, builder: TransactionBuilder) -> None:
-        self.data = builder.data
-        self.header = builder.header
-        self.write_locks = builder.write_locks
-        self.read_locks = builder.read_locks
-        self.append_locks = builder.append_locks
-        self.checked = builder.checked
-        self.checksum = crc32(self.data)
-
-    def checked_lock(self, lock_hash: int | None) -> PartitionLocalLock | None:
-        """Return the write or read lock with that hash, if it is one of them."""
-        checked = chain.from_iterable(self.checked.values())
-        return next((lock for lock in checked if lock.hash == lock_hash), None)
-
-
 class PlainAppend(TransactionContext):
     """A context whose content does not depend on anything: what the verb `append` submits.
 
@@ -380,7 +377,10 @@ class PlainAppend(TransactionContext):
     def execute(self, builder: TransactionBuilder) -> bool:
         builder.set_header(self._header)
         builder.set_data(self._data)
-        builder.set_write_locks(self._write_locks)
-        builder.set_read_locks(self._read_locks)
-        builder.set_append_locks(self._append_locks)
+        if self._write_locks:
+            builder.set_write_locks(self._write_locks)
+        if self._read_locks:
+            builder.set_read_locks(self._read_locks)
+        if self._append_locks:
+            builder.set_append_locks(self._append_locks)
         return True

@@ -75,6 +75,7 @@ class Transactions(Sequence[Transaction]):
 
     def _objects(self) -> list[Transaction]:
         if self._made is None:
+            data = iter(self._data())
             made: list[Transaction] = []
             for run in self._fed.runs:
                 made += map(
@@ -82,16 +83,23 @@ class Transactions(Sequence[Transaction]):
                     run.request_ids(),
                     run.transaction_ids(),
                     run.headers.tolist(),
-                    repeat(None) if run.data is None else run.data,
+                    data,
                     repeat(self._fetch),
                 )
-            first = self.first_transaction_id
-            for transaction_id, submission in self._own.items():
-                draft = submission.draft  # the loop's thread may take it away
-                if draft is not None and transaction_id >= first:
-                    made[transaction_id - first].provide_data(draft.data)
-            for bulk in self._bulks:
-                for number, data in bulk.data_between(first, self.last_transaction_id):
-                    made[number - first].provide_data(data)
             self._made = made
         return self._made
+
+    def _data(self) -> list[bytes | None]:
+        """Return the data that are here already, None for those that are not."""
+        first = self.first_transaction_id
+        found: list[bytes | None] = []
+        for run in self._fed.runs:
+            found += [None] * len(run.headers) if run.data is None else run.data
+        for transaction_id, submission in self._own.items():
+            draft = submission.draft  # the loop's thread may take it away
+            if draft is not None and transaction_id >= first:
+                found[transaction_id - first] = draft.plain_data
+        for bulk in self._bulks:
+            for number, data in bulk.data_between(first, self.last_transaction_id):
+                found[number - first] = data
+        return found

@@ -177,9 +177,10 @@ class ServerConnection:
         connection = self._connection
         if connection is None or self._link.end_reason is not None:
             return None
-        if self._heartbeats is not None:
-            self._heartbeats.begin_reading(self._host.clock.now())
-            self._arm()
+        heartbeats = self._heartbeats
+        if heartbeats is not None:
+            now = self._host.clock.now() if heartbeats.is_unanswered else None
+            heartbeats.begin_reading(now)
         data = await connection.read()
         if self._heartbeats is not None:
             self._heartbeats.hear()
@@ -201,7 +202,7 @@ class ServerConnection:
         """
         encode = self._link.link.encode
         try:
-            self._write(b"".join([encode(message) for message in messages]))
+            self._write(b"".join(map(encode, messages)))
         except LocalProtocolError:
             return self._send_possible(messages)
         except RemoteProtocolError:

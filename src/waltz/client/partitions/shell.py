@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Protocol, TypeVar, assert_never
 
 from waltz.client.callbacks import WaltzClientCallbacks
-from waltz.client.calls import ApplyOutcome, apply_in_order, called_by, choose_prefetch
+from waltz.client.calls import ApplyOutcome, apply_in_order, call_for, choose_prefetch
 from waltz.client.options import ClientOptions
 from waltz.client.outcome_questions import OutcomeKnown, OutcomeRefused
 from waltz.client.partition import ClientPartition
@@ -160,19 +160,14 @@ class Services:
     fetch_blocking: FetchData
     send: Callable[[int, Sequence[Message]], list[tuple[Message, LocalProtocolError]]]
     retry: Callable[[Sequence[Submission]], None]
-    finish: Callable[[Submission], None]
+    finish: Callable[[Sequence[Submission]], None]
     fail: Callable[[Submission, Exception], None]
     give_up: Callable[[PartitionId, Exception], None]
     mounted: Callable[[PartitionId, bool], None]
 
-    async def call(self, function: Callable[[], T]) -> T:
+    def call(self, function: Callable[[], T]) -> Awaitable[T]:
         """Run an application's callback on a worker."""
-
-        def marked() -> T:
-            with called_by(self.client):
-                return function()
-
-        return await self.host.workers.run_blocking(marked)
+        return self.host.workers.run_blocking(partial(call_for, self.client, function))
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,7 +276,7 @@ class PartitionRunner:
                 services.tasks.start(self._apply(effect))
             case BulkApplied(submission):
                 if submission.claim_verdict():
-                    services.finish(submission)
+                    services.finish([submission])
             case ReleaseRoom():
                 self.gate.release(effect.count)
             case RetrySubmissions():
@@ -353,9 +348,8 @@ class PartitionRunner:
         finally:
             self._idle.set()
         last = outcome.last_transaction_id
-        for transaction_id, submission in effect.own.items():
-            if transaction_id <= last:
-                self._services.finish(submission)
+        own = effect.own
+        self._services.finish([own[each] for each in own if each <= last])
         if outcome.error is None:
             self._failures = 0
             self._stalled = False

@@ -23,7 +23,7 @@ from waltz.client.calls import (
 )
 from waltz.client.partition_events import Submitted
 from waltz.client.partitions.shell import PartitionRunner
-from waltz.client.submission import Submission, settle_append
+from waltz.client.submission import Submission, append_result
 from waltz.client.tasks.shell import Tasks
 from waltz.client.transaction import TransactionContext
 from waltz.errors import ClientClosedError, OperationTimeoutError
@@ -153,31 +153,41 @@ class Submissions:
             submission = handed.popleft()
             if submission.context.timeout_seconds is not None:
                 self.expire_in_time(submission)
-            runs.setdefault(submission.partition_id, []).append(submission)
+            run = runs.get(submission.partition_id)
+            if run is None:
+                run = runs[submission.partition_id] = []
+            run.append(submission)
         for partition_id, submissions in runs.items():
-            if partition_id in self._runners:  # else they have been told that it is not active
-                self._runners[partition_id].mailbox.put(Submitted(submissions))
+            runner = self._runners.get(partition_id)
+            if runner is not None:  # else they have been told that it is not active
+                runner.mailbox.put(Submitted(submissions))
 
     # Ends
 
     def finish(self, submission: Submission, error: Exception | None = None) -> None:
         """The context has been told its end; forget it, once."""
-        if self._unfinished.pop(submission.number, None) is None:
-            return
-        if submission.cancel_expiration is not None:
-            submission.cancel_expiration()
-        if submission.holds_room:
-            submission.holds_room = False
-            runner = self._runners.get(submission.partition_id)
-            if runner is not None:  # else it is not active any more, and nobody waits there
-                runner.gate.release(1)
-        submission.draft = None
-        if submission.on_finished is not None:
-            submission.on_finished(submission, error)
-        for flush in self._flushes:
-            flush.numbers.pop(submission.number, None)
-            if not flush.numbers and not flush.done.done():
-                flush.done.set_result(None)
+        self.finish_all((submission,), error)
+
+    def finish_all(self, submissions: Sequence[Submission], error: Exception | None = None) -> None:
+        """As `finish`, one after the other."""
+        forget = self._unfinished.pop
+        for submission in submissions:
+            if forget(submission.number, None) is None:
+                continue
+            if submission.cancel_expiration is not None:
+                submission.cancel_expiration()
+            if submission.holds_room:
+                submission.holds_room = False
+                runner = self._runners.get(submission.partition_id)
+                if runner is not None:  # else it is not active any more, and nobody waits there
+                    runner.gate.release(1)
+            submission.draft = None
+            if submission.on_finished is not None:
+                submission.on_finished(submission, error)
+            for flush in self._flushes:
+                flush.numbers.pop(submission.number, None)
+                if not flush.numbers and not flush.done.done():
+                    flush.done.set_result(None)
 
     def fail(self, submission: Submission, error: Exception) -> None:
         """Tell a context that it cannot go on."""
@@ -290,7 +300,7 @@ class Submissions:
     def retry(self, submissions: Sequence[Submission]) -> None:
         """Execute these again soon, or end them if this client never does (PM-40, PM-41)."""
         for submission in submissions:
-            if submission.decided:
+            if not submission.undecided:
                 continue
             if not self._retry_threads:
                 self._start_telling(submission, partial(_tell_unretried, submission), None)
@@ -308,14 +318,14 @@ class Submissions:
             batch = [await self._retries.get()]
             while len(batch) < RETRIES_PER_CALL_MAX and not self._retries.empty():
                 batch.append(self._retries.get_nowait())
-            batch = [submission for submission in batch if not submission.decided]
+            batch = [submission for submission in batch if submission.undecided]
             if not batch:
                 continue
             outcomes = await self._call(partial(self._execute_all, batch))
             for submission, outcome in zip(batch, outcomes, strict=True):
                 if outcome is not True:
                     self.finish(submission, outcome or None)
-                elif not submission.decided:
+                elif submission.undecided:
                     self._runners[submission.partition_id].mailbox.put(Submitted([submission]))
 
     def _execute_all(self, batch: Sequence[Submission]) -> list[Exception | bool]:
@@ -333,7 +343,13 @@ async def until_applied(submit: Submit, context: TransactionContext) -> Transact
     done: asyncio.Future[TransactionId] = asyncio.get_running_loop().create_future()
 
     def finished(submission: Submission, error: Exception | None) -> None:
-        settle_append(submission, error, done.set_result, done.set_exception, done.done)
+        result = append_result(submission, error)
+        if done.done():
+            return
+        if isinstance(result, Exception):
+            done.set_exception(result)
+        else:
+            done.set_result(result)
 
     try:
         async with asyncio.timeout(context.timeout_seconds):

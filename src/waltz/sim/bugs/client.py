@@ -22,7 +22,7 @@ from waltz.sim.patches import Patch
 def _giving_up_all(lose: Callable[..., None]) -> Callable[..., None]:
     def lost(self: Any) -> None:
         lose(self)
-        self._retries += self.monitor.stop()
+        self.retries += self.monitor.stop()
         self.monitor.start()
 
     return lost
@@ -40,7 +40,7 @@ def _numbering_anew(lose: Callable[..., None]) -> Callable[..., None]:
 def _settling_at_once(settle: Callable[..., Any]) -> Callable[..., Any]:
     def settled(self: Any, mark: Any) -> Any:
         for answer in self._held_flushes:
-            self._retries += self.monitor.flush(answer.request_id)
+            self.retries += self.monitor.flush(answer.request_id)
         self._held_flushes = []
         return settle(self, mark)
 
@@ -58,7 +58,7 @@ def _sampling_when_sent(submit: Callable[..., None]) -> Callable[..., None]:
 
 def _claiming_always(_: Callable[..., bool]) -> Callable[..., bool]:
     def claimed(self: Any) -> bool:
-        self._undecided.clear()
+        self.undecided.clear()
         return True
 
     return claimed
@@ -76,7 +76,7 @@ def _sending_again(execute: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _keeping_refused(_: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda self, request_id: self._pending.get(request_id)
+    return lambda self, request_id: dict(self.items()).get(request_id)
 
 
 def _refusing(_: Callable[..., None]) -> Callable[..., None]:
@@ -89,11 +89,7 @@ def _ending_unwritten(_: Callable[..., None]) -> Callable[..., None]:
 
 def _keeping_those_before(take: Callable[..., Any]) -> Callable[..., Any]:
     def flushed(self: Any, request_id: Any) -> Any:
-        return [
-            self._pending.pop(pending)
-            for pending in list(self._pending)
-            if pending.sequence_number < request_id.sequence_number
-        ]
+        return take(self, request_id._replace(sequence_number=request_id.sequence_number - 1))
 
     return flushed
 

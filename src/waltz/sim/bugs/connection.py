@@ -105,7 +105,8 @@ def _forgetting_the_gone(remove: Callable[..., None]) -> Callable[..., None]:
 def _forgetting_what_is_unanswered(lose: Callable[..., None]) -> Callable[..., None]:
     def lost(self: Any) -> None:
         lose(self)
-        vars(self.monitor)["_pending"].clear()
+        self.monitor.stop()
+        self.monitor.start()
 
     return lost
 
