@@ -28,7 +28,7 @@ def test_the_newest_claim_is_that_of_the_last_undecided_ticket(
             issued += 1
             fresh += [(issued, lock) for lock in locks]
             for lock in () if by_columns else locks:
-                claims.claim(lock, lock_slots(lock, slot_count), issued)
+                claims.claim([lock], [lock_slots(lock, slot_count)], issued)
                 assert claims.newest(lock) == issued
         tickets, locks = [ticket for ticket, _ in fresh], [lock for _, lock in fresh]
         if by_columns:

@@ -65,12 +65,13 @@ class Claims:
         self._fresh: dict[int, int] = {}
         """Claimed one by one since `add` was called last."""
 
-    def claim(self, lock: int, slots: SlotTriple, ticket: int) -> None:
-        """Let later requests of the same batch see the claim, until `add` has it with the rest."""
-        at = self.at
-        for slot in slots:
-            at[slot] = ticket
-        self._fresh[lock] = ticket
+    def claim(self, locks: Sequence[int], slots: Sequence[SlotTriple], ticket: int) -> None:
+        """Let later requests of the same batch see the claims of one, until `add` has them with the
+        rest."""
+        at, fresh = self.at, self._fresh
+        for lock, (a, b, c) in zip(locks, slots, strict=True):
+            at[a] = at[b] = at[c] = ticket
+            fresh[lock] = ticket
 
     def add(self, claimed: Claimed) -> None:
         """Take all that a batch claims."""

@@ -202,15 +202,15 @@ class LockTable:
         locks: list[int] = []
         slots: list[SlotTriple] = []
         for index, request in enumerate(requests):
-            recorded: list[tuple[int, SlotTriple]] = []
-            verdict = self._check(request, recorded)
+            triples: list[SlotTriple] = []
+            verdict = self._check(request, triples)
             if verdict is None:
                 self.issued += 1
-                self._claim(recorded, self.issued)
-                for lock, triple in recorded:
-                    tickets.append(self.issued)
-                    locks.append(lock)
-                    slots.append(triple)
+                recorded = [*request.write_locks, *request.append_locks]
+                self._claims.claim(recorded, triples, self.issued)
+                tickets += [self.issued] * len(recorded)
+                locks += recorded
+                slots += triples
             elif verdict.is_wait:
                 waiting[index] = verdict.value
             else:
@@ -218,9 +218,9 @@ class LockTable:
         self._claims.add(Claimed(tickets, locks, slots))
         return Admission(refused, waiting) if refused or waiting else _ALL_ACCEPTED
 
-    def _check(self, request: Request, recorded: list[tuple[int, SlotTriple]]) -> _Verdict | None:
-        """Return None if `request` passes, with the locks to claim added to `recorded`; reserve its
-        slots if it has to wait."""
+    def _check(self, request: Request, recorded: list[SlotTriple]) -> _Verdict | None:
+        """Return None if `request` passes, with the slots of what it writes and appends added to
+        `recorded`; reserve its slots if it has to wait."""
         estimate: int = NOTHING
         decided = until = self.decided
         mark_at, claims, slot_count = self._mark_at, self._claims, self._slot_count
@@ -230,14 +230,14 @@ class LockTable:
             if claim_at[a] > decided and claim_at[b] > decided and claim_at[c] > decided:
                 until = max(until, claims.newest(lock))
             estimate = max(estimate, min(mark_at[a], mark_at[b], mark_at[c]))
-            recorded.append((lock, slots))
+            recorded.append(slots)
         for lock in request.read_locks:
             a, b, c = lock_slots(lock, slot_count)
             if claim_at[a] > decided and claim_at[b] > decided and claim_at[c] > decided:
                 until = max(until, claims.newest(lock))
             estimate = max(estimate, min(mark_at[a], mark_at[b], mark_at[c]))
         for lock in request.append_locks:
-            recorded.append((lock, lock_slots(lock, slot_count)))
+            recorded.append(lock_slots(lock, slot_count))
         if self._reserved_until > decided:
             until = max(until, self._reserved(request))
             until = max(until, self._client_until.get(ClientId(request.client_id), 0))
@@ -376,15 +376,17 @@ class LockTable:
         for index, request, rank, is_certain in zip(
             indices.tolist(), appends.pick(chosen).requests(), ranks, is_accepted, strict=True
         ):
+            recorded = [*request.write_locks, *request.append_locks]
             if is_certain:
-                self._claim(self._recorded(request), self.issued + rank + late)
+                slots = [lock_slots(lock, self._slot_count) for lock in recorded]
+                self._claims.claim(recorded, slots, self.issued + rank + late)
                 continue
-            recorded: list[tuple[int, SlotTriple]] = []
-            verdict = self._check(request, recorded)
+            slots = []
+            verdict = self._check(request, slots)
             if verdict is None:
                 late += 1
                 accepted[index] = True
-                self._claim(recorded, self.issued + rank + late)
+                self._claims.claim(recorded, slots, self.issued + rank + late)
             elif verdict.is_wait:
                 waiting[index] = verdict.value
                 if index >= one_client_from:
@@ -412,15 +414,6 @@ class LockTable:
         self._client_until[client] = last
         self._reserved_until = max(self._reserved_until, last)
         return dict(enumerate(tickets.tolist(), first))
-
-    def _recorded(self, request: Request) -> list[tuple[int, SlotTriple]]:
-        """Return the locks that `request` claims, and their slots."""
-        locks = (*request.write_locks, *request.append_locks)
-        return [(lock, lock_slots(lock, self._slot_count)) for lock in locks]
-
-    def _claim(self, recorded: Sequence[tuple[int, SlotTriple]], ticket: int) -> None:
-        for lock, slots in recorded:
-            self._claims.claim(lock, slots, ticket)
 
     def _record(self, columns: LockColumns, accepted: NDArray[np.bool_]) -> None:
         """Give the accepted requests their tickets and claim what they record."""

@@ -77,6 +77,7 @@ class Client:
         self.may_read = asyncio.Event()
         self.may_read.set()
         self._is_read = True
+        """Whether `may_read` is set."""
         self.draining: asyncio.Task[None] | None = None
         """Runs while the connection has more to send than it should."""
         self.turn = asyncio.Lock()
