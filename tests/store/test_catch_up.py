@@ -10,7 +10,7 @@ from waltz.errors import CorruptionError, RemoteProtocolError
 from waltz.limits import CATCH_UP_BYTES_MAX, CATCH_UP_RECORDS_MAX
 from waltz.record import NewRecord, RecordBatch, empty_batch, join_batches, pack_records
 from waltz.store.catch_up import CopySize, RecentBatches, checked_copy, choose_source
-from waltz.types import ReplicaId, TransactionId
+from waltz.types import NOTHING, ReplicaId, TransactionId
 
 A, B, C = ReplicaId("a:1"), ReplicaId("b:1"), ReplicaId("c:1")
 
@@ -50,6 +50,18 @@ def test_memory_starts_in_the_middle_of_a_batch() -> None:
     assert found == batch(7, 2)
     for missing in (4, 9):
         assert recent.starting_at(TransactionId(missing)) is None
+
+
+def test_memory_knows_where_it_ends_even_when_all_is_forgotten() -> None:
+    recent = RecentBatches(0)
+    assert recent.end == NOTHING
+    recent.add(batch(5, 4))
+    recent.forget(TransactionId(8))
+    recent.check_invariants()
+    assert recent.starting_at(TransactionId(8)) is None
+    assert recent.end == 9
+    with pytest.raises(AssertionError):
+        recent.add(batch(10, 1))
 
 
 def test_the_source_holds_the_record_and_failed_least() -> None:

@@ -67,9 +67,12 @@ class _Request:
 class StorageExchange:
     """One connection that has been opened: requests out, answers in."""
 
-    def __init__(self, host: Host, connection: Connection, link: Link) -> None:
+    def __init__(
+        self, host: Host, replica_id: ReplicaId, connection: Connection, link: Link
+    ) -> None:
         self.ended: str | None = None
         self._clock = host.clock
+        self._replica_id = replica_id
         self._connection = connection
         self._link = link
         self._requests: dict[int, _Request] = {}
@@ -100,23 +103,32 @@ class StorageExchange:
         self._has_written = True
         self._connection.write(frame)
 
-    async def serve(self) -> None:
-        """Take answers until the connection ends. Raises RemoteProtocolError."""
-        while data := await self._connection.read():
-            self._received_at = self._clock.now()
-            for message in self._link.receive(data):
-                assert isinstance(message, StorageMessage)
-                request = self._requests.pop(message.sequence_number, None)
-                if request is None:
-                    raise RemoteProtocolError(
-                        f"answer to request {message.sequence_number}, which is not outstanding;"
-                        f" the next one will be {self._next_sequence_number}"
-                    )
-                if request.done is not None:
+    async def serve(self) -> str:
+        """Take answers until the connection ends; return why it has ended."""
+        reason = "closed by this server"
+        try:
+            while data := await self._connection.read():
+                self._received_at = self._clock.now()
+                for message in self._link.receive(data):
+                    assert isinstance(message, StorageMessage)
+                    request = self._requests.pop(message.sequence_number, None)
+                    if request is None:
+                        raise RemoteProtocolError(
+                            f"answer to request {message.sequence_number}, which is not"
+                            f" outstanding; the next one will be {self._next_sequence_number}"
+                        )
+                    if request.done is None:
+                        continue
                     if isinstance(message, FailureResponse):
                         request.done(RemoteStorageError(message.message))
                     else:
                         request.done(message)
+            reason = f"connection to {self._replica_id} ended"
+        except RemoteProtocolError as error:
+            reason = f"{self._replica_id}: {error}"
+        finally:
+            self.end(reason)
+        return self.ended or reason
 
     def end(self, reason: str) -> None:
         """Close the connection and fail all that is outstanding. Idempotent."""
@@ -216,11 +228,16 @@ class StorageConnection:
         while True:
             await self._wanted.wait()
             try:
-                reason = await self._serve(await self._connect())
+                self._exchange = await self._connect()
+                self._connected.set()
+                reason = await self._exchange.serve()
             except (UnavailableError, ProtocolError, RemoteStorageError) as error:
                 reason = str(error)
             except ValueError as error:
                 reason = f"{self._replica_id} cannot be connected to: {error}"
+            finally:
+                self._exchange = None
+                self._connected.clear()
             self._retry_seconds = min(
                 max(2 * self._retry_seconds, RETRY_SECONDS_MIN), STORAGE_RECONNECT_SECONDS_MAX
             )
@@ -250,7 +267,10 @@ class StorageConnection:
         except BaseException:
             connection.close()
             raise
-        return StorageExchange(self._host, connection, link)
+        log.info("storage_connected replica=%s", self._replica_id)
+        self._retry_seconds = 0.0
+        self._logged = None
+        return StorageExchange(self._host, self._replica_id, connection, link)
 
     async def _open(self, connection: Connection, link: Link) -> None:
         """Greet, and show that both belong to one cluster.
@@ -281,24 +301,6 @@ class StorageConnection:
                 f"{self._replica_id} ended the connection while it was opened"
             )
         return link.receive(data)
-
-    async def _serve(self, exchange: StorageExchange) -> str:
-        log.info("storage_connected replica=%s", self._replica_id)
-        self._exchange = exchange
-        self._retry_seconds = 0.0
-        self._logged = None
-        self._connected.set()
-        reason = "closed by this server"
-        try:
-            await exchange.serve()
-            reason = exchange.ended or f"connection to {self._replica_id} ended"
-        except RemoteProtocolError as error:
-            reason = f"{self._replica_id}: {error}"
-        finally:
-            self._exchange = None
-            self._connected.clear()
-            exchange.end(reason)
-        return reason
 
 
 class StorageConnections:
