@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.peers.etcd import Etcd
+from bench.peers.kafka import Kafka, SyncedKafka
 from bench.peers.league import table
 from bench.peers.nats import Nats
 from bench.peers.ours import Ours
@@ -30,7 +31,16 @@ from waltz.bench.signals import ended_in_order
 
 
 def peers() -> list[Peer]:
-    return [Ours(), Etcd(), ReplicatedPostgreSql(), PostgreSql(), Nats(), Redis()]
+    return [
+        Ours(),
+        Etcd(),
+        ReplicatedPostgreSql(),
+        PostgreSql(),
+        SyncedKafka(),
+        Kafka(),
+        Nats(),
+        Redis(),
+    ]
 
 
 def measure(peer: Peer, seconds: float, rounds: int) -> dict[str, Any]:

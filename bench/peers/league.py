@@ -31,9 +31,6 @@ COLUMNS = (
 )
 
 NOT_HERE = {
-    "Kafka, acks=all": (
-        "no Debian package; its jars can be had from Maven Central, a driver is not written yet"
-    ),
     "Java Waltz": (
         "builds with javac against Debian's jars, a driver is not written yet; its figures in the"
         " workloads `original-*` were taken apart from these"

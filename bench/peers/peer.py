@@ -184,8 +184,13 @@ async def closed_loop(
             taken.append(time.perf_counter() - began)
 
     await asyncio.gather(*(keep_calling() for _ in range(outstanding)))
-    cuts = quantiles(taken, n=100) if len(taken) > 1 else taken * 99
-    return len(taken), time.perf_counter() - start, cuts[49], cuts[98]
+    return summary(taken, time.perf_counter() - start)
+
+
+def summary(taken: Sequence[float], seconds: float) -> tuple[int, float, float, float]:
+    """Return of calls that took so long each: how many, `seconds`, p50 and p99."""
+    cuts = quantiles(taken, n=100) if len(taken) > 1 else [*taken] * 99
+    return len(taken), seconds, cuts[49], cuts[98]
 
 
 def say(text: str) -> None:

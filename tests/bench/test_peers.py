@@ -7,12 +7,24 @@ import json
 import os
 import tempfile
 import time
+from collections import Counter, deque
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from bench.peers.__main__ import measure, median_round, peers
 from bench.peers.etcd import field, put, transaction
+from bench.peers.kafka import (
+    PARTITIONS,
+    VERSION,
+    jars,
+    keep_producing,
+    linger_milliseconds,
+    properties,
+    run,
+)
 from bench.peers.league import NOT_HERE, table
 from bench.peers.ours import workload_of
 from bench.peers.peer import (
@@ -72,6 +84,81 @@ def test_etcd_s_messages_are_packed_as_its_protocol_says() -> None:
     assert put(b"k", b"v") == b"\x0a\x01k\x12\x01v"
     assert field(2, bytes(300))[:3] == b"\x12\xac\x02"
     assert transaction([put(b"k", b"v")]) == b"\x12\x08\x12\x06\x0a\x01k\x12\x01v"
+
+
+class Producer:
+    """Answers one record at a time; none is answered before it is asked."""
+
+    def __init__(self, error: str | None = None) -> None:
+        self.error = error
+        self.partitions: Counter[int] = Counter()
+        self.most = 0
+        self._unanswered: deque[Callable[[Any, Any], None]] = deque()
+
+    def produce(
+        self, topic: str, value: bytes, *, partition: int, on_delivery: Callable[[Any, Any], None]
+    ) -> None:
+        assert (topic, len(value)) == ("batches", 128)
+        self.partitions[partition] += 1
+        self._unanswered.append(on_delivery)
+        self.most = max(self.most, len(self._unanswered))
+
+    def poll(self, timeout: float) -> int:
+        self._unanswered.popleft()(self.error, None)
+        return 1
+
+
+def test_kafka_s_batches_are_outstanding_until_their_last_record_is_answered() -> None:
+    producer, load = Producer(), LOADS[2]
+    calls, seconds, p50, p99 = keep_producing(producer, "batches", load, 0.05)
+    assert producer.most == load.outstanding * load.batch
+    assert producer.partitions.total() == calls * load.batch
+    assert {each % load.batch for each in producer.partitions.values()} == {0}
+    assert sorted(producer.partitions) == list(range(PARTITIONS["batches"]))
+    assert seconds >= 0.05
+    assert 0 < p50 <= p99
+
+
+def test_a_record_that_kafka_refuses_is_not_counted() -> None:
+    with pytest.raises(RuntimeError, match="not in the log: no space"):
+        keep_producing(Producer("no space"), "batches", LOADS[2], 0.05)
+
+
+def test_kafka_s_nodes_listen_on_this_machine_only_and_know_each_other(tmp_path: Path) -> None:
+    lines = properties(1, [1000, 1001, 1002], [2000, 2001, 2002], tmp_path).splitlines()
+    found = dict(line.split("=", 1) for line in lines)
+    assert found["node.id"] == "1"
+    assert found["listeners"] == "PLAINTEXT://127.0.0.1:1001,CONTROLLER://127.0.0.1:2001"
+    voters = "0@127.0.0.1:2000,1@127.0.0.1:2001,2@127.0.0.1:2002"
+    assert found["controller.quorum.voters"] == voters
+
+
+def test_kafka_waits_for_more_of_a_batch_only_where_there_is_more() -> None:
+    assert [linger_milliseconds(load) for load in LOADS[:3]] == [0, 1, 5]
+
+
+def test_maven_is_asked_for_kafka_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(UnavailableHereError, match="no mvn: apt-get install maven"):
+        jars()
+    maven = tmp_path / "mvn"
+    maven.write_text(
+        "#!/bin/sh\n"
+        'for each; do case "$each" in -DoutputDirectory=*) into="${each#*=}";; esac; done\n'
+        '/bin/mkdir "$into" && echo jar > "$into/kafka.jar"\n'
+    )
+    maven.chmod(0o755)
+    found = jars()
+    assert [each.name for each in found.iterdir()] == ["kafka.jar"]
+    assert f"<version>{VERSION}</version>" in (found.parent / "pom.xml").read_text()
+    maven.unlink()
+    assert jars() == found
+
+
+def test_what_maven_or_java_says_is_the_reason() -> None:
+    with pytest.raises(UnavailableHereError, match="sh: no such artifact"):
+        run(["/bin/sh", "-c", "echo no such artifact; exit 1"])
 
 
 def test_our_loads_are_those_of_the_others() -> None:
