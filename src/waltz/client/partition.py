@@ -161,7 +161,11 @@ class ClientPartition:
             self._take(event, now)
         own = self.own
         if not self.closed:
-            self._catch_up_with_time(now)
+            if self._mount_at is not None or self._apply_at is not None:
+                self._catch_up_with_time(now)
+            if self._nudge_at is not None and now >= self._nudge_at:
+                self._nudge_at = None
+                self._flush(now)
             if self._in_hand.runs or self._buffer.count:
                 self._hand_over()
             if self._feed_due:
@@ -473,9 +477,6 @@ class ClientPartition:
         if self._apply_at is not None and now >= self._apply_at:
             self._apply_at = None
             self._feed_due |= self._gap_seen
-        if self._nudge_at is not None and now >= self._nudge_at:
-            self._nudge_at = None
-            self._flush(now)
 
     def _close(self) -> None:
         if self.phase is Phase.MOUNTED:
