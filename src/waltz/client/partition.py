@@ -455,11 +455,10 @@ class ClientPartition:
     def _finish_batch(self, event: Applied, now: float) -> None:
         assert self._applying, "nothing was handed over"
         self._applying = False
-        done = event.last_transaction_id - self.high_water_mark
-        if done > 0:
+        if event.last_transaction_id > self.high_water_mark:
             self.high_water_mark = event.last_transaction_id
             self.own.forget_through(self.high_water_mark)
-            self._in_hand = self._in_hand.after(done)
+            self._in_hand = self._in_hand.after(self.high_water_mark)
         if self._in_hand.runs:
             assert event.retry_seconds is not None
             self._apply_at = now + event.retry_seconds
