@@ -248,7 +248,7 @@ def _is_internal(thing: type, name: str) -> bool:
 
 INTERNAL: Final = {
     *(("AsyncWaltzClient", name) for name in ("submissions", "snapshot", "stamp", "runner")),
-    *(("AsyncWaltzClient", name) for name in ("nudge", "new_stream_side", "send")),
+    *(("AsyncWaltzClient", name) for name in ("nudge", "new_stream_side", "runner_of", "send")),
     ("Transaction", "provide_data"),
     ("TransactionColumns", "of"),
     *(("Faults", name) for name in ("loses", "refuses", "hold_up")),

@@ -87,8 +87,9 @@ def test_a_buffer_gives_back_what_it_was_given_in_order() -> None:
     taken = buffer.take(2)
     assert taken == list(run)[:2]
     assert (taken.first_transaction_id, taken.last_transaction_id, len(taken)) == (100, 101, 2)
-    assert taken.after(1) == list(run)[1:2]
-    assert (len(taken.after(2)), taken.after(0), taken[1]) == (0, taken, list(run)[1])
+    assert taken.after(TransactionId(100)) == list(run)[1:2]
+    assert taken.after(TransactionId(99)) == taken
+    assert (len(taken.after(TransactionId(101))), taken[1]) == (0, list(run)[1])
     assert (buffer.count, buffer.byte_count) == (1, 3)
     assert buffer.take(9) == list(run)[2:]
     assert (buffer.count, buffer.byte_count) == (0, 0)

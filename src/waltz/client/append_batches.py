@@ -6,8 +6,8 @@ Owns what fits into one message. Knows no connection and no verdict.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import chain
-from typing import NamedTuple
 from zlib import crc32
 
 import numpy as np
@@ -20,7 +20,8 @@ from waltz.wire.client_protocol import AppendRequest
 from waltz.wire.columns import AppendColumns, Bodies
 
 
-class _Run(NamedTuple):
+@dataclass(slots=True)
+class _Run:
     """Appends under request IDs that follow on each other, and what their client had applied when
     it executed each."""
 

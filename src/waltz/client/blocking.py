@@ -459,7 +459,9 @@ class WaltzClient(Closable):
         try:
             self._thread.check_process()
             runner = core.runner_of(context)
-            gate, holds_room = runner.gate, not is_called_by(core)
+            gate = runner.gate
+            # Who waits for the end is not inside a callback: that was refused.
+            holds_room = on_finished is not None or not is_called_by(core)
             assert isinstance(gate, ThreadGate)
             came = None if not holds_room or gate.enter_at_once() else time.monotonic()
             if came is not None and not self._enter(gate, runner, context):

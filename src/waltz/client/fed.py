@@ -209,15 +209,15 @@ class FedRuns(Sequence[Fed]):
     def __iter__(self) -> Iterator[Fed]:
         return chain.from_iterable(self.runs)
 
-    def after(self, count: int) -> FedRuns:
-        """Return what is left without the first `count`."""
-        if count >= len(self):  # as nearly always
+    def after(self, transaction_id: TransactionId) -> FedRuns:
+        """Return those with higher IDs."""
+        if transaction_id >= self.last_transaction_id:  # as nearly always
             return NONE_FED
         left = []
         for run in self.runs:
-            if count < len(run):
-                left.append(run[count:])
-            count = max(0, count - len(run))
+            done = max(0, transaction_id + 1 - run.first_transaction_id)
+            if done < len(run):
+                left.append(run[done:])
         return FedRuns(left)
 
     def __eq__(self, other: object) -> bool:

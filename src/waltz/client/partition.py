@@ -161,7 +161,11 @@ class ClientPartition:
             self._take(event, now)
         own = self.own
         if not self.closed:
-            self._catch_up_with_time(now)
+            if self._mount_at is not None or self._apply_at is not None:
+                self._catch_up_with_time(now)
+            if self._nudge_at is not None and now >= self._nudge_at:
+                self._nudge_at = None
+                self._flush(now)
             if self._in_hand.runs or self._buffer.count:
                 self._hand_over()
             if self._feed_due:
@@ -456,11 +460,10 @@ class ClientPartition:
     def _finish_batch(self, event: Applied, now: float) -> None:
         assert self._applying, "nothing was handed over"
         self._applying = False
-        done = event.last_transaction_id - self.high_water_mark
-        if done > 0:
+        if event.last_transaction_id > self.high_water_mark:
             self.high_water_mark = event.last_transaction_id
             self.own.forget_through(self.high_water_mark)
-            self._in_hand = self._in_hand.after(done)
+            self._in_hand = self._in_hand.after(self.high_water_mark)
         if self._in_hand.runs:
             assert event.retry_seconds is not None
             self._apply_at = now + event.retry_seconds
@@ -478,9 +481,6 @@ class ClientPartition:
         if self._apply_at is not None and now >= self._apply_at:
             self._apply_at = None
             self._feed_due |= self._gap_seen
-        if self._nudge_at is not None and now >= self._nudge_at:
-            self._nudge_at = None
-            self._flush(now)
 
     def _close(self) -> None:
         if self.phase is Phase.MOUNTED:

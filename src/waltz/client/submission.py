@@ -6,7 +6,9 @@ Owns the one rule that a context is told its end exactly once. Knows nothing of 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import chain
+from typing import Final
 
 from waltz.client.bulk import Bulk, ManyAppends
 from waltz.client.transaction import (
@@ -17,7 +19,6 @@ from waltz.client.transaction import (
 )
 from waltz.errors import NotFoundError, OperationTimeoutError
 from waltz.types import NOTHING, PartitionId, RequestId, TransactionId
-from waltz.wire.columns import request_ids_in
 
 
 class Submission:
@@ -103,15 +104,20 @@ class Submission:
         return next((lock for lock in checked if lock.hash == self.refused_lock_hash), None)
 
 
+_REQUEST_ID: Final = partial(tuple.__new__, RequestId)
+"""As `RequestId._make`, at a third of its price: there is one for each context."""
+
+
 def note_requests(first: RequestId, submissions: Sequence[Submission]) -> None:
     """They are being sent, under request IDs from `first` on: their contexts can ask for the
     outcome (UA-30)."""
     note = object.__setattr__  # contexts may be frozen dataclasses
-    request_ids = request_ids_in([(first, len(submissions))])
-    for request_id, submission in zip(request_ids, submissions, strict=True):
+    client_id, generation, partition_id, number = first
+    for submission in submissions:
         context = submission.context
-        note(context, "request_id", request_id)
+        note(context, "request_id", _REQUEST_ID((client_id, generation, partition_id, number)))
         note(context, "executed_at", submission.client_high_water_mark)
+        number += 1
 
 
 def checked_partition(context: TransactionContext, partition_count: int) -> PartitionId:

@@ -207,17 +207,26 @@ class TransactionBuilder:
     def set_write_locks(self, locks: Iterable[PartitionLocalLock]) -> None:
         """Be refused if one of `locks` is newer than what this client has applied, and mark them
         all as changed by this transaction (PM-20)."""
-        checked = self.checked["write"] = tuple(locks)
-        self.write_locks = _lock_hashes(checked)
+        checked = tuple(locks)
+        if len(checked) > LOCKS_MAX:
+            raise _too_many(checked)
+        self.checked["write"] = checked
+        self.write_locks = tuple(map(_HASH_OF, checked))
 
     def set_read_locks(self, locks: Iterable[PartitionLocalLock]) -> None:
         """Be refused as for write locks, but mark nothing (PM-21)."""
-        checked = self.checked["read"] = tuple(locks)
-        self.read_locks = _lock_hashes(checked)
+        checked = tuple(locks)
+        if len(checked) > LOCKS_MAX:
+            raise _too_many(checked)
+        self.checked["read"] = checked
+        self.read_locks = tuple(map(_HASH_OF, checked))
 
     def set_append_locks(self, locks: Iterable[PartitionLocalLock]) -> None:
         """Mark `locks` as changed by this transaction without a check (PM-22)."""
-        self.append_locks = _lock_hashes(locks)
+        hashes = tuple(map(_HASH_OF, locks))
+        if len(hashes) > LOCKS_MAX:
+            raise _too_many(hashes)
+        self.append_locks = hashes
 
 
 def check_complete(builder: TransactionBuilder) -> None:
@@ -229,11 +238,8 @@ def check_complete(builder: TransactionBuilder) -> None:
 _HASH_OF: Final = attrgetter("hash")
 
 
-def _lock_hashes(locks: Iterable[PartitionLocalLock]) -> Locks:
-    hashes = tuple(map(_HASH_OF, locks))
-    if len(hashes) > LOCKS_MAX:
-        raise LocalProtocolError(f"{len(hashes)} locks of one kind; expected at most {LOCKS_MAX}")
-    return hashes
+def _too_many(locks: Sequence[object]) -> LocalProtocolError:
+    return LocalProtocolError(f"{len(locks)} locks of one kind; expected at most {LOCKS_MAX}")
 
 
 class TransactionContext(ABC):

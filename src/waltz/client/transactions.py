@@ -68,7 +68,7 @@ class Transactions(Sequence[Transaction]):
     def after(self, transaction_id: TransactionId) -> Transactions:
         """Return those with higher IDs, if they are some; what was made of them stays."""
         count = transaction_id - self.first_transaction_id + 1
-        left = Transactions(self._fed.after(count), self._fetch, self._own, self._bulks)
+        left = Transactions(self._fed.after(transaction_id), self._fetch, self._own, self._bulks)
         if self._made is not None:
             left._made = self._made[count:]
         return left

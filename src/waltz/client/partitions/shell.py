@@ -37,7 +37,7 @@ from waltz.client.partition_events import (
 from waltz.client.requests.shell import Requests
 from waltz.client.submission import Submission
 from waltz.client.tasks.shell import Tasks
-from waltz.client.transaction import FetchData
+from waltz.client.transaction import FetchData, Transaction
 from waltz.client.transactions import Transactions
 from waltz.errors import (
     ClientAheadError,
@@ -341,15 +341,21 @@ class PartitionRunner:
 
     async def _apply(self, effect: ApplyTransactions) -> None:
         transactions = self._prepare(effect)
+        services = self._services
+        callbacks, outcome = services.callbacks, None
+        wanted = (callbacks, self.partition_id, transactions, effect.own, self._move_mark)
         try:
-            outcome = await self._fetch_and_apply(transactions, effect)
+            if callbacks.prefetch or hasattr(callbacks, "choose_prefetch"):
+                outcome = await self._fetch(partial(choose_prefetch, *wanted))
+            if outcome is None:
+                outcome = await services.call(partial(apply_in_order, *wanted))
         except ClientClosedError:
             return
         finally:
             self._idle.set()
         last = outcome.last_transaction_id
         own = effect.own
-        self._services.finish([own[each] for each in own if each <= last])
+        services.finish([own[each] for each in own if each <= last])
         if outcome.error is None:
             self._failures = 0
             self._stalled = False
@@ -381,35 +387,21 @@ class PartitionRunner:
         fetch = self._services.fetch_blocking
         return Transactions(effect.transactions, fetch, effect.own, effect.bulks)
 
-    async def _fetch_and_apply(
-        self, transactions: Transactions, effect: ApplyTransactions
-    ) -> ApplyOutcome:
-        services, partition_id = self._services, self.partition_id
-        callbacks = services.callbacks
-        if callbacks.prefetch or hasattr(callbacks, "choose_prefetch"):
-            chosen = await services.call(
-                partial(
-                    choose_prefetch,
-                    callbacks,
-                    partition_id,
-                    transactions,
-                    effect.own,
-                    self._move_mark,
-                )
-            )
-            if isinstance(chosen, ApplyOutcome):
-                return chosen
-            missing = [each for each in chosen if not each.has_data]
-            bodies = await services.requests.fetch(
-                partition_id, [each.transaction_id for each in missing]
-            )
-            for transaction, data in zip(missing, bodies, strict=True):
-                transaction.provide_data(data)
-        return await services.call(
-            partial(
-                apply_in_order, callbacks, partition_id, transactions, effect.own, self._move_mark
-            )
+    async def _fetch(
+        self, choose: Callable[[], Sequence[Transaction] | ApplyOutcome]
+    ) -> ApplyOutcome | None:
+        """Fetch ahead what the application chooses; an outcome if it raises."""
+        services = self._services
+        chosen = await services.call(choose)
+        if isinstance(chosen, ApplyOutcome):
+            return chosen
+        missing = [each for each in chosen if not each.has_data]
+        bodies = await services.requests.fetch(
+            self.partition_id, [each.transaction_id for each in missing]
         )
+        for transaction, data in zip(missing, bodies, strict=True):
+            transaction.provide_data(data)
+        return None
 
     def _move_mark(self, transaction_id: TransactionId) -> None:
         self.high_water_mark = transaction_id

@@ -38,10 +38,10 @@ class StreamSide:
         runs: dict[PartitionId, list[Message]] = {}
         for message in messages:
             partition_id = message.partition_id  # type: ignore[attr-defined]
-            run = runs.get(partition_id)
-            if run is None:
-                run = runs[partition_id] = []
-            run.append(message)
+            if partition_id in runs:
+                runs[partition_id].append(message)
+            else:
+                runs[partition_id] = [message]
         touched = [each for key, each in self._runners.items() if key in runs]
         for runner in touched:
             runner.mailbox.put(Received(connection_sequence, runs[runner.partition_id]))

@@ -153,10 +153,11 @@ class Submissions:
             submission = handed.popleft()
             if submission.context.timeout_seconds is not None:
                 self.expire_in_time(submission)
-            run = runs.get(submission.partition_id)
-            if run is None:
-                run = runs[submission.partition_id] = []
-            run.append(submission)
+            partition_id = submission.partition_id
+            if partition_id in runs:
+                runs[partition_id].append(submission)
+            else:
+                runs[partition_id] = [submission]
         for partition_id, submissions in runs.items():
             runner = self._runners.get(partition_id)
             if runner is not None:  # else they have been told that it is not active

@@ -22,7 +22,7 @@ class Tasks:
 
     def start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Run `work` until it ends or all are stopped."""
-        task = asyncio.create_task(work)
+        task = asyncio.get_running_loop().create_task(work)
         self._running[task] = None  # the loop itself keeps weak references only
         task.add_done_callback(self._finished)
         return task
