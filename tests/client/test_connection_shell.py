@@ -116,7 +116,11 @@ def test_an_idle_connection_is_kept_alive() -> None:
         connection._watch_idleness()
         assert len(recording.written) == 1
         connection._watch_idleness()
-        assert recording.written[1:] == [bytes.fromhex("4c000400000000")]
+        keep_alive = bytes.fromhex("4c000400000000")
+        assert recording.written[1:] == [keep_alive]
+        assert await connection.receive()
+        connection._watch_idleness()
+        assert recording.written[1:] == [keep_alive] * 2, "what is received is no write"
         timer.cancel()
         connection.close()
 

@@ -47,6 +47,14 @@ def test_a_definite_answer_ends_the_question(
     assert (made.after, made.ask(99.0, 5), made.deadline) == ({}, [], None)
 
 
+@pytest.mark.parametrize("earlier", [Outcome.UNDECIDED, Outcome.NOT_FOUND])
+def test_an_answer_that_comes_twice_is_definite_if_the_later_one_is(earlier: Outcome) -> None:
+    made = asked()
+    assert made.receive(response(earlier, 3), 0.0) is None
+    assert made.receive(response(Outcome.COMMITTED, 7), 0.0) == OutcomeKnown(R, TransactionId(7))
+    assert (made.after, made.ask(99.0, 5), made.deadline) == ({}, [], None)
+
+
 def test_a_search_goes_on_where_it_ended() -> None:
     made = asked()
     assert made.receive(response(Outcome.NOT_FOUND, 100), 0.0) is None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -38,6 +39,10 @@ def fill(coordinator: str) -> None:
     with waltz.open_client(coordinator, waltz.NoCallbacks()) as client:
         for number in range(COUNT):
             client.append(0, b"data of %d" % number, header=number)
+    with waltz.open_replicas(coordinator) as nodes:
+        for each in replicas_of(nodes, 0):  # two of three are enough for the client
+            while len(data_of(nodes, each, 0, COUNT)) < COUNT:
+                time.sleep(0.02)
 
 
 def replicas_of(nodes: ReplicaReader, partition: int) -> list[Replica]:

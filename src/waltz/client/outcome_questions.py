@@ -80,10 +80,10 @@ class OutcomeQuestions:
             return None
         match response.outcome:
             case Outcome.COMMITTED:
-                del self.after[request_id]
+                self._forget(request_id)
                 return OutcomeKnown(request_id, response.transaction_id)
             case Outcome.NOT_COMMITTED:
-                del self.after[request_id]
+                self._forget(request_id)
                 return OutcomeKnown(request_id, None)
             case Outcome.NOT_FOUND:
                 self.after[request_id] = max(self.after[request_id], response.transaction_id)
@@ -91,3 +91,9 @@ class OutcomeQuestions:
             case Outcome.UNDECIDED:
                 self._again[request_id] = now + OUTCOME_RETRY_SECONDS
         return None
+
+    def _forget(self, request_id: RequestId) -> None:
+        """It is known, also if an earlier answer was that it has to be asked again."""
+        del self.after[request_id]
+        self._unsent.pop(request_id, None)
+        self._again.pop(request_id, None)

@@ -261,9 +261,10 @@ class ServerConnection:
             self._write_retained(self._link.retain(data))
 
     def _write_retained(self, data: bytes) -> None:
-        self._written = True
-        if data and self._connection is not None:
-            self._connection.write(data)
+        if data:
+            self._written = True
+            if self._connection is not None:
+                self._connection.write(data)
 
     # Signs of life
 
