@@ -202,8 +202,8 @@ CLIENT_BUGS: Final = (
         breaks="I12 convergence",
         patches=(Patch(TransactionMonitor, "flush", _keeping_those_before),),
         workloads=("append",),
-        plans=("flapping",),
-        caught=Scene(36, "append", "flapping"),
+        plans=("broken_connections",),
+        caught=Scene(1, "append", "broken_connections"),
     ),
     Bug(
         name="a flush fails appends sent after it",
