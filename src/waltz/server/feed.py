@@ -263,7 +263,7 @@ class Feeds:
             entry = self._cache.find(self._partition_id, position)
             if entry is None:
                 break
-            count = min(end, entry.next_transaction_id) - position
+            count = min(end, entry.batch.next_transaction_id) - position
             if with_data:
                 batch = entry.batch.head(position, count, WRITE_BUFFER_BYTES_HIGH - size)
                 if parts and size + len(batch.block) > WRITE_BUFFER_BYTES_HIGH:

@@ -28,13 +28,12 @@ RECORD_OVERHEAD_BYTES: Final = 44
 class CachedBatch:
     """A batch, and its feed data as encoded for each protocol version that asked so far."""
 
-    __slots__ = ("batch", "byte_count", "count", "frames", "next_transaction_id")
+    __slots__ = ("batch", "byte_count", "frames")
 
     def __init__(self, batch: RecordBatch) -> None:
         self.batch = batch
-        self.count = count = len(batch)
-        self.next_transaction_id = TransactionId(batch.first_transaction_id + count)
-        self.byte_count = BATCH_OVERHEAD_BYTES + len(batch.block) + RECORD_OVERHEAD_BYTES * count
+        records = len(batch.block) + RECORD_OVERHEAD_BYTES * len(batch)
+        self.byte_count = BATCH_OVERHEAD_BYTES + records
         self.frames: dict[int, bytes] = {}
 
 
@@ -60,8 +59,7 @@ class FeedCache:
 
     def add(self, partition_id: PartitionId, batch: RecordBatch) -> None:
         """Keep `batch`, which is committed; an empty one is nothing to keep."""
-        entry = CachedBatch(batch)
-        if not entry.count:
+        if not len(batch):
             return
         shelf = self._shelves.get(partition_id)
         if shelf is None:
@@ -69,7 +67,7 @@ class FeedCache:
         first = batch.first_transaction_id
         known = shelf.batches.get(first)
         if known is not None:
-            if known.count >= entry.count:
+            if len(known.batch) >= len(batch):
                 return
             self.byte_count -= known.byte_count
         else:
@@ -78,7 +76,7 @@ class FeedCache:
             else:
                 shelf.first_ids.append(first)
             self._order.append((partition_id, first))
-        shelf.batches[first] = entry
+        entry = shelf.batches[first] = CachedBatch(batch)
         self.byte_count += entry.byte_count
         if self.byte_count > self._bytes_max:
             self._evict(keep=(partition_id, first))
@@ -92,7 +90,7 @@ class FeedCache:
         if place == 0:
             return None
         entry = shelf.batches[shelf.first_ids[place - 1]]
-        return entry if transaction_id < entry.next_transaction_id else None
+        return entry if transaction_id < entry.batch.next_transaction_id else None
 
     def next_cached(
         self, partition_id: PartitionId, transaction_id: TransactionId
@@ -118,7 +116,7 @@ class FeedCache:
         so a part of it is a slice.
         """
         batch = entry.batch
-        if version >= BATCHES_SINCE and count < entry.count:
+        if version >= BATCHES_SINCE and count < len(batch):
             part = batch.slice(first, count)
             return encode_feed_batch(partition_id, part, version, with_data=False)
         frames = entry.frames.get(version)
@@ -130,9 +128,9 @@ class FeedCache:
                     version, batch.first_transaction_id, batch.request_ids(), batch.headers()
                 )
             entry.frames[version] = frames
-        if count == entry.count:
+        if count == len(batch):
             return frames
-        frame_bytes = len(frames) // entry.count
+        frame_bytes = len(frames) // len(batch)
         start = (first - batch.first_transaction_id) * frame_bytes
         return frames[start : start + count * frame_bytes]
 

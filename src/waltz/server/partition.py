@@ -411,14 +411,13 @@ class ServerPartition:
     def _commit(self, batch: RecordBatch) -> None:
         """Locks, cache and feeds move together."""
         count = len(batch)
-        last = TransactionId(batch.first_transaction_id + count - 1)
         self._counters.commits += count
         self._locks.commit(batch.first_transaction_id, count)
         self._undecided.decide(count)
         self._cache.add(self.partition_id, batch)
         assert self.high_water_mark is not None, "a commit before the first store session"
-        if last > self.high_water_mark:
-            self.high_water_mark = last
+        if batch.last_transaction_id > self.high_water_mark:
+            self.high_water_mark = batch.last_transaction_id
             self._feeds.wake_at_head()
 
     def _open(self, high_water_mark: TransactionId) -> None:
