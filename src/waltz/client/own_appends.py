@@ -112,10 +112,10 @@ class OwnAppends:
             self._batches_out.append(batch.request_id.sequence_number + len(batch.appends) - 1)
         return taken
 
-    @property
     def has_room(self) -> bool:
-        """Whether another batch may be sent. What waits for room becomes one batch: many small ones
-        would cost everybody on the way as much as many large ones."""
+        """Forget the batches that are decided, and return whether another one may be sent. What
+        waits for room becomes one: many small ones would cost everybody on the way as much as many
+        large ones."""
         batches_out, oldest = self._batches_out, self.monitor.first_registered
         while batches_out and (oldest is None or batches_out[0] < oldest.sequence_number):
             batches_out.popleft()
