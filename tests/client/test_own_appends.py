@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from tests.client.test_partition import ME, OTHER, request, submission
 from tests.client.test_partition_batches import rejected
@@ -13,7 +14,7 @@ from waltz.client.partition_events import BulkApplied, ReleaseRoom, RetrySubmiss
 from waltz.client.submission import Submission
 from waltz.limits import BULK_RETRY_SECONDS
 from waltz.types import NOTHING, ClientId, Generation, PartitionId, TransactionId
-from waltz.wire.batch_protocol import AppendBatch, Reason
+from waltz.wire.batch_protocol import AppendBatch, AppendRejected, Reason, Rejection
 from waltz.wire.client_protocol import AppendRequest, FlushResponse, LockFailure
 
 GENERATION = Generation(3)
@@ -126,6 +127,23 @@ def test_rows_that_were_not_looked_at_are_sent_again_in_a_moment() -> None:
     later = own.take_rows(NOTHING, GENERATION, 5, BULK_RETRY_SECONDS)
     assert [len(each.appends) for each in later if isinstance(each, AppendBatch)] == [2]
     assert own.rows.send_at is None
+
+
+@pytest.mark.parametrize("reason", [Reason.LOCKED, Reason.STOPPING])
+def test_a_refusal_of_more_than_was_sent_is_one_of_what_was_sent(reason: Reason) -> None:
+    """Lengths are a peer's word: two billion must cost no more than two."""
+    own = started()
+    context, bulk = submission(1), rows(1)
+    assert sent(own, context, bulk) == [1, 2]
+    least, most = -(2**31), 2**31 - 1
+    rejections = (
+        Rejection(least, most, reason, NOTHING, 0),
+        Rejection(1, most, reason, NOTHING, 0),
+    )
+    own.hear(AppendRejected(request(1), rejections), 0.0)
+    own.settle(NOTHING)
+    assert own.take_effects() == [RetrySubmissions([context])]
+    assert len(own) == 0
 
 
 def test_older_versions_say_one_by_one_and_may_refuse_a_row() -> None:

@@ -188,12 +188,15 @@ class OwnAppends:
         """
         beaten: dict[int, TransactionId] = {}
         for rejection in message.rejections:
-            first, count, beaten_by = rejection.first, rejection.length, rejection.transaction_id
+            beaten_by = rejection.transaction_id
+            # Of a peer's numbers only those count that were sent.
+            end = min(rejection.first + rejection.length, self.sequence_number + 1)
+            numbers = range(max(1, rejection.first), end)
             if rejection.reason is Reason.LOCKED:
-                beaten |= dict.fromkeys(range(first, first + count), beaten_by)
+                beaten |= dict.fromkeys(numbers, beaten_by)
             else:
-                self.rows.refuse(first, count, now)
-            for number in range(first, first + count) if self.monitor.count else ():
+                self.rows.refuse(numbers.start, len(numbers), now)
+            for number in numbers if self.monitor.count else ():
                 submission = self.monitor.abort(message.request_id._replace(sequence_number=number))
                 if submission is None:
                     continue
