@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import pytest
 
 from waltz.sim.disk import Operation, PartlyDoneError, SimulatedDisk
@@ -80,6 +82,17 @@ def test_one_bit_of_one_data_file_flips(
     expected = bytearray(10)
     expected[offset] = 8
     assert disk.contents() == {"/": None, **contents, path: bytes(expected)}
+
+
+def test_the_index_of_what_rots_has_been_written_out() -> None:
+    disk = SimulatedDisk(["/s"])
+    for name in ("0.idx", "0.seg", "9.idx", "9.seg"):
+        disk.open(f"/s/{name}", create=True).write_at(0, b"x" * 10)
+    disk.sync_directory("/s")
+    flip_bits(disk, flips((0.25, 0.0, 0)))
+    clones = [disk.crash_clone(Random(seed)) for seed in range(20)]
+    assert {clone.content("/s/0.idx") for clone in clones} == {b"x" * 10}
+    assert {clone.content("/s/9.idx") for clone in clones} == {b"x" * 10, b""}
 
 
 def test_without_data_nothing_flips() -> None:

@@ -385,6 +385,10 @@ class SimulatedDisk:
         _apply(_Write(offset, data), content.seen)
         _apply(_Write(offset, data), content.durable)
 
+    def write_back(self, path: str) -> None:
+        """What the system does with each file after a while, unasked: its bytes are durable."""
+        self._content(path).sync()
+
     def content(self, path: str) -> bytes:
         """The whole file as it is seen."""
         return bytes(self._content(path).seen)
