@@ -6,11 +6,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from waltz.client.callbacks import WaltzClientCallbacks
+from waltz.client.callbacks import NoCallbacks, WaltzClientCallbacks
 from waltz.client.calls import (
     ApplyOutcome,
     apply_in_order,
     call_for,
+    calls_nothing,
     choose_prefetch,
     execute_again,
     is_called_by,
@@ -316,3 +317,17 @@ def test_a_refused_context_is_told_the_lock_if_the_server_has_said_which(is_know
     tell_lock_failure(made)
     tell_lock_failure(made)
     assert told == [50, lock if is_known else None]
+
+
+def test_a_worker_is_needed_only_for_code_of_the_application() -> None:
+    class Own(PlainAppend):
+        pass
+
+    class Follower(NoCallbacks):
+        pass
+
+    plain, own = Submission(1, PlainAppend(0, b""), P0), Submission(2, Own(0, b""), P0)
+    assert calls_nothing(NoCallbacks(), {})
+    assert calls_nothing(NoCallbacks(), {TransactionId(0): plain})
+    assert not calls_nothing(NoCallbacks(), {TransactionId(0): plain, TransactionId(1): own})
+    assert not calls_nothing(Follower(), {TransactionId(0): plain})

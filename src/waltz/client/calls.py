@@ -1,8 +1,8 @@
 """The application's callbacks, called in the promised order: on a worker, never on the loop.
 
 Owns the order of callbacks and what becomes of their errors. Knows nothing of threads: whoever
-calls these functions is on one. Order per own transaction: on_completion(True), apply, the mark
-moves, on_application (PM-11, PM-12).
+calls these functions is on one, unless there is nothing of the application to call. Order per own
+transaction: on_completion(True), apply, the mark moves, on_application (PM-11, PM-12).
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TypeVar
 
-from waltz.client.callbacks import WaltzClientCallbacks
+from waltz.client.callbacks import NoCallbacks, WaltzClientCallbacks
 from waltz.client.submission import Submission
-from waltz.client.transaction import Transaction
+from waltz.client.transaction import PlainAppend, Transaction
 from waltz.client.transactions import Transactions
 from waltz.errors import ClientClosedError, PostponedError
 from waltz.types import PartitionId, TransactionId
@@ -39,6 +39,13 @@ def call_for(client: object, function: Callable[[], T]) -> T:
 def is_called_by(client: object) -> bool:
     """Whether the caller is inside a callback of `client`, where it must not wait for it."""
     return _CALLED_BY.get() is client
+
+
+def calls_nothing(callbacks: WaltzClientCallbacks, own: Mapping[TransactionId, Submission]) -> bool:
+    """Whether applying runs no code of the application, and so needs no worker."""
+    return type(callbacks) is NoCallbacks and all(
+        type(submission.context) is PlainAppend for submission in own.values()
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -185,11 +185,11 @@ def _numbers(values: Any, kind: str, count: int, what: str) -> bytes:
     return given.astype(wanted, copy=False).tobytes()
 
 
-def _data_lengths(bodies: Bodies) -> list[int]:
+def _data_lengths(bodies: Bodies) -> NDArray[np.int32]:
     """Raises LocalProtocolError: one that a peer would not take."""
     lengths = list(map(len, bodies.data))
     check_size(max(lengths, default=0), DATA_BYTES_MAX)
-    return lengths
+    return np.array(lengths, np.int32)
 
 
 def _read_bodies(
@@ -253,9 +253,10 @@ class AppendColumnsField:
         if not count:
             raise LocalProtocolError("no appends; expected at least 1")
         counts = np.asarray(value.lock_counts).reshape(-1, LOCK_KINDS)
-        check_size(int(counts.max()), LOCKS_MAX)
         locks = int(counts.sum())
-        check_size(locks, BATCH_LOCKS_MAX)
+        if locks > LOCKS_MAX:
+            check_size(int(counts.max()), LOCKS_MAX)
+            check_size(locks, BATCH_LOCKS_MAX)
         bodies = value.bodies
         parts += (
             _COUNT.pack(count),

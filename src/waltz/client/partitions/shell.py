@@ -8,13 +8,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Protocol, TypeVar, assert_never
 
 from waltz.client.callbacks import WaltzClientCallbacks
-from waltz.client.calls import ApplyOutcome, apply_in_order, call_for, choose_prefetch
+from waltz.client.calls import (
+    ApplyOutcome,
+    apply_in_order,
+    call_for,
+    calls_nothing,
+    choose_prefetch,
+)
 from waltz.client.options import ClientOptions
 from waltz.client.outcome_questions import OutcomeKnown, OutcomeRefused
 from waltz.client.partition import ClientPartition
@@ -272,8 +278,11 @@ class PartitionRunner:
                     self.mailbox.put(AppendRefused(message.request_id, error))
             case ApplyTransactions():
                 self._room.set()
-                self._idle.clear()
-                services.tasks.start(self._apply(effect))
+                if calls_nothing(services.callbacks, effect.own):
+                    self._apply_at_once(effect)
+                else:
+                    self._idle.clear()
+                    services.tasks.start(self._apply(effect))
             case BulkApplied(submission):
                 if submission.claim_verdict():
                     services.finish([submission])
@@ -339,11 +348,19 @@ class PartitionRunner:
         self.high_water_mark = max(self.high_water_mark, TransactionId(mark))
         self.mailbox.put(HighWaterMarkLoaded(TransactionId(mark)))
 
+    def _apply_at_once(self, effect: ApplyTransactions) -> None:
+        """Without a worker, and without the two threads that would be woken: who writes, and
+        follows nothing, waits for as much less."""
+        transactions = self._prepare(effect)
+        callbacks, own = self._services.callbacks, effect.own
+        outcome = apply_in_order(callbacks, self.partition_id, transactions, own, self._move_mark)
+        self._applied(own, transactions, outcome)
+
     async def _apply(self, effect: ApplyTransactions) -> None:
         transactions = self._prepare(effect)
-        services = self._services
+        services, own = self._services, effect.own
         callbacks, outcome = services.callbacks, None
-        wanted = (callbacks, self.partition_id, transactions, effect.own, self._move_mark)
+        wanted = (callbacks, self.partition_id, transactions, own, self._move_mark)
         try:
             if callbacks.prefetch or hasattr(callbacks, "choose_prefetch"):
                 outcome = await self._fetch(partial(choose_prefetch, *wanted))
@@ -353,9 +370,17 @@ class PartitionRunner:
             return
         finally:
             self._idle.set()
+        self._applied(own, transactions, outcome)
+
+    def _applied(
+        self,
+        own: Mapping[TransactionId, Submission],
+        transactions: Transactions,
+        outcome: ApplyOutcome,
+    ) -> None:
+        """Finish what has been applied, and say how far that is."""
         last = outcome.last_transaction_id
-        own = effect.own
-        services.finish([own[each] for each in own if each <= last])
+        self._services.finish([own[each] for each in own if each <= last])
         if outcome.error is None:
             self._failures = 0
             self._stalled = False
