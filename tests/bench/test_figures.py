@@ -58,11 +58,12 @@ def test_figures_are_medians_of_the_rounds_and_multiples_of_the_machine() -> Non
             "p50 per write+sync": 2.0,
             "p99 per write+sync": 4.0,
             "processor per pack+crc": 30.0,
+            "processor per method call": 150.0,
         }
     )
     multiples = (
         "0.20 transactions per write+sync, 2.00 p50 per write+sync, 4.00 p99 per write+sync,"
-        " 30.00 processor per pack+crc"
+        " 30.00 processor per pack+crc, 150.00 processor per method call"
     )
     assert found.lines() == [
         "some: 200/s [100..300], 0.1 MB/s",

@@ -128,6 +128,7 @@ class Result:
             found["p99 per write+sync"] = latency["p99"] / yardstick.sync_seconds
         if processor := self.processor_seconds():
             found["processor per pack+crc"] = processor["all"] / yardstick.pack_seconds
+            found["processor per method call"] = processor["all"] / yardstick.call_seconds
         return found
 
     def to_json(self) -> dict[str, Any]:
