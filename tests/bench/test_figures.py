@@ -81,6 +81,7 @@ def test_what_consumers_saw_is_told_and_counts_as_the_latency() -> None:
             latency=samples(1.0),
             tail=samples(5.0),
             lag=samples(4.0),
+            from_commit=samples(4.5),
             drain_seconds=2.5,
             refused=1234,
             memory={"server": 50 * 2**20},
@@ -93,6 +94,8 @@ def test_what_consumers_saw_is_told_and_counts_as_the_latency() -> None:
     text = "\n".join(found.lines())
     assert "latency at the consumers, ms: p50 5.00" in text
     assert "consumers behind the writer, ms: p50 4.00" in text
+    assert "commit to apply at the consumers, ms: p50 4.50" in text
+    assert found.to_json()["commit_to_apply_seconds"]["p50"] == 0.0045
     assert "backlog drained after 2.50 s" in text
     assert "locks refused and tried again: 1,234" in text
     assert "memory of a process, MiB: server 50" in text
