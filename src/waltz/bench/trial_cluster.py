@@ -82,9 +82,10 @@ def trial_cluster(directory: Path, shape: Shape) -> Iterator[Target]:
         process = subprocess.Popen(  # noqa: S603 - our own command
             [
                 *(sys.executable, "-m", "waltz.cli.main", "up", "--directory", str(directory)),
-                *("--port", "0", "--partitions", str(shape.partitions)),
+                *("--port", "0", "--partitions", str(shape.partitions), "--end-with-stdin"),
                 *(["--tls"] if shape.tls else []),
             ],
+            stdin=subprocess.PIPE,  # ends with this process, in whatever way it ends
             stderr=log,
             env=environment,
             start_new_session=True,  # Ctrl-C is for us; we stop it in order
@@ -128,3 +129,5 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
     except subprocess.TimeoutExpired:
         process.kill()  # its children end with it: their standard input does
         process.wait()
+    assert process.stdin is not None
+    process.stdin.close()
