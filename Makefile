@@ -22,7 +22,7 @@ STAMP := $(VENV)/.installed
 
 .PHONY: install demo test check types lint sim bugs model-check evidence crash-states corruption fuzz
 .PHONY: fuzz-servers network-matrix chaos chaos-storm interop smoke bench bench-client bench-failover
-.PHONY: bench-idle bench-storage bench-gate league docs
+.PHONY: bench-idle bench-storage bench-gate league original docs
 .PHONY: docs-check clean spark-kill
 
 install: $(STAMP)
@@ -105,6 +105,10 @@ bench-gate: $(STAMP)
 league: $(STAMP)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[peers]'
 	$(BIN)/python -m bench.peers --json bench/league.json > docs/league.md
+
+original: $(STAMP)
+	$(BIN)/waltz bench 'original-*' --with-tls --json > bench/original.json
+	$(BIN)/python -m bench.original bench/original.json > docs/original.md
 
 bench-client: $(STAMP)
 	$(BIN)/python -m bench.client $(if $(JSON),--json $(JSON))

@@ -51,7 +51,16 @@ LAYERS: dict[str, set[str]] = {
         "storage.inspection",
         "system.disk",
     },
-    "bench": {"types", "errors", "limits", "", "spark.schema", "system.disk"},
+    "bench": {
+        "types",
+        "errors",
+        "limits",
+        "",
+        "spark.schema",
+        "system.disk",
+        "store.shell",
+        "store.events",
+    },
     "cli": EVERYTHING - {"sim", "testing"} | {""},
     "sim": EVERYTHING - {"system", "spark", "console", "cli", "configuration", "testing", "bench"}
     | {""},

@@ -15,7 +15,6 @@ from bench.peers.peer import (
     UnavailableHereError,
     closed_loop,
     free_ports,
-    process,
     program,
     wait_for,
 )
@@ -30,7 +29,7 @@ class Etcd(Peer):
     batching = "100 puts in one transaction"
 
     def __init__(self) -> None:
-        self._pids: list[int] = []
+        super().__init__()
         self._clients: list[int] = []
         self._numbers = count()
 
@@ -49,8 +48,8 @@ class Etcd(Peer):
             for number in range(MEMBERS):
                 client = f"http://127.0.0.1:{self._clients[number]}"
                 peer = f"http://127.0.0.1:{peers[number]}"
-                member = stack.enter_context(
-                    process(
+                stack.enter_context(
+                    self.process(
                         [
                             *(etcd, "--name", f"m{number}"),
                             *("--data-dir", str(directory / f"m{number}")),
@@ -62,12 +61,8 @@ class Etcd(Peer):
                         log,
                     )
                 )
-                self._pids.append(member.pid)
             wait_for(self._is_healthy, self.name, log)
             yield
-
-    def pids(self) -> Sequence[int]:
-        return self._pids
 
     def apply(self, load: Load, seconds: float) -> tuple[int, float, float, float]:
         calls, taken, p50, p99 = asyncio.run(self._apply(load, seconds))

@@ -20,7 +20,6 @@ from bench.peers.peer import (
     Peer,
     UnavailableHereError,
     free_ports,
-    process,
     program,
     say,
     summary,
@@ -75,7 +74,7 @@ class Kafka(Peer):
     settings: Mapping[str, str] = {}
 
     def __init__(self) -> None:
-        self._pids: list[int] = []
+        super().__init__()
         self._servers = ""
 
     @contextmanager
@@ -100,17 +99,13 @@ class Kafka(Peer):
                 file.write_text(properties(number, clients, controllers, directory / f"n{number}"))
                 storage = ("kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(file))
                 run([*java, *storage])
-                node = stack.enter_context(process([*java, "kafka.Kafka", str(file)], log))
-                self._pids.append(node.pid)
+                stack.enter_context(self.process([*java, "kafka.Kafka", str(file)], log))
             admin = AdminClient({"bootstrap.servers": self._servers, "log_level": LOG_CRITICAL})
             wait_for(lambda: has_topics(admin, self.settings), self.name, log)
             say(f"{self.name}: warming up")
             for load in WARM_UP:
                 self.apply(load, WARM_UP_SECONDS)
             yield
-
-    def pids(self) -> Sequence[int]:
-        return self._pids
 
     def apply(self, load: Load, seconds: float) -> tuple[int, float, float, float]:
         from confluent_kafka import Producer

@@ -32,8 +32,9 @@ COLUMNS = (
 
 NOT_HERE = {
     "Java Waltz": (
-        "builds with javac against Debian's jars, a driver is not written yet; its figures in the"
-        " workloads `original-*` were taken apart from these"
+        "not to be had from Maven Central, which answers `com.wepay.waltz` with 404; its figures in"
+        " the workloads `original-*`, taken before on a machine of this kind, are in"
+        " [original.md](original.md)"
     ),
 }
 """Systems that have no driver here, and why."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from urllib.request import urlopen
@@ -14,7 +14,6 @@ from bench.peers.peer import (
     UnavailableHereError,
     closed_loop,
     free_ports,
-    process,
     program,
     wait_for,
 )
@@ -32,7 +31,7 @@ class Nats(Peer):
     batching = f"has none: {BATCHED_OUTSTANDING} outstanding"
 
     def __init__(self) -> None:
-        self._pids: list[int] = []
+        super().__init__()
         self._ports: list[int] = []
 
     @contextmanager
@@ -56,14 +55,10 @@ class Nats(Peer):
                     f"cluster {{ name: bench, listen: 127.0.0.1:{routes[number]},"
                     f" routes: [{urls}] }}\n"
                 )
-                node = stack.enter_context(process([server, "-c", str(file)], log))
-                self._pids.append(node.pid)
+                stack.enter_context(self.process([server, "-c", str(file)], log))
             wait_for(lambda: all(map(is_healthy, monitors)), self.name, log)
             wait_for(lambda: asyncio.run(self._creates()), self.name, log)
             yield
-
-    def pids(self) -> Sequence[int]:
-        return self._pids
 
     def apply(self, load: Load, seconds: float) -> tuple[int, float, float, float]:
         return asyncio.run(self._apply(load, seconds))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -24,6 +24,7 @@ class Ours(Peer):
     batching = "100 in a call of append_many"
 
     def __init__(self) -> None:
+        super().__init__()
         self._calibration: Calibration | None = None
         self._target: Target | None = None
 
@@ -33,9 +34,6 @@ class Ours(Peer):
         shape = Shape(PARTITIONS, tls=False, slow_sync_seconds=0.0, is_fresh=False)
         with trial_cluster(directory / "cluster", shape) as self._target:
             yield
-
-    def pids(self) -> Sequence[int]:
-        return list(self._target.pids) if self._target is not None else []
 
     def begin(self, text: str) -> None:
         """Nothing is shown meanwhile."""

@@ -66,7 +66,7 @@ class UnavailableHereError(Exception):
 
 
 class Peer(ABC):
-    """A system that is started in a directory, and given loads."""
+    """A system that is started in a directory, and given loads. It knows what it has started."""
 
     name: str
     durability: str
@@ -76,6 +76,9 @@ class Peer(ABC):
     batching: str
     """What a batch is."""
 
+    def __init__(self) -> None:
+        self._running: list[int] = []
+
     @abstractmethod
     def running(self, directory: Path) -> AbstractContextManager[None]:
         """Run it until the block ends. Raises UnavailableHereError."""
@@ -84,9 +87,36 @@ class Peer(ABC):
     def apply(self, load: Load, seconds: float) -> tuple[int, float, float, float]:
         """Apply the load for about so long; return appends, seconds, p50 and p99 in seconds."""
 
-    @abstractmethod
-    def pids(self) -> Sequence[int]:
-        """Its processes; their children count along."""
+    @contextmanager
+    def process(
+        self,
+        arguments: Sequence[str],
+        log: Path,
+        *,
+        user: str | None = None,
+        cwd: Path | None = None,
+    ) -> Iterator[None]:
+        """Run a program of the system until the block ends."""
+        with log.open("ab") as written:
+            running = subprocess.Popen(
+                arguments,
+                stdout=written,
+                stderr=written,
+                user=user,
+                cwd=cwd,
+                start_new_session=True,
+            )
+        self._running.append(running.pid)
+        try:
+            yield
+        finally:
+            running.terminate()
+            try:
+                running.wait(STOP_SECONDS_MAX)
+            except subprocess.TimeoutExpired:
+                running.kill()
+                running.wait()
+            self._running.remove(running.pid)
 
     def measure(self, load: Load, seconds: float) -> Found:
         before = self._processor_seconds()
@@ -94,10 +124,10 @@ class Peer(ABC):
         return Found(transactions, taken, p50, p99, self._processor_seconds() - before)
 
     def _processor_seconds(self) -> float:
-        """Own, of what was driven with, and of the peer's processes."""
+        """Own, of what was driven with, and of the peer's processes and all their children."""
         times = os.times()
         own = times.user + times.system + times.children_user + times.children_system
-        return own + sum(tree_seconds(pid) for pid in self.pids())
+        return own + sum(tree_seconds(pid) for pid in self._running)
 
 
 def tree_seconds(pid: int) -> float:
@@ -135,26 +165,6 @@ def free_ports(count: int) -> list[int]:
             stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)
         ]
         return [each.getsockname()[1] for each in listeners]
-
-
-@contextmanager
-def process(
-    arguments: Sequence[str], log: Path, *, user: str | None = None, cwd: Path | None = None
-) -> Iterator[subprocess.Popen[bytes]]:
-    """Run a program until the block ends."""
-    with log.open("ab") as written:
-        running = subprocess.Popen(
-            arguments, stdout=written, stderr=written, user=user, cwd=cwd, start_new_session=True
-        )
-    try:
-        yield running
-    finally:
-        running.terminate()
-        try:
-            running.wait(STOP_SECONDS_MAX)
-        except subprocess.TimeoutExpired:
-            running.kill()
-            running.wait()
 
 
 def wait_for(is_ready: Callable[[], bool], what: str, log: Path) -> None:

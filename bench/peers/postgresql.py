@@ -19,7 +19,6 @@ from bench.peers.peer import (
     UnavailableHereError,
     closed_loop,
     free_ports,
-    process,
     program,
     succeeds,
     wait_for,
@@ -36,7 +35,7 @@ class PostgreSql(Peer):
     standbys = 0
 
     def __init__(self) -> None:
-        self._pids: list[int] = []
+        super().__init__()
         self._ports: list[int] = []
         self._directory = Path()
         self._user: str | None = None
@@ -67,9 +66,6 @@ class PostgreSql(Peer):
                 self._query("SELECT pg_reload_conf()")
                 wait_for(self._are_synchronous, self.name, directory / "log")
             yield
-
-    def pids(self) -> Sequence[int]:
-        return self._pids
 
     def apply(self, load: Load, seconds: float) -> tuple[int, float, float, float]:
         calls, taken, p50, p99 = asyncio.run(self._apply(load, seconds))
@@ -104,8 +100,7 @@ class PostgreSql(Peer):
             *("-c", "listen_addresses=", "-c", "max_connections=200"),
             *("-c", "fsync=on", "-c", "synchronous_commit=on", *more),
         ]
-        running = stack.enter_context(process(arguments, log, user=self._user, cwd=self._directory))
-        self._pids.append(running.pid)
+        stack.enter_context(self.process(arguments, log, user=self._user, cwd=self._directory))
         ready = self._program("pg_isready")
         where = ("-h", str(self._directory), "-p", str(self._ports[number]))
         wait_for(lambda: succeeds(ready, *where), self.name, log)

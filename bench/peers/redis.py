@@ -5,11 +5,11 @@ from __future__ import annotations
 import csv
 import subprocess
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from bench.peers.peer import Load, Peer, free_ports, process, program, succeeds, wait_for
+from bench.peers.peer import Load, Peer, free_ports, program, succeeds, wait_for
 
 TRIAL_CALLS = 500
 """To learn how many there are in the time that is wanted."""
@@ -22,7 +22,7 @@ class Redis(Peer):
     batching = "100 XADD in a pipeline"
 
     def __init__(self) -> None:
-        self._pids: list[int] = []
+        super().__init__()
         self._port = 0
 
     @contextmanager
@@ -35,13 +35,9 @@ class Redis(Peer):
             *("--appendonly", "yes", "--appendfsync", "always"),
         ]
         log = directory / "log"
-        with process(arguments, log) as running:
-            self._pids.append(running.pid)
+        with self.process(arguments, log):
             wait_for(lambda: succeeds(client, "-p", str(self._port), "ping"), self.name, log)
             yield
-
-    def pids(self) -> Sequence[int]:
-        return self._pids
 
     def apply(self, load: Load, seconds: float) -> tuple[int, float, float, float]:
         trial = self._run(load, TRIAL_CALLS * load.batch)

@@ -15,6 +15,8 @@ CALIBRATION = Calibration(
     sync_seconds_large=0.003,
     echo_seconds=0.00001,
     checksum_seconds=0.0004,
+    python="CPython 3.11.7",
+    call_seconds=2e-7,
 )
 
 

@@ -58,11 +58,12 @@ def test_figures_are_medians_of_the_rounds_and_multiples_of_the_machine() -> Non
             "p50 per write+sync": 2.0,
             "p99 per write+sync": 4.0,
             "processor per pack+crc": 30.0,
+            "processor per method call": 150.0,
         }
     )
     multiples = (
         "0.20 transactions per write+sync, 2.00 p50 per write+sync, 4.00 p99 per write+sync,"
-        " 30.00 processor per pack+crc"
+        " 30.00 processor per pack+crc, 150.00 processor per method call"
     )
     assert found.lines() == [
         "some: 200/s [100..300], 0.1 MB/s",
@@ -80,6 +81,7 @@ def test_what_consumers_saw_is_told_and_counts_as_the_latency() -> None:
             latency=samples(1.0),
             tail=samples(5.0),
             lag=samples(4.0),
+            from_commit=samples(4.5),
             drain_seconds=2.5,
             refused=1234,
             memory={"server": 50 * 2**20},
@@ -92,6 +94,8 @@ def test_what_consumers_saw_is_told_and_counts_as_the_latency() -> None:
     text = "\n".join(found.lines())
     assert "latency at the consumers, ms: p50 5.00" in text
     assert "consumers behind the writer, ms: p50 4.00" in text
+    assert "commit to apply at the consumers, ms: p50 4.50" in text
+    assert found.to_json()["commit_to_apply_seconds"]["p50"] == 0.0045
     assert "backlog drained after 2.50 s" in text
     assert "locks refused and tried again: 1,234" in text
     assert "memory of a process, MiB: server 50" in text

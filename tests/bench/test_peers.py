@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import sys
 import tempfile
 import time
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +32,8 @@ from bench.peers.ours import workload_of
 from bench.peers.peer import (
     LOADS,
     Found,
+    Load,
+    Peer,
     UnavailableHereError,
     closed_loop,
     free_ports,
@@ -37,7 +41,7 @@ from bench.peers.peer import (
     tree_seconds,
 )
 from bench.peers.postgresql import PostgreSql
-from tests.clusters import ROOT
+from tests.clusters import ROOT, wait_until
 from tests.databases import running_database
 
 
@@ -78,6 +82,30 @@ def test_the_order_is_that_of_appends_per_core_second() -> None:
     assert f"{cheap}\n{dear}\n" in page
     assert f"- cheap, {LOADS[1].name}: no verb\n" in page
     assert "trial figures" in page
+
+
+class Sleeping(Peer):
+    """Burns some processor time in a process of its own."""
+
+    @contextmanager
+    def running(self, directory: Path) -> Iterator[None]:
+        program = "for _ in range(3_000_000): pass\nprint('ready', flush=True)\nimport time\n"
+        command = [sys.executable, "-c", f"{program}time.sleep(60)"]
+        with self.process(command, directory / "log"):
+            wait_until((directory / "log").read_text, "it is not ready")
+            yield
+
+    def apply(self, load: Load, seconds: float) -> tuple[int, float, float, float]:
+        raise NotImplementedError
+
+
+def test_a_peer_counts_the_processes_that_it_has_started_while_they_run(tmp_path: Path) -> None:
+    peer = Sleeping()
+    with peer.running(tmp_path):
+        (pid,) = peer._running
+        assert tree_seconds(pid) > 0
+    assert peer._running == []
+    assert not Path(f"/proc/{pid}").exists()
 
 
 def test_etcd_s_messages_are_packed_as_its_protocol_says() -> None:

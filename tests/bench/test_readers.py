@@ -72,6 +72,10 @@ def test_a_consumer_has_all_of_a_round_when_it_came_late_too(
         assert set(found.client_ids.tolist()) == {client.client_id}
     assert sorted(found.headers.tolist()) == list(range(20))
     assert len(found.applied) == 20
+    for partition_id in (0, 1):
+        places = found.partition_ids == partition_id
+        assert set(found.headers[places] % 2) == {partition_id}
+        assert (np.diff(found.transaction_ids[places]) > 0).all()
     assert (found.applied >= found.since).all()
     assert found.since >= start + after * 1e9 or not after
     assert np.issubdtype(found.applied.dtype, np.integer)

@@ -27,7 +27,13 @@ def one_writer(client: int = 7, counts: list[int] | None = None) -> Written:
 
 
 def followed(client_ids: list[int], headers: list[int], *applied: float) -> Followed:
-    return Followed(2 * MS, np.array(client_ids), np.array(headers), array(*applied), 0.25)
+    """All of partition 3, with IDs from 10 on in the order in which they came."""
+    partition_ids = np.full(len(headers), 3, np.int64)
+    transaction_ids = np.arange(10, 10 + len(headers))
+    return Followed(
+        2 * MS, np.array(client_ids), np.array(headers),
+        partition_ids, transaction_ids, array(*applied), 0.25,
+    )  # fmt: skip
 
 
 def test_a_round_lasts_until_the_last_was_applied_and_counts_from_the_intended_time() -> None:
@@ -48,6 +54,15 @@ def test_consumers_are_timed_from_the_intended_time_and_from_the_writer() -> Non
     assert found.lag.nanoseconds.tolist() == array(10, 1, 1, 2).tolist()
     assert found.processor["consumer"] == 0.25
     assert found.drain_seconds is None
+
+
+def test_consumers_are_timed_from_the_commit_where_the_server_has_noted_it() -> None:
+    reader = followed([7, 7], [0, 1], 6, 31)
+    commits = np.array([(3, 10, 4 * MS), (2, 11, 5 * MS), (3, 11, 28 * MS)], np.int64)
+    found = written_round([one_writer()], [reader], {}, {}, commits=commits, is_late=False)
+    assert found.from_commit is not None
+    assert found.from_commit.nanoseconds.tolist() == array(2, 3).tolist()
+    assert written_round([one_writer()], [reader], {}, {}, is_late=False).from_commit is None
 
 
 def test_each_of_a_call_of_many_is_as_late_as_the_call() -> None:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from waltz.bench.slow_disk import ENVIRONMENT, delay, write_hook
+from waltz.bench import slow_disk
+from waltz.bench.hook import write_hook
+from waltz.bench.slow_disk import ENVIRONMENT, delay, told
 
 
 @pytest.mark.parametrize(
@@ -30,11 +31,11 @@ def test_only_the_storage_node_that_is_named_is_slow(
 
 @pytest.mark.parametrize(("place", "name"), [("storage-3", "slow_sync"), ("storage-1", "sync")])
 def test_a_process_is_slowed_as_it_starts(tmp_path: Path, place: str, name: str) -> None:
-    environment = write_hook(tmp_path / "hook", "storage-3", 0.001)
+    environment = write_hook(tmp_path / "hook", {slow_disk.__name__: told("storage-3", 0.001)})
     program = "from waltz.system.disk import RealFile; print(RealFile.sync.__name__)"
     done = subprocess.run(
         [sys.executable, "-c", program, "storage", "--directory", f"/x/{place}"],
-        env=os.environ | environment,
+        env=environment,
         capture_output=True,
         text=True,
         check=True,
@@ -43,7 +44,7 @@ def test_a_process_is_slowed_as_it_starts(tmp_path: Path, place: str, name: str)
 
 
 def test_a_slow_sync_syncs_in_the_end(tmp_path: Path) -> None:
-    environment = write_hook(tmp_path / "hook", "storage-3", 0.001)
+    environment = write_hook(tmp_path / "hook", {slow_disk.__name__: told("storage-3", 0.001)})
     program = (
         "import sys\n"
         "from waltz.system.disk import RealDisk\n"
@@ -58,7 +59,7 @@ def test_a_slow_sync_syncs_in_the_end(tmp_path: Path) -> None:
     )
     done = subprocess.run(
         [sys.executable, "-c", program, "storage", "/x/storage-3", str(tmp_path / "file")],
-        env=os.environ | environment,
+        env=environment,
         capture_output=True,
         text=True,
         check=True,

@@ -18,6 +18,8 @@ def test_a_workload_says_what_cluster_it_wants() -> None:
     shape = Shape(2, tls=True, slow_sync_seconds=0.05, is_fresh=False)
     assert shape_of(workload(partitions=2, tls=True, slow_sync_seconds=0.05)) == shape
     assert shape_of(workload("idle")).is_fresh
+    assert shape_of(workload(consumers=1)).notes_commits
+    assert not shape_of(workload(consumers=1, consumers_after_seconds=1.0)).notes_commits
 
 
 @pytest.mark.processes

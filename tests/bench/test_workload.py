@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -96,6 +97,28 @@ def test_what_comes_with_the_program_covers_every_verb_and_the_original_s_rows()
         (1, 1, 1), (1, 1, 5), (1, 4, 5), (1, 1, 64), (4, 1, 20), (4, 4, 20), (4, 1, 256),
     }  # fmt: skip
     assert {each.data_bytes for each in original} == {100, 512, 4096}
+
+
+def test_rows_with_tls_or_a_slow_replica_differ_from_their_models_in_nothing_else() -> None:
+    found = read_workloads()
+    rows = {name: each for name, each in found.items() if each.tls or each.slow_sync_seconds}
+    assert {"tls-one-at-a-time", "tls-submit-locks"} <= rows.keys()
+    assert {"slow-replica-one-at-a-time", "slow-replica"} <= rows.keys()
+    named = {"slow-replica": "submit-locks"}
+    for name, each in rows.items():
+        model = found[named.get(name) or name.removeprefix("tls-").removeprefix("slow-replica-")]
+        assert each == replace(
+            model, name=name, about=each.about, tls=each.tls,
+            slow_sync_seconds=each.slow_sync_seconds,
+        )  # fmt: skip
+
+
+def test_commit_to_apply_is_measured_in_one_partition_and_in_four() -> None:
+    found = read_workloads()
+    one, four = found["commit-to-apply-1-partition"], found["commit-to-apply"]
+    assert (one.partitions, four.partitions) == (1, 4)
+    assert one.rate == four.rate == 10_000
+    assert one.consumers == four.consumers == 1
 
 
 def test_a_short_one_warms_up_for_a_fifth_of_a_round_at_most() -> None:

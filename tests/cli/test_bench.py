@@ -13,6 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from tests.clusters import ROOT, RunningCluster, run_waltz, wait_until
+from waltz.bench.processes import resident_bytes
 from waltz.bench.workload import Workload, read_workloads
 from waltz.cli.bench import DEFAULT, bench
 
@@ -93,6 +94,28 @@ def test_a_run_that_is_told_to_end_leaves_nothing_behind(
     assert list(tmp_path.iterdir()) == []
     places = [Path(f"/proc/{each['pid']}") for each in state["processes"]]
     wait_until(lambda: not any(place.exists() for place in places), "processes are left")
+
+
+@pytest.mark.processes
+def test_a_run_that_is_killed_leaves_no_process_behind(tmp_path: Path) -> None:
+    running = subprocess.Popen(
+        [sys.executable, "-m", "waltz.cli.main", "bench", "submit-locks"],
+        cwd=tmp_path,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    assert running.stderr is not None
+    assert any("round 1" in line for line in running.stderr)
+    state = json.loads(next(tmp_path.glob("bench-*/cluster-1/cluster.json")).read_text())
+    workers = [int(pid) for pid in Path(f"/proc/{running.pid}/task/{running.pid}/children")
+               .read_text().split()]  # fmt: skip
+    assert len(workers) >= 2
+    running.kill()
+    running.wait()
+    running.stderr.close()
+    started = [*workers, *(each["pid"] for each in state["processes"])]
+    wait_until(lambda: not any(map(resident_bytes, started)), "processes are left")
 
 
 def test_the_page_names_every_key_and_every_option_and_no_others() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -61,6 +63,24 @@ def test_no_process_outlives_a_killed_parent(tmp_path: Path) -> None:
     cluster.process.kill()
     cluster.process.communicate()
     wait_until(lambda: not any(is_alive(pid) for pid in pids), "a process lives on")
+
+
+def test_it_ends_in_order_with_its_standard_input_where_that_is_wanted(tmp_path: Path) -> None:
+    said = tmp_path / "said"
+    with said.open("wb") as log:
+        running = subprocess.Popen(
+            [
+                *(sys.executable, "-m", "waltz.cli.main", "up", "--end-with-stdin"),
+                *("--directory", str(tmp_path / "cluster"), "--port", "0"),
+            ],
+            stdin=subprocess.PIPE,
+            stderr=log,
+        )
+    wait_until(lambda: "is up" in said.read_text(), "waltz up is not ready")
+    assert running.stdin is not None
+    running.stdin.close()
+    assert running.wait(60) == 0
+    assert said.read_text().endswith("stopping\nstopped\n")
 
 
 def test_a_second_start_on_a_running_directory_is_refused(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 import socket
 import struct
 import tempfile
@@ -21,11 +22,13 @@ BLOCK_BYTES: Final = 4096
 BLOCK_BYTES_LARGE: Final = 2**20
 ECHOES: Final = 2000
 ECHO_BYTES: Final = 128
+CALLS: Final = 20_000
+ENTRIES: Final = 256
 
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """Medians of this run, in seconds."""
+    """Medians of this run, in seconds, and what Python it was."""
 
     sync_seconds: float
     """One `pwrite` of 4 KiB with `fdatasync`."""
@@ -38,6 +41,10 @@ class Calibration:
     """128 bytes to another thread of this process and back, by TCP on the loopback address."""
     checksum_seconds: float
     """The CRC-32 of 1 MiB."""
+    python: str
+    """The interpreter: implementation and version."""
+    call_seconds: float
+    """One call of a method in Python, and what comes with it: see `Noting`."""
 
     def lines(self) -> list[str]:
         small = f"{self.sync_seconds * 1e6:.0f} us, p99 {self.sync_seconds_p99 * 1e6:.0f} us"
@@ -47,6 +54,7 @@ class Calibration:
             f"calibration: loopback echo of 128 B {self.echo_seconds * 1e6:.0f} us",
             f"calibration: crc32 of 1 MiB {self.checksum_seconds * 1e6:.0f} us",
             f"calibration: struct.pack + crc32 of 128 B {self.pack_seconds * 1e9:.0f} ns",
+            f"calibration: {self.python}, a method call {self.call_seconds * 1e9:.0f} ns",
         ]
 
 
@@ -76,6 +84,8 @@ def calibrate(directory: Path | None = None) -> Calibration:
         sync_seconds_large=median(measure_syncs(place, BLOCK_BYTES_LARGE, SYNCS_LARGE)),
         echo_seconds=measure_echo(),
         checksum_seconds=timed(lambda: crc32(large), 20),
+        python=f"{platform.python_implementation()} {platform.python_version()}",
+        call_seconds=timed(Noting().note, CALLS),
     )
 
 
@@ -100,7 +110,28 @@ def measure_pack() -> float:
     layout = struct.Struct(">q16siiI")
     data = bytes(128)
     request_id = bytes(16)
-    return timed(lambda: layout.pack(1, request_id, 2, len(data), crc32(data)), 20_000)
+    return timed(lambda: layout.pack(1, request_id, 2, len(data), crc32(data)), CALLS)
+
+
+class Noting:
+    """What Python does most around an append: calls of methods, attributes that are read and set,
+    small tuples, a dictionary. All of it is the interpreter's own time."""
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._noted: dict[int, tuple[int, int]] = {}
+
+    def note(self) -> tuple[int, int] | None:
+        """Put a pair into the dictionary and return the one that was in its place."""
+        number = self._count
+        self._count = number + 1
+        place = self._place(number)
+        former = self._noted.get(place)
+        self._noted[place] = (number, place)
+        return former
+
+    def _place(self, number: int) -> int:
+        return number % ENTRIES
 
 
 def measure_echo() -> float:

@@ -64,6 +64,8 @@ class Round:
     """From the intended time of each to its application at the consumers."""
     lag: Samples | None = None
     """From its application at the writer to that at the consumers; may be below zero."""
+    from_commit: Samples | None = None
+    """From its commit at the server to its application at the consumers."""
     drain_seconds: float | None = None
     """From the consumers' coming until they had nothing left to catch up with."""
     refused: int = 0
@@ -128,6 +130,7 @@ class Result:
             found["p99 per write+sync"] = latency["p99"] / yardstick.sync_seconds
         if processor := self.processor_seconds():
             found["processor per pack+crc"] = processor["all"] / yardstick.pack_seconds
+            found["processor per method call"] = processor["all"] / yardstick.call_seconds
         return found
 
     def to_json(self) -> dict[str, Any]:
@@ -146,6 +149,7 @@ class Result:
             "latency_seconds": self.latency(),
             "consumer_latency_seconds": self.latency("tail"),
             "consumer_lag_seconds": self.latency("lag"),
+            "commit_to_apply_seconds": self.latency("from_commit"),
             "drain_seconds": float(np.median(drained)) if drained else None,
             "refused_locks": sum(each.refused for each in self.rounds),
             "processor_seconds_each": self.processor_seconds(),
@@ -168,6 +172,7 @@ class Result:
             ("latency", "latency"),
             ("tail", "latency at the consumers"),
             ("lag", "consumers behind the writer"),
+            ("from_commit", "commit to apply at the consumers"),
         ):
             if latency := self.latency(of):
                 shown = ", ".join(f"{key} {value * 1e3:.2f}" for key, value in latency.items())

@@ -30,7 +30,7 @@ class Following(waltz.WaltzClientCallbacks):
         self.prefetch = self._bodies = bodies
         self._lock = threading.Lock()
         self._came = threading.Condition(self._lock)
-        self.seen: list[tuple[int, int]] = []
+        self.seen: list[tuple[int, int, int, int]] = []
         self.times: list[tuple[int, int]] = []
 
     def get_client_high_water_mark(self, partition_id: waltz.PartitionId) -> int:
@@ -41,7 +41,7 @@ class Following(waltz.WaltzClientCallbacks):
             for transaction in transactions:
                 transaction.data  # noqa: B018 - fetched before, or by this
         found = [
-            (each.request_id.client_id, each.header)
+            (each.request_id.client_id, each.header, each.partition_id, each.transaction_id)
             for each in transactions
             if each.header >= 0 and each.request_id.client_id in self._writers
         ]
@@ -69,6 +69,8 @@ class Followed:
     """When it came."""
     client_ids: NDArray[np.int64]
     headers: NDArray[np.int64]
+    partition_ids: NDArray[np.int64]
+    transaction_ids: NDArray[np.int64]
     applied: NDArray[np.int64]
     processor_seconds: float
 
@@ -108,10 +110,13 @@ class Consumer:
         self._callbacks.wait_for(count)
         processor = time.process_time() - self._processor
         self._client.close()
-        seen = np.array(self._callbacks.seen, np.int64).reshape(-1, 2)
+        client_ids, headers, partition_ids, transaction_ids = (
+            np.array(self._callbacks.seen, np.int64).reshape(-1, 4).T
+        )
         times = np.array(self._callbacks.times, np.int64).reshape(-1, 2)
+        applied = np.repeat(times[:, 0], times[:, 1])
         return Followed(
-            self._since, seen[:, 0], seen[:, 1], np.repeat(times[:, 0], times[:, 1]), processor
+            self._since, client_ids, headers, partition_ids, transaction_ids, applied, processor
         )
 
     def _come(self) -> None:

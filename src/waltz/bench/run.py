@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from waltz.bench.calibration import Calibration
+from waltz.bench.commit_times import committed_at, read_commits
 from waltz.bench.figures import Result, Round, Samples, joined
 from waltz.bench.processes import processor_by_role, proportional_bytes, resident_bytes
 from waltz.bench.readers import Access, Followed, ReadPart
@@ -93,8 +94,13 @@ def _write(workload: Workload, target: Target, watcher: Watcher) -> list[Round]:
             followed: list[Followed] = tell_all(consumers, "collect", tick=tick, count=total)
             after = processor_by_role(target.pids)
             used = {role: after[role] - before[role] for role in after}
-            is_late = workload.consumers_after_seconds > 0
-            rounds.append(written_round(written, followed, used, _memory(target), is_late=is_late))
+            rounds.append(
+                written_round(
+                    written, followed, used, _memory(target),
+                    commits=None if target.commits is None else read_commits(target.commits),
+                    is_late=workload.consumers_after_seconds > 0,
+                )
+            )  # fmt: skip
     return rounds
 
 
@@ -141,11 +147,14 @@ def written_round(
     processor: dict[str, float],
     memory: dict[str, int],
     *,
+    commits: NDArray[np.int64] | None = None,
     is_late: bool,
 ) -> Round:
-    """Put together what writers and consumers saw of a round; `is_late`: the consumers came late.
+    """Put together what writers and consumers saw of a round; `commits`: what the server noted, if
+    it did; `is_late`: the consumers came late.
 
-    Raises WaltzError: nothing was written, or a consumer was handed something else than was.
+    Raises WaltzError: nothing was written, a consumer was handed something else than was, or
+    something that the server has not noted.
     """
     total = sum(each.transactions for each in written)
     if not total:
@@ -153,13 +162,16 @@ def written_round(
     seconds = (max(int(each.applied.max()) for each in written) - written[0].start) / 1e9
     processor = dict(processor)
     processor["client"] = sum(each.processor_seconds for each in written)
-    tails, lags, drained = [], [], []
+    tails, lags, from_commits, drained = [], [], [], []
     if followed:
         processor["consumer"] = sum(each.processor_seconds for each in followed)
         for each in followed:
             intended, applied = _as_written(each, written)
             tails.append(Samples(each.applied - intended))
             lags.append(Samples(each.applied - applied))
+            if commits is not None:
+                committed = committed_at(commits, each.partition_ids, each.transaction_ids)
+                from_commits.append(Samples(each.applied - committed))
             if is_late:
                 drained.append(drain_seconds(each, applied))
     return Round(
@@ -168,6 +180,7 @@ def written_round(
         latency=joined([Samples(each.applied - each.intended, each.counts) for each in written]),
         tail=joined(tails) if tails else None,
         lag=joined(lags) if lags else None,
+        from_commit=joined(from_commits) if from_commits else None,
         drain_seconds=max(drained) if drained else None,
         refused=sum(each.refused for each in written),
         processor=processor,

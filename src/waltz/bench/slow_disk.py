@@ -1,8 +1,7 @@
 """A disk that takes longer to sync, in a real storage node: for trials only.
 
-The product has no such knob. `write_hook` leaves a `sitecustomize.py`, which Python runs at its
-start where it is on the path; it calls `install`, which slows the one storage node that the
-environment names and leaves every other process as it is.
+The product has no such knob. Where the hook (`hook.py`) calls `install` it slows the one storage
+node that the environment names, and leaves every other process as it is.
 """
 
 from __future__ import annotations
@@ -14,17 +13,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-ENVIRONMENT: Final = "WALTZ_BENCH_SLOW_SYNC"
-HOOK: Final = "import waltz.bench.slow_disk\n\nwaltz.bench.slow_disk.install()\n"
+from waltz.bench.hook import variable
+
+ENVIRONMENT: Final = variable(__name__)
 
 
-def write_hook(directory: Path, storage: str, seconds: float) -> dict[str, str]:
-    """Leave the hook in `directory` and return the environment of a cluster whose storage node of
-    that name takes `seconds` longer for each sync."""
-    directory.mkdir()
-    (directory / "sitecustomize.py").write_text(HOOK)
-    paths = [str(directory), *filter(None, [os.environ.get("PYTHONPATH")])]
-    return {"PYTHONPATH": os.pathsep.join(paths), ENVIRONMENT: f"{storage}:{seconds}"}
+def told(storage: str, seconds: float) -> str:
+    """Return what the hook is told, so that the storage node of that name takes `seconds` longer
+    for each sync."""
+    return f"{storage}:{seconds}"
 
 
 def delay(environment: Mapping[str, str], arguments: Sequence[str]) -> float:

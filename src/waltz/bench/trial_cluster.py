@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from waltz.bench.slow_disk import write_hook
+from waltz.bench import commit_times, slow_disk
+from waltz.bench.hook import write_hook
 from waltz.bench.workload import Workload
 from waltz.errors import ConfigurationError
 from waltz.types import TlsSettings
@@ -27,11 +28,13 @@ SLOW_STORAGE: Final = "storage-3"
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A running cluster; `pids`: the role of each of its processes, none where that is unknown."""
+    """A running cluster; `pids`: the role of each of its processes, none where that is unknown.
+    `commits`: where its server notes when it commits what (`commit_times.py`), None: nowhere."""
 
     cluster: str
     tls: TlsSettings | None
     pids: Mapping[int, str]
+    commits: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +46,18 @@ class Shape:
     slow_sync_seconds: float
     is_fresh: bool
     """Nobody else may have used it."""
+    notes_commits: bool = False
 
 
 def shape_of(workload: Workload) -> Shape:
     return Shape(
-        workload.partitions, workload.tls, workload.slow_sync_seconds, workload.verb == "idle"
+        workload.partitions,
+        workload.tls,
+        workload.slow_sync_seconds,
+        is_fresh=workload.verb == "idle",
+        # Whoever comes late waits for himself: nothing is learnt from when what he missed was
+        # committed.
+        notes_commits=workload.consumers > 0 and not workload.consumers_after_seconds,
     )
 
 
@@ -57,18 +67,25 @@ def trial_cluster(directory: Path, shape: Shape) -> Iterator[Target]:
 
     Raises ConfigurationError with what `waltz up` said, if it does not start.
     """
-    environment = dict(os.environ)
+    installed = {}
     if shape.slow_sync_seconds:
-        hook = directory.with_name(f"{directory.name}-hook")
-        environment |= write_hook(hook, SLOW_STORAGE, shape.slow_sync_seconds)
+        installed[slow_disk.__name__] = slow_disk.told(SLOW_STORAGE, shape.slow_sync_seconds)
+    commits = None
+    if shape.notes_commits:
+        commits = directory.with_name(f"{directory.name}-commits")
+        installed[commit_times.__name__] = str(commits.absolute())
+    environment = dict(os.environ)
+    if installed:
+        environment = write_hook(directory.with_name(f"{directory.name}-hook"), installed)
     said = directory.with_name(f"{directory.name}.log")
     with said.open("wb") as log:
         process = subprocess.Popen(  # noqa: S603 - our own command
             [
                 *(sys.executable, "-m", "waltz.cli.main", "up", "--directory", str(directory)),
-                *("--port", "0", "--partitions", str(shape.partitions)),
+                *("--port", "0", "--partitions", str(shape.partitions), "--end-with-stdin"),
                 *(["--tls"] if shape.tls else []),
             ],
+            stdin=subprocess.PIPE,  # ends with this process, in whatever way it ends
             stderr=log,
             env=environment,
             start_new_session=True,  # Ctrl-C is for us; we stop it in order
@@ -76,7 +93,8 @@ def trial_cluster(directory: Path, shape: Shape) -> Iterator[Target]:
     try:
         state = _wait_until_ready(process, directory, said)
         pids = {int(each["pid"]): str(each["role"]) for each in state["processes"]}
-        yield Target(str(state["coordinator"]), _client_tls(directory) if shape.tls else None, pids)
+        tls = _client_tls(directory) if shape.tls else None
+        yield Target(str(state["coordinator"]), tls, pids, commits)
     finally:
         _stop(process)
 
@@ -111,3 +129,5 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
     except subprocess.TimeoutExpired:
         process.kill()  # its children end with it: their standard input does
         process.wait()
+    assert process.stdin is not None
+    process.stdin.close()

@@ -1,7 +1,8 @@
 """The processes of a workload: what a child does, and how its parent tells it.
 
 A child does what it is told and answers each time, until the pipe closes. It ignores Ctrl-C and
-the end of its terminal: its parent gets those, and ends it.
+the end of its terminal: its parent gets those, and ends it. When its parent is killed it ends at
+once, whatever it does.
 """
 
 from __future__ import annotations
@@ -10,7 +11,9 @@ import contextlib
 import gc
 import logging
 import multiprocessing
+import os
 import signal
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -121,6 +124,7 @@ def _serve(
 ) -> None:
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     logging.basicConfig(level=logging.ERROR)
     # As docs/operating/bench.md advises whoever writes as much.
     gc.collect()
@@ -136,6 +140,14 @@ def _serve(
     except Exception as error:
         with contextlib.suppress(OSError):
             connection.send((False, f"{type(error).__name__}: {error}"))
+
+
+def _end_with_parent() -> None:
+    """A round may last long, and a cluster that went along is waited for even longer."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)
 
 
 def _obey(connection: Connection, verbs: Verbs) -> None:

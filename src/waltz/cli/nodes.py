@@ -230,14 +230,20 @@ def _listen_for_the_end(*, end_with_stdin: bool) -> asyncio.Event:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, on_signal, number)
     if end_with_stdin:
-
-        def on_input() -> None:
-            if not os.read(sys.stdin.fileno(), 4096):
-                loop.remove_reader(sys.stdin)
-                told.set()
-
-        loop.add_reader(sys.stdin, on_input)
+        call_when_input_ends(told.set)
     return told
+
+
+def call_when_input_ends(called: Callable[[], None]) -> None:
+    """Have `called` once standard input ends: whoever started this process is gone."""
+    loop = asyncio.get_running_loop()
+
+    def on_input() -> None:
+        if not os.read(sys.stdin.fileno(), 4096):
+            loop.remove_reader(sys.stdin)
+            called()
+
+    loop.add_reader(sys.stdin, on_input)
 
 
 async def _run(node: Node, starting: asyncio.Task[None]) -> None:

@@ -31,7 +31,7 @@ from waltz.cli.layout import (
     read_cluster_file,
     write_cluster_file,
 )
-from waltz.cli.nodes import COORDINATOR, run_loop
+from waltz.cli.nodes import COORDINATOR, call_when_input_ends, run_loop
 from waltz.cluster.shell import StorageEntry, create_cluster, read_store_params
 from waltz.errors import ConfigurationError, NoNodeError
 from waltz.limits import DISK_FREE_BYTES_TRIAL
@@ -174,7 +174,9 @@ def open_layout(
     return cluster
 
 
-async def run_cluster(directory: Path, cluster: ClusterFile, tls: TlsSettings | None) -> None:
+async def run_cluster(
+    directory: Path, cluster: ClusterFile, tls: TlsSettings | None, *, end_with_stdin: bool
+) -> None:
     """Run the coordinator and all processes until told to stop; stop them whatever happens."""
     supervisor = Supervisor(directory, cluster, tls)
     coordinator = supervisor.coordinator
@@ -182,6 +184,8 @@ async def run_cluster(directory: Path, cluster: ClusterFile, tls: TlsSettings | 
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, supervisor.tell_to_stop)
+    if end_with_stdin:
+        call_when_input_ends(supervisor.tell_to_stop)
     try:
         await describe_cluster(cluster, tls or TlsSettings())
         starting = asyncio.create_task(supervisor.start())
@@ -272,6 +276,7 @@ def show_cluster(directory: Path, cluster: ClusterFile) -> None:
     help="New: use the ZooKeeper at zookeeper://host:port/root.",
 )
 @click.option("--tls", is_flag=True, help="Speak TLS, with a throw-away CA; not to a ZooKeeper.")
+@click.option("--end-with-stdin", is_flag=True, help="Stop when standard input ends.")
 def up(
     directory: Path,
     servers: int | None,
@@ -282,6 +287,7 @@ def up(
     zookeeper: bool,
     coordinator: CoordinatorAddress | None,
     tls: bool,
+    end_with_stdin: bool,
 ) -> None:
     """Start a whole cluster on this machine, or start it again where it was.
 
@@ -308,6 +314,6 @@ def up(
         settings = make_trial_certificates(directory, cluster) if tls else None
         if settings is None:
             forget_trial_certificates(directory)
-        run_loop(run_cluster(directory, cluster, settings))
+        run_loop(run_cluster(directory, cluster, settings, end_with_stdin=end_with_stdin))
     finally:
         unlock()
