@@ -346,7 +346,6 @@ class SessionKeeper:
                 self._settle(session)
             if self._queue and self._ahead is None and session.has_room:
                 self._pack(session)
-                self._perform(session.step([], now))
         if session.ended is not None:
             self._close_session(session.ended, now)
             return
@@ -384,7 +383,8 @@ class SessionKeeper:
     def _pack(self, session: StoreSession) -> None:
         """Put what waits into flight, as far as there is room: all that waits is one batch."""
         while True:
-            session.append(pack_records(session.next_transaction_id, self._next_batch()))
+            batch = pack_records(session.next_transaction_id, self._next_batch())
+            self._effects += session.append(batch)
             if not self._queue or not session.has_room:
                 return
 
