@@ -310,13 +310,13 @@ class StorageNode:
             async with asyncio.timeout(HANDSHAKE_SECONDS_MAX) as patience:
                 while not peer.is_gone:
                     was_opened = peer.is_opened
-                    if not (data := await connection.read(link.wanted_bytes)):
+                    if not (data := await connection.read(link.frames.wanted_bytes)):
                         break
-                    connection.note_held(link.unfinished_bytes + len(data))
+                    connection.note_held(link.frames.unfinished_bytes + len(data))
                     for message in link.receive(data):
                         if not peer.is_gone:
                             await receive(peer, message)
-                    connection.note_held(link.unfinished_bytes)
+                    connection.note_held(link.frames.unfinished_bytes)
                     if peer.is_opened and not was_opened:
                         patience.reschedule(None)
                     await connection.drain()

@@ -403,8 +403,9 @@ class TcpConnection(asyncio.Protocol):
         return self._trouble
 
     def note_held(self, byte_count: int) -> None:
-        if byte_count != self._held_by_reader or self._weight:
-            self._held_by_reader = byte_count
+        self._held_by_reader = byte_count
+        # Most connections never hold enough to be counted, and are asked for every message.
+        if byte_count >= CONNECTION_BYTES_STEP // 2 or self._weight:
             self._weigh()
 
     @property
@@ -446,14 +447,14 @@ class TcpConnection(asyncio.Protocol):
             os.close(nothing)
 
     async def drain(self) -> None:
-        self._flush()
-        while self._must_wait() and not self._ended:
+        if self._outgoing_bytes > WRITE_BUFFER_BYTES_HIGH:
+            self._flush()
+        while (
+            self._writing_paused or self._outgoing_bytes > WRITE_BUFFER_BYTES_HIGH
+        ) and not self._ended:
             drainer: asyncio.Future[None] = self._loop.create_future()
             self._drainers.append(drainer)
             await drainer
-
-    def _must_wait(self) -> bool:
-        return self._writing_paused or self._outgoing_bytes > WRITE_BUFFER_BYTES_HIGH
 
     def close(self) -> None:
         if self._ended:

@@ -357,9 +357,9 @@ class RecordBlockField:
         self._with_data = with_data
 
     def write(self, parts: list[bytes], value: RecordBatch) -> None:
-        check_size(len(value), RECORD_LIST_RECORDS_MAX)
+        check_size(value.count, RECORD_LIST_RECORDS_MAX)
         parts += (
-            _BLOCK_START.pack(value.first_transaction_id, len(value), len(value.block)),
+            _BLOCK_START.pack(value.first_transaction_id, value.count, len(value.block)),
             value.offsets[:-1].astype("<u4").tobytes(),
             value.block,
         )
