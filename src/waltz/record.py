@@ -393,10 +393,10 @@ def pack_records(first_transaction_id: TransactionId, records: Sequence[NewRecor
     client that computed it to the reader that checks it. It fits: whoever brought them has verified
     that, and data that have changed since make a record that is refused.
     """
-    new = new_records(records)
-    if len(new) <= _FEW_TO_PACK_MAX:
+    new = records if type(records) is NewRecords else new_records(records)
+    count = len(new.data)
+    if count <= _FEW_TO_PACK_MAX:
         return _pack_few(first_transaction_id, new)
-    count = len(new)
     sizes = new.sizes()
     offsets = np.zeros(count + 1, np.int64)
     sizes.cumsum(out=offsets[1:])

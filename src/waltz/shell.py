@@ -111,12 +111,12 @@ class _Turns(Generic[E, F]):
     async def run(self) -> None:
         """Return once the machine has closed. Raises what a step, or its effects, raise."""
         assert self._mailbox.wake is None, "two machines drain one mailbox"
-        self._mailbox.wake = partial(self._loop.call_soon, self._turn, context=self._context)
+        self._mailbox.wake = partial(self._loop.call_soon, self._turn, False, context=self._context)
         try:
             if self._machine.closed:
                 return
             if len(self._mailbox):
-                self._turn()
+                self._turn(is_due=False)
             else:
                 self._arm(self._machine.deadline)
             await self._over
@@ -125,18 +125,16 @@ class _Turns(Generic[E, F]):
             self._arm(None)
             self._over.cancel()
 
-    def _turn(self) -> None:
-        """Take what waits. What a step brings about itself waits for the next turn."""
-        if not self._over.done() and (events := self._mailbox.take()):
-            self._step(events)
-
-    def _expire(self) -> None:
-        self._timer = self._timer_for = None
-        if not self._over.done():
-            self._step(self._mailbox.take())
-
-    def _step(self, events: list[E]) -> None:
-        machine, perform = self._machine, self._perform
+    def _turn(self, is_due: bool) -> None:
+        """Take what waits, nothing only if the deadline has come. What a step brings about itself
+        waits for the next turn."""
+        if self._over.done():
+            return
+        if is_due:
+            self._timer = self._timer_for = None
+        machine, perform, events = self._machine, self._perform, self._mailbox.take()
+        if not events and not is_due:
+            return
         try:
             effects = machine.step(events, self._clock.now())
             if self._inspect is not None:
@@ -158,7 +156,7 @@ class _Turns(Generic[E, F]):
         self._timer_for = deadline
         if deadline is not None:
             seconds = max(0.0, deadline - self._clock.now())
-            self._timer = self._loop.call_later(seconds, self._expire, context=self._context)
+            self._timer = self._loop.call_later(seconds, self._turn, True, context=self._context)
 
 
 async def run(

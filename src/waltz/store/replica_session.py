@@ -203,9 +203,10 @@ class ReplicaSession:
         )
 
     def append_next(self, request: AppendRecords) -> SendRequest | None:
-        """Send the newest batch; None if this replica lacks others before it, or has no room."""
+        """Send the newest batch to a live one; None if it lacks others before, or has no room."""
         lacks = self._sent_through + 1
-        if request.batch.first_transaction_id != lacks or not self.has_room:
+        is_free = self._source is None and self._in_flight_count < BATCHES_IN_FLIGHT_MAX
+        if request.batch.first_transaction_id != lacks or not is_free:
             return None
         return self.append(request)
 

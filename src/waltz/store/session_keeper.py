@@ -394,7 +394,7 @@ class SessionKeeper:
         count = size = 0
         while self._queue and count < BATCH_RECORDS_MAX:
             part = self._queue[0]
-            part_count, part_size = len(part), part.byte_count
+            part_count, part_size = len(part.data), part.byte_count
             if count + part_count <= BATCH_RECORDS_MAX and size + part_size <= BATCH_BYTES_MAX:
                 parts.append(self._queue.popleft())
                 count += part_count

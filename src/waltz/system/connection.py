@@ -411,9 +411,10 @@ class TcpConnection(asyncio.Protocol):
     @property
     def held_bytes(self) -> int:
         """All that this side holds because of the connection."""
-        if self._ended:
+        if self._ended or self._transport is None:
             return 0
-        return self._received_bytes + self._held_by_reader + self.unsent_bytes
+        unsent_bytes = self._transport.get_write_buffer_size() + self._outgoing_bytes
+        return self._received_bytes + self._held_by_reader + unsent_bytes
 
     def _weigh(self) -> None:
         self._unweighed = 0

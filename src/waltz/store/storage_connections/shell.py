@@ -109,29 +109,28 @@ class StorageExchange:
             self.end(f"connection to {self._replica_id} ended")
             return
         self._received_at = self._clock.now()
+        requests = self._requests
         try:
             for message in self._link.receive(data):
                 assert isinstance(message, StorageMessage)
-                self._take(message)
+                number = message.sequence_number
+                if number not in requests:
+                    raise RemoteProtocolError(
+                        f"answer to request {number}, which is not outstanding;"
+                        f" the next one will be {self._next_sequence_number}"
+                    )
+                _, done = requests.pop(number)
+                if done is None:
+                    continue
+                if isinstance(message, FailureResponse):
+                    done(RemoteStorageError(message.message))
+                else:
+                    done(message)
         except RemoteProtocolError as error:
             self.end(f"{self._replica_id}: {error}")
         except BaseException:
             self.end("an answer could not be taken, by a fault of this server")
             raise
-
-    def _take(self, message: StorageMessage) -> None:
-        request = self._requests.pop(message.sequence_number, None)
-        if request is None:
-            raise RemoteProtocolError(
-                f"answer to request {message.sequence_number}, which is not"
-                f" outstanding; the next one will be {self._next_sequence_number}"
-            )
-        done = request[1]
-        if done is not None:
-            if isinstance(message, FailureResponse):
-                done(RemoteStorageError(message.message))
-            else:
-                done(message)
 
     def end(self, reason: str) -> None:
         """Close the connection and fail all that is outstanding. Idempotent."""
