@@ -103,6 +103,7 @@ class _Turns(Generic[E, F]):
         self._perform = perform
         self._loop = asyncio.get_running_loop()
         self._context = copy_context()  # not that of whoever happens to bring an event
+        self._wake = partial(self._loop.call_soon, self._turn, False, context=self._context)
         self._timer: asyncio.TimerHandle | None = None
         self._timer_for: float | None = None
         """The deadline of which `_timer` tells."""
@@ -111,7 +112,7 @@ class _Turns(Generic[E, F]):
     async def run(self) -> None:
         """Return once the machine has closed. Raises what a step, or its effects, raise."""
         assert self._mailbox.wake is None, "two machines drain one mailbox"
-        self._mailbox.wake = partial(self._loop.call_soon, self._turn, False, context=self._context)
+        self._mailbox.wake = self._wake
         try:
             if self._machine.closed:
                 return
@@ -126,27 +127,34 @@ class _Turns(Generic[E, F]):
             self._over.cancel()
 
     def _turn(self, is_due: bool) -> None:
-        """Take what waits, nothing only if the deadline has come. What a step brings about itself
-        waits for the next turn."""
+        """Take what waits, nothing only if the deadline has come, and what that brings about."""
         if self._over.done():
             return
+        machine, mailbox, perform = self._machine, self._mailbox, self._perform
         if is_due:
             self._timer = self._timer_for = None
-        machine, perform, events = self._machine, self._perform, self._mailbox.take()
+        events = mailbox.take()
         if not events and not is_due:
             return
+        mailbox.wake = None  # for a further turn costs a look at all sockets
         try:
-            effects = machine.step(events, self._clock.now())
-            if self._inspect is not None:
-                self._inspect(machine)
-            for effect in effects:
-                perform(effect)
+            while True:
+                effects = machine.step(events, self._clock.now())
+                if self._inspect is not None:
+                    self._inspect(machine)
+                for effect in effects:
+                    perform(effect)
+                if machine.closed:
+                    self._over.set_result(None)
+                    return
+                if not len(mailbox):
+                    break
+                events = mailbox.take()
         except BaseException as error:
             self._over.set_exception(error)
             return
-        if machine.closed:
-            self._over.set_result(None)
-        elif (deadline := machine.deadline) != self._timer_for:
+        mailbox.wake = self._wake
+        if (deadline := machine.deadline) != self._timer_for:
             self._arm(deadline)
 
     def _arm(self, deadline: float | None) -> None:
