@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 
 import pytest
@@ -11,6 +12,8 @@ import pytest
 from waltz.host import Host, Inspectable
 from waltz.shell import Mailbox, run
 from waltz.system.host import real_host
+
+NAME: ContextVar[str] = ContextVar("NAME")
 
 
 class LoopClock:
@@ -103,6 +106,75 @@ def test_of_a_broken_machine_no_effect_is_carried_out() -> None:
         mailbox.put("end")
         await run(Broken(), mailbox, host(), performed.append)
         assert performed == ["END"]
+
+    asyncio.run(scenario())
+
+
+def test_a_step_runs_in_the_context_in_which_the_machine_was_started() -> None:
+    async def scenario() -> None:
+        mailbox = Mailbox[str](LoopClock(), capacity=10)
+        seen: list[str] = []
+        NAME.set("of the machine")
+        task = asyncio.create_task(
+            run(Recorder(), mailbox, host(), lambda _: seen.append(NAME.get()))
+        )
+        await asyncio.sleep(0)
+        NAME.set("of whoever brings an event")
+        mailbox.put("end")
+        await task
+        assert seen == ["of the machine"]
+
+    asyncio.run(scenario())
+
+
+def test_what_a_step_brings_about_itself_is_the_next_step() -> None:
+    async def scenario() -> None:
+        machine, mailbox = Recorder(), Mailbox[str](LoopClock(), capacity=10)
+        mailbox.put("a")
+        await run(machine, mailbox, host(), lambda effect: mailbox.put("end"))
+        assert machine.steps == [["a"], ["end"]]
+
+    asyncio.run(scenario())
+
+
+def test_a_deadline_that_is_put_off_does_not_step_the_machine() -> None:
+    @dataclass
+    class Patient(Recorder):
+        def step(self, events: Sequence[str], now: float) -> list[str]:
+            effects = super().step(events, now)
+            self.deadline = now + (0.01 if events == ["soon"] else 100.0)
+            return effects
+
+    async def scenario() -> None:
+        clock = LoopClock()
+        machine, mailbox = Patient(), Mailbox[str](clock, capacity=10)
+        task = asyncio.create_task(run(machine, mailbox, host(), lambda _: None))
+        for event in ("soon", "late"):
+            mailbox.put(event)
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+        await asyncio.sleep(0.05)
+        assert machine.steps[-1] == ["late"]
+        mailbox.put("end")
+        await task
+        assert [] not in machine.steps
+
+    asyncio.run(scenario())
+
+
+def test_a_machine_that_is_not_run_any_more_is_not_stepped() -> None:
+    async def scenario() -> None:
+        machine, mailbox = Recorder(), Mailbox[str](LoopClock(), capacity=10)
+        task = asyncio.create_task(run(machine, mailbox, host(), lambda _: None))
+        await asyncio.sleep(0)
+        mailbox.put("a")
+        task.cancel()
+        await asyncio.wait([task])
+        mailbox.put("b")
+        await asyncio.sleep(0)
+        assert len(machine.steps) <= 1
+        assert "b" not in str(machine.steps)
+        assert len(mailbox)
 
     asyncio.run(scenario())
 

@@ -53,6 +53,12 @@ class Connection(Protocol):
         are returned when no more come."""
         ...
 
+    def hand_over(self, receive: Callable[[bytes], None]) -> None:
+        """Call `receive` with what arrives, whenever it does, in place of all further reads, and at
+        the end once with `b""`. Nothing holds the peer up: only for one who sends no more than it
+        was asked for."""
+        ...
+
     def write(self, data: bytes) -> None:
         """Queue `data`; ignored once the connection has ended."""
         ...

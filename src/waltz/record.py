@@ -144,13 +144,14 @@ class RecordBatch:
     """Whole records with dense IDs from `first_transaction_id`; may be empty. A value.
 
     `offsets` has one entry per record, the byte where it starts in `block`, and a last one equal to
-    the length of `block`. `last_transaction_id` is one before the first for an empty batch.
+    the length of `block`. `last_transaction_id` is one before the first for an empty batch. `count`
+    is the length, without a call.
     """
 
     # How many there are is asked dozens of times on the way of a batch: told once.
     __slots__ = (
-        "_count",
         "block",
+        "count",
         "first_transaction_id",
         "last_transaction_id",
         "next_transaction_id",
@@ -163,12 +164,12 @@ class RecordBatch:
         self.first_transaction_id = first_transaction_id
         self.block = block
         self.offsets = offsets
-        count = self._count = len(offsets) - 1
+        count = self.count = len(offsets) - 1
         self.next_transaction_id = TransactionId(first_transaction_id + count)
         self.last_transaction_id = TransactionId(first_transaction_id + count - 1)
 
     def __len__(self) -> int:
-        return self._count
+        return self.count
 
     def __repr__(self) -> str:
         return f"RecordBatch({self.first_transaction_id} to {self.last_transaction_id})"
@@ -227,7 +228,7 @@ class RecordBatch:
         """Say what is wrong with the block: offsets that cannot be, IDs that are no dense
         transaction IDs, lengths that the records do not have, a wrong checksum of a record, or
         `with_data` of its data. None: nothing is."""
-        first, count, offsets = self.first_transaction_id, len(self), self.offsets
+        first, count, offsets = self.first_transaction_id, self.count, self.offsets
         if not count:
             return None
         if first < 0 or first > 2**63 - 1 - count:
@@ -274,7 +275,7 @@ class RecordBatch:
             if offset != position:
                 return False
             if position == size:
-                return index == len(self)
+                return index == self.count
             if size - position < RECORD_OVERHEAD_BYTES:
                 return False
             found_id, _, _, length, checksum = RECORD_HEADER.unpack_from(block, position)
@@ -392,10 +393,10 @@ def pack_records(first_transaction_id: TransactionId, records: Sequence[NewRecor
     client that computed it to the reader that checks it. It fits: whoever brought them has verified
     that, and data that have changed since make a record that is refused.
     """
-    new = new_records(records)
-    if len(new) <= _FEW_TO_PACK_MAX:
+    new = records if type(records) is NewRecords else new_records(records)
+    count = len(new.data)
+    if count <= _FEW_TO_PACK_MAX:
         return _pack_few(first_transaction_id, new)
-    count = len(new)
     sizes = new.sizes()
     offsets = np.zeros(count + 1, np.int64)
     sizes.cumsum(out=offsets[1:])

@@ -7,7 +7,9 @@ that turn sockets, watches and finished disk work into events.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from contextvars import copy_context
+from functools import partial
 from typing import Generic, TypeVar
 
 from waltz.host import Clock, Host
@@ -25,10 +27,11 @@ class Mailbox(Generic[E]):
     """
 
     def __init__(self, clock: Clock, capacity: int) -> None:
+        self.wake: Callable[[], object] | None = None
+        """Called with the first event that comes while none waits; None: nobody is to be told."""
         self._clock = clock
         self._capacity = capacity
         self._events: list[E] = []
-        self._waiter: asyncio.Future[None] | None = None
         self._senders: list[asyncio.Future[None]] = []
         """They wait for room."""
 
@@ -36,9 +39,9 @@ class Mailbox(Generic[E]):
         return len(self._events)
 
     def put(self, event: E) -> None:
+        if not self._events and self.wake is not None:
+            self.wake()
         self._events.append(event)
-        if self._waiter is not None:
-            self._wake()
 
     async def room(self) -> None:
         """Return once fewer than `capacity` events wait."""
@@ -47,22 +50,8 @@ class Mailbox(Generic[E]):
             self._senders.append(sender)
             await sender
 
-    async def drain(self, until: float | None) -> list[E]:
-        """Return all events that wait, at least one unless the clock reaches `until` first."""
-        if not self._events:
-            # Without `asyncio.timeout`, which costs as much as a step of a machine.
-            assert self._waiter is None, "two tasks drain one mailbox"
-            loop = asyncio.get_running_loop()
-            waiter = self._waiter = loop.create_future()
-            timer = None
-            if until is not None:
-                timer = loop.call_later(max(0.0, until - self._clock.now()), self._wake)
-            try:
-                await waiter
-            finally:
-                self._waiter = None
-                if timer is not None:
-                    timer.cancel()
+    def take(self) -> list[E]:
+        """Return all events that wait."""
         events, self._events = self._events, []
         if self._senders:
             senders, self._senders = self._senders, []
@@ -71,21 +60,115 @@ class Mailbox(Generic[E]):
                     sender.set_result(None)
         return events
 
-    def _wake(self) -> None:
-        waiter, self._waiter = self._waiter, None
-        if waiter is not None and not waiter.done():
-            waiter.set_result(None)
+    async def drain(self, until: float | None) -> list[E]:
+        """Return all events that wait, at least one unless the clock reaches `until` first."""
+        if not self._events:
+            # Without `asyncio.timeout`, which costs as much as a step of a machine.
+            assert self.wake is None, "two tasks drain one mailbox"
+            loop = asyncio.get_running_loop()
+            waiter: asyncio.Future[None] = loop.create_future()
+            self.wake = partial(_tell, waiter)
+            timer = None
+            if until is not None:
+                timer = loop.call_later(max(0.0, until - self._clock.now()), _tell, waiter)
+            try:
+                await waiter
+            finally:
+                self.wake = None
+                if timer is not None:
+                    timer.cancel()
+        return self.take()
+
+
+def _tell(waiter: asyncio.Future[None]) -> None:
+    if not waiter.done():
+        waiter.set_result(None)
+
+
+class _Turns(Generic[E, F]):
+    """The steps of one machine, each a callback of the loop: a task that waited for events would be
+    woken, and would make itself a future to wait for, for each of them."""
+
+    def __init__(
+        self,
+        machine: Machine[E, F],
+        mailbox: Mailbox[E],
+        host: Host,
+        perform: Callable[[F], None],
+    ) -> None:
+        self._machine = machine
+        self._mailbox = mailbox
+        self._clock = host.clock
+        self._inspect = host.inspect
+        self._perform = perform
+        self._loop = asyncio.get_running_loop()
+        self._context = copy_context()  # not that of whoever happens to bring an event
+        self._wake = partial(self._loop.call_soon, self._turn, False, context=self._context)
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_for: float | None = None
+        """The deadline of which `_timer` tells."""
+        self._over: asyncio.Future[None] = self._loop.create_future()
+
+    async def run(self) -> None:
+        """Return once the machine has closed. Raises what a step, or its effects, raise."""
+        assert self._mailbox.wake is None, "two machines drain one mailbox"
+        self._mailbox.wake = self._wake
+        try:
+            if self._machine.closed:
+                return
+            if len(self._mailbox):
+                self._turn(is_due=False)
+            else:
+                self._arm(self._machine.deadline)
+            await self._over
+        finally:
+            self._mailbox.wake = None
+            self._arm(None)
+            self._over.cancel()
+
+    def _turn(self, is_due: bool) -> None:
+        """Take what waits, nothing only if the deadline has come, and what that brings about."""
+        if self._over.done():
+            return
+        machine, mailbox, perform = self._machine, self._mailbox, self._perform
+        if is_due:
+            self._timer = self._timer_for = None
+        events = mailbox.take()
+        if not events and not is_due:
+            return
+        mailbox.wake = None  # for a further turn costs a look at all sockets
+        try:
+            while True:
+                effects = machine.step(events, self._clock.now())
+                if self._inspect is not None:
+                    self._inspect(machine)
+                for effect in effects:
+                    perform(effect)
+                if machine.closed:
+                    self._over.set_result(None)
+                    return
+                if not len(mailbox):
+                    break
+                events = mailbox.take()
+        except BaseException as error:
+            self._over.set_exception(error)
+            return
+        mailbox.wake = self._wake
+        if (deadline := machine.deadline) != self._timer_for:
+            self._arm(deadline)
+
+    def _arm(self, deadline: float | None) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._timer_for = deadline
+        if deadline is not None:
+            seconds = max(0.0, deadline - self._clock.now())
+            self._timer = self._loop.call_later(seconds, self._turn, True, context=self._context)
 
 
 async def run(
     machine: Machine[E, F], mailbox: Mailbox[E], host: Host, perform: Callable[[F], None]
 ) -> None:
-    """Step `machine` once per drain of `mailbox` and once per deadline, until it closes."""
-    clock, inspect = host.clock, host.inspect
-    while not machine.closed:
-        events: Sequence[E] = await mailbox.drain(until=machine.deadline)
-        effects = machine.step(events, clock.now())
-        if inspect is not None:
-            inspect(machine)
-        for effect in effects:
-            perform(effect)
+    """Step `machine` with all that waits in `mailbox`, and at each deadline, until it closes."""
+    await _Turns(machine, mailbox, host, perform).run()

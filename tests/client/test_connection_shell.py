@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 import pytest
 
@@ -92,6 +93,8 @@ def test_an_idle_connection_is_kept_alive() -> None:
 
         async def read(self, wanted: int = 1) -> bytes:
             return await self.inner.read()
+
+        def hand_over(self, receive: Callable[[bytes], None]) -> None: ...
 
         def write(self, data: bytes) -> None:
             self.written.append(data)

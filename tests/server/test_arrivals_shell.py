@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import pytest
 
@@ -32,6 +32,8 @@ class Said:
 
     async def read(self, wanted: int = 1) -> bytes:
         return self.pieces.pop(0) if self.pieces else b""
+
+    def hand_over(self, receive: Callable[[bytes], None]) -> None: ...
 
     def write(self, data: bytes) -> None:
         self.written += data

@@ -49,6 +49,8 @@ class Recorder:
     async def read(self, wanted: int = 1) -> bytes:
         return b""
 
+    def hand_over(self, receive: Callable[[bytes], None]) -> None: ...
+
     def write(self, data: bytes) -> None:
         self.written.append(data)
 

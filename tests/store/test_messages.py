@@ -1,12 +1,13 @@
 from __future__ import annotations
 
 from uuid import UUID
+from zlib import crc32
 
 import pytest
 
 from waltz.errors import RemoteProtocolError
-from waltz.record import empty_batch
-from waltz.store.messages import answer_to, message_for
+from waltz.record import NewRecord, empty_batch, pack_records
+from waltz.store.messages import RequestFrames, answer_to, message_for
 from waltz.store.requests import (
     AppendRecords,
     AskCondition,
@@ -23,7 +24,9 @@ from waltz.store.requests import (
     TruncateReplica,
 )
 from waltz.types import PartitionId, ReplicaId, SessionId, TransactionId
+from waltz.wire.handshake import Hello, Link
 from waltz.wire.storage_protocol import (
+    STORAGE_CODEC,
     AppendRecordsRequest,
     DamagedRange,
     LastSessionInfoRequest,
@@ -118,6 +121,30 @@ def test_requests_and_answers_map_to_the_protocol(
     """ST-04: the session ID is in every message."""
     assert message_for(request_, LINK, PartitionId(3), 41) == message
     assert answer_to(request_, response) == answer
+
+
+def agreed(version: int) -> Link:
+    link = Link(STORAGE_CODEC, "a server")
+    link.receive(Hello((version,), "a node").encode())
+    return link
+
+
+@pytest.mark.parametrize("version", STORAGE_CODEC.versions)
+def test_the_frames_of_one_append_differ_by_their_number_only(version: int) -> None:
+    """ST-04, whatever the nodes speak: what is made once is what the codec makes each time."""
+    frames, wire = RequestFrames(PartitionId(3)), agreed(version)
+    for first in (0, 2):
+        records = [NewRecord(b"r" * 16, 5, b"data", crc32(b"data"))] * 2
+        request = AppendRecords(pack_records(TransactionId(first), records))
+        for number in (41, 42, 2**40):
+            made = frames.frame(request, LINK, wire, number)
+            assert made == wire.encode(message_for(request, LINK, PartitionId(3), number))
+
+
+def test_what_is_no_append_is_made_as_the_codec_makes_it() -> None:
+    wire = agreed(1)
+    made = RequestFrames(PartitionId(3)).frame(AskCondition(1), LINK, wire, 41)
+    assert made == wire.encode(message_for(AskCondition(1), LINK, PartitionId(3), 41))
 
 
 def test_an_answer_of_another_kind_is_the_peers_fault() -> None:

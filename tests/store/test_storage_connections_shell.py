@@ -15,7 +15,7 @@ from waltz.host import Connection, Host
 from waltz.limits import OBSTACLE_SECONDS, STORAGE_RECONNECT_SECONDS_MAX
 from waltz.sim.loop import Process
 from waltz.store.storage_connections.shell import (
-    BuildMessage,
+    MakeFrame,
     StorageConnections,
     StorageExchange,
 )
@@ -39,15 +39,19 @@ OLD = Address("old", 9)
 FRESH = SessionInfo(NO_SESSION, NOTHING, NOTHING)
 
 
-def state_request(number: int) -> StorageMessage:
-    return ReplicaStateRequest(SESSION, number, ZERO)
+def state_request(link: Link, number: int) -> bytes:
+    return link.encode(ReplicaStateRequest(SESSION, number, ZERO))
 
 
-def session_request(number: int) -> StorageMessage:
-    return LastSessionInfoRequest(SESSION, number, ZERO, offline=False)
+def session_request(link: Link, number: int) -> bytes:
+    return link.encode(LastSessionInfoRequest(SESSION, number, ZERO, offline=False))
 
 
-async def ask(exchange: StorageExchange, build: BuildMessage) -> StorageMessage:
+def unknown_request(link: Link, number: int) -> bytes:
+    return link.encode(ReplicaStateRequest(SESSION, number, PartitionId(7)))
+
+
+async def ask(exchange: StorageExchange, frame: MakeFrame) -> StorageMessage:
     outcome: asyncio.Future[StorageMessage] = asyncio.get_running_loop().create_future()
 
     def done(answer: StorageMessage | WaltzError) -> None:
@@ -56,7 +60,7 @@ async def ask(exchange: StorageExchange, build: BuildMessage) -> StorageMessage:
         else:
             outcome.set_result(answer)
 
-    exchange.request(build, done)
+    exchange.request(frame, done)
     return await outcome
 
 
@@ -94,7 +98,7 @@ def test_a_node_of_this_release_is_asked_what_it_alone_knows(seed: int) -> None:
         assert state.directory_id == world.node.directory_id != DIRECTORY_ID
         assert (state.readable, state.writable, state.damaged) == (True, True, ())
         with pytest.raises(RemoteStorageError, match="not assigned"):
-            await ask(exchange, lambda number: ReplicaStateRequest(SESSION, number, PartitionId(7)))
+            await ask(exchange, unknown_request)
         await nodes.close()
 
     run_node(test, fresh_disk(), seed=seed)

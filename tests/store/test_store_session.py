@@ -52,7 +52,10 @@ class Bench:
         self.step()
 
     def step(self, *events: SessionEvent) -> list[SessionEffect]:
-        effects = list(self.session.step(events, 0.0))
+        return self.took(self.session.step(events, 0.0))
+
+    def took(self, found: Sequence[SessionEffect]) -> list[SessionEffect]:
+        effects = list(found)
         self.session.check_invariants()
         self.log += effects
         for effect in effects:
@@ -93,8 +96,7 @@ class Bench:
 
     def append(self, *batches: RecordBatch) -> None:
         for each in batches:
-            self.session.append(each)
-            self.step()
+            self.took(self.session.append(each))
 
     def committed(self) -> list[RecordBatch]:
         return [effect.batch for effect in self.log if isinstance(effect, Committed)]

@@ -58,6 +58,26 @@ async def talk(settings: TlsSettings, address: Address) -> bytes:
     return await conversation(await RealNetwork(settings).connect(address))
 
 
+async def handed_over(connection: Connection) -> list[bytes]:
+    """Return what a greeter says to `you` and then `bye`, piece by piece, with the end."""
+    heard: list[bytes] = []
+    connection.write(b"you")
+    first = await connection.read(9)
+    over = asyncio.Event()
+
+    def receive(data: bytes) -> None:
+        heard.append(data)
+        if not data:
+            over.set()
+        elif b"".join(heard) == b"bye":
+            connection.close()
+
+    connection.hand_over(receive)
+    connection.write(b"bye")
+    await over.wait()
+    return [first, *heard]
+
+
 async def raw_talk(address: Address, first: bytes) -> bytes:
     """What a plain peer hears until the end after it has said `first`."""
     reader, writer = await asyncio.open_connection(address.host, address.port)
@@ -85,6 +105,38 @@ def test_one_port_serves_tls_and_plain(run: Run) -> None:
             assert await talk(SELF_SIGNED, address) == b"hello you"
 
     run(story())
+
+
+@pytest.mark.parametrize("settings", [PLAIN, SELF_SIGNED])
+def test_what_arrives_is_handed_over_and_the_end_once(run: Run, settings: TlsSettings) -> None:
+    async def scenario() -> None:
+        async with greeter(settings) as address:
+            heard = await handed_over(await RealNetwork(settings).connect(address))
+            assert b"".join(heard) == b"hello youbye"
+            assert heard[-1] == b""
+            assert heard.count(b"") == 1
+
+    run(scenario())
+
+
+def test_what_has_come_before_is_handed_over_too_and_an_end_that_was(run: Run) -> None:
+    async def farewell(connection: Connection) -> None:
+        await connection.read()
+        connection.write(b"hello")
+
+    async def scenario() -> None:
+        listener = await RealNetwork(PLAIN).listen(LOOPBACK, farewell)
+        connection = await RealNetwork(PLAIN).connect(listener.address)
+        connection.write(b"you")
+        await asyncio.sleep(0.05)
+        heard: list[bytes] = []
+        connection.hand_over(heard.append)
+        while b"" not in heard:
+            await asyncio.sleep(0)
+        assert heard == [b"hello", b""]
+        await listener.close()
+
+    run(scenario())
 
 
 def test_a_java_client_is_served_without_any_configuration(run: Run) -> None:

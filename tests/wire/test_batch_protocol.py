@@ -125,7 +125,7 @@ def test_every_prefix_and_every_longer_message_is_refused(name: str) -> None:
     ("body", "text"),
     [
         (put("append batch", 0, "<I", 0), "0 appends; expected 1"),
-        (put("append batch", 0, "<I", BATCH_APPENDS_MAX), "a column of"),
+        (put("append batch", 0, "<I", BATCH_APPENDS_MAX), "columns of"),
         (put("append batch", 0, "<I", BATCH_APPENDS_MAX + 1), "expected 1 to"),
         (put("append batch", 0, "<I", 2**32 - 1), "expected 1 to"),
         (put("append batch", 28, "<i", -1), "data lengths -1 to 0"),

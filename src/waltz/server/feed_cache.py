@@ -32,7 +32,7 @@ class CachedBatch:
 
     def __init__(self, batch: RecordBatch) -> None:
         self.batch = batch
-        records = len(batch.block) + RECORD_OVERHEAD_BYTES * len(batch)
+        records = len(batch.block) + RECORD_OVERHEAD_BYTES * batch.count
         self.byte_count = BATCH_OVERHEAD_BYTES + records
         self.frames: dict[int, bytes] = {}
 
@@ -59,7 +59,7 @@ class FeedCache:
 
     def add(self, partition_id: PartitionId, batch: RecordBatch) -> None:
         """Keep `batch`, which is committed; an empty one is nothing to keep."""
-        if not len(batch):
+        if not batch.count:
             return
         shelf = self._shelves.get(partition_id)
         if shelf is None:
@@ -67,7 +67,7 @@ class FeedCache:
         first = batch.first_transaction_id
         known = shelf.batches.get(first)
         if known is not None:
-            if len(known.batch) >= len(batch):
+            if known.batch.count >= batch.count:
                 return
             self.byte_count -= known.byte_count
         else:
@@ -116,7 +116,7 @@ class FeedCache:
         so a part of it is a slice.
         """
         batch = entry.batch
-        if version >= BATCHES_SINCE and count < len(batch):
+        if version >= BATCHES_SINCE and count < batch.count:
             part = batch.slice(first, count)
             return encode_feed_batch(partition_id, part, version, with_data=False)
         frames = entry.frames.get(version)
@@ -128,9 +128,9 @@ class FeedCache:
                     version, batch.first_transaction_id, batch.request_ids(), batch.headers()
                 )
             entry.frames[version] = frames
-        if count == len(batch):
+        if count == batch.count:
             return frames
-        frame_bytes = len(frames) // len(batch)
+        frame_bytes = len(frames) // batch.count
         start = (first - batch.first_transaction_id) * frame_bytes
         return frames[start : start + count * frame_bytes]
 

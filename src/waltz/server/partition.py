@@ -410,7 +410,7 @@ class ServerPartition:
 
     def _commit(self, batch: RecordBatch) -> None:
         """Locks, cache and feeds move together."""
-        count = len(batch)
+        count = batch.count
         self._counters.commits += count
         self._locks.commit(batch.first_transaction_id, count)
         self._undecided.decide(count)

@@ -531,6 +531,7 @@ class _End(Connection):
         self._incoming = incoming
         self._outgoing = outgoing
         self._peer = peer
+        self._handing_over: asyncio.Task[None] | None = None
 
     @property
     def peer(self) -> str:
@@ -543,6 +544,14 @@ class _End(Connection):
     async def read(self, wanted: int = 1) -> bytes:
         await self._incoming.readable(wanted)
         return self._incoming.take()
+
+    def hand_over(self, receive: Callable[[bytes], None]) -> None:
+        self._handing_over = asyncio.get_running_loop().create_task(self._hand_over(receive))
+
+    async def _hand_over(self, receive: Callable[[bytes], None]) -> None:
+        while data := await self.read():
+            receive(data)
+        receive(b"")
 
     def write(self, data: bytes) -> None:
         self._outgoing.write(data)

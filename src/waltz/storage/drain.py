@@ -121,7 +121,7 @@ class Drain:
         except SegmentFailedError as error:
             self._fail_unsettled(error)
             return
-        self._partition.counters.records_appended += len(batch)
+        self._partition.counters.records_appended += batch.count
         self._partition.counters.bytes_appended += len(batch.block)
 
     def _settle(self) -> None:
@@ -191,7 +191,7 @@ class Drain:
     def _accept(self, records: RecordBatch) -> None:
         partition = self._partition
         partition.check_writable()
-        if not len(records):
+        if not records.count:
             return
         partition.check_space(len(records.block))
         stranger = first_stranger(records.block, records.offsets, partition.partition_id)

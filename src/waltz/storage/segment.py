@@ -212,7 +212,7 @@ class Segment:
         assert batch.first_transaction_id == self.next_transaction_id
         assert not self.has_lost_end
         end = self.size + len(batch.block)
-        count = len(batch)
+        count = batch.count
         self._reserve(count, self.next_transaction_id + count, end, threshold)
         try:
             self.data_file.write_at(self.size, batch.block)

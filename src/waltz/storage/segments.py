@@ -272,7 +272,7 @@ class SegmentChain:
             raise
 
     def _write(self, batch: RecordBatch) -> None:
-        count = len(batch)
+        count = batch.count
         while count:
             last = self._writer
             is_empty = last.next_transaction_id == last.first_transaction_id

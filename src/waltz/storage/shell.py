@@ -11,6 +11,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 from uuid import UUID
 
@@ -263,12 +264,13 @@ class StorageNode:
         assert self._upkeep is not None
         queue = PartitionQueue(self._host, partition, self._upkeep.look_soon)
         self._queues[partition.partition_id] = queue
-        self._tasks.append(asyncio.create_task(self._run_queue(queue)))
+        task = asyncio.create_task(queue.run())
+        task.add_done_callback(partial(self._note_end, queue))
+        self._tasks.append(task)
         return queue
 
-    async def _run_queue(self, queue: PartitionQueue) -> None:
+    def _note_end(self, queue: PartitionQueue, _: asyncio.Task[None]) -> None:
         """A partition that fails is a bug, and ends alone: the others of the node go on."""
-        await queue.run()
         if queue.failed is not None and self._config.ends_with_partition:
             self._error = queue.failed
             self._ended.set()
@@ -310,13 +312,13 @@ class StorageNode:
             async with asyncio.timeout(HANDSHAKE_SECONDS_MAX) as patience:
                 while not peer.is_gone:
                     was_opened = peer.is_opened
-                    if not (data := await connection.read(link.wanted_bytes)):
+                    if not (data := await connection.read(link.frames.wanted_bytes)):
                         break
-                    connection.note_held(link.unfinished_bytes + len(data))
+                    connection.note_held(link.frames.unfinished_bytes + len(data))
                     for message in link.receive(data):
                         if not peer.is_gone:
                             await receive(peer, message)
-                    connection.note_held(link.unfinished_bytes)
+                    connection.note_held(link.frames.unfinished_bytes)
                     if peer.is_opened and not was_opened:
                         patience.reschedule(None)
                     await connection.drain()

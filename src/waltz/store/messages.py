@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import assert_never
 
 from waltz.errors import RemoteProtocolError
+from waltz.record import RecordBatch
 from waltz.store.requests import (
     AppendRecords,
     AskCondition,
@@ -21,7 +22,9 @@ from waltz.store.requests import (
     TruncateReplica,
 )
 from waltz.types import PartitionId
+from waltz.wire.handshake import Link
 from waltz.wire.storage_protocol import (
+    BLOCKS_SINCE,
     AppendRecordsRequest,
     LastSessionInfoRequest,
     LastSessionInfoResponse,
@@ -36,6 +39,8 @@ from waltz.wire.storage_protocol import (
     StorageMessage,
     SuccessResponse,
     TruncateRequest,
+    append_body,
+    append_frame,
 )
 
 
@@ -63,6 +68,36 @@ def message_for(
             return RepairRequest(*head, records=batch)
         case _:
             assert_never(request)
+
+
+class RequestFrames:
+    """Makes the frames of the requests of one partition.
+
+    An append goes to several replicas one after the other: what their frames have in common is made
+    for the first of them.
+    """
+
+    def __init__(self, partition_id: PartitionId) -> None:
+        self._partition_id = partition_id
+        self._batch: RecordBatch | None = None
+        self._body: tuple[bytes, ...] = ()
+        """That of the frames that append `_batch`; the records themselves are the batch's own."""
+
+    def frame(
+        self, request: ReplicaRequest, link: ReplicaLink, wire: Link, sequence_number: int
+    ) -> bytes:
+        """Return what asks `request`, in the name of the link's session, over `wire`.
+
+        Raises LocalProtocolError: the version agreed on there lacks the message.
+        """
+        version = wire.version
+        if type(request) is AppendRecords and version is not None and version >= BLOCKS_SINCE:
+            if request.batch is not self._batch:
+                self._batch, self._body = request.batch, append_body(request.batch)
+            return append_frame(
+                version, link.session_id, sequence_number, self._partition_id, self._body
+            )
+        return wire.encode(message_for(request, link, self._partition_id, sequence_number))
 
 
 def answer_to(request: ReplicaRequest, message: StorageMessage) -> ReplicaAnswer:

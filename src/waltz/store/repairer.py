@@ -30,6 +30,8 @@ from waltz.store.requests import (
     ReadToRepair,
     RepairRecords,
     ReplicaLink,
+    RequestAnswered,
+    RequestFailed,
     SendRequest,
 )
 from waltz.types import ReplicaId, TransactionId
@@ -179,6 +181,27 @@ class Repairer:
         patient = self._patients.get(replica_id)
         if patient is not None and now - patient.asked_at >= REPAIR_LOOK_SECONDS_MIN:
             patient.must_look = True
+
+    def take(self, event: RequestAnswered | RequestFailed, now: float) -> SendRequest | None:
+        """Take what came of a request of its own; return the repair that it makes possible."""
+        link = event.link
+        match event:
+            case RequestAnswered(_, AskCondition() as request, Condition() as condition):
+                self.answered_condition(link, request, condition)
+            case RequestAnswered(_, ReadToRepair() as request, RecordBatch() as batch):
+                return self.read(request, batch)
+            case RequestAnswered(_, RepairRecords() as request):
+                self.repaired(link, request)
+            case RequestFailed(_, AskCondition() as request, reason):
+                self.failed_condition(link, request, reason)
+            case RequestFailed(_, ReadToRepair() as request):
+                self.failed_read(request)
+                self.suspect(link.replica_id, now)
+            case RequestFailed(_, RepairRecords() as request):
+                self.failed_repair(link, request)
+            case _:
+                raise AssertionError(f"no answer to a repair: {event}")
+        return None
 
     def answered_condition(
         self, link: ReplicaLink, request: AskCondition, condition: Condition

@@ -202,6 +202,14 @@ class ReplicaSession:
             and self._in_flight_count < BATCHES_IN_FLIGHT_MAX
         )
 
+    def append_next(self, request: AppendRecords) -> SendRequest | None:
+        """Send the newest batch to a live one; None if it lacks others before, or has no room."""
+        lacks = self._sent_through + 1
+        is_free = self._source is None and self._in_flight_count < BATCHES_IN_FLIGHT_MAX
+        if request.batch.first_transaction_id != lacks or not is_free:
+            return None
+        return self.append(request)
+
     def feed(self, recent: RecentBatches) -> list[SendRequest]:
         """Send what is remembered and lacking here, as much as may be under way at a time."""
         effects: list[SendRequest] = []
@@ -209,16 +217,17 @@ class ReplicaSession:
             batch = recent.starting_at(TransactionId(self._sent_through + 1))
             if batch is None:
                 break
-            effects.append(self.append(batch))
+            effects.append(self.append(AppendRecords(batch)))
         return effects
 
-    def append(self, batch: RecordBatch) -> SendRequest:
+    def append(self, request: AppendRecords) -> SendRequest:
+        batch = request.batch
         assert self._changed
         assert batch.first_transaction_id == self._sent_through + 1
         assert self._in_flight_count < BATCHES_IN_FLIGHT_MAX
         self._sent_through = batch.last_transaction_id
         self._in_flight_count += 1
-        return SendRequest(self.link, AppendRecords(batch))
+        return SendRequest(self.link, request)
 
     def appended(self, batch: RecordBatch) -> None:
         """Note that everything up to the end of `batch` is synced there."""

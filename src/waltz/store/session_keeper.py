@@ -346,7 +346,6 @@ class SessionKeeper:
                 self._settle(session)
             if self._queue and self._ahead is None and session.has_room:
                 self._pack(session)
-                self._perform(session.step([], now))
         if session.ended is not None:
             self._close_session(session.ended, now)
             return
@@ -384,7 +383,8 @@ class SessionKeeper:
     def _pack(self, session: StoreSession) -> None:
         """Put what waits into flight, as far as there is room: all that waits is one batch."""
         while True:
-            session.append(pack_records(session.next_transaction_id, self._next_batch()))
+            batch = pack_records(session.next_transaction_id, self._next_batch())
+            self._effects += session.append(batch)
             if not self._queue or not session.has_room:
                 return
 
@@ -394,7 +394,7 @@ class SessionKeeper:
         count = size = 0
         while self._queue and count < BATCH_RECORDS_MAX:
             part = self._queue[0]
-            part_count, part_size = len(part), part.byte_count
+            part_count, part_size = len(part.data), part.byte_count
             if count + part_count <= BATCH_RECORDS_MAX and size + part_size <= BATCH_BYTES_MAX:
                 parts.append(self._queue.popleft())
                 count += part_count

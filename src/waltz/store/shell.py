@@ -40,7 +40,7 @@ from waltz.limits import (
 from waltz.record import NewRecord, RecordBatch, empty_batch
 from waltz.shell import Mailbox, run
 from waltz.store.events import AppendsFailed, Committed, StoreClosed, StoreEvent, StoreOpened
-from waltz.store.messages import answer_to, message_for
+from waltz.store.messages import RequestFrames, answer_to
 from waltz.store.read_router import ReadRouter
 from waltz.store.recovery_events import (
     HighWaterMarkResolved,
@@ -117,6 +117,7 @@ class StorePartition:
         self._paths = ClusterPaths(root)
         self._keeper = SessionKeeper(generation, checkpoint_transactions=checkpoint_transactions)
         self._mailbox: Mailbox[KeeperEvent] = Mailbox(host.clock, SERVER_MAILBOX_EVENTS_MAX)
+        self._frames = RequestFrames(partition_id)
         self._router = ReadRouter()
         self._opened = asyncio.Event()
         self._links: dict[ReplicaLink, asyncio.Task[None]] = {}
@@ -213,8 +214,8 @@ class StorePartition:
                     self._mailbox.put(ReplicaSuspected(link))
 
         try:
-            build = partial(message_for, request, link, self.partition_id)
-            self._exchanges[link].request(build, done)
+            frame = partial(self._frames.frame, request, link)
+            self._exchanges[link].request(frame, done)
         except ConnectionLostError as error:
             answers.put(ReadFailed(link, str(error), False))
 
@@ -228,7 +229,7 @@ class StorePartition:
                     self._start(self._send_later(link, request, delay_seconds))
                 elif exchange is not None and exchange.ended is None:  # else `_keep` reports it
                     exchange.request(
-                        partial(message_for, request, link, self.partition_id),
+                        partial(self._frames.frame, request, link),
                         partial(self._take_answer, link, request),
                     )
             case Committed() | AppendsFailed():

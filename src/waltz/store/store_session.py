@@ -53,7 +53,6 @@ from waltz.store.requests import (
     AskCondition,
     AskMaxTransactionId,
     AskSessionInfo,
-    Condition,
     ConnectReplica,
     DropReplica,
     MetadataEvent,
@@ -135,6 +134,8 @@ class StoreSession:
         """Whether all has been looked at that anything but the answers to appends can change."""
         self._is_fed = True
         """Whether every live replica was sent all there is."""
+        self._is_advanced = False
+        """Whether more may be committed than was."""
         self._recovery = Recovery(metadata, version, assigned, guests)
         self._replicas = {
             replica_id: ReplicaSession(self.session_id, replica_id)
@@ -246,8 +247,8 @@ class StoreSession:
 
     # What the keeper may do
 
-    def append(self, batch: RecordBatch) -> None:
-        """Take `batch` into flight; the next step sends it."""
+    def append(self, batch: RecordBatch) -> Sequence[SessionEffect]:
+        """Take `batch` into flight, and send it to whoever lacks nothing else."""
         assert self.has_room
         assert self.high_water_mark is not None
         assert batch.first_transaction_id == self.next_transaction_id
@@ -255,7 +256,17 @@ class StoreSession:
         self._recent.add(batch)
         self._recent.forget(self.high_water_mark)
         self.next_transaction_id = self._recent.end
-        self._is_fed = False
+        request = AppendRecords(batch)
+        for replica in self._replicas.values():
+            if replica.phase is Phase.LIVE:
+                if (sent := replica.append_next(request)) is not None:
+                    self._effects.append(sent)
+                else:
+                    self._is_fed = False
+        if not self._is_fed:
+            self._feed()
+        effects, self._effects = self._effects, []
+        return effects
 
     def end(self, reason: str) -> list[SessionEffect]:
         """End the session for `reason`, unless it has ended, and let go of its replicas."""
@@ -274,8 +285,9 @@ class StoreSession:
             if self._to_recovery:
                 self._recover(now)
         if self.is_open:
-            if events and self.in_flight:
+            if self._is_advanced and self.in_flight:
                 self._commit()
+            self._is_advanced = False
             if not self._is_fed:
                 self._feed()
         if not self._is_quiet:
@@ -293,16 +305,19 @@ class StoreSession:
         match event:
             case RequestAnswered(link, AppendRecords(batch) as append):
                 if replica := self._current(link):
+                    through = batch.last_transaction_id
                     if replica.phase is Phase.LIVE:
                         replica.appended(batch)
+                        mark = self.high_water_mark
+                        # What the slowest replica answers is committed as a rule.
+                        self._is_advanced |= mark is None or through > mark
                     else:
                         replica.answered(append)
-                        through = batch.last_transaction_id
                         self._to_recovery.append(RecordsCopied(replica.replica_id, through))
-                        self._is_quiet = False
+                        self._is_quiet, self._is_advanced = False, True
             case _:
                 self._take_other(event, now)
-                self._is_quiet = False
+                self._is_quiet, self._is_advanced = False, True
 
     def _take_other(self, event: SessionEvent, now: float) -> None:
         if isinstance(event, MetadataEvent):
@@ -360,7 +375,7 @@ class StoreSession:
             return
         reader.read_succeeded(copy)
         if reader.phase is Phase.LIVE:
-            self._effects.append(reader.append(copy))
+            self._effects.append(reader.append(AppendRecords(copy)))
         else:
             self._effects.append(reader.send(AppendRecords(copy)))
 
@@ -507,27 +522,11 @@ class StoreSession:
     # Repair
 
     def _take_repair(self, event: RequestAnswered | RequestFailed, now: float) -> None:
-        repairer, link = self._repairer, event.link
-        match event:
-            case RequestAnswered(_, AskCondition() as request, Condition() as condition):
-                repairer.answered_condition(link, request, condition)
-            case RequestAnswered(_, ReadToRepair() as request, RecordBatch() as batch):
-                if (repair := repairer.read(request, batch)) is not None:
-                    if self._recovery.high_water_mark is None:
-                        # Should what is put back not become the log's, only a new session ends it.
-                        self._replicas[repair.link.replica_id].touch()
-                    self._effects.append(repair)
-            case RequestAnswered(_, RepairRecords() as request):
-                repairer.repaired(link, request)
-            case RequestFailed(_, AskCondition() as request, reason):
-                repairer.failed_condition(link, request, reason)
-            case RequestFailed(_, ReadToRepair() as request):
-                repairer.failed_read(request)
-                repairer.suspect(link.replica_id, now)
-            case RequestFailed(_, RepairRecords() as request):
-                repairer.failed_repair(link, request)
-            case _:
-                raise AssertionError(f"no answer to a repair: {event}")
+        if (repair := self._repairer.take(event, now)) is not None:
+            if self._recovery.high_water_mark is None:
+                # Should what is put back not become the log's, only a new session ends it.
+                self._replicas[repair.link.replica_id].touch()
+            self._effects.append(repair)
 
     def _repair(self, now: float) -> None:
         if self.closed:

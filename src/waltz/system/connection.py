@@ -13,6 +13,7 @@ import socket
 import ssl
 import struct
 import sys
+from collections.abc import Callable
 from typing import Final, Protocol, cast
 from weakref import WeakSet
 
@@ -96,6 +97,8 @@ class TcpConnection(asyncio.Protocol):
         self._peer_host = ""
         self._peer = "unconnected"
         self._trouble = ""
+        self._receive: Callable[[bytes], None] | None = None
+        """Takes what arrives; None: it waits for `read`."""
         self._received: list[bytes] = []
         self._received_bytes = 0
         self._outgoing: list[bytes] = []
@@ -155,6 +158,9 @@ class TcpConnection(asyncio.Protocol):
             self._fail(EXPECTS_TLS)
         self._has_heard = True
         if self._ended or not data:
+            return
+        if self._receive is not None:
+            self._receive(data)
             return
         self._keep(data)
         if self._received_bytes > READ_BYTES_MAX and self._transport and not self._reading_paused:
@@ -246,7 +252,7 @@ class TcpConnection(asyncio.Protocol):
             self._settle("")
         if self._tls.has_ended:
             # What came before the end is still there to be read.
-            self._keep(plain)
+            (self._receive or self._keep)(plain)
             self._end()
             self._close_transport()
         return plain
@@ -323,6 +329,15 @@ class TcpConnection(asyncio.Protocol):
             self._transport.resume_reading()
         return data
 
+    def hand_over(self, receive: Callable[[bytes], None]) -> None:
+        assert self._reader is None, "a task reads the connection"
+        self._receive = receive
+        received, self._received, self._received_bytes = self._received, [], 0
+        if received:
+            receive(b"".join(received))
+        if self._ended:
+            self._loop.call_soon(receive, b"")
+
     def write(self, data: bytes) -> None:
         # What the partitions of a process say to one peer in one turn of the loop goes out in one
         # call to the operating system, which costs more than making most of the messages.
@@ -388,16 +403,18 @@ class TcpConnection(asyncio.Protocol):
         return self._trouble
 
     def note_held(self, byte_count: int) -> None:
-        if byte_count != self._held_by_reader or self._weight:
-            self._held_by_reader = byte_count
+        self._held_by_reader = byte_count
+        # Most connections never hold enough to be counted, and are asked for every message.
+        if byte_count >= CONNECTION_BYTES_STEP // 2 or self._weight:
             self._weigh()
 
     @property
     def held_bytes(self) -> int:
         """All that this side holds because of the connection."""
-        if self._ended:
+        if self._ended or self._transport is None:
             return 0
-        return self._received_bytes + self._held_by_reader + self.unsent_bytes
+        unsent_bytes = self._transport.get_write_buffer_size() + self._outgoing_bytes
+        return self._received_bytes + self._held_by_reader + unsent_bytes
 
     def _weigh(self) -> None:
         self._unweighed = 0
@@ -431,14 +448,14 @@ class TcpConnection(asyncio.Protocol):
             os.close(nothing)
 
     async def drain(self) -> None:
-        self._flush()
-        while self._must_wait() and not self._ended:
+        if self._outgoing_bytes > WRITE_BUFFER_BYTES_HIGH:
+            self._flush()
+        while (
+            self._writing_paused or self._outgoing_bytes > WRITE_BUFFER_BYTES_HIGH
+        ) and not self._ended:
             drainer: asyncio.Future[None] = self._loop.create_future()
             self._drainers.append(drainer)
             await drainer
-
-    def _must_wait(self) -> bool:
-        return self._writing_paused or self._outgoing_bytes > WRITE_BUFFER_BYTES_HIGH
 
     def close(self) -> None:
         if self._ended:
@@ -476,6 +493,8 @@ class TcpConnection(asyncio.Protocol):
             self._transport.abort()
 
     def _end(self) -> None:
+        if self._receive is not None and not self._ended:
+            self._loop.call_soon(self._receive, b"")
         self._ended = True
         self._wake_reader()
         self._wake_drainers()

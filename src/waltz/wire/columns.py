@@ -34,6 +34,9 @@ _COUNT: Final = struct.Struct("<I")
 _FEED_START: Final = struct.Struct("<IIB")
 _BLOCK_START: Final = struct.Struct("<qII")
 
+_APPEND_COLUMNS_BYTES: Final = 26
+"""What one append takes in the columns of numbers."""
+
 LOCK_KINDS: Final = 3
 """Write, read and append locks, in this order."""
 
@@ -245,7 +248,7 @@ class AppendColumnsField:
         " CRC-32 of data (u32), numbers of write, read and append locks (3 x u16); then the lock"
         " hashes (i32), append by append; then the data, verified. All little-endian"
     )
-    size_min = 4 + 26
+    size_min = 4 + _APPEND_COLUMNS_BYTES
 
     def write(self, parts: list[bytes], value: AppendColumns) -> None:
         count = len(value)
@@ -273,12 +276,21 @@ class AppendColumnsField:
         (count,) = reader.unpack(_COUNT)
         if not 1 <= count <= BATCH_APPENDS_MAX:
             raise RemoteProtocolError(f"{count} appends; expected 1 to {BATCH_APPENDS_MAX}")
-        marks = _column(reader, "<i8", count)
-        headers = _column(reader, "<i4", count)
-        lengths = _column(reader, "<i4", count)
-        checksums = _column(reader, "<u4", count)
-        counts = _column(reader, "<u2", LOCK_KINDS * count).reshape(-1, LOCK_KINDS)
-        locks = int(counts.sum(dtype=np.int64))
+        # All at once, for most batches are small: what is done for each column is their price.
+        start, body = reader.position, reader.body
+        size = _APPEND_COLUMNS_BYTES * count
+        if reader.end - start < size:
+            raise RemoteProtocolError(
+                f"columns of {size} bytes at byte {start}; {reader.end - start} remain"
+            )
+        reader.position = start + size
+        marks = np.frombuffer(body, "<i8", count, start)
+        headers = np.frombuffer(body, "<i4", count, start + 8 * count)
+        lengths = np.frombuffer(body, "<i4", count, start + 12 * count)
+        checksums = np.frombuffer(body, "<u4", count, start + 16 * count)
+        counts = np.frombuffer(body, "<u2", LOCK_KINDS * count, start + 20 * count)
+        counts = counts.reshape(-1, LOCK_KINDS)
+        locks = int(np.add.reduce(counts, axis=None, dtype=np.int64))
         if locks > LOCKS_MAX and (int(counts.max()) > LOCKS_MAX or locks > BATCH_LOCKS_MAX):
             raise RemoteProtocolError(
                 f"{counts.max()} locks of one kind, {locks} in all; expected at most {LOCKS_MAX}"
@@ -303,7 +315,7 @@ class FeedColumnsField:
     def write(self, parts: list[bytes], value: FeedColumns) -> None:
         count, runs = len(value), len(value.runs)
         check_size(count, RECORD_LIST_RECORDS_MAX)
-        if not count or int(value.runs[:, _REQUEST_NUMBERS].sum()) != count:
+        if not count or int(np.add.reduce(value.runs[:, _REQUEST_NUMBERS])) != count:
             raise LocalProtocolError(f"{runs} runs do not make {count} transactions")
         parts += (
             _FEED_START.pack(count, runs, value.bodies is not None),
@@ -358,9 +370,9 @@ class RecordBlockField:
         self._with_data = with_data
 
     def write(self, parts: list[bytes], value: RecordBatch) -> None:
-        check_size(len(value), RECORD_LIST_RECORDS_MAX)
+        check_size(value.count, RECORD_LIST_RECORDS_MAX)
         parts += (
-            _BLOCK_START.pack(value.first_transaction_id, len(value), len(value.block)),
+            _BLOCK_START.pack(value.first_transaction_id, value.count, len(value.block)),
             value.offsets[:-1].astype("<u4").tobytes(),
             value.block,
         )

@@ -47,6 +47,10 @@ class FrameDecoder:
     def __init__(self, magic: int, version: int, bytes_max: int) -> None:
         self.has_more = False
         """Whether bytes have arrived that `next_frame` has not looked at."""
+        self.unfinished_bytes = 0
+        """What has arrived of a payload that is not whole yet."""
+        self.wanted_bytes = FRAME_HEADER_BYTES
+        """Before so many more have arrived there is no other frame; at least one."""
         self._data = b""
         self._position = 0
         # A payload of which only a part has arrived: it grows in place and is copied out once.
@@ -59,18 +63,6 @@ class FrameDecoder:
         self._magic = magic
         self._version = version
         self._bytes_max = bytes_max
-
-    @property
-    def unfinished_bytes(self) -> int:
-        """What has arrived of a payload that is not whole yet."""
-        return len(self._payload)
-
-    @property
-    def wanted_bytes(self) -> int:
-        """Before so many more have arrived there is no other frame; at least one."""
-        if self._missing:
-            return min(self._missing, WANTED_BYTES_MAX)
-        return max(1, FRAME_HEADER_BYTES - len(self._data))
 
     def receive(self, data: bytes) -> None:
         """Take what has arrived. All frames that were whole before must have been taken out."""
@@ -106,10 +98,12 @@ class FrameDecoder:
                 if not self.has_more:
                     self._data = b""
                     self._position = 0
+                    self.wanted_bytes = FRAME_HEADER_BYTES
                 return data[start:end]
         self._data = data[self._position :]
         self._position = 0
         self.has_more = False
+        self.wanted_bytes = max(1, FRAME_HEADER_BYTES - len(self._data))
         return None
 
     def take_rest(self) -> bytes:
@@ -118,6 +112,7 @@ class FrameDecoder:
         rest, self._data = self._data[self._position :], b""
         self._position = 0
         self.has_more = False
+        self.wanted_bytes = FRAME_HEADER_BYTES
         return rest
 
     def _continued(self) -> bytes | None:
@@ -131,9 +126,13 @@ class FrameDecoder:
             self._data = b""
             self._position = 0
         if self._missing:
+            self.unfinished_bytes = len(self._payload)
+            self.wanted_bytes = min(self._missing, WANTED_BYTES_MAX)
             return None
         payload = bytes(self._payload)
         self._payload = bytearray()
+        self.unfinished_bytes = 0
+        self.wanted_bytes = FRAME_HEADER_BYTES
         return payload
 
     def _foreign(self, magic: int, version: int, shown: bytes) -> RemoteProtocolError:

@@ -69,24 +69,15 @@ class Link:
         self._codec = codec
         self._greeting = greeting
         self._greeted = False
-        self._frames = FrameDecoder(HELLO_MAGIC, HELLO_VERSION, HELLO_BYTES_MAX)
+        self.frames = FrameDecoder(HELLO_MAGIC, HELLO_VERSION, HELLO_BYTES_MAX)
+        """To be asked what has arrived of a frame, and what it lacks."""
         self._agreed_bytes_max = HELLO_BYTES_MAX if opens else FRAME_BYTES_MAX
         self._fault: str | None = None
-
-    @property
-    def unfinished_bytes(self) -> int:
-        """What has arrived of a frame that is not whole yet."""
-        return self._frames.unfinished_bytes
-
-    @property
-    def wanted_bytes(self) -> int:
-        """Before so many more have arrived there is no other frame; at least one."""
-        return self._frames.wanted_bytes
 
     def opened(self) -> None:
         """The peer has shown that it belongs here."""
         assert self.version is not None
-        self._frames.expect(self._codec.magic, self.version, FRAME_BYTES_MAX)
+        self.frames.expect(self._codec.magic, self.version, FRAME_BYTES_MAX)
 
     def hello(self) -> bytes:
         """Return what to send first, at once, exactly one time."""
@@ -110,7 +101,7 @@ class Link:
         except RemoteProtocolError as error:
             self._fault = str(error)
             raise
-        return self._frames.take_rest()
+        return self.frames.take_rest()
 
     def receive_first(self, data: bytes) -> tuple[Message, bytes] | None:
         """Return the first message that `data` completes and what came after it; None before.
@@ -122,7 +113,7 @@ class Link:
         if (body := self._next_frame(data)) is None:
             return None
         try:
-            return self._codec.decode(body, self.version), self._frames.take_rest()
+            return self._codec.decode(body, self.version), self.frames.take_rest()
         except RemoteProtocolError as error:
             self._fault = str(error)
             raise
@@ -136,7 +127,7 @@ class Link:
         if self._fault is not None:
             self._check_alive()
         messages = []
-        frames = self._frames
+        frames = self.frames
         try:
             frames.receive(data)
             while frames.has_more and (body := frames.next_frame()) is not None:
@@ -172,8 +163,8 @@ class Link:
 
     def _next_frame(self, data: bytes) -> bytes | None:
         try:
-            self._frames.receive(data)
-            return self._frames.next_frame()
+            self.frames.receive(data)
+            return self.frames.next_frame()
         except RemoteProtocolError as error:
             self._fault = str(error)
             raise
@@ -187,7 +178,7 @@ class Link:
             )
         self.version = max(common)
         self.peer_greeting = hello.greeting
-        self._frames.expect(self._codec.magic, self.version, self._agreed_bytes_max)
+        self.frames.expect(self._codec.magic, self.version, self._agreed_bytes_max)
 
     def _check_alive(self) -> None:
         if self._fault is not None:

@@ -19,7 +19,7 @@ from zlib import crc32
 
 from waltz.errors import LocalProtocolError, RemoteProtocolError
 from waltz.wire.fields import AnyField, Number, Reader, Row
-from waltz.wire.frame import encode_frame
+from waltz.wire.frame import FRAME_HEADER, encode_frame
 
 M = TypeVar("M", bound="Message")
 T = TypeVar("T")
@@ -263,6 +263,39 @@ class _Plan:
         return self._kind(*values) if reader.position == reader.end else None
 
 
+class _RowPlan:
+    """The same for a kind that is nothing but numbers: its frame is packed by one call."""
+
+    def __init__(self, magic: int, version: int, kind: type[Message]) -> None:
+        self._magic = magic
+        self._kind = kind
+        self._code = kind.CODE
+        self._get = attrgetter(*(place.name for place in kind.LAYOUT))
+        letters = [getattr(place.field_in(version), "letter", "") for place in kind.LAYOUT]
+        self._row = struct.Struct(">" + "".join(letters))
+        self._frame = struct.Struct(FRAME_HEADER.format + "B" + "".join(letters))
+        self._size = 1 + self._row.size
+
+    @staticmethod
+    def suits(version: int, kind: type[Message]) -> bool:
+        """Whether the version has numbers only, more than one."""
+        fields = [place.field_in(version) for place in kind.LAYOUT]
+        return len(fields) > 1 and all(isinstance(field, Number) for field in fields)
+
+    def encode(self, message: Message, version: int) -> bytes | None:
+        try:
+            return self._frame.pack(
+                self._magic, version, self._size, self._code, *self._get(message)
+            )
+        except struct.error:
+            return None
+
+    def decode(self, body: bytes, _version: int) -> Message | None:
+        if len(body) != self._size:
+            return None
+        return self._kind(*self._row.unpack_from(body, 1))
+
+
 class Codec:
     """The messages of one protocol, in all its versions."""
 
@@ -292,7 +325,8 @@ class Codec:
         paths = {}
         for kind in self._kinds[version].values():
             if _Plan.suits(version, kind):
-                plan = _Plan(self.magic, version, kind)
+                make = _RowPlan if _RowPlan.suits(version, kind) else _Plan
+                plan = make(self.magic, version, kind)
                 paths[kind] = FastPath(kind, plan.encode, plan.decode)
         return paths | {path.kind: path for path in fast_paths}
 

@@ -9,6 +9,8 @@ Source: Waltz Storage, "Messages".
 
 from __future__ import annotations
 
+import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Final
 from uuid import UUID
@@ -17,6 +19,7 @@ from waltz.record import Record, RecordBatch
 from waltz.types import PartitionId, SessionId, TransactionId
 from waltz.wire.columns import RECORD_BLOCK, STORED_BLOCK
 from waltz.wire.fields import BOOLEAN, INT, LENIENT_TEXT, LONG, UUID_16, Optional
+from waltz.wire.frame import encode_frame
 from waltz.wire.message import Codec, Message, message, since
 from waltz.wire.records import (
     DAMAGED_RANGES,
@@ -43,8 +46,12 @@ from waltz.wire.records import (
 STORAGE_CLIENT_GREETING: Final = "Waltz Storage Client"
 STORAGE_SERVER_GREETING: Final = "Waltz Storage Server"
 
+STORAGE_MAGIC: Final = ord("S")
+
 REPAIRS_SINCE: Final = 1
 BLOCKS_SINCE: Final = 2
+
+_APPEND_START: Final = struct.Struct(">Bqqi")
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +101,32 @@ class TruncateRequest(StorageMessage):
 class AppendRecordsRequest(StorageMessage):
     records: Annotated[RecordBatch, RECORDS, RECORD_BLOCK, since(BLOCKS_SINCE)]
     offline: Annotated[bool, BOOLEAN]
+
+
+def append_body(records: RecordBatch) -> tuple[bytes, ...]:
+    """Return what the requests of a server to append `records` have in common, for `append_frame`.
+
+    Raises LocalProtocolError: more records than a peer would take.
+    """
+    parts: list[bytes] = []
+    RECORD_BLOCK.write(parts, records)
+    BOOLEAN.write(parts, False)
+    return tuple(parts)
+
+
+def append_frame(
+    version: int,
+    session_id: SessionId,
+    sequence_number: int,
+    partition_id: PartitionId,
+    body: Sequence[bytes],
+) -> bytes:
+    """Return the frame of an AppendRecordsRequest, as the codec does, from `BLOCKS_SINCE` on.
+
+    Raises LocalProtocolError: larger than a frame may be.
+    """
+    start = _APPEND_START.pack(AppendRecordsRequest.CODE, session_id, sequence_number, partition_id)
+    return encode_frame(STORAGE_MAGIC, version, (start, *body))
 
 
 @message(7)
@@ -191,7 +224,7 @@ class RepairRequest(StorageMessage):
 
 
 STORAGE_CODEC: Final = Codec(
-    ord("S"),
+    STORAGE_MAGIC,
     (0, REPAIRS_SINCE, BLOCKS_SINCE),
     (
         OpenRequest,

@@ -38,7 +38,7 @@ async def receive_arrival(connection: Connection, codec: Codec) -> Arrival | Non
     connection.write(link.hello())
     rest: bytes | None = None
     while rest is None:
-        if not (data := await connection.read(link.wanted_bytes)):
+        if not (data := await connection.read(link.frames.wanted_bytes)):
             return None
         rest = link.greet(data)
     assert link.version is not None
@@ -55,7 +55,7 @@ async def receive_next_request(arrival: Arrival) -> Arrival | None:
 
 async def _receive_request(connection: Connection, link: Link, data: bytes) -> Arrival | None:
     while (first := link.receive_first(data)) is None:
-        if not (data := await connection.read(link.wanted_bytes)):
+        if not (data := await connection.read(link.frames.wanted_bytes)):
             return None
     message, rest = first
     if not isinstance(message, HandshakeRequest | ConnectionRestoreRequest):

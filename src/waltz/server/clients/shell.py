@@ -96,7 +96,7 @@ class Client:
     def note_intake(self) -> None:
         """The intake has changed, or a part of a frame has come."""
         if self.connection is not None:
-            unfinished = self.link.link.unfinished_bytes
+            unfinished = self.link.link.frames.unfinished_bytes
             held = self.intake.byte_count + unfinished + self.link.retained_bytes
             self.connection.note_held(held)
         if self.intake.may_read is not self._is_read:
@@ -123,7 +123,7 @@ class Client:
             self._idleness.begin_reading(self._clock.now())
             if self._timer is None:
                 self._arm()
-        data = await connection.read(self.link.link.wanted_bytes)
+        data = await connection.read(self.link.link.frames.wanted_bytes)
         if self.connection is not connection:
             return b""
         if self._idleness is not None:

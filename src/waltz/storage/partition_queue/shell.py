@@ -97,6 +97,8 @@ class PartitionQueue:
         self._stopped = False
         self._call_began: float | None = None
         self._next_transaction_id = partition.next_transaction_id
+        self._is_writable = partition.is_writable
+        """When the last call returned."""
 
     def is_stopping(self) -> bool:
         return self._stopped
@@ -178,7 +180,8 @@ class PartitionQueue:
     async def run(self) -> None:
         """Return once stopped, or once the partition has failed."""
         try:
-            await self._work()
+            while not self._stopped:
+                await self._work(await self._mailbox.drain(None))
         except Exception as error:
             log.exception("partition_failed partition=%d", self.partition.partition_id)
             self.failed = error
@@ -191,32 +194,31 @@ class PartitionQueue:
             for event in await self._mailbox.drain(None):
                 _drop(event)
 
-    async def _work(self) -> None:
-        while not self.is_stopping():
-            requests: list[PartitionRequest] = []
-            size = 0
-            for event in await self._mailbox.drain(None):
-                if self._stopped:
-                    _drop(event)
-                    continue
-                match event:
-                    case PartitionRequest():
-                        if requests and size + event.size > DRAIN_BYTES_MAX:
-                            await self._process(requests)
-                            requests, size = [], 0
-                        requests.append(event)
-                        size += event.size
-                    case _Command():
-                        if requests:
-                            await self._process(requests)
-                            requests, size = [], 0
-                        await self._perform(event)
-            if requests:
-                await self._process(requests)
+    async def _work(self, events: Sequence[PartitionRequest | _Command]) -> None:
+        requests: list[PartitionRequest] = []
+        size = 0
+        for event in events:
+            if self._stopped:
+                _drop(event)
+                continue
+            match event:
+                case PartitionRequest():
+                    if requests and size + event.size > DRAIN_BYTES_MAX:
+                        await self._process(requests)
+                        requests, size = [], 0
+                    requests.append(event)
+                    size += event.size
+                case _Command():
+                    if requests:
+                        await self._process(requests)
+                        requests, size = [], 0
+                    await self._perform(event)
+        if requests:
+            await self._process(requests)
 
     async def _process(self, requests: Sequence[PartitionRequest]) -> None:
         partition = self.partition
-        was_writable = partition.is_writable
+        was_writable = self._is_writable
         messages = [request.message for request in requests]
         answers = await self._call(partial(partition.process, messages))
         by_peer: dict[Peer, list[Message]] = {}
@@ -227,7 +229,7 @@ class PartitionQueue:
         for peer, peer_answers in by_peer.items():
             peer.send(peer_answers)
         self._has_room.set()
-        if was_writable and not partition.is_writable:
+        if was_writable and not self._is_writable:
             log.error("writer_closed partition=%d", partition.partition_id)
             self._writer_closed()
 
@@ -240,6 +242,7 @@ class PartitionQueue:
         finally:
             self._call_began = None
             self._next_transaction_id = partition.next_transaction_id
+            self._is_writable = partition.is_writable
             if partition.counters.drains_synced > synced:
                 self._drain_seconds.add(self._clock.now() - began)
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from waltz.cluster.store_params import StoreParams
@@ -47,21 +46,14 @@ from waltz.wire.storage_protocol import (
 
 log = logging.getLogger(__name__)
 
-BuildMessage: TypeAlias = Callable[[int], StorageMessage]
-"""Makes the message once its sequence number is known."""
+MakeFrame: TypeAlias = Callable[[Link, int], bytes]
+"""Makes the frame of a request for the link, once its sequence number is known."""
 
 Done: TypeAlias = Callable[[StorageMessage | WaltzError], None]
 """Called once, later, with the answer or the error. A failure answer is a RemoteStorageError."""
 
 NO_SEQUENCE: Final = -1
 NO_PARTITION: Final = PartitionId(-1)
-
-
-@dataclass(slots=True, eq=False)
-class _Request:
-    done: Done | None
-    """None once it has timed out; the late answer is then expected and dropped."""
-    deadline: float
 
 
 class StorageExchange:
@@ -75,7 +67,9 @@ class StorageExchange:
         self._replica_id = replica_id
         self._connection = connection
         self._link = link
-        self._requests: dict[int, _Request] = {}
+        self._requests: dict[int, tuple[float, Done | None]] = {}
+        """Of each its deadline, and whom to tell: None once it has timed out; the late answer is
+        then expected and dropped."""
         self._next_sequence_number = 0
         self._received_at = host.clock.now()
         self._has_written = True
@@ -89,46 +83,54 @@ class StorageExchange:
         """Whether the other side has agreed to say what it has damaged and to take repairs."""
         return self._link.version is not None and self._link.version >= REPAIRS_SINCE
 
-    def request(self, build: BuildMessage, done: Done) -> None:
+    def request(self, frame: MakeFrame, done: Done) -> None:
         """Send a request. Raises ConnectionLostError: there is no connection, nothing was sent."""
         if self.ended is not None:
             raise ConnectionLostError(self.ended)
         number = self._next_sequence_number
         self._next_sequence_number += 1
-        frame = self._link.encode(build(number))
-        deadline = self._clock.now() + STORAGE_REQUEST_SECONDS_MAX
-        self._requests[number] = _Request(done, deadline)
+        data = frame(self._link, number)
+        self._requests[number] = self._clock.now() + STORAGE_REQUEST_SECONDS_MAX, done
         if self._timeout is None:
             self._set_timeout(STORAGE_REQUEST_SECONDS_MAX)
         self._has_written = True
-        self._connection.write(frame)
+        self._connection.write(data)
 
     async def serve(self) -> str:
         """Take answers until the connection ends; return why it has ended."""
-        reason = "closed by this server"
+        self._connection.hand_over(self._receive)
         try:
-            while data := await self._connection.read():
-                self._received_at = self._clock.now()
-                for message in self._link.receive(data):
-                    assert isinstance(message, StorageMessage)
-                    request = self._requests.pop(message.sequence_number, None)
-                    if request is None:
-                        raise RemoteProtocolError(
-                            f"answer to request {message.sequence_number}, which is not"
-                            f" outstanding; the next one will be {self._next_sequence_number}"
-                        )
-                    if request.done is None:
-                        continue
-                    if isinstance(message, FailureResponse):
-                        request.done(RemoteStorageError(message.message))
-                    else:
-                        request.done(message)
-            reason = f"connection to {self._replica_id} ended"
-        except RemoteProtocolError as error:
-            reason = f"{self._replica_id}: {error}"
+            return await self.over()
         finally:
-            self.end(reason)
-        return self.ended or reason
+            self.end("closed by this server")
+
+    def _receive(self, data: bytes) -> None:
+        if not data:
+            self.end(f"connection to {self._replica_id} ended")
+            return
+        self._received_at = self._clock.now()
+        requests = self._requests
+        try:
+            for message in self._link.receive(data):
+                assert isinstance(message, StorageMessage)
+                number = message.sequence_number
+                if number not in requests:
+                    raise RemoteProtocolError(
+                        f"answer to request {number}, which is not outstanding;"
+                        f" the next one will be {self._next_sequence_number}"
+                    )
+                _, done = requests.pop(number)
+                if done is None:
+                    continue
+                if isinstance(message, FailureResponse):
+                    done(RemoteStorageError(message.message))
+                else:
+                    done(message)
+        except RemoteProtocolError as error:
+            self.end(f"{self._replica_id}: {error}")
+        except BaseException:
+            self.end("an answer could not be taken, by a fault of this server")
+            raise
 
     def end(self, reason: str) -> None:
         """Close the connection and fail all that is outstanding. Idempotent."""
@@ -140,9 +142,9 @@ class StorageExchange:
                 timer.cancel()
         self._connection.close()
         requests, self._requests = self._requests, {}
-        for request in requests.values():
-            if request.done is not None:
-                request.done(ConnectionLostError(reason))
+        for _, done in requests.values():
+            if done is not None:
+                done(ConnectionLostError(reason))
         self._over.set()
 
     async def over(self) -> str:
@@ -159,13 +161,13 @@ class StorageExchange:
         """Fail what has waited too long; end a connection over which nothing comes at all."""
         now = self._clock.now()
         self._timeout = None
-        for request in self._requests.values():
-            if request.deadline > now:
+        for number, (deadline, done) in list(self._requests.items()):
+            if deadline > now:
                 # All wait equally long, so the others are younger.
-                self._set_timeout(request.deadline - now)
+                self._set_timeout(deadline - now)
                 break
-            if request.done is not None:
-                done, request.done = request.done, None
+            if done is not None:
+                self._requests[number] = deadline, None
                 waited = f"{STORAGE_REQUEST_SECONDS_MAX:g} s"
                 done(OperationTimeoutError(f"no answer from {self._connection.peer} in {waited}"))
                 if now - self._received_at >= STORAGE_REQUEST_SECONDS_MAX:
