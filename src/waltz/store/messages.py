@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import assert_never
 
 from waltz.errors import RemoteProtocolError
+from waltz.record import RecordBatch
 from waltz.store.requests import (
     AppendRecords,
     AskCondition,
     AskMaxTransactionId,
     AskSessionInfo,
     Condition,
+    ReadHeaders,
     ReadRecords,
     ReadToRepair,
     RepairRecords,
@@ -21,12 +23,15 @@ from waltz.store.requests import (
     TruncateReplica,
 )
 from waltz.types import PartitionId
+from waltz.wire.header_columns import HeaderColumns
 from waltz.wire.storage_protocol import (
     AppendRecordsRequest,
     LastSessionInfoRequest,
     LastSessionInfoResponse,
     MaxTransactionIdRequest,
     MaxTransactionIdResponse,
+    RecordHeaderListRequest,
+    RecordHeaderListResponse,
     RecordListRequest,
     RecordListResponse,
     RepairRequest,
@@ -40,7 +45,10 @@ from waltz.wire.storage_protocol import (
 
 
 def message_for(
-    request: ReplicaRequest, link: ReplicaLink, partition_id: PartitionId, sequence_number: int
+    request: ReplicaRequest | ReadHeaders,
+    link: ReplicaLink,
+    partition_id: PartitionId,
+    sequence_number: int,
 ) -> StorageMessage:
     """Return the message that asks `request` in the name of the link's session."""
     head = (link.session_id, sequence_number, partition_id)
@@ -49,6 +57,8 @@ def message_for(
             return AppendRecordsRequest(*head, records=batch, offline=False)
         case ReadRecords(first, count_max) | ReadToRepair(first, count_max):
             return RecordListRequest(*head, first_transaction_id=first, count_max=count_max)
+        case ReadHeaders(first, count_max):
+            return RecordHeaderListRequest(*head, first_transaction_id=first, count_max=count_max)
         case AskSessionInfo():
             return LastSessionInfoRequest(*head, offline=False)
         case AskMaxTransactionId():
@@ -63,6 +73,21 @@ def message_for(
             return RepairRequest(*head, records=batch)
         case _:
             assert_never(request)
+
+
+def records_or_headers(
+    request: ReadRecords | ReadHeaders, message: StorageMessage
+) -> RecordBatch | HeaderColumns:
+    """Return what `message` answers. Raises RemoteProtocolError: it answers something else."""
+    match request, message:
+        case ReadRecords(), RecordListResponse(records=batch):
+            return batch
+        case ReadHeaders(), RecordHeaderListResponse(headers=headers):
+            return headers
+        case _:
+            raise RemoteProtocolError(
+                f"{type(message).__name__} as the answer to {type(request).__name__}"
+            )
 
 
 def answer_to(request: ReplicaRequest, message: StorageMessage) -> ReplicaAnswer:
