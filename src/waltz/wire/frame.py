@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from waltz.errors import LocalProtocolError, RemoteProtocolError
-from waltz.limits import FRAME_BYTES_MAX, WANTED_BYTES_MAX
+from waltz.limits import FRAME_BYTES_MAX, PIECE_BYTES_MIN, WANTED_BYTES_MAX
 
 FRAME_HEADER: Final = struct.Struct(">Bhi")
 FRAME_HEADER_BYTES: Final = FRAME_HEADER.size
@@ -49,8 +49,10 @@ class FrameDecoder:
         """Whether bytes have arrived that `next_frame` has not looked at."""
         self._data = b""
         self._position = 0
-        # A payload of which only a part has arrived: it grows in place and is copied out once.
-        self._payload = bytearray()
+        # A payload of which only a part has arrived: the pieces as they came, joined once. Small
+        # ones grow together, for each would cost more than its bytes.
+        self._pieces: list[memoryview | bytearray] = []
+        self._unfinished = 0
         self._missing = 0
         self.expect(magic, version, bytes_max)
 
@@ -63,7 +65,7 @@ class FrameDecoder:
     @property
     def unfinished_bytes(self) -> int:
         """What has arrived of a payload that is not whole yet."""
-        return len(self._payload)
+        return self._unfinished
 
     @property
     def wanted_bytes(self) -> int:
@@ -123,8 +125,15 @@ class FrameDecoder:
     def _continued(self) -> bytes | None:
         """Move what has arrived of the payload begun; return it if that was all of it."""
         end = min(self._position + self._missing, len(self._data))
-        self._payload += memoryview(self._data)[self._position : end]
-        self._missing -= end - self._position
+        piece = memoryview(self._data)[self._position : end]
+        if len(piece) >= PIECE_BYTES_MIN:
+            self._pieces.append(piece)
+        elif self._pieces and isinstance(grown := self._pieces[-1], bytearray):
+            grown += piece
+        else:
+            self._pieces.append(bytearray(piece))
+        self._unfinished += len(piece)
+        self._missing -= len(piece)
         self._position = end
         self.has_more = end < len(self._data)
         if not self.has_more:
@@ -132,8 +141,9 @@ class FrameDecoder:
             self._position = 0
         if self._missing:
             return None
-        payload = bytes(self._payload)
-        self._payload = bytearray()
+        payload = b"".join(self._pieces)
+        self._pieces = []
+        self._unfinished = 0
         return payload
 
     def _foreign(self, magic: int, version: int, shown: bytes) -> RemoteProtocolError:
