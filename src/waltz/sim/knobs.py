@@ -47,6 +47,8 @@ KNOBS: Final[Mapping[str, tuple[float, ...]]] = {
     "FEED_RUNS_PER_STEP_MAX": (1, 2),
     "FEED_CACHE_BYTES": (1_000, 30_000),
     "READ_AHEAD_RECORDS": (1, 5),
+    "READ_AHEAD_HEADERS_MAX": (1, 20),
+    "HEADER_READ_BYTES": (1, 500),
     "READS_IN_FLIGHT_MAX": (1, 2),
     "SERVER_MAILBOX_EVENTS_MAX": (1, 5),
     "LOCK_TABLE_SLOTS": (16, 300),
