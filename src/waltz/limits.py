@@ -33,6 +33,12 @@ RECEIVED_PIECES_MAX: Final = 64
 """Of what has arrived and was not read; more are joined, for a piece may be one byte, which costs
 fifty."""
 
+PIECE_BYTES_MIN: Final = 4 * 1024
+"""Of a frame that comes in pieces, larger ones are kept as they come, until all are joined."""
+
+WHOLE_WRITE_BYTES_MIN: Final = 64 * 1024
+"""What is as large goes to the system as it is; smaller ones of one turn are joined before."""
+
 WRITE_BUFFER_BYTES_HIGH: Final = 1024 * 1024
 """Unsent bytes above which a sender waits; the original's 32 KiB costs a switch every few hundred
 transactions."""
@@ -177,6 +183,10 @@ come on top."""
 RECORD_LIST_RECORDS_MAX: Final = 10_000
 RECORD_LIST_BYTES_MAX: Final = 8 * 1024 * 1024
 """Answer to one record list request: as many whole records as fit, at least one."""
+
+HEADER_READ_BYTES: Final = 512 * 1024
+"""Read at a time from a segment of which headers are wanted: it stays in a processor's cache until
+it is checked."""
 
 DAMAGED_RANGES_MAX: Final = 10_000
 """Damaged ranges in one answer about a replica's state; what is left out is asked for again once
@@ -422,6 +432,12 @@ READ_AHEAD_RECORDS_MAX: Final = 4_096
 """What a server fetches from a replica when one old transaction is asked for; twice as many each
 time that what follows is asked for as well, up to the second."""
 
+READ_AHEAD_HEADERS_MAX: Final = 8_000
+"""The same where no data are wanted: two runs of a feed."""
+
+READ_AHEAD_READS: Final = 2
+"""Fetches that are under way for a reader who goes on and on, ahead of what it is given."""
+
 FEED_RUNS_PER_STEP_MAX: Final = 16
 """Runs for clients far behind between two looks at what else has arrived."""
 
@@ -536,10 +552,13 @@ READER_BYTES_MAX: Final = 16 * 1024 * 1024
 
 READER_FETCH_ROWS_MAX: Final = 1_000
 READER_BLOCK_ROWS_MAX: Final = 8_000
-READER_BLOCK_BYTES_MAX: Final = 1024 * 1024
+READER_BLOCK_BYTES_MAX: Final = 4096 * 1024
 READER_FETCHES_IN_FLIGHT_MAX: Final = 4
 """What a reader asks for at a time: the data of so many rows, or a block of so many rows and bytes;
 and how many times ahead of what was yielded."""
+
+READER_BLOCK_BYTES_AIM: Final = READER_BLOCK_BYTES_MAX * 3 // 4
+"""A block is asked for with as many rows as have so many bytes, by the last one."""
 
 CALLBACK_POLL_SECONDS_MIN: Final = 0.004
 CALLBACK_POLL_SECONDS_MAX: Final = 0.02

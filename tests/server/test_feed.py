@@ -19,6 +19,7 @@ from waltz.server.feed_cache import FeedCache
 from waltz.server.fetches import Fetches, ReadRecords
 from waltz.server.outbox import Outbox
 from waltz.wire.client_protocol import FeedData, FeedSuspended, MountResponse, MountState
+from waltz.wire.header_columns import header_columns
 
 READY = MountResponse(request_id(), MountState.READY)
 SUSPENDED = FeedSuspended(request_id())
@@ -204,14 +205,14 @@ def test_old_records_are_fetched_and_then_fed() -> None:
     bench = Bench(1000, cached=False)
     bench.request(899)
     assert bench.serve() == {}
-    assert bench.fetches.take_started() == [ReadRecords(tid(900), 100)]
+    assert bench.fetches.take_started() == [ReadRecords(tid(900), 100, with_data=False)]
     assert not bench.has_work
-    bench.fetches.end(tid(900))
-    bench.cache.add(PARTITION, batch(900, 60))
+    bench.fetches.end(tid(900), 60, with_data=False)
+    bench.cache.add(PARTITION, header_columns(batch(900, 60)))
     bench.feeds.wake_fetching()
     assert bench.serve() == {1: fed(900, 60)}
     assert bench.serve() == {}
-    assert bench.fetches.take_started() == [ReadRecords(tid(960), 40)]
+    assert bench.fetches.take_started() == [ReadRecords(tid(960), 40, with_data=False)]
 
 
 def test_removed_client_hears_nothing_more() -> None:
@@ -256,8 +257,10 @@ class Watcher:
         """Answer the reads under way, a few records each."""
         bench = self.bench
         for read in bench.fetches.take_started():
-            bench.fetches.end(read.first_transaction_id)
-            bench.cache.add(PARTITION, batch(read.first_transaction_id, min(read.count_max, 7)))
+            assert not read.with_data
+            found = header_columns(batch(read.first_transaction_id, min(read.count_max, 7)))
+            bench.fetches.end(read.first_transaction_id, len(found), with_data=False)
+            bench.cache.add(PARTITION, found)
             bench.feeds.wake_fetching()
             self.serve()
 

@@ -7,6 +7,8 @@ from tests.server.builders import PARTITION, VERSION, batch, decoded, fed, tid
 from waltz.record import empty_batch
 from waltz.server.feed_cache import BATCH_OVERHEAD_BYTES, CachedBatch, FeedCache
 from waltz.types import PartitionId
+from waltz.wire.client_protocol import BATCHES_SINCE
+from waltz.wire.header_columns import header_columns
 
 OTHER = PartitionId(4)
 
@@ -31,6 +33,40 @@ def test_next_cached_is_where_a_read_may_stop() -> None:
     assert cache.next_cached(PARTITION, tid(3)) == 10
     assert cache.next_cached(PARTITION, tid(10)) is None
     assert cache.next_cached(OTHER, tid(3)) is None
+
+
+def test_headers_are_for_the_feed_alone_and_make_way_for_nothing() -> None:
+    cache = FeedCache()
+    cache.add(PARTITION, header_columns(batch(0, 9)))
+    cache.add(PARTITION, batch(4, 2))
+    cache.check_invariants()
+    assert cache.find(PARTITION, tid(0)) is None
+    assert cache.next_cached(PARTITION, tid(0)) == 4
+    assert cache.next_cached(PARTITION, tid(-1)) == 4
+    assert cache.next_cached(PARTITION, tid(-1), with_data=False) == 0
+    for number, first in ((0, 0), (4, 4), (6, 0)):
+        entry = cache.find_headers(PARTITION, tid(number))
+        assert entry is not None
+        assert entry.batch.first_transaction_id == first
+    assert cache.find_headers(PARTITION, tid(9)) is None
+    assert cache.find_headers(OTHER, tid(0)) is None
+    cache.drop(PARTITION)
+    assert cache.byte_count == 0
+
+
+@given(st.integers(0, 9), st.integers(1, 10), st.sampled_from([VERSION, BATCHES_SINCE]))
+def test_headers_are_fed_as_their_records_are(start: int, count: int, version: int) -> None:
+    frames = []
+    records = batch(5, 10)
+    count = min(count, 10 - start)
+    for found in (records, header_columns(records)):
+        cache = FeedCache()
+        cache.add(PARTITION, found)
+        entry = cache.find_headers(PARTITION, tid(5))
+        assert entry is not None
+        for _ in range(2):
+            frames.append(cache.feed_frames(PARTITION, entry, version, tid(5 + start), count))
+    assert len(set(frames)) == 1
 
 
 def test_empty_batch_leaves_no_trace() -> None:

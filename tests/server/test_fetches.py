@@ -2,9 +2,11 @@ from __future__ import annotations
 
 from tests.server.builders import PARTITION, batch, tid
 from waltz.limits import (
+    READ_AHEAD_READS,
     READ_AHEAD_RECORDS,
     READ_AHEAD_RECORDS_MAX,
     READS_IN_FLIGHT_MAX,
+    RECORD_LIST_RECORDS_MAX,
     RETRY_SECONDS_MAX,
     RETRY_SECONDS_MIN,
 )
@@ -58,7 +60,71 @@ def test_whoever_goes_on_where_a_read_ended_has_more_read_for_it() -> None:
         fetches.want(tid(1000 * stranger), MARK, 0.0)
         for read in fetches.take_started():
             fetches.end(read.first_transaction_id)
-    assert len(fetches._sequels) <= 16
+    fetches.check_invariants()
+
+
+def test_a_reader_who_goes_on_has_the_next_reads_made_while_he_is_given_the_last() -> None:
+    """Not after one read: who wants a single old record is not read ahead of. Not twice either."""
+    cache = FeedCache()
+    fetches = Fetches(PARTITION, cache)
+
+    def read(first: int) -> int:
+        fetches.want(tid(first), MARK, 0.0)
+        return come(fetches.take_started()[0])
+
+    def come(found: ReadRecords) -> int:
+        first, count = found.first_transaction_id, found.count_max
+        fetches.end(first, count)
+        cache.add(PARTITION, batch(first, count))
+        return first + count
+
+    second = read(0)
+    fetches.go_on(tid(10), MARK, 0.0, with_data=True)
+    assert fetches.take_started() == []
+    third = read(second)
+    for _ in range(2):
+        fetches.go_on(tid(second + 1), MARK, 0.0, with_data=True)
+        fetches.check_invariants()
+    ahead = fetches.take_started()
+    assert [each.first_transaction_id for each in ahead] == [third, third + ahead[0].count_max]
+    assert len(ahead) == READ_AHEAD_READS
+    fetches.go_on(tid(come(ahead[0])), tid(third + 1), 0.0, with_data=True)
+    assert fetches.take_started() == [], "that is all there is"
+
+
+def test_a_read_that_comes_short_is_gone_on_with_from_where_it_ends() -> None:
+    fetches = Fetches(PARTITION, FeedCache())
+    fetches.want(tid(0), MARK, 0.0)
+    assert fetches.end(tid(0), 10) == range(READ_AHEAD_RECORDS)
+    fetches.want(tid(10), MARK, 0.0)
+    assert fetches.take_started()[-1] == ReadRecords(tid(10), 2 * READ_AHEAD_RECORDS)
+
+
+def test_who_asks_ahead_by_himself_has_read_what_he_asks_for() -> None:
+    fetches = Fetches(PARTITION, FeedCache())
+    for first in (0, 700):
+        fetches.want(tid(first), MARK, 0.0, count=700)
+    fetches.want(tid(1400), MARK, 0.0, count=10**9)
+    assert fetches.take_started() == [
+        ReadRecords(tid(0), 700),
+        ReadRecords(tid(700), 700),
+        ReadRecords(tid(1400), RECORD_LIST_RECORDS_MAX),
+    ]
+
+
+def test_headers_are_read_where_no_data_are_wanted_and_records_have_them_too() -> None:
+    fetches = Fetches(PARTITION, FeedCache())
+    fetches.want(tid(0), MARK, 0.0, with_data=False)
+    fetches.want(tid(5), MARK, 0.0, with_data=False)
+    fetches.want(tid(5), MARK, 0.0)
+    fetches.want(tid(READ_AHEAD_RECORDS + 1), MARK, 0.0, with_data=False)
+    assert fetches.take_started() == [
+        ReadRecords(tid(0), READ_AHEAD_RECORDS, with_data=False),
+        ReadRecords(tid(5), READ_AHEAD_RECORDS),
+    ]
+    fetches.end(tid(0), with_data=False)
+    assert fetches.covers(tid(5), with_data=False)
+    assert not fetches.covers(tid(0), with_data=False)
 
 
 def test_reads_under_way_are_bounded() -> None:

@@ -69,6 +69,7 @@ from waltz.wire.client_protocol import (
     MountState,
     TransactionDataResponse,
 )
+from waltz.wire.header_columns import header_columns
 
 READY = MountResponse(request_id(), MountState.READY)
 NOT_READY = MountResponse(request_id(), MountState.NOT_READY)
@@ -557,15 +558,16 @@ def test_transaction_asked_for_too_early_is_served_once_committed() -> None:
 def test_feed_whose_read_failed_tries_again_after_a_pause() -> None:
     bench = Bench(9)
     assert bench.say(mount(-1)) == []
-    assert bench.reads == [ReadRecords(tid(0), 10)]
-    bench.step(ReadFailed(tid(0), str(UnavailableError("no replica"))))
+    assert bench.reads == [ReadRecords(tid(0), 10, with_data=False)]
+    bench.step(ReadFailed(tid(0), str(UnavailableError("no replica")), with_data=False))
     assert bench.machine.deadline == pytest.approx(RETRY_SECONDS_MIN)
     bench.step()
     assert len(bench.reads) == 1
     bench.now = RETRY_SECONDS_MIN
     bench.step()
-    assert bench.reads == [ReadRecords(tid(0), 10)] * 2
-    assert bench.step(RecordsRead(tid(0), batch(0, 10))) == {1: [*fed(0, 10), READY]}
+    assert bench.reads == [ReadRecords(tid(0), 10, with_data=False)] * 2
+    headers = header_columns(batch(0, 10))
+    assert bench.step(RecordsRead(tid(0), headers, with_data=False)) == {1: [*fed(0, 10), READY]}
     assert bench.machine.deadline is None
 
 

@@ -24,12 +24,13 @@ from tests.storage.support import (
     succeed,
     t,
 )
+from waltz.errors import CorruptionError
 from waltz.limits import RECORD_LIST_BYTES_MAX, RECORD_LIST_RECORDS_MAX
-from waltz.record import empty_batch
+from waltz.record import RecordBatch, empty_batch
 from waltz.sim.disk import Operation, SimulatedDisk, fail_nth
-from waltz.storage.drain import record_headers
 from waltz.storage.partition import StoragePartition
-from waltz.types import SessionId
+from waltz.types import SessionId, TransactionId
+from waltz.wire.header_columns import header_columns
 from waltz.wire.storage_protocol import (
     AppendRecordsRequest,
     FailureResponse,
@@ -248,12 +249,41 @@ def test_lists(first: int, count_max: int, expected: int) -> None:
         RecordListResponse(SESSION, 1, ZERO, records)
     )
     assert ask(partition, RecordHeaderListRequest(SESSION, 1, ZERO, t(first), count_max)) == (
-        RecordHeaderListResponse(SESSION, 1, ZERO, record_headers(records))
+        RecordHeaderListResponse(SESSION, 1, ZERO, header_columns(records))
     )
-    assert [header.transaction_id for header in record_headers(records)] == list(
-        range(first, first + expected)
-    )
-    assert [header.header for header in record_headers(records)] == records.headers().tolist()
+
+
+def test_headers_are_read_a_part_at_a_time_up_to_what_is_damaged(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Large data are read to be checked, and not kept; what precedes damage is told."""
+    monkeypatch.setattr("waltz.storage.drain.HEADER_READ_BYTES", 100)
+    _, partition = partition_with(10)
+    request = RecordHeaderListRequest(SESSION, 1, ZERO, t(2), 20)
+
+    def found() -> object:
+        answer = ask(partition, request)
+        assert isinstance(answer, RecordHeaderListResponse)
+        return answer.headers.slice(t(0), 20).transaction_headers.tolist()
+
+    assert found() == batch(2, 8).headers().tolist()
+    read, sizes = partition.read, []
+
+    def failing(first: TransactionId, **bounds: int) -> RecordBatch:
+        if first > 5:
+            raise CorruptionError("damaged")
+        records = read(first, **bounds)
+        sizes.append(len(records.block))
+        return records
+
+    monkeypatch.setattr(partition, "read", failing)
+    told = found()
+    assert isinstance(told, list)
+    assert told == batch(2, len(told)).headers().tolist()
+    assert len(sizes) > 1
+    assert max(sizes) <= 100
+    request = RecordHeaderListRequest(SESSION, 1, ZERO, t(6), 20)
+    assert isinstance(ask(partition, request), FailureResponse)
 
 
 def test_lists_are_bounded_in_bytes_together_and_each() -> None:

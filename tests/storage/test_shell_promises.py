@@ -110,7 +110,7 @@ def test_peers_of_all_versions_append_to_and_read_one_log(tmp_path: Path) -> Non
             await data_talker(node, STORAGE_CODEC.up_to(version))
             for version in STORAGE_CODEC.versions
         ]
-        assert [talker.link.version for talker in talkers] == [0, 1, 2]
+        assert [talker.link.version for talker in talkers] == [*STORAGE_CODEC.versions]
         appends = [append(version, 3 * version, 3) for version in STORAGE_CODEC.versions]
         for talker, request in zip(talkers, appends, strict=True):
             assert isinstance(await talker.ask(request), SuccessResponse)

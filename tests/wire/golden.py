@@ -20,6 +20,7 @@ from waltz.types import (
 from waltz.wire import admin_protocol, client_protocol, storage_protocol
 from waltz.wire.admin_protocol import ADMIN_CODEC
 from waltz.wire.client_protocol import CLIENT_CODEC, MountState
+from waltz.wire.header_columns import HeaderColumns, header_columns
 from waltz.wire.message import Codec, Message
 from waltz.wire.records import RecordHeader, SessionInfo, StackFrame
 from waltz.wire.storage_protocol import STORAGE_CODEC
@@ -141,6 +142,21 @@ OWN_FRAMES = [
         ),
     ),
     (
+        "S3 header list",
+        bytes.fromhex(
+            "53 0003 00000041 10 0000000000000009 0000000000000008 00000002"
+            "6400000000000000 01000000 01000000 3f5e822c"
+            "07000000 03000000 02000000 05000000 01000000 44332211"
+        ),
+    ),
+    (
+        "S3 header list, empty",
+        bytes.fromhex(
+            "53 0003 00000029 10 0000000000000009 0000000000000008 00000002"
+            "0000000000000000 00000000 00000000 554bbbec"
+        ),
+    ),
+    (
         "A1 access",
         bytes.fromhex("41 0001 00000017 05 0000000000000006 00000002 00000000 00000002 01 00"),
     ),
@@ -255,6 +271,11 @@ def _header(fields: Any) -> RecordHeader | None:
     return RecordHeader(fields["transactionId"], _request_id(fields["reqId"]), fields["header"])
 
 
+def _headers(fields: Any) -> HeaderColumns:
+    without = {"data": {"hex": ""}, "checksum": 0}
+    return header_columns(_records([{**each, **without} for each in fields]))
+
+
 def _record(fields: Any) -> Record | None:
     if fields is None:
         return None
@@ -313,7 +334,7 @@ _CONVERSIONS: Mapping[str, tuple[str, Callable[[Any], object]]] = {
     "records": ("records", _records),
     "recordHeader": ("header", _header),
     "record": ("record", _record),
-    "recordHeaders": ("headers", lambda fields: tuple(map(_header, fields))),
+    "recordHeaders": ("headers", _headers),
     "maxNumRecords": ("count_max", int),
     "toggled": ("toggled", bool),
     "deleteStorageFiles": ("delete_storage_files", bool),

@@ -36,6 +36,7 @@ from waltz.wire.fields import (
     Text,
     UniqueId,
 )
+from waltz.wire.header_columns import HeaderColumnsField, HeaderRows, header_columns
 from waltz.wire.lifecycle_protocol import FeatureSet, MagicBytes
 from waltz.wire.message import Message
 from waltz.wire.records import Records
@@ -143,6 +144,8 @@ def values(field: AnyField) -> st.SearchStrategy[Any]:  # noqa: C901
             return st.frozensets(st.integers(0, 80), max_size=5)
         case Records() | RecordBlockField():
             return batches(checked=isinstance(field, RecordBlockField))
+        case HeaderRows() | HeaderColumnsField():
+            return batches(checked=True).map(header_columns)
         case AppendColumnsField():
             return append_columns()
         case FeedColumnsField():

@@ -23,10 +23,12 @@ from waltz.types import (
     SessionId,
     TransactionId,
 )
+from waltz.wire.header_columns import header_columns, no_headers
 from waltz.wire.message import Message
 from waltz.wire.records import RecordHeader, SessionInfo, StackFrame
 from waltz.wire.storage_protocol import (
     BLOCKS_SINCE,
+    HEADERS_SINCE,
     STORAGE_CODEC,
     AppendRecordsRequest,
     DamagedRange,
@@ -92,7 +94,7 @@ EXPECTED: dict[str, Message] = {
     "MaxReq": MaxTransactionIdRequest(S, 7, P, False),
     "MaxResp": MaxTransactionIdResponse(S, 7, P, T100),
     "HdrListReq": RecordHeaderListRequest(S, 8, P, T100, 64),
-    "HdrListResp": RecordHeaderListResponse(S, 8, P, (RecordHeader(T100, R, 0x11223344),)),
+    "HdrListResp": RecordHeaderListResponse(S, 8, P, header_columns(RECORDS)),
     "RecListReq": RecordListRequest(S, 9, P, T100, 20),
     "RecListResp": RecordListResponse(S, 9, P, RECORDS),
     "RecListResp empty": RecordListResponse(S, 9, P, NONE),
@@ -110,10 +112,13 @@ STORAGE_FRAMES = [
 @pytest.mark.parametrize(("name", "frame"), STORAGE_FRAMES)
 def test_every_golden_frame_holds_both_ways(name: str, frame: bytes) -> None:
     """SN-02: session, sequence number and partition first in each. Version 1 has the messages of
-    version 0 as they are, version 2 all those without a list of records."""
+    version 0 as they are, version 2 all those without a list of records, version 3 all those
+    without one of headers either."""
     assert STORAGE_CODEC.encode(EXPECTED[name], 0) == frame
     for version in STORAGE_CODEC.versions:
         if version >= BLOCKS_SINCE and isinstance(EXPECTED[name], WITH_RECORDS):
+            continue
+        if version >= HEADERS_SINCE and isinstance(EXPECTED[name], RecordHeaderListResponse):
             continue
         assert STORAGE_CODEC.encode(EXPECTED[name], version)[3:] == frame[3:]
         assert STORAGE_CODEC.decode(frame[7:], version) == EXPECTED[name]
@@ -135,6 +140,8 @@ OWN: dict[str, Message] = {
     "S2 record list": RecordListResponse(S, 9, P, RECORDS),
     "S2 record list, empty": RecordListResponse(S, 9, P, NONE),
     "S2 repair": RepairRequest(S, 11, P, RECORDS),
+    "S3 header list": RecordHeaderListResponse(S, 8, P, header_columns(RECORDS)),
+    "S3 header list, empty": RecordHeaderListResponse(S, 8, P, no_headers(TransactionId(0))),
 }
 
 

@@ -199,7 +199,12 @@ class Feeds:
         if feed.quota and feed.next_transaction_id <= turn.high_water_mark:
             run = self._run(feed, turn)
             if run is None:
-                self._fetches.want(feed.next_transaction_id, turn.high_water_mark, turn.now)
+                self._fetches.want(
+                    feed.next_transaction_id,
+                    turn.high_water_mark,
+                    turn.now,
+                    with_data=feed.connection_id in self._with_data,
+                )
                 self._enqueue(feed, Place.FETCHING)
                 return
             frames, count = run
@@ -208,6 +213,13 @@ class Feeds:
                 turn.with_data.add(feed.connection_id)
             feed.next_transaction_id = TransactionId(feed.next_transaction_id + count)
             feed.quota -= count
+            if feed.quota:
+                self._fetches.go_on(
+                    feed.next_transaction_id,
+                    turn.high_water_mark,
+                    turn.now,
+                    with_data=feed.connection_id in self._with_data,
+                )
         if not feed.quota:
             self._finish(feed, turn)
         elif feed.next_transaction_id > turn.high_water_mark:
@@ -260,21 +272,26 @@ class Feeds:
         position, end = first, first + count_max
         size = 0
         while position < end and size < WRITE_BUFFER_BYTES_HIGH:
-            entry = self._cache.find(self._partition_id, position)
-            if entry is None:
-                break
-            count = min(end, entry.batch.next_transaction_id) - position
-            if with_data:
-                batch = entry.batch.head(position, count, WRITE_BUFFER_BYTES_HIGH - size)
+            if not with_data:
+                entry = self._cache.find_headers(self._partition_id, position)
+                if entry is None or (parts and end < entry.batch.next_transaction_id):
+                    break  # what is sent as a whole is encoded once
+                count = min(end, entry.batch.next_transaction_id) - position
+                frames = self._cache.feed_frames(
+                    self._partition_id, entry, version, position, count
+                )
+            else:
+                records = self._cache.find(self._partition_id, position)
+                if records is None:
+                    break
+                count = min(end, records.batch.next_transaction_id) - position
+                batch = records.batch.head(position, count, WRITE_BUFFER_BYTES_HIGH - size)
                 if parts and size + len(batch.block) > WRITE_BUFFER_BYTES_HIGH:
                     break
                 count = len(batch)
-                parts.append(encode_feed_batch(self._partition_id, batch, version, with_data=True))
-            else:
-                parts.append(
-                    self._cache.feed_frames(self._partition_id, entry, version, position, count)
-                )
-            size += len(parts[-1])
+                frames = encode_feed_batch(self._partition_id, batch, version, with_data=True)
+            parts.append(frames)
+            size += len(frames)
             position = TransactionId(position + count)
         return b"".join(parts), position - first
 

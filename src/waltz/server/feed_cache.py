@@ -1,7 +1,8 @@
 """Recent committed records of all partitions of one server, bounded in bytes.
 
 Headers and bodies are kept together, as the batches in which they were committed or read, so one
-cache serves the feed and the requests for transaction data. What leaves first is what came first.
+cache serves the feed and the requests for transaction data; where only headers were read, these are
+kept for the feed. What leaves first is what came first.
 Entries are never invalidated: committed transactions do not change. Knows nothing of clients.
 Source: Waltz Server, "Partition Object".
 """
@@ -10,13 +11,18 @@ from __future__ import annotations
 
 from bisect import bisect_right, insort
 from collections import deque
-from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Generic, NamedTuple, TypeAlias, TypeVar
 
 from waltz.limits import FEED_CACHE_BYTES
 from waltz.record import RecordBatch
 from waltz.types import PartitionId, TransactionId
-from waltz.wire.client_protocol import BATCHES_SINCE, encode_feed_batch, encode_feed_run
+from waltz.wire.client_protocol import (
+    BATCHES_SINCE,
+    encode_feed_batch,
+    encode_feed_run,
+    encode_header_feed,
+)
+from waltz.wire.header_columns import HeaderColumns
 
 BATCH_OVERHEAD_BYTES: Final = 512
 """What a batch takes besides its records: objects, and its places in the cache."""
@@ -25,87 +31,150 @@ RECORD_OVERHEAD_BYTES: Final = 44
 """What a record takes besides its bytes: an offset, and its feed data in one protocol version."""
 
 
-class CachedBatch:
+B = TypeVar("B", bound=RecordBatch | HeaderColumns)
+
+
+class CachedBatch(Generic[B]):
     """A batch, and its feed data as encoded for each protocol version that asked so far."""
 
     __slots__ = ("batch", "byte_count", "frames")
 
-    def __init__(self, batch: RecordBatch) -> None:
-        self.batch = batch
-        records = len(batch.block) + RECORD_OVERHEAD_BYTES * batch.count
-        self.byte_count = BATCH_OVERHEAD_BYTES + records
+    def __init__(self, batch: B) -> None:
+        self.batch: B = batch
+        size = len(batch.block) if isinstance(batch, RecordBatch) else batch.byte_count
+        self.byte_count = BATCH_OVERHEAD_BYTES + size + RECORD_OVERHEAD_BYTES * len(batch)
         self.frames: dict[int, bytes] = {}
 
 
-@dataclass(slots=True, eq=False)
-class _Shelf:
-    """The batches of one partition, by first ID, and these first IDs in order."""
+CachedRecords: TypeAlias = CachedBatch[RecordBatch]
+CachedHeaders: TypeAlias = CachedBatch[HeaderColumns]
 
-    batches: dict[TransactionId, CachedBatch] = field(default_factory=dict)
-    first_ids: list[TransactionId] = field(default_factory=list)
+
+class _Shelf(Generic[B]):
+    """The batches of one kind of one partition, by first ID, and these first IDs in order."""
+
+    __slots__ = ("batches", "first_ids")
+
+    def __init__(self) -> None:
+        self.batches: dict[TransactionId, CachedBatch[B]] = {}
+        self.first_ids: list[TransactionId] = []
+
+    def put(self, batch: B) -> None:
+        first = batch.first_transaction_id
+        if first not in self.batches:
+            if self.first_ids and first < self.first_ids[-1]:
+                insort(self.first_ids, first)
+            else:
+                self.first_ids.append(first)
+        self.batches[first] = CachedBatch(batch)
+
+    def find(self, transaction_id: TransactionId) -> CachedBatch[B] | None:
+        place = bisect_right(self.first_ids, transaction_id)
+        if place == 0:
+            return None
+        entry = self.batches[self.first_ids[place - 1]]
+        return entry if transaction_id < entry.batch.next_transaction_id else None
+
+    def next_first(self, transaction_id: TransactionId) -> TransactionId | None:
+        place = bisect_right(self.first_ids, transaction_id)
+        return self.first_ids[place] if place < len(self.first_ids) else None
+
+    def tidy(self) -> None:
+        """Some batches have been taken away."""
+        self.first_ids = [first for first in self.first_ids if first in self.batches]
+
+    @property
+    def byte_count(self) -> int:
+        return sum(entry.byte_count for entry in self.batches.values())
+
+
+class _Shelves:
+    """What is kept of one partition."""
+
+    __slots__ = ("headers", "records")
+
+    def __init__(self) -> None:
+        self.records: _Shelf[RecordBatch] = _Shelf()
+        self.headers: _Shelf[HeaderColumns] = _Shelf()
+
+    def of(self, *, with_data: bool) -> _Shelf[RecordBatch] | _Shelf[HeaderColumns]:
+        return self.records if with_data else self.headers
+
+
+class _Place(NamedTuple):
+    partition_id: PartitionId
+    with_data: bool
+    first: TransactionId
 
 
 class FeedCache:
-    """Finds records by partition and transaction ID.
+    """Finds records, or their headers, by partition and transaction ID.
 
     The batch added last stays whatever its size, so that what was fetched can also be served.
     """
 
     def __init__(self, bytes_max: int = FEED_CACHE_BYTES) -> None:
         self._bytes_max = bytes_max
-        self._shelves: dict[PartitionId, _Shelf] = {}
-        self._order: deque[tuple[PartitionId, TransactionId]] = deque()
+        self._shelves: dict[PartitionId, _Shelves] = {}
+        self._order: deque[_Place] = deque()
         self.byte_count = 0
 
-    def add(self, partition_id: PartitionId, batch: RecordBatch) -> None:
+    def add(self, partition_id: PartitionId, batch: RecordBatch | HeaderColumns) -> None:
         """Keep `batch`, which is committed; an empty one is nothing to keep."""
-        if not batch.count:
+        if not len(batch):
             return
-        shelf = self._shelves.get(partition_id)
-        if shelf is None:
-            self._shelves[partition_id] = shelf = _Shelf()
+        shelves = self._shelves.get(partition_id)
+        if shelves is None:
+            self._shelves[partition_id] = shelves = _Shelves()
         first = batch.first_transaction_id
-        known = shelf.batches.get(first)
-        if known is not None:
-            if known.batch.count >= batch.count:
-                return
-            self.byte_count -= known.byte_count
+        place = _Place(partition_id, isinstance(batch, RecordBatch), first)
+        known = shelves.of(with_data=place.with_data).batches.get(first)
+        if known is None:
+            self._order.append(place)
+        elif len(known.batch) >= len(batch):
+            return
         else:
-            if shelf.first_ids and first < shelf.first_ids[-1]:
-                insort(shelf.first_ids, first)
-            else:
-                shelf.first_ids.append(first)
-            self._order.append((partition_id, first))
-        entry = shelf.batches[first] = CachedBatch(batch)
-        self.byte_count += entry.byte_count
+            self.byte_count -= known.byte_count
+        if isinstance(batch, RecordBatch):
+            shelves.records.put(batch)
+        else:
+            shelves.headers.put(batch)
+        self.byte_count += shelves.of(with_data=place.with_data).batches[first].byte_count
         if self.byte_count > self._bytes_max:
-            self._evict(keep=(partition_id, first))
+            self._evict(keep=place)
 
-    def find(self, partition_id: PartitionId, transaction_id: TransactionId) -> CachedBatch | None:
+    def find(
+        self, partition_id: PartitionId, transaction_id: TransactionId
+    ) -> CachedRecords | None:
         """Return the batch with `transaction_id`; a miss says nothing about whether it exists."""
-        shelf = self._shelves.get(partition_id)
-        if shelf is None:
+        shelves = self._shelves.get(partition_id)
+        return None if shelves is None else shelves.records.find(transaction_id)
+
+    def find_headers(
+        self, partition_id: PartitionId, transaction_id: TransactionId
+    ) -> CachedRecords | CachedHeaders | None:
+        """As `find`, for whoever wants no data."""
+        shelves = self._shelves.get(partition_id)
+        if shelves is None:
             return None
-        place = bisect_right(shelf.first_ids, transaction_id)
-        if place == 0:
-            return None
-        entry = shelf.batches[shelf.first_ids[place - 1]]
-        return entry if transaction_id < entry.batch.next_transaction_id else None
+        return shelves.records.find(transaction_id) or shelves.headers.find(transaction_id)
 
     def next_cached(
-        self, partition_id: PartitionId, transaction_id: TransactionId
+        self, partition_id: PartitionId, transaction_id: TransactionId, *, with_data: bool = True
     ) -> TransactionId | None:
         """Return the lowest ID above `transaction_id` with which a batch begins."""
-        shelf = self._shelves.get(partition_id)
-        if shelf is None:
+        shelves = self._shelves.get(partition_id)
+        if shelves is None:
             return None
-        place = bisect_right(shelf.first_ids, transaction_id)
-        return shelf.first_ids[place] if place < len(shelf.first_ids) else None
+        found = [shelves.records.next_first(transaction_id)]
+        if not with_data:
+            found.append(shelves.headers.next_first(transaction_id))
+        return min((each for each in found if each is not None), default=None)
 
     def feed_frames(
         self,
         partition_id: PartitionId,
-        entry: CachedBatch,
+        entry: CachedRecords | CachedHeaders,
         version: int,
         first: TransactionId,
         count: int,
@@ -116,58 +185,64 @@ class FeedCache:
         so a part of it is a slice.
         """
         batch = entry.batch
-        if version >= BATCHES_SINCE and count < batch.count:
-            part = batch.slice(first, count)
-            return encode_feed_batch(partition_id, part, version, with_data=False)
+        if version >= BATCHES_SINCE and count < len(batch):
+            return _feed_batch(partition_id, batch.slice(first, count), version)
         frames = entry.frames.get(version)
         if frames is None:
             if version >= BATCHES_SINCE:
-                frames = encode_feed_batch(partition_id, batch, version, with_data=False)
+                frames = _feed_batch(partition_id, batch, version)
             else:
                 frames = encode_feed_run(
                     version, batch.first_transaction_id, batch.request_ids(), batch.headers()
                 )
             entry.frames[version] = frames
-        if count == batch.count:
+        if count == len(batch):
             return frames
-        frame_bytes = len(frames) // batch.count
+        frame_bytes = len(frames) // len(batch)
         start = (first - batch.first_transaction_id) * frame_bytes
         return frames[start : start + count * frame_bytes]
 
     def drop(self, partition_id: PartitionId) -> None:
         """Forget the batches of a partition that this server has lost."""
-        shelf = self._shelves.pop(partition_id, None)
-        if shelf is not None:
-            self.byte_count -= sum(entry.byte_count for entry in shelf.batches.values())
+        shelves = self._shelves.pop(partition_id, None)
+        if shelves is not None:
+            self.byte_count -= shelves.records.byte_count + shelves.headers.byte_count
             self._order = deque(place for place in self._order if place[0] != partition_id)
 
     def check_invariants(self) -> None:
-        kept = [
-            (partition_id, first)
-            for partition_id, shelf in self._shelves.items()
-            for first in shelf.first_ids
-        ]
+        kept = []
+        byte_count = 0
+        for partition_id, shelves in self._shelves.items():
+            for with_data in (True, False):
+                shelf = shelves.of(with_data=with_data)
+                assert shelf.first_ids == sorted(shelf.batches)
+                kept += [_Place(partition_id, with_data, first) for first in shelf.first_ids]
+                byte_count += shelf.byte_count
         assert sorted(kept) == sorted(self._order)
-        entries = [e for shelf in self._shelves.values() for e in shelf.batches.values()]
-        assert len(entries) == len(kept)
-        assert self.byte_count == sum(entry.byte_count for entry in entries)
-        assert self.byte_count <= self._bytes_max or len(entries) == 1
-        for shelf in self._shelves.values():
-            assert shelf.first_ids == sorted(shelf.batches)
+        assert self.byte_count == byte_count
+        assert self.byte_count <= self._bytes_max or len(kept) == 1
 
-    def _evict(self, keep: tuple[PartitionId, TransactionId]) -> None:
+    def _evict(self, keep: _Place) -> None:
         """Remove the oldest batches but `keep`, an eighth of the cache at a time."""
         bytes_target = self._bytes_max - self._bytes_max // 8
-        touched: dict[PartitionId, _Shelf] = {}
-        kept: list[tuple[PartitionId, TransactionId]] = []
+        touched: dict[tuple[PartitionId, bool], None] = {}
+        kept: list[_Place] = []
         while self._order and self.byte_count > bytes_target:
             place = self._order.popleft()
             if place == keep:
                 kept.append(place)
                 continue
-            partition_id, first = place
-            touched[partition_id] = shelf = self._shelves[partition_id]
-            self.byte_count -= shelf.batches.pop(first).byte_count
+            touched[place.partition_id, place.with_data] = None
+            shelf = self._shelves[place.partition_id].of(with_data=place.with_data)
+            self.byte_count -= shelf.batches.pop(place.first).byte_count
         self._order.extendleft(kept)
-        for shelf in touched.values():
-            shelf.first_ids = [first for first in shelf.first_ids if first in shelf.batches]
+        for partition_id, with_data in touched:
+            self._shelves[partition_id].of(with_data=with_data).tidy()
+
+
+def _feed_batch(
+    partition_id: PartitionId, batch: RecordBatch | HeaderColumns, version: int
+) -> bytes:
+    if isinstance(batch, RecordBatch):
+        return encode_feed_batch(partition_id, batch, version, with_data=False)
+    return encode_header_feed(partition_id, batch, version)

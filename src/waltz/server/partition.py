@@ -23,7 +23,7 @@ from waltz.limits import (
     RELEASE_SECONDS_MAX,
     REQUEST_BYTES,
 )
-from waltz.record import RecordBatch
+from waltz.record import RecordBatch, empty_batch
 from waltz.server.appends import Senders, refused_all, rejected
 from waltz.server.backlog import Backlog, request_bytes
 from waltz.server.barriers import Barrier, Barriers
@@ -82,6 +82,7 @@ from waltz.wire.client_protocol import (
 
 STALE_CONNECTION = "stale connection"
 REPEATED = "it repeats what another connection has sent"
+NO_SUCH_RECORD = "the store has no such record"
 STALE_GENERATION = "stale generation"
 
 
@@ -204,10 +205,8 @@ class ServerPartition:
             case StoreClosed(reason):
                 self.is_open = False
                 self._reason = reason
-            case RecordsRead(first_transaction_id, batch):
-                self._end_read(first_transaction_id, batch, "the store has no such record", now)
-            case ReadFailed(first_transaction_id, reason):
-                self._end_read(first_transaction_id, None, reason, now)
+            case RecordsRead() | ReadFailed():
+                self._end_read(event, now)
             case ConnectionDrained(connection_id):
                 self._feeds.resume(connection_id)
                 self._data_requests.resume(connection_id)
@@ -441,22 +440,20 @@ class ServerPartition:
                 self._drop(peer.connection_id, mount)
         self._wake_fetching()
 
-    def _end_read(
-        self,
-        first_transaction_id: TransactionId,
-        batch: RecordBatch | None,
-        reason: str,
-        now: float,
-    ) -> None:
-        asked = self._fetches.end(first_transaction_id)
-        if batch is not None and len(batch):
-            assert batch.first_transaction_id == first_transaction_id
+    def _end_read(self, answer: RecordsRead | ReadFailed, now: float) -> None:
+        first, with_data = answer.first_transaction_id, answer.with_data
+        batch = answer.batch if isinstance(answer, RecordsRead) else empty_batch(first)
+        asked = self._fetches.end(first, len(batch), with_data=with_data)
+        if len(batch):
+            assert batch.first_transaction_id == first
             self._cache.add(self.partition_id, batch)
             self._fetches.succeed()
         else:
             self._fetches.fail(now)
-            self._data_requests.fail(asked, reason, self._outbox)
-            self._answer_outcomes(self._outcomes.fail(asked))
+            if with_data:  # headers are for feeds, which are told nothing
+                reason = answer.reason if isinstance(answer, ReadFailed) else NO_SUCH_RECORD
+                self._data_requests.fail(asked, reason, self._outbox)
+                self._answer_outcomes(self._outcomes.fail(asked))
         self._wake_fetching()
 
     def _lose(self, connection_id: int) -> None:

@@ -16,6 +16,7 @@ from waltz.server.fetches import ReadRecords
 from waltz.server.outbox import Send
 from waltz.store.events import AppendsFailed, Committed, StoreClosed, StoreOpened
 from waltz.types import TransactionId
+from waltz.wire.header_columns import HeaderColumns
 
 # What it hears, besides MessagesReceived and the events of the store
 
@@ -34,16 +35,19 @@ class ConnectionDrained:
 
 @dataclass(frozen=True, slots=True)
 class RecordsRead:
-    """The answer to `ReadRecords`: records from the first one asked for, perhaps fewer."""
+    """The answer to `ReadRecords`: records from the first one asked for, perhaps fewer, or their
+    headers."""
 
     first_transaction_id: TransactionId
-    batch: RecordBatch
+    batch: RecordBatch | HeaderColumns
+    with_data: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class ReadFailed:
     first_transaction_id: TransactionId
     reason: str
+    with_data: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ from waltz.record import (
     join_batches,
 )
 from waltz.server.backlog import Backlog
-from waltz.server.feed_cache import CachedBatch, FeedCache
+from waltz.server.feed_cache import CachedRecords, FeedCache
 from waltz.server.fetches import Fetches
 from waltz.server.outbox import Outbox
 from waltz.types import NOTHING, PartitionId, TransactionId
@@ -130,7 +130,9 @@ class DataRequests:
                 continue
             entry = self._cache.find(self._partition_id, transaction_id)
             if entry is None:
-                self._fetches.want(transaction_id, high_water_mark, now)
+                # Whoever reads a range asks ahead by himself: what he asks for goes out whole.
+                count = request.count_max if isinstance(request, ReadRequest) else None
+                self._fetches.want(transaction_id, high_water_mark, now, count=count)
                 self._fetching.append(asked)
                 continue
             if isinstance(request, ReadRequest):
@@ -146,7 +148,7 @@ class DataRequests:
             handed[connection_id] = handed.get(connection_id, 0) + size
         self.ready = later
 
-    def _records(self, request: ReadRequest, entry: CachedBatch) -> RecordBatch:
+    def _records(self, request: ReadRequest, entry: CachedRecords) -> RecordBatch:
         """Return what is at hand of the records asked for: within the bounds, at least one."""
         count_max = min(request.count_max, RECORD_LIST_RECORDS_MAX)
         bytes_max = min(request.bytes_max, RECORD_LIST_BYTES_MAX)
@@ -191,7 +193,7 @@ def failure(request: Question, reason: str) -> Answer:
     return TransactionDataResponse(request.request_id, request.transaction_id, None, 0, reason)
 
 
-def _response(request: TransactionDataRequest, entry: CachedBatch) -> TransactionDataResponse:
+def _response(request: TransactionDataRequest, entry: CachedRecords) -> TransactionDataResponse:
     batch = entry.batch
     start = int(batch.offsets[request.transaction_id - batch.first_transaction_id])
     _, _, _, length, checksum = RECORD_HEADER.unpack_from(batch.block, start)

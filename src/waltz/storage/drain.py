@@ -16,10 +16,21 @@ from waltz.errors import (
     StorageError,
     UnavailableError,
 )
-from waltz.limits import DRAIN_BYTES_MAX, RECORD_LIST_BYTES_MAX, RECORD_LIST_RECORDS_MAX
-from waltz.record import Record, RecordBatch, join_batches, request_id_from
+from waltz.limits import (
+    DRAIN_BYTES_MAX,
+    HEADER_READ_BYTES,
+    RECORD_LIST_BYTES_MAX,
+    RECORD_LIST_RECORDS_MAX,
+)
+from waltz.record import Record, RecordBatch, join_batches
 from waltz.storage.segment import first_stranger
 from waltz.types import TransactionId
+from waltz.wire.header_columns import (
+    HeaderColumns,
+    header_columns,
+    join_headers,
+    no_headers,
+)
 from waltz.wire.storage_protocol import (
     AppendRecordsRequest,
     FailureResponse,
@@ -178,8 +189,8 @@ class Drain:
                 records = self._list(request.first_transaction_id, request.count_max)
                 return RecordListResponse(*head, records)
             case RecordHeaderListRequest():
-                records = self._list(request.first_transaction_id, request.count_max)
-                return RecordHeaderListResponse(*head, record_headers(records))
+                headers = self._headers(request.first_transaction_id, request.count_max)
+                return RecordHeaderListResponse(*head, headers)
             case ReplicaStateRequest():
                 return partition.replica_state(request)
             case RepairRequest():
@@ -230,14 +241,24 @@ class Drain:
         self._list_bytes_left -= len(records.block)
         return records
 
-
-def record_headers(records: RecordBatch) -> tuple[RecordHeader, ...]:
-    request_ids = records.request_ids().tobytes()
-    return tuple(
-        RecordHeader(
-            TransactionId(records.first_transaction_id + index),
-            request_id_from(request_ids[16 * index : 16 * index + 16]),
-            header,
-        )
-        for index, header in enumerate(records.headers().tolist())
-    )
+    def _headers(self, first_transaction_id: TransactionId, count_max: int) -> HeaderColumns:
+        """As `_list`, without the data: read a part at a time, for they are not to be kept."""
+        count_left = min(count_max, RECORD_LIST_RECORDS_MAX)
+        found: list[HeaderColumns] = []
+        position = first_transaction_id
+        while count_left > 0 and (not found or self._list_bytes_left > 0):
+            try:
+                records = self._partition.read(
+                    position, count_max=count_left, bytes_max=HEADER_READ_BYTES
+                )
+            except (StorageError, OSError):
+                if not found:
+                    raise
+                break  # what is before it is good
+            if not len(records):
+                break
+            found.append(header_columns(records))
+            self._list_bytes_left -= len(records.block)
+            count_left -= len(records)
+            position = records.next_transaction_id
+        return join_headers(found) if found else no_headers(TransactionId(0))

@@ -12,6 +12,7 @@ from waltz.store.requests import (
     AskMaxTransactionId,
     AskSessionInfo,
     Condition,
+    ReadHeaders,
     ReadRecords,
     ReadToRepair,
     RepairRecords,
@@ -23,6 +24,7 @@ from waltz.store.requests import (
 )
 from waltz.types import PartitionId
 from waltz.wire.handshake import Link
+from waltz.wire.header_columns import HeaderColumns
 from waltz.wire.storage_protocol import (
     BLOCKS_SINCE,
     AppendRecordsRequest,
@@ -30,6 +32,8 @@ from waltz.wire.storage_protocol import (
     LastSessionInfoResponse,
     MaxTransactionIdRequest,
     MaxTransactionIdResponse,
+    RecordHeaderListRequest,
+    RecordHeaderListResponse,
     RecordListRequest,
     RecordListResponse,
     RepairRequest,
@@ -45,7 +49,10 @@ from waltz.wire.storage_protocol import (
 
 
 def message_for(
-    request: ReplicaRequest, link: ReplicaLink, partition_id: PartitionId, sequence_number: int
+    request: ReplicaRequest | ReadHeaders,
+    link: ReplicaLink,
+    partition_id: PartitionId,
+    sequence_number: int,
 ) -> StorageMessage:
     """Return the message that asks `request` in the name of the link's session."""
     head = (link.session_id, sequence_number, partition_id)
@@ -54,6 +61,8 @@ def message_for(
             return AppendRecordsRequest(*head, records=batch, offline=False)
         case ReadRecords(first, count_max) | ReadToRepair(first, count_max):
             return RecordListRequest(*head, first_transaction_id=first, count_max=count_max)
+        case ReadHeaders(first, count_max):
+            return RecordHeaderListRequest(*head, first_transaction_id=first, count_max=count_max)
         case AskSessionInfo():
             return LastSessionInfoRequest(*head, offline=False)
         case AskMaxTransactionId():
@@ -84,7 +93,11 @@ class RequestFrames:
         """That of the frames that append `_batch`; the records themselves are the batch's own."""
 
     def frame(
-        self, request: ReplicaRequest, link: ReplicaLink, wire: Link, sequence_number: int
+        self,
+        request: ReplicaRequest | ReadHeaders,
+        link: ReplicaLink,
+        wire: Link,
+        sequence_number: int,
     ) -> bytes:
         """Return what asks `request`, in the name of the link's session, over `wire`.
 
@@ -98,6 +111,21 @@ class RequestFrames:
                 version, link.session_id, sequence_number, self._partition_id, self._body
             )
         return wire.encode(message_for(request, link, self._partition_id, sequence_number))
+
+
+def records_or_headers(
+    request: ReadRecords | ReadHeaders, message: StorageMessage
+) -> RecordBatch | HeaderColumns:
+    """Return what `message` answers. Raises RemoteProtocolError: it answers something else."""
+    match request, message:
+        case ReadRecords(), RecordListResponse(records=batch):
+            return batch
+        case ReadHeaders(), RecordHeaderListResponse(headers=headers):
+            return headers
+        case _:
+            raise RemoteProtocolError(
+                f"{type(message).__name__} as the answer to {type(request).__name__}"
+            )
 
 
 def answer_to(request: ReplicaRequest, message: StorageMessage) -> ReplicaAnswer:

@@ -69,6 +69,14 @@ class ReadRecords:
     reader: ReplicaLink | None
 
 
+@dataclass(frozen=True, slots=True)
+class ReadHeaders:
+    """As `ReadRecords` for nobody in the session, without the data; answered by `HeaderColumns`."""
+
+    first: TransactionId
+    count_max: int
+
+
 class Condition(NamedTuple):
     """What a replica says of itself, damaged or not."""
 

@@ -19,6 +19,7 @@ from waltz.record import RecordBatch
 from waltz.store.read_router import ReadRouter
 from waltz.store.requests import ReplicaLink
 from waltz.types import TransactionId
+from waltz.wire.header_columns import HeaderColumns
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +34,7 @@ class RecordsArrived:
     """`batch` starts at the record asked for, or is empty."""
 
     link: ReplicaLink
-    batch: RecordBatch
+    batch: RecordBatch | HeaderColumns
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +58,7 @@ class RoutedRead:
     """A machine; its first step needs the holders."""
 
     def __init__(self, router: ReadRouter, first: TransactionId, now: float) -> None:
-        self.batch: RecordBatch | None = None
+        self.batch: RecordBatch | HeaderColumns | None = None
         """The answer."""
         self.failure: str | None = None
         """Why there is none."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import assert_never
 
@@ -40,7 +41,7 @@ from waltz.limits import (
 from waltz.record import NewRecord, RecordBatch, empty_batch
 from waltz.shell import Mailbox, run
 from waltz.store.events import AppendsFailed, Committed, StoreClosed, StoreEvent, StoreOpened
-from waltz.store.messages import RequestFrames, answer_to
+from waltz.store.messages import RequestFrames, answer_to, records_or_headers
 from waltz.store.read_router import ReadRouter
 from waltz.store.recovery_events import (
     HighWaterMarkResolved,
@@ -53,6 +54,7 @@ from waltz.store.requests import (
     MetadataReadFailed,
     MetadataWriteFailed,
     MetadataWritten,
+    ReadHeaders,
     ReadMetadata,
     ReadRecords,
     ReplicaConnected,
@@ -84,6 +86,7 @@ from waltz.store.session_keeper import (
 from waltz.store.storage_connections.shell import StorageConnections as StorageConnections
 from waltz.store.storage_connections.shell import StorageExchange
 from waltz.types import Generation, PartitionId, ReplicaId, TransactionId
+from waltz.wire.header_columns import HeaderColumns, header_columns
 from waltz.wire.storage_protocol import StorageMessage
 
 log = logging.getLogger(__name__)
@@ -163,10 +166,23 @@ class StorePartition:
         Raises UnavailableError: no session is open, or no replica that holds the record has
         answered in `READ_SECONDS_MAX`; the text says what each said.
         """
+        batch = await self._read(ReadRecords(first, count_max, None))
+        assert isinstance(batch, RecordBatch)
+        return batch
+
+    async def read_headers(self, first: TransactionId, count_max: int) -> HeaderColumns:
+        """As `read`, without the data: these stay at the replica if that knows how."""
+        batch = await self._read(ReadHeaders(first, count_max))
+        return header_columns(batch) if isinstance(batch, RecordBatch) else batch
+
+    async def _read(self, wanted: ReadRecords | ReadHeaders) -> RecordBatch | HeaderColumns:
+        """Ask for headers where they are known, else for records. Raises as `read`."""
+        first = wanted.first
         mark = await self._committed()
-        if first > mark or count_max <= 0:
+        count = min(wanted.count_max, mark - first + 1, RECORD_LIST_RECORDS_MAX)
+        if count <= 0:
             return empty_batch(first)
-        count = min(count_max, mark - first + 1, RECORD_LIST_RECORDS_MAX)
+        wanted = replace(wanted, count_max=count)
         clock = self._host.clock
         read = RoutedRead(self._router, first, clock.now())
         answers: Mailbox[ReadEvent] = Mailbox(clock, len(self._exchanges) + 1)
@@ -174,7 +190,7 @@ class StorePartition:
         while True:
             able = [link for link in self._keeper.holders(first) if link in self._exchanges]
             for effect in read.step([HoldersSeen(tuple(able)), *events], clock.now()):
-                self._ask(effect.link, ReadRecords(first, count, None), answers)
+                self._ask(effect.link, wanted, answers)
             if read.batch is not None:
                 return read.batch
             if read.failure is not None or self._keeper.closed:
@@ -199,13 +215,21 @@ class StorePartition:
             ) from None
         return mark
 
-    def _ask(self, link: ReplicaLink, request: ReadRecords, answers: Mailbox[ReadEvent]) -> None:
+    def _ask(
+        self,
+        link: ReplicaLink,
+        wanted: ReadRecords | ReadHeaders,
+        answers: Mailbox[ReadEvent],
+    ) -> None:
+        exchange, request = self._exchanges[link], wanted
+        if isinstance(wanted, ReadHeaders) and not exchange.gives_headers:
+            request = ReadRecords(wanted.first, wanted.count_max, None)
+
         def done(result: StorageMessage | WaltzError) -> None:
             try:
                 if isinstance(result, WaltzError):
                     raise result
-                batch = answer_to(request, result)
-                assert isinstance(batch, RecordBatch)
+                batch = records_or_headers(request, result)
                 answers.put(RecordsArrived(link, batch.slice(request.first, request.count_max)))
             except WaltzError as error:
                 has_answered = isinstance(error, RemoteStorageError)
@@ -214,8 +238,7 @@ class StorePartition:
                     self._mailbox.put(ReplicaSuspected(link))
 
         try:
-            frame = partial(self._frames.frame, request, link)
-            self._exchanges[link].request(frame, done)
+            exchange.request(partial(self._frames.frame, request, link), done)
         except ConnectionLostError as error:
             answers.put(ReadFailed(link, str(error), False))
 

@@ -13,7 +13,7 @@ import socket
 import ssl
 import struct
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final, Protocol, cast
 from weakref import WeakSet
 
@@ -31,6 +31,7 @@ from waltz.limits import (
     UNACKNOWLEDGED_LOOK_SECONDS,
     UNACKNOWLEDGED_SECONDS_MAX,
     UNWEIGHED_BYTES_MAX,
+    WHOLE_WRITE_BYTES_MIN,
     WRITE_BUFFER_BYTES_HIGH,
     WRITE_BUFFER_BYTES_LOW,
 )
@@ -319,11 +320,7 @@ class TcpConnection(asyncio.Protocol):
                 await self._reader
             finally:
                 self._reader = None
-        received, self._received, self._received_bytes = self._received, [], 0
-        data = received[0] if len(received) == 1 else b"".join(received)
-        if len(data) > READ_BYTES_MAX:
-            self._keep(data[READ_BYTES_MAX:])
-            data = data[:READ_BYTES_MAX]
+        data = self._take_received()
         if self._reading_paused and self._transport and not self._transport.is_closing():
             self._reading_paused = False
             self._transport.resume_reading()
@@ -337,6 +334,25 @@ class TcpConnection(asyncio.Protocol):
             receive(b"".join(received))
         if self._ended:
             self._loop.call_soon(receive, b"")
+
+    def _take_received(self) -> bytes:
+        """Return what has come, at most as much as may be; a piece that fits is not copied."""
+        received, size = self._received, 0
+        for count, piece in enumerate(received):  # noqa: B007 - how many fit
+            size += len(piece)
+            if size > READ_BYTES_MAX:
+                break
+        else:
+            self._received, self._received_bytes = [], 0
+            return received[0] if len(received) == 1 else b"".join(received)
+        if count:
+            data = received[0] if count == 1 else b"".join(received[:count])
+            self._received = received[count:]
+        else:
+            data = received[0][:READ_BYTES_MAX]
+            received[0] = received[0][READ_BYTES_MAX:]
+        self._received_bytes -= len(data)
+        return data
 
     def write(self, data: bytes) -> None:
         # What the partitions of a process say to one peer in one turn of the loop goes out in one
@@ -354,11 +370,11 @@ class TcpConnection(asyncio.Protocol):
         outgoing, self._outgoing, self._outgoing_bytes = self._outgoing, [], 0
         if not outgoing or self._transport is None or self._transport.is_closing():
             return
-        data = outgoing[0] if len(outgoing) == 1 else b"".join(outgoing)
         if self._tls is None:
-            self._transport.write(data)
+            for data in _joined(outgoing):
+                self._transport.write(data)
         else:
-            self._tls.send(data)
+            self._tls.send(b"".join(outgoing))
             self._send_records()
         if self._door is not None and (self._weight or self._transport.get_write_buffer_size()):
             self._weigh()
@@ -508,6 +524,21 @@ class TcpConnection(asyncio.Protocol):
         for drainer in drainers:
             if not drainer.done():
                 drainer.set_result(None)
+
+
+def _joined(writes: Sequence[bytes]) -> Iterator[bytes]:
+    """Yield the same bytes in few pieces, of which the large ones are not copied."""
+    small: list[bytes] = []
+    for data in writes:
+        if len(data) < WHOLE_WRITE_BYTES_MIN:
+            small.append(data)
+            continue
+        if small:
+            yield b"".join(small)
+            small = []
+        yield data
+    if small:
+        yield b"".join(small)
 
 
 _CONNECTED: WeakSet[TcpConnection] = WeakSet()

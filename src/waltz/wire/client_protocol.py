@@ -40,6 +40,7 @@ from waltz.wire.fields import (
     Pair,
     Reader,
 )
+from waltz.wire.header_columns import HeaderColumns
 from waltz.wire.lifecycle_protocol import LIFECYCLE_MESSAGES
 from waltz.wire.message import (
     ChecksumOf,
@@ -440,6 +441,12 @@ def encode_feed_batch(
     """Return the feed of the records of `batch`, at least one, as one frame."""
     feed = feed_columns(batch, with_data=with_data)
     return CLIENT_CODEC.encode(FeedBatch(partition_id, batch.first_transaction_id, feed), version)
+
+
+def encode_header_feed(partition_id: PartitionId, headers: HeaderColumns, version: int) -> bytes:
+    """Return the feed of `headers`, at least one, as one frame."""
+    message = FeedBatch(partition_id, headers.first_transaction_id, headers.feed())
+    return CLIENT_CODEC.encode(message, version)
 
 
 _FEED_FRAME: Final = np.dtype(

@@ -41,7 +41,7 @@ LOCK_KINDS: Final = 3
 """Write, read and append locks, in this order."""
 
 _REQUEST_NUMBERS: Final = 4
-_RUN_NUMBERS: Final = 5
+RUN_NUMBERS: Final = 5
 """Client ID, generation, partition ID, first sequence number, count."""
 
 
@@ -154,16 +154,25 @@ def request_id_runs(request_ids: NDArray[np.uint8]) -> NDArray[np.int32]:
     is_start = np.ones(len(numbers), np.bool_)
     is_start[1:] = (steps != (0, 0, 0, 1)).any(axis=1)
     starts = np.flatnonzero(is_start)
-    runs = np.empty((len(starts), _RUN_NUMBERS), np.int32)
+    runs = np.empty((len(starts), RUN_NUMBERS), np.int32)
     runs[:, :_REQUEST_NUMBERS] = numbers[starts]
     runs[:, _REQUEST_NUMBERS] = np.diff(starts, append=len(numbers))
     return runs
 
 
+def expanded_request_ids(runs: NDArray[np.int32]) -> NDArray[np.int32]:
+    """Return the four numbers of each request ID of the runs, big-endian, a row each."""
+    lengths = runs[:, _REQUEST_NUMBERS]
+    numbers = np.repeat(runs[:, :_REQUEST_NUMBERS].astype(">i4"), lengths, axis=0)
+    begins = np.cumsum(lengths, dtype=np.int64) - lengths
+    numbers[:, _REQUEST_NUMBERS - 1] += np.arange(len(numbers)) - np.repeat(begins, lengths)
+    return numbers
+
+
 # Fields
 
 
-def _column(reader: Reader, kind: str, count: int) -> NDArray[Any]:
+def column_of(reader: Reader, kind: str, count: int) -> NDArray[Any]:
     """Cast the next `count` numbers. Raises RemoteProtocolError: fewer remain."""
     start = reader.position
     size = count * np.dtype(kind).itemsize
@@ -173,6 +182,23 @@ def _column(reader: Reader, kind: str, count: int) -> NDArray[Any]:
         )
     reader.position = start + size
     return np.frombuffer(reader.body, kind, count, start)
+
+
+def read_runs(reader: Reader, run_count: int, count: int) -> NDArray[np.int32]:
+    """Cast the next runs of request IDs; see `FeedColumns`.
+
+    Raises RemoteProtocolError: fewer remain, one is empty or too long, or they are not of `count`
+    transactions in all.
+    """
+    runs = column_of(reader, "<i4", RUN_NUMBERS * run_count).reshape(-1, RUN_NUMBERS)
+    lengths = runs[:, _REQUEST_NUMBERS]
+    if int(lengths.min(initial=1)) < 1 or int(lengths.sum(dtype=np.int64)) != count:
+        raise RemoteProtocolError(
+            f"runs of {lengths[:8].tolist()}... transactions; expected {count} in all"
+        )
+    if bool((runs[:, _REQUEST_NUMBERS - 1].astype(np.int64) + lengths > 2**31).any()):
+        raise RemoteProtocolError("a run goes beyond the last sequence number")
+    return runs
 
 
 def _numbers(values: Any, kind: str, count: int, what: str) -> bytes:
@@ -296,7 +322,7 @@ class AppendColumnsField:
                 f"{counts.max()} locks of one kind, {locks} in all; expected at most {LOCKS_MAX}"
                 f" and {BATCH_LOCKS_MAX}"
             )
-        hashes = _column(reader, "<i4", locks)
+        hashes = column_of(reader, "<i4", locks)
         bodies = _read_bodies(reader, lengths, checksums)
         return AppendColumns(marks, headers, counts, hashes, bodies)
 
@@ -310,7 +336,7 @@ class FeedColumnsField:
         " (i32); with data also columns of n: data length (i32), CRC-32 of data (u32), and the"
         " data, verified. All little-endian"
     )
-    size_min = _FEED_START.size + 4 * _RUN_NUMBERS + 4
+    size_min = _FEED_START.size + 4 * RUN_NUMBERS + 4
 
     def write(self, parts: list[bytes], value: FeedColumns) -> None:
         count, runs = len(value), len(value.runs)
@@ -337,19 +363,12 @@ class FeedColumnsField:
                 f"{count} transactions in {run_count} runs, data {has_data}; expected 1 to"
                 f" {RECORD_LIST_RECORDS_MAX}, no more runs than these, and 0 or 1"
             )
-        runs = _column(reader, "<i4", _RUN_NUMBERS * run_count).reshape(-1, _RUN_NUMBERS)
-        lengths = runs[:, _REQUEST_NUMBERS]
-        if int(lengths.min()) < 1 or int(lengths.sum(dtype=np.int64)) != count:
-            raise RemoteProtocolError(
-                f"runs of {lengths[:8].tolist()}... transactions; expected {count} in all"
-            )
-        if bool((runs[:, _REQUEST_NUMBERS - 1].astype(np.int64) + lengths > 2**31).any()):
-            raise RemoteProtocolError("a run goes beyond the last sequence number")
-        headers = _column(reader, "<i4", count)
+        runs = read_runs(reader, run_count, count)
+        headers = column_of(reader, "<i4", count)
         if not has_data:
             return FeedColumns(runs, headers, None)
-        data_lengths = _column(reader, "<i4", count)
-        checksums = _column(reader, "<u4", count)
+        data_lengths = column_of(reader, "<i4", count)
+        checksums = column_of(reader, "<u4", count)
         return FeedColumns(runs, headers, _read_bodies(reader, data_lengths, checksums))
 
 
@@ -381,7 +400,7 @@ class RecordBlockField:
         first, count, size = reader.unpack(_BLOCK_START)
         if count > RECORD_LIST_RECORDS_MAX:
             raise RemoteProtocolError(f"{count} records; expected 0 to {RECORD_LIST_RECORDS_MAX}")
-        starts = _column(reader, "<u4", count)
+        starts = column_of(reader, "<u4", count)
         block = reader.take(size)
         if not count:
             if size:

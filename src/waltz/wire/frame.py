@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from waltz.errors import LocalProtocolError, RemoteProtocolError
-from waltz.limits import FRAME_BYTES_MAX, WANTED_BYTES_MAX
+from waltz.limits import FRAME_BYTES_MAX, PIECE_BYTES_MIN, WANTED_BYTES_MAX
 
 FRAME_HEADER: Final = struct.Struct(">Bhi")
 FRAME_HEADER_BYTES: Final = FRAME_HEADER.size
@@ -53,8 +53,9 @@ class FrameDecoder:
         """Before so many more have arrived there is no other frame; at least one."""
         self._data = b""
         self._position = 0
-        # A payload of which only a part has arrived: it grows in place and is copied out once.
-        self._payload = bytearray()
+        # A payload of which only a part has arrived: the pieces as they came, joined once. Small
+        # ones grow together, for each would cost more than its bytes.
+        self._pieces: list[memoryview | bytearray] = []
         self._missing = 0
         self.expect(magic, version, bytes_max)
 
@@ -118,19 +119,25 @@ class FrameDecoder:
     def _continued(self) -> bytes | None:
         """Move what has arrived of the payload begun; return it if that was all of it."""
         end = min(self._position + self._missing, len(self._data))
-        self._payload += memoryview(self._data)[self._position : end]
-        self._missing -= end - self._position
+        piece = memoryview(self._data)[self._position : end]
+        if len(piece) >= PIECE_BYTES_MIN:
+            self._pieces.append(piece)
+        elif self._pieces and isinstance(grown := self._pieces[-1], bytearray):
+            grown += piece
+        else:
+            self._pieces.append(bytearray(piece))
+        self.unfinished_bytes += len(piece)
+        self._missing -= len(piece)
         self._position = end
         self.has_more = end < len(self._data)
         if not self.has_more:
             self._data = b""
             self._position = 0
         if self._missing:
-            self.unfinished_bytes = len(self._payload)
             self.wanted_bytes = min(self._missing, WANTED_BYTES_MAX)
             return None
-        payload = bytes(self._payload)
-        self._payload = bytearray()
+        payload = b"".join(self._pieces)
+        self._pieces = []
         self.unfinished_bytes = 0
         self.wanted_bytes = FRAME_HEADER_BYTES
         return payload

@@ -164,7 +164,6 @@ RECORD: Final = Structure(
     checksum=CHECKSUM,
 )
 RECORDS: Final = Records()
-RECORD_HEADERS: Final = ListOf(RECORD_HEADER_FIELD, RECORD_LIST_RECORDS_MAX)
 SESSION_INFO: Final = Structure(
     "session info",
     SessionInfo,

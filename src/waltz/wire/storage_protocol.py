@@ -1,9 +1,10 @@
-"""What servers and storage nodes say to each other: protocol S, versions 0 to 2.
+"""What servers and storage nodes say to each other: protocol S, versions 0 to 3.
 
 Owns the messages. Answers repeat session ID, sequence number and partition ID of their request; any
 request may be answered by a failure. `offline` is true only from the recovery tool.
 Version 0 is the Java original's; version 1 adds what a replica says of its damage, and repair;
-version 2 carries lists of records as the block that lies on disk.
+version 2 carries lists of records as the block that lies on disk, version 3 those of headers as
+columns.
 Source: Waltz Storage, "Messages".
 """
 
@@ -20,12 +21,12 @@ from waltz.types import PartitionId, SessionId, TransactionId
 from waltz.wire.columns import RECORD_BLOCK, STORED_BLOCK
 from waltz.wire.fields import BOOLEAN, INT, LENIENT_TEXT, LONG, UUID_16, Optional
 from waltz.wire.frame import encode_frame
+from waltz.wire.header_columns import HEADER_COLUMNS, HEADER_ROWS, HeaderColumns
 from waltz.wire.message import Codec, Message, message, since
 from waltz.wire.records import (
     DAMAGED_RANGES,
     RECORD,
     RECORD_HEADER_FIELD,
-    RECORD_HEADERS,
     RECORDS,
     SESSION_INFO,
     STACK,
@@ -50,6 +51,7 @@ STORAGE_MAGIC: Final = ord("S")
 
 REPAIRS_SINCE: Final = 1
 BLOCKS_SINCE: Final = 2
+HEADERS_SINCE: Final = 3
 
 _APPEND_START: Final = struct.Struct(">Bqqi")
 
@@ -181,7 +183,10 @@ class RecordHeaderListRequest(StorageMessage):
 
 @message(16)
 class RecordHeaderListResponse(StorageMessage):
-    headers: Annotated[tuple[RecordHeader, ...], RECORD_HEADERS]
+    """Headers from the first one asked for on; an empty answer starts at 0. As many as a list may
+    have are given, however large the data are."""
+
+    headers: Annotated[HeaderColumns, HEADER_ROWS, HEADER_COLUMNS, since(HEADERS_SINCE)]
 
 
 @message(17)
@@ -225,7 +230,7 @@ class RepairRequest(StorageMessage):
 
 STORAGE_CODEC: Final = Codec(
     STORAGE_MAGIC,
-    (0, REPAIRS_SINCE, BLOCKS_SINCE),
+    (0, REPAIRS_SINCE, BLOCKS_SINCE, HEADERS_SINCE),
     (
         OpenRequest,
         LastSessionInfoRequest,

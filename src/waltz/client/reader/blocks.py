@@ -11,8 +11,10 @@ from collections.abc import Sequence
 
 from waltz.errors import NotFoundError, RemoteProtocolError, UnavailableError
 from waltz.limits import (
+    READER_BLOCK_BYTES_AIM,
     READER_BLOCK_BYTES_MAX,
     READER_BLOCK_ROWS_MAX,
+    READER_FETCH_ROWS_MAX,
     READER_FETCHES_IN_FLIGHT_MAX,
 )
 from waltz.record import RecordBatch
@@ -36,6 +38,8 @@ class BlockCursor:
         self._unasked: deque[range] = deque()
         """What has come short of what was asked for."""
         self._next = first
+        self._rows: int | None = None
+        """How many make a block of the size aimed at, by the last one; None: nothing has come."""
         self._arrived: dict[int, RecordBatch] = {}
 
     @property
@@ -43,15 +47,21 @@ class BlockCursor:
         return self.position >= self._end
 
     def ask(self) -> list[Message]:
-        """Return what to ask for now, as far ahead as is allowed."""
+        """Return what to ask for now, as far ahead as is allowed.
+
+        Nothing is asked for ahead before it is known how large records are: what does not fit into
+        an answer has to be asked for again, and until it comes all that follows it waits.
+        """
         requests: list[Message] = []
-        while len(self._asked) + len(self._arrived) < READER_FETCHES_IN_FLIGHT_MAX or (
+        ahead_max = READER_FETCHES_IN_FLIGHT_MAX if self._rows else 1
+        while len(self._asked) + len(self._arrived) < ahead_max or (
             self._unasked and not self._asked
         ):
             if self._unasked:
                 wanted = self._unasked.popleft()
             elif self._next < self._end:
-                wanted = range(self._next, min(self._next + READER_BLOCK_ROWS_MAX, self._end))
+                rows = self._rows or READER_FETCH_ROWS_MAX
+                wanted = range(self._next, min(self._next + rows, self._end))
                 self._next = wanted.stop
             else:
                 break
@@ -101,5 +111,7 @@ class BlockCursor:
         if len(batch) > len(wanted):
             raise RemoteProtocolError(f"{len(batch)} records for {len(wanted)} that were asked for")
         self._arrived[wanted.start] = batch
+        fitting = len(batch) * READER_BLOCK_BYTES_AIM // len(batch.block)
+        self._rows = min(max(1, fitting), READER_BLOCK_ROWS_MAX)
         if len(batch) < len(wanted):
             self._unasked.appendleft(wanted[len(batch) :])

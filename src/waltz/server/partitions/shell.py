@@ -32,7 +32,6 @@ from waltz.server.partition_events import (
 from waltz.shell import Mailbox, run
 from waltz.store.events import StoreEvent
 from waltz.store.shell import StorePartition
-from waltz.types import TransactionId
 
 OpenStore: TypeAlias = Callable[[Callable[[StoreEvent], None]], StorePartition]
 
@@ -68,7 +67,7 @@ class RunningPartition:
         )
         self.put: Callable[[PartitionEvent], None] = self._mailbox.put
         self._store = store(self.put)
-        self._reads: dict[TransactionId, asyncio.Task[None]] = {}
+        self._reads: dict[ReadRecords, asyncio.Task[None]] = {}
 
     async def run(self) -> None:
         """Return once the machine has closed."""
@@ -94,8 +93,8 @@ class RunningPartition:
                 self._server.send(connection_id, parts)
             case AppendRecords(records):
                 self._store.append(records)
-            case ReadRecords(first, count_max):
-                self._reads[first] = self._group.create_task(self._read(first, count_max))
+            case ReadRecords():
+                self._reads[effect] = self._group.create_task(self._read(effect))
             case CloseConnection(connection_id, reason):
                 self._server.cut_off(connection_id, reason)
             case WorkedOff() | StopReading() | ResumeReading():
@@ -111,10 +110,16 @@ class RunningPartition:
             case _:
                 assert_never(effect)
 
-    async def _read(self, first: TransactionId, count_max: int) -> None:
+    async def _read(self, wanted: ReadRecords) -> None:
+        first, count_max, with_data = (
+            wanted.first_transaction_id,
+            wanted.count_max,
+            wanted.with_data,
+        )
+        read = self._store.read if with_data else self._store.read_headers
         try:
-            self.put(RecordsRead(first, await self._store.read(first, count_max)))
+            self.put(RecordsRead(first, await read(first, count_max), with_data))
         except WaltzError as error:
-            self.put(ReadFailed(first, str(error)))
+            self.put(ReadFailed(first, str(error), with_data))
         finally:
-            del self._reads[first]
+            del self._reads[wanted]

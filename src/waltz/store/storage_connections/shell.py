@@ -35,6 +35,7 @@ from waltz.types import NO_SESSION, Address, PartitionId, ReplicaId
 from waltz.wire.handshake import Link
 from waltz.wire.message import Codec, Message
 from waltz.wire.storage_protocol import (
+    HEADERS_SINCE,
     REPAIRS_SINCE,
     STORAGE_CLIENT_GREETING,
     STORAGE_CODEC,
@@ -82,6 +83,11 @@ class StorageExchange:
     def is_repairable(self) -> bool:
         """Whether the other side has agreed to say what it has damaged and to take repairs."""
         return self._link.version is not None and self._link.version >= REPAIRS_SINCE
+
+    @property
+    def gives_headers(self) -> bool:
+        """Whether a list of headers alone costs the other side less than one of records."""
+        return self._link.version is not None and self._link.version >= HEADERS_SINCE
 
     def request(self, frame: MakeFrame, done: Done) -> None:
         """Send a request. Raises ConnectionLostError: there is no connection, nothing was sent."""
