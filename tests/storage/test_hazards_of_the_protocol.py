@@ -386,7 +386,7 @@ def test_s7_a_node_that_does_not_answer_is_given_up(seed: int) -> None:
         outcomes: list[StorageMessage | WaltzError] = []
         began = host.clock.now()
         for _ in range(3):
-            exchange.request(lambda number: session_info(4), outcomes.append)
+            exchange.request(lambda link, number: link.encode(session_info(4)), outcomes.append)
         await exchange.over()
         assert host.clock.now() - began <= 2 * STORAGE_REQUEST_SECONDS_MAX
         assert len(outcomes) == 3
