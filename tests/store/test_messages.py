@@ -6,13 +6,14 @@ import pytest
 
 from waltz.errors import RemoteProtocolError
 from waltz.record import empty_batch
-from waltz.store.messages import answer_to, message_for
+from waltz.store.messages import answer_to, message_for, records_or_headers
 from waltz.store.requests import (
     AppendRecords,
     AskCondition,
     AskMaxTransactionId,
     AskSessionInfo,
     Condition,
+    ReadHeaders,
     ReadRecords,
     ReadToRepair,
     RepairRecords,
@@ -23,6 +24,7 @@ from waltz.store.requests import (
     TruncateReplica,
 )
 from waltz.types import PartitionId, ReplicaId, SessionId, TransactionId
+from waltz.wire.header_columns import no_headers
 from waltz.wire.storage_protocol import (
     AppendRecordsRequest,
     DamagedRange,
@@ -30,6 +32,8 @@ from waltz.wire.storage_protocol import (
     LastSessionInfoResponse,
     MaxTransactionIdRequest,
     MaxTransactionIdResponse,
+    RecordHeaderListRequest,
+    RecordHeaderListResponse,
     RecordListRequest,
     RecordListResponse,
     RepairRequest,
@@ -126,3 +130,19 @@ def test_an_answer_of_another_kind_is_the_peers_fault() -> None:
             if type(other) is not type(response):
                 with pytest.raises(RemoteProtocolError):
                     answer_to(request, other)
+
+
+def test_headers_are_asked_for_without_their_data() -> None:
+    request = ReadHeaders(FIVE, 20)
+    headers = no_headers(FIVE)
+    assert message_for(request, LINK, PartitionId(3), 41) == RecordHeaderListRequest(
+        *HEAD, first_transaction_id=FIVE, count_max=20
+    )
+    answer = RecordHeaderListResponse(*HEAD, headers=headers)
+    assert records_or_headers(request, answer) == headers
+    records = RecordListResponse(*HEAD, records=NO_RECORDS)
+    assert records_or_headers(ReadRecords(FIVE, 20, None), records) == NO_RECORDS
+    with pytest.raises(RemoteProtocolError, match="RecordListResponse as the answer to ReadH"):
+        records_or_headers(request, records)
+    with pytest.raises(RemoteProtocolError, match="RecordHeaderListResponse as the answer"):
+        records_or_headers(ReadRecords(FIVE, 20, None), answer)

@@ -29,6 +29,9 @@ from waltz.store.shell import StorageConnections, StorePartition
 from waltz.system.embedded_server import EmbeddedCoordinatorServer
 from waltz.system.host import real_host
 from waltz.types import Address, Generation, PartitionId, ReplicaId, TransactionId
+from waltz.wire.header_columns import header_columns
+from waltz.wire.message import Codec
+from waltz.wire.storage_protocol import STORAGE_CODEC
 
 LOOPBACK = Address("127.0.0.1", 0)
 KEY = UUID(int=7)
@@ -87,8 +90,8 @@ class Nodes:
 class Store:
     """A store partition that runs, and what it has said."""
 
-    def __init__(self, host: Host, generation: int = 1) -> None:
-        self.connections = StorageConnections(host, PARAMS)
+    def __init__(self, host: Host, generation: int = 1, *, codec: Codec = STORAGE_CODEC) -> None:
+        self.connections = StorageConnections(host, PARAMS, codec)
         self.events: list[StoreEvent] = []
         self.committed: list[RecordBatch] = []
         self._changed = asyncio.Event()
@@ -195,6 +198,23 @@ def test_appends_are_committed_in_order_and_read_back(tmp_path: Path) -> None:
             assert isinstance(store.events[-1], StoreClosed)
             with pytest.raises(PartitionNotReadyError):
                 await store.partition.read(TransactionId(0), 1)
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("version", STORAGE_CODEC.versions)
+def test_headers_are_read_from_nodes_of_every_version(tmp_path: Path, version: int) -> None:
+    async def main() -> None:
+        async with world(tmp_path) as (host, _):
+            store = Store(host, codec=STORAGE_CODEC.up_to(version))
+            store.partition.append([new_record(f"record {number}") for number in range(100)])
+            await store.until(lambda: store.committed_count == 100)
+            for first, count_max, count in ((0, 1000, 100), (40, 7, 7), (100, 5, 0)):
+                found = await store.partition.read_headers(TransactionId(first), count_max)
+                assert len(found) == count
+                expected = await store.partition.read(TransactionId(first), count_max)
+                assert found == header_columns(expected)
+            await store.close()
 
     asyncio.run(main())
 

@@ -19,6 +19,7 @@ from tests.system.conftest import Run
 from tests.tls_files import TlsFiles
 from waltz.errors import ConnectionFailedError
 from waltz.host import Connection
+from waltz.limits import READ_BYTES_MAX, WHOLE_WRITE_BYTES_MIN
 from waltz.system import connection as connection_module
 from waltz.system import network as network_module
 from waltz.system import tls as tls_module
@@ -445,6 +446,37 @@ def test_the_two_roles_of_a_server_have_certificates_of_their_own(run: Run, tmp_
             await talk(storages.peer(), listener.address)
         async with greeter(storages.peer()) as storage_node:
             assert await conversation(await server.connect(storage_node)) == b"hello you"
+        await listener.close()
+
+    run(story())
+
+
+@pytest.mark.parametrize("settings", [PLAIN, SELF_SIGNED])
+def test_what_is_written_comes_in_order_whatever_its_size(run: Run, settings: TlsSettings) -> None:
+    """Small writes of one turn go out as one, large ones as they are; no read returns more than it
+    may."""
+    large = WHOLE_WRITE_BYTES_MIN
+    sizes = [1, 5, large, 7, large + 1, large, 3, 5 * READ_BYTES_MAX + 11, 1]
+    writes = [bytes([number]) * size for number, size in enumerate(sizes)]
+
+    async def story() -> None:
+        async def say(connection: Connection) -> None:
+            assert await connection.read() == b"speak"
+            for data in writes:
+                connection.write(data)
+            await connection.drain()
+            await connection.read()
+
+        listener = await RealNetwork(settings).listen(LOOPBACK, say)
+        connection = await RealNetwork(settings).connect(listener.address)
+        connection.write(b"speak")
+        heard: list[bytes] = []
+        while sum(map(len, heard)) < sum(sizes):
+            await asyncio.sleep(0.001)  # so that several pieces wait
+            heard.append(await connection.read())
+            assert 0 < len(heard[-1]) <= READ_BYTES_MAX
+        assert b"".join(heard) == b"".join(writes)
+        connection.close()
         await listener.close()
 
     run(story())

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from waltz.errors import LocalProtocolError, RemoteProtocolError
-from waltz.limits import FRAME_BYTES_MAX, WANTED_BYTES_MAX
+from waltz.limits import FRAME_BYTES_MAX, PIECE_BYTES_MIN, WANTED_BYTES_MAX
 from waltz.wire.frame import FRAME_HEADER, FrameDecoder, encode_frame
 
 MAGIC = ord("L")
@@ -41,6 +41,22 @@ def test_what_is_kept_of_a_frame_that_is_not_whole_is_told() -> None:
     frames(found, whole + whole[:60])
     assert found.unfinished_bytes == 60 - FRAME_HEADER.size
     frames(found, whole[60:])
+    assert found.unfinished_bytes == 0
+
+
+@given(st.lists(st.sampled_from([1, 100, PIECE_BYTES_MIN - 1, PIECE_BYTES_MIN, 9000]), min_size=1))
+def test_a_payload_comes_whole_in_pieces_of_any_size(sizes: list[int]) -> None:
+    """Small pieces grow together, for each takes more than its bytes."""
+    payload = bytes(number % 251 for number in range(sum(sizes)))
+    found, data = decoder(len(payload)), encode_frame(MAGIC, 4, [payload])
+    assert frames(found, data[: FRAME_HEADER.size]) == []
+    position = FRAME_HEADER.size
+    for size in sizes[:-1]:
+        assert frames(found, data[position : position + size]) == []
+        position += size
+        assert found.unfinished_bytes == position - FRAME_HEADER.size
+        assert len(found._pieces) <= 2 * (1 + found.unfinished_bytes // PIECE_BYTES_MIN)
+    assert frames(found, data[position:]) == [payload]
     assert found.unfinished_bytes == 0
 
 

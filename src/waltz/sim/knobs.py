@@ -82,6 +82,8 @@ KNOBS: Final[Mapping[str, tuple[float, ...]]] = {
     "BULK_BYTES_IN_FLIGHT_MAX": (500, 20_000),
     "BULK_LOCKED_ROWS_IN_FLIGHT_MAX": (4, 8),
     "CLIENT_BATCHES_IN_FLIGHT_MAX": (1, 5),
+    "READ_AHEAD_HEADERS_MAX": (1, 20),
+    "HEADER_READ_BYTES": (1, 500),
 }
 """What each bound may be instead."""
 

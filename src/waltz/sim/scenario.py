@@ -26,7 +26,7 @@ OF_ONE_VERSION_SHARE: Final = 0.6
 OLDER_SHARE: Final = 0.4
 VERSIONS: Final = ((4,), (3,), (4, 5), (3, 5), (5, 4))
 """Always old, upgraded, or put back; before version 2 not all locks can be asked for."""
-STORAGE_VERSIONS: Final = ((0,), (1,), (0, 2), (1, 2), (2, 1), (2, 0))
+STORAGE_VERSIONS: Final = ((0,), (1,), (0, 3), (2, 3), (3, 2), (3, 0))
 """The same of the storage protocol."""
 
 
