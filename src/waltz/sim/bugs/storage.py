@@ -188,7 +188,7 @@ STORAGE_BUGS: Final = (
         patches=(Patch(recovery, "_durable_next", _knowing_of_nothing_durable),),
         workloads=("append", "bank"),
         plans=("bit_flips",),
-        caught=Scene(5015, "bank", "bit_flips"),
+        caught=Scene(13, "bank", "bit_flips"),
     ),
     Bug(
         name="a damaged replica votes",
