@@ -96,7 +96,7 @@ class Sleeping(Peer):
             yield
 
     def apply(self, load: Load, seconds: float) -> tuple[int, float, float, float]:
-        raise NotImplementedError
+        raise AssertionError("no load is applied to it")
 
 
 def test_a_peer_counts_the_processes_that_it_has_started_while_they_run(tmp_path: Path) -> None:

@@ -115,17 +115,16 @@ class StorageExchange:
             self.end(f"connection to {self._replica_id} ended")
             return
         self._received_at = self._clock.now()
-        requests = self._requests
         try:
             for message in self._link.receive(data):
                 assert isinstance(message, StorageMessage)
                 number = message.sequence_number
-                if number not in requests:
+                if number not in self._requests:
                     raise RemoteProtocolError(
                         f"answer to request {number}, which is not outstanding;"
                         f" the next one will be {self._next_sequence_number}"
                     )
-                _, done = requests.pop(number)
+                _, done = self._requests.pop(number)
                 if done is None:
                     continue
                 if isinstance(message, FailureResponse):
