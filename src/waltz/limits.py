@@ -197,7 +197,7 @@ BULK_BATCH_BYTES_MAX: Final = 1024 * 1024
 """One message of `append_many`: what a store session sends to the replicas at a time."""
 
 CLIENT_BATCHES_IN_FLIGHT_MAX: Final = 2
-"""Batches of contexts that a client sends to one partition ahead of the first undecided one."""
+"""Batches of contexts that a client has undecided in one partition at a time."""
 
 BULK_ROWS_IN_FLIGHT_MAX: Final = 16_000
 BULK_BYTES_IN_FLIGHT_MAX: Final = 3 * 1024 * 1024

@@ -94,15 +94,28 @@ def batches(effects: Sequence[Effect]) -> list[tuple[int, int]]:
 def test_while_two_batches_are_undecided_what_comes_waits_and_goes_out_as_one() -> None:
     """B-2: many small batches would cost everybody on the way as much as many large ones."""
     made = world()
-    appends = [submission(n) for n in range(7)]
+    appends = [submission(n) for n in range(8)]
     assert batches(made.step(Submitted(appends[:2]))) == [(2, 2)]
-    assert batches(made.step(Submitted(appends[2:3]))) == [(4, 1)]
-    for late in appends[3:6]:
+    assert batches(made.step(Submitted(appends[2:4]))) == [(4, 2)]
+    for late in appends[4:7]:
         assert not batches(made.step(Submitted([late])))
     assert not batches(made.hear(feed(0, [(ME, 2, 1)]))), "the first is half decided"
-    assert batches(made.hear(feed(1, [(ME, 3, 1)]))) == [(5, 3)]
-    assert not batches(made.step(Submitted(appends[6:])))
-    assert batches(made.hear(rejected(4, 1, Reason.STALE_GENERATION))) == [(8, 1)]
+    assert batches(made.hear(feed(1, [(ME, 3, 1)]))) == [(6, 3)]
+    assert not batches(made.step(Submitted(appends[7:])))
+    assert batches(made.hear(rejected(4, 5, Reason.STALE_GENERATION))) == [(9, 1)]
+
+
+def test_a_batch_goes_ahead_of_an_undecided_one_only_if_it_is_as_large() -> None:
+    """B-2: contexts that come back together, and are submitted again, stay together."""
+    made = world()
+    appends = [submission(n) for n in range(9)]
+    assert batches(made.step(Submitted(appends[:4]))) == [(2, 4)]
+    for late in appends[4:7]:
+        assert not batches(made.step(Submitted([late])))
+    assert batches(made.step(Submitted(appends[7:8]))) == [(6, 4)]
+    assert not batches(made.step(Submitted(appends[8:])))
+    assert not batches(made.hear(feed(0, [(ME, 2, 4)]))), "four are undecided"
+    assert batches(made.hear(feed(4, [(ME, 6, 3)]))) == [(10, 1)]
 
 
 def test_what_waits_behind_batches_goes_out_on_the_next_stream() -> None:

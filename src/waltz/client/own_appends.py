@@ -112,14 +112,18 @@ class OwnAppends:
             self._batches_out.append(batch.request_id.sequence_number + len(batch.appends) - 1)
         return taken
 
-    def has_room(self) -> bool:
-        """Forget the batches that are decided, and return whether another one may be sent. What
-        waits for room becomes one: many small ones would cost everybody on the way as much as many
-        large ones."""
+    def has_room(self, waiting: int) -> bool:
+        """Forget the batches that are decided, and return whether `waiting` contexts may be sent.
+
+        What waits becomes one batch, and many small ones would cost everybody on the way as much
+        as many large ones. So one goes ahead of the first undecided one only if it is as large as
+        what is undecided: a window of contexts that come back together stays together."""
         batches_out, oldest = self._batches_out, self.monitor.first_registered
         while batches_out and (oldest is None or batches_out[0] < oldest.sequence_number):
             batches_out.popleft()
-        return len(batches_out) < CLIENT_BATCHES_IN_FLIGHT_MAX
+        if not batches_out:
+            return True
+        return len(batches_out) < CLIENT_BATCHES_IN_FLIGHT_MAX and waiting >= self.monitor.count
 
     def take_rows(
         self, mark: TransactionId, generation: Generation, version: int, now: float

@@ -310,14 +310,15 @@ class ClientPartition:
     def _submit(self, submissions: Sequence[Submission] | deque[Submission], now: float) -> None:
         if not submissions:
             return
-        if self._waiting or self.phase is not Phase.MOUNTED or not self.own.has_room():
+        has_stream = self.phase is Phase.MOUNTED and not self._waiting
+        if not (has_stream and self.own.has_room(len(submissions))):
             self._waiting.extend(submissions)
             return
         self._outbox += self.own.send(submissions, self.generation, self._version)
         self._nudge_at = now + self._long_wait_seconds
 
     def _send_waiting(self, now: float) -> None:
-        if self.phase is Phase.MOUNTED and self.own.has_room():
+        if self.phase is Phase.MOUNTED and self.own.has_room(len(self._waiting)):
             waiting, self._waiting = self._waiting, deque()
             self._submit(waiting, now)
 
