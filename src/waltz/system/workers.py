@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import atexit
 import threading
+from collections import deque
 from collections.abc import Callable
-from queue import Empty, SimpleQueue
+from functools import partial
+from queue import SimpleQueue
 from typing import Any, TypeAlias, TypeVar
 
 from waltz.limits import WORKER_THREADS_MAX
@@ -14,6 +16,7 @@ from waltz.limits import WORKER_THREADS_MAX
 T = TypeVar("T")
 
 _Call: TypeAlias = tuple[Callable[[], Any], "asyncio.Future[Any]", asyncio.AbstractEventLoop]
+_Calls: TypeAlias = "SimpleQueue[_Call | None]"
 
 
 class RealWorkers:
@@ -24,7 +27,8 @@ class RealWorkers:
     """
 
     # An executor makes a future of its own and a lock for each call, and couples them with the
-    # loop's: that costs as much as all the rest of the way to a thread and back.
+    # loop's: that costs as much as all the rest of the way to a thread and back. Each thread waits
+    # at a queue of its own: with one for all of them each call wakes more threads than one.
 
     def __init__(
         self,
@@ -36,9 +40,10 @@ class RealWorkers:
         """`daemon`: the interpreter's exit does not wait for what is running."""
         self._threads_max = threads_max
         self._name = name
-        self._calls: SimpleQueue[_Call | None] = SimpleQueue()
-        self._idle: SimpleQueue[None] = SimpleQueue()
-        """One for each thread that has nothing to do."""
+        self._idle: list[_Calls] = []
+        """The queues of the threads that have nothing to do; the last one was busy last."""
+        self._waiting: deque[_Call] = deque()
+        """Calls for which there is no thread."""
         self._threads: list[threading.Thread] = []
         self._changing = threading.Lock()
         self._closed = False
@@ -52,11 +57,12 @@ class RealWorkers:
         with self._changing:
             if self._closed:
                 raise RuntimeError("a call for workers that are closed")
-            self._calls.put((function, waiting, loop))
-            try:
-                self._idle.get_nowait()
-            except Empty:
-                self._start_thread()
+            if self._idle:
+                self._idle.pop().put((function, waiting, loop))
+            elif len(self._threads) < self._threads_max:
+                self._start_thread((function, waiting, loop))
+            else:
+                self._waiting.append((function, waiting, loop))
         return await waiting
 
     def close(self) -> None:
@@ -66,9 +72,10 @@ class RealWorkers:
 
     def _end(self) -> None:
         with self._changing:
-            if not self._closed:
-                self._closed = True
-                self._calls.put(None)
+            self._closed = True
+            for calls in self._idle:
+                calls.put(None)
+            self._idle.clear()
 
     def _finish(self) -> None:
         """The interpreter exits."""
@@ -76,38 +83,56 @@ class RealWorkers:
         for thread in self._threads:
             thread.join()
 
-    def _start_thread(self) -> None:
-        count = len(self._threads) + 1
-        if count <= self._threads_max:
-            name = f"{self._name}_{count}"
-            # Daemons, for others would be waited for before anybody tells them to end.
-            thread = threading.Thread(target=self._run, name=name, daemon=True)
-            self._threads.append(thread)
-            thread.start()
+    def _start_thread(self, call: _Call) -> None:
+        calls: _Calls = SimpleQueue()
+        calls.put(call)
+        name = f"{self._name}_{len(self._threads) + 1}"
+        # Daemons, for others would be waited for before anybody tells them to end.
+        thread = threading.Thread(target=self._run, args=(calls,), name=name, daemon=True)
+        self._threads.append(thread)
+        thread.start()
 
-    def _run(self) -> None:
-        while (call := self._calls.get()) is not None:
-            _carry_out(*call)
+    def _run(self, calls: _Calls) -> None:
+        while (call := calls.get()) is not None:
+            _carry_out(*call, partial(self._free, calls))
             del call
-            self._idle.put(None)
-        self._calls.put(None)  # for the next thread
+
+    def _free(self, calls: _Calls) -> None:
+        """The thread that waits at `calls` has nothing to do any more."""
+        with self._changing:
+            if self._waiting:
+                calls.put(self._waiting.popleft())
+            elif self._closed:
+                calls.put(None)
+            else:
+                self._idle.append(calls)
 
 
 def _carry_out(
-    function: Callable[[], T], waiting: asyncio.Future[T], loop: asyncio.AbstractEventLoop
+    function: Callable[[], T],
+    waiting: asyncio.Future[T],
+    loop: asyncio.AbstractEventLoop,
+    free: Callable[[], None],
 ) -> None:
-    """Run `function` and tell `waiting` on its loop, which may be gone by then."""
+    """Run `function` and tell `waiting` on its loop, which may be gone by then.
+
+    `free` is called before that: whoever is told and asks again finds this thread."""
     if waiting.cancelled():
+        free()
         return
+    tell: Callable[[asyncio.Future[T], Any], None] = _tell
+    outcome: Any
     try:
-        try:
-            result = function()
-        except BaseException as error:
-            loop.call_soon_threadsafe(_tell_error, waiting, error)
-        else:
-            loop.call_soon_threadsafe(_tell, waiting, result)
+        outcome = function()
+    except BaseException as error:
+        tell, outcome = _tell_error, error
+    free()
+    try:
+        loop.call_soon_threadsafe(tell, waiting, outcome)
     except RuntimeError:
         pass
+    finally:
+        del outcome  # an error holds this frame, by its traceback
 
 
 def _tell(waiting: asyncio.Future[T], result: T) -> None:
