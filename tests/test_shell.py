@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from waltz.host import Host, Inspectable
+from waltz.limits import TURN_STEPS_MAX
 from waltz.shell import Mailbox, run
 from waltz.system.host import real_host
 
@@ -133,6 +134,20 @@ def test_what_a_step_brings_about_itself_is_the_next_step() -> None:
         mailbox.put("a")
         await run(machine, mailbox, host(), lambda effect: mailbox.put("end"))
         assert machine.steps == [["a"], ["end"]]
+
+    asyncio.run(scenario())
+
+
+def test_a_machine_that_keeps_itself_busy_lets_others_of_the_loop_have_their_turn() -> None:
+    async def scenario() -> None:
+        machine, mailbox = Recorder(), Mailbox[str](LoopClock(), capacity=10)
+        mailbox.put("a")
+        running = asyncio.create_task(run(machine, mailbox, host(), mailbox.put))
+        while len(machine.steps) <= TURN_STEPS_MAX:
+            await asyncio.sleep(0)
+        mailbox.put("end")
+        await running
+        assert len(machine.steps) <= 3 * TURN_STEPS_MAX
 
     asyncio.run(scenario())
 

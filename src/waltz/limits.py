@@ -670,6 +670,9 @@ METADATA_ENTRIES_MAX: Final = 100_000
 
 # Host
 
+TURN_STEPS_MAX: Final = 64
+"""Steps of a machine for what its own steps bring about, before others of the loop have a turn."""
+
 WORKER_THREADS_MAX: Final = 32
 """Blocking calls under way at a time, mostly disk syncs."""
 

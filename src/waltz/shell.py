@@ -13,6 +13,7 @@ from functools import partial
 from typing import Generic, TypeVar
 
 from waltz.host import Clock, Host
+from waltz.limits import TURN_STEPS_MAX
 from waltz.machine import Machine
 
 E = TypeVar("E")
@@ -133,13 +134,12 @@ class _Turns(Generic[E, F]):
         machine, mailbox, perform = self._machine, self._mailbox, self._perform
         if is_due:
             self._timer = self._timer_for = None
-        events = mailbox.take()
-        if not events and not is_due:
+        elif not len(mailbox):
             return
         mailbox.wake = None  # for a further turn costs a look at all sockets
         try:
-            while True:
-                effects = machine.step(events, self._clock.now())
+            for _ in range(TURN_STEPS_MAX):
+                effects = machine.step(mailbox.take(), self._clock.now())
                 if self._inspect is not None:
                     self._inspect(machine)
                 for effect in effects:
@@ -149,11 +149,12 @@ class _Turns(Generic[E, F]):
                     return
                 if not len(mailbox):
                     break
-                events = mailbox.take()
         except BaseException as error:
             self._over.set_exception(error)
             return
         mailbox.wake = self._wake
+        if len(mailbox):
+            self._wake()
         if (deadline := machine.deadline) != self._timer_for:
             self._arm(deadline)
 

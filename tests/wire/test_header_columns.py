@@ -123,6 +123,13 @@ def test_rows_whose_ids_are_not_dense_are_refused() -> None:
         read(HEADER_ROWS, bytes(body))
 
 
+def test_rows_that_do_not_begin_at_a_transaction_id_are_refused() -> None:
+    body = bytearray(written(HEADER_ROWS, header_columns(records_of(1, 2))))
+    body[4] |= 0x80
+    with pytest.raises(RemoteProtocolError, match="expected a transaction ID"):
+        read(HEADER_ROWS, bytes(body))
+
+
 def test_every_changed_byte_of_the_columns_is_refused() -> None:
     body = written(HEADER_COLUMNS, header_columns(records_of(1, 2, 9)))
     for position in range(len(body)):

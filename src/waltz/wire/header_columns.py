@@ -141,15 +141,14 @@ class HeaderRows:
         parts += (_COUNT.pack(count), rows.tobytes())
 
     def read(self, reader: Reader) -> HeaderColumns:
-        """Raises RemoteProtocolError also for IDs that are not dense."""
+        """Raises RemoteProtocolError also for IDs that are not dense, or negative."""
         count = reader.count(RECORD_LIST_RECORDS_MAX, _ROWS.itemsize)
         if not count:
             return no_headers(TransactionId(0))
         rows = np.frombuffer(reader.take(count * _ROWS.itemsize), _ROWS)
         first = TransactionId(int(rows["transaction_id"][0]))
-        if first > 2**63 - 1 - count or not np.array_equal(
-            rows["transaction_id"], np.arange(first, first + count)
-        ):
+        _check_first(first, count)
+        if not np.array_equal(rows["transaction_id"], np.arange(first, first + count)):
             raise RemoteProtocolError(f"transaction IDs are not dense from {first} on")
         return HeaderColumns(
             first, request_id_runs(rows["request_id"]), rows["header"].astype(np.int32)
@@ -195,9 +194,14 @@ class HeaderColumnsField:
             raise RemoteProtocolError(
                 f"checksum: CRC-32 of {count} headers is {found:08x}; the message says {told:08x}"
             )
-        if count and not 0 <= first <= 2**63 - 1 - count:
-            raise RemoteProtocolError(f"headers from {first} on; expected a transaction ID")
+        if count:
+            _check_first(first, count)
         return HeaderColumns(TransactionId(first), runs, headers)
+
+
+def _check_first(first: int, count: int) -> None:
+    if not 0 <= first <= 2**63 - 1 - count:
+        raise RemoteProtocolError(f"headers from {first} on; expected a transaction ID")
 
 
 HEADER_ROWS: Final = HeaderRows()
