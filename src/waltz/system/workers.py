@@ -89,8 +89,8 @@ class RealWorkers:
         name = f"{self._name}_{len(self._threads) + 1}"
         # Daemons, for others would be waited for before anybody tells them to end.
         thread = threading.Thread(target=self._run, args=(calls,), name=name, daemon=True)
-        self._threads.append(thread)
         thread.start()
+        self._threads.append(thread)
 
     def _run(self, calls: _Calls) -> None:
         while (call := calls.get()) is not None:
