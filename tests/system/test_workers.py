@@ -64,6 +64,16 @@ def test_calls_beyond_the_threads_wait_their_turn(daemon: bool) -> None:
     asyncio.run(story())
 
 
+def test_who_asks_again_is_served_by_the_same_thread() -> None:
+    async def story() -> None:
+        workers = RealWorkers(8)
+        threads = {await workers.run_blocking(threading.get_ident) for _ in range(100)}
+        assert len(threads) == 1
+        workers.close()
+
+    asyncio.run(story())
+
+
 def test_threads_end_once_what_was_asked_for_is_done() -> None:
     """Nobody waits for daemons, also not at the interpreter's end: `client/test_exits.py`."""
 
