@@ -3,6 +3,7 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
+FULL ?=
 LIMIT ?=
 SEED ?=
 SEEDS ?= 200
@@ -35,7 +36,7 @@ $(STAMP): pyproject.toml constraints.txt
 	touch $(STAMP)
 
 demo: $(STAMP)
-	$(BIN)/python -m demo $(if $(LIMIT),--limit $(LIMIT)) $(if $(SEED),--seed $(SEED))
+	$(BIN)/python -m demo $(if $(FULL),--full) $(if $(LIMIT),--limit $(LIMIT)) $(if $(SEED),--seed $(SEED))
 
 test: $(STAMP) lint types
 	$(BIN)/python -m pytest -n 2 --dist worksteal

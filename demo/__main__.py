@@ -1,9 +1,9 @@
 """The whole job on real data, on one machine: `python -m demo`.
 
-A cluster is started. Four processes write a year of flights to its log and apply them to a
-database, while one of the cluster's storage nodes is killed. Spark streams the log into tables,
-proves them equal to it, and compares the storage nodes' copies of it. A report is written. At the
-end source, log, database and tables are compared and must agree.
+A cluster is started. Four processes write flights to its log and apply them to a database, while
+one of the cluster's storage nodes is killed. Spark streams the log into tables, proves them equal
+to it, and compares the storage nodes' copies of it. Then source, log, database and tables are
+compared, and must agree; only after that the report is written, with the verdict on it.
 """
 
 from __future__ import annotations
@@ -15,9 +15,8 @@ import json
 import os
 import shutil
 import sys
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import aclosing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -30,12 +29,12 @@ from rich.progress import (
     TextColumn,
     TimeRemainingColumn,
 )
-from rich.table import Table
 
 from demo.cluster import Cluster, DemoError, last_lines, running_cluster, stop
 from demo.database import open_database
-from demo.flights import FLIGHT_COUNT, flights_file
-from demo.report import write_report
+from demo.flights import FLIGHT_COUNT, JANUARY_COUNT, flights_file
+from demo.report import Proof, write_report
+from demo.story import Story
 from demo.submission import Run, Submission, submitters
 from demo.verify import Tables
 
@@ -103,36 +102,34 @@ class Places:
 
 async def run(places: Places, total: int, seed: int) -> None:
     """Do the whole job. Raises DemoError: something failed, or not everything agrees."""
-    started = time.monotonic()
-    console.print(f"starting a cluster of {PARTITIONS} partitions; logs are in {places.logs}")
+    story = Story(lambda line: console.print(line, soft_wrap=True))
     async with running_cluster(
         places.cluster,
         places.logs / "cluster.log",
         partition_count=PARTITIONS,
         server_count=SERVERS,
     ) as cluster:
-        submission = await submit(places, cluster, total, seed)
-        to_cluster = ["--cluster", cluster.coordinator]
-        with console.status("Spark turns the log into tables, and proves them"):
-            spark = await part(places, "tables", [*to_cluster, "--directory", str(places.tables)])
-        facts = run_facts(submission, spark)
-        with console.status("drawing the report"):
-            write_report(
-                places.report,
-                Tables(places.tables),
-                facts=facts,
-                rates=submission.rates,
-                killed_at=submission.killed_at,
-            )
-        with console.status("comparing source, log, database and tables"):
-            sides = ["--database", str(places.database), "--tables", str(places.tables)]
-            verified = await part(places, "verify", [*to_cluster, *sides, "--limit", str(total)])
-    facts.append(("agree on all sides", f"{verified['transactions']:,} transactions"))
-    facts.append(("everything took", f"{time.monotonic() - started:.0f} s"))
-    show_figures(facts, places)
+        story.tell("cluster", f"{cluster.summary} is up")
+        story.mention("cluster", f"logs are in {places.logs}")
+        submission = await submit(places, cluster, total, seed, story)
+        proofs = await derive(places, cluster, story)
+        proofs.append(await compare(places, cluster, total, story))
+        members = cluster.members
+    write_report(
+        places.report,
+        Tables(places.tables),
+        proofs=proofs,
+        moments=story.moments,
+        members=members,
+        submission=submission,
+    )
+    story.tell("report", str(places.report))
+    console.print(f"demo: OK, {total:,} transactions agree on all sides")
 
 
-async def submit(places: Places, cluster: Cluster, total: int, seed: int) -> Submission:
+async def submit(
+    places: Places, cluster: Cluster, total: int, seed: int, story: Story
+) -> Submission:
     """Write all flights, and show how it goes."""
 
     def arguments(share: int) -> list[str]:
@@ -143,32 +140,128 @@ async def submit(places: Places, cluster: Cluster, total: int, seed: int) -> Sub
 
     # Made once, before several processes would make it at the same time.
     open_database(places.database).dispose()
+    story.tell(
+        "flights",
+        f"{SUBMITTERS} processes begin to write {total:,} flights, each under a lock on its"
+        " aircraft, and apply the log to one SQLite database",
+    )
     columns = (
-        TextColumn("flights"),
+        TextColumn("          flights"),
         BarColumn(None),
         MofNCompleteColumn(),
         TextColumn("{task.fields[rate]:,.0f}/s"),
         TimeRemainingColumn(elapsed_when_finished=True),
-        TextColumn("{task.fields[conflicts]:,} lock conflicts"),
     )
-    with Progress(*columns, console=console) as progress:
-        task = progress.add_task("", total=total, rate=0.0, conflicts=0)
+    with Progress(
+        *columns, console=console, transient=True, disable=not console.is_terminal
+    ) as progress:
+        task = progress.add_task("", total=total, rate=0.0)
 
         def show(result: Submission) -> None:
             rate = result.rates[-1][1] if result.rates else 0.0
-            if result.seconds:
-                rate = result.transactions_per_second
-            counts = result.counts
-            progress.update(
-                task, completed=counts["applied"], rate=rate, conflicts=counts["conflicts"]
-            )
+            progress.update(task, completed=result.counts["applied"], rate=rate)
 
         async with submitters(arguments, places.logs, SUBMITTERS) as started:
-            return await Run(cluster, started, total, seed).watch(show)
+            submission = await Run(cluster, started, total, seed, story).watch(show)
+    story.tell(
+        "applied",
+        f"all {total:,} flights are in the log and in the database,"
+        f" {submission.transactions_per_second:,.0f} per second;"
+        f" {submission.counts['conflicts']:,} appends were refused by a lock and tried again",
+    )
+    return submission
 
 
-async def part(places: Places, name: str, arguments: list[str]) -> dict[str, Any]:
-    """Run one part of the job in a process of its own and return what it says.
+async def derive(places: Places, cluster: Cluster, story: Story) -> list[Proof]:
+    """Have Spark make the tables and prove them; return what was proved."""
+    arguments = ["--cluster", cluster.coordinator, "--directory", str(places.tables)]
+    proofs = []
+    with status("Spark starts"):
+        async with aclosing(part(places, "tables", arguments)) as done:
+            async for said in done:
+                text, proof = told_of(said)
+                story.tell(said["part"], f"{text}; it took {said['seconds']:.1f} s")
+                proofs += [proof] if proof else []
+    return proofs
+
+
+def told_of(said: dict[str, Any]) -> tuple[str, Proof | None]:
+    """Return a part of the Spark job as text, and as a proof if the part is one."""
+    match said["part"]:
+        case "session":
+            return "Spark has started", None
+        case "stream":
+            return "a stream has decoded the whole log into a Parquet table of events", None
+        case "delays":
+            return f"quantiles of delays are made from {said['rows']:,} events", None
+        case "tables":
+            return f"a pipeline has folded the log into {said['tables']} SQLite tables", None
+        case "verify":
+            text = (
+                f"the pipeline's tables equal a second fold of {said['transactions']:,}"
+                f" transactions, {said['differences']} differences"
+            )
+            return text, Proof(
+                "The derived tables are what the log says",
+                f"Spark folds all {said['transactions']:,} transactions again and compares every"
+                " row of every table with the fold.",
+                f"{said['differences']} differences",
+            )
+        case "audit":
+            verdict = "equal" if said["equal"] else "different or not complete"
+            text = (
+                f"{said['copies']} storage nodes' copies of {said['transactions']:,} transactions"
+                f" are {verdict}"
+            )
+            return text, Proof(
+                "The replicas hold the same log",
+                f"The copies of {said['copies']} storage nodes are read from each node itself and"
+                f" compared, {said['transactions']:,} transactions.",
+                verdict,
+            )
+    raise DemoError(f"the Spark job says what the demo does not know: {said}")
+
+
+async def compare(places: Places, cluster: Cluster, total: int, story: Story) -> Proof:
+    """Compare source, log, database and tables. Raises DemoError: they differ, with the place."""
+    arguments = [
+        *("--cluster", cluster.coordinator, "--limit", str(total)),
+        *("--database", str(places.database), "--tables", str(places.tables)),
+    ]
+    with status("comparing source, log, database and tables"):
+        async with aclosing(part(places, "verify", arguments)) as done:
+            verified = [said async for said in done][-1]
+    text = (
+        f"source, log, database and Spark's tables agree: {verified['transactions']:,}"
+        f" transactions, {verified['aircraft']:,} aircraft, {verified['summary_rows']:,} rows of"
+        " summaries, each compared"
+    )
+    story.tell("compare", text)
+    return Proof(
+        "Nothing is lost, doubled, reordered or changed",
+        "Without Spark and without the pipeline's code: every flight of the source file is in the"
+        " log once and byte for byte, the legs of each aircraft follow one another, and the"
+        " database and Spark's event table have the same transactions; aircraft and summaries"
+        " are added up again by SQL.",
+        f"{verified['transactions']:,} transactions, {verified['aircraft']:,} aircraft and"
+        f" {verified['summary_rows']:,} rows of summaries agree",
+    )
+
+
+@contextmanager
+def status(text: str) -> Iterator[None]:
+    """Show on a terminal that `text` is under way."""
+    if console.is_terminal:
+        with console.status(text):
+            yield
+    else:
+        yield
+
+
+async def part(
+    places: Places, name: str, arguments: list[str]
+) -> AsyncGenerator[dict[str, Any], None]:
+    """Run one part of the job in a process of its own, and yield what it says, line by line.
 
     Raises DemoError: it failed, with the last lines it said.
     """
@@ -181,44 +274,15 @@ async def part(places: Places, name: str, arguments: list[str]) -> dict[str, Any
             stderr=errors,
             start_new_session=True,
         )
+    assert process.stdout is not None
     try:
-        output, _ = await process.communicate()
+        async for line in process.stdout:
+            yield json.loads(line)
+        await process.wait()
     finally:
         await stop(process)
     if process.returncode != 0:
         raise DemoError(f"{name} failed:\n{last_lines(log)}")
-    said: dict[str, Any] = json.loads(output)
-    return said
-
-
-def run_facts(submission: Submission, spark: dict[str, Any]) -> list[tuple[str, str]]:
-    """Return the figures of the run, as label and value."""
-    counts = submission.counts
-    return [
-        ("transactions", f"{counts['applied']:,}"),
-        ("transactions per second", f"{submission.transactions_per_second:,.0f}"),
-        ("lock conflicts", f"{counts['conflicts']:,}"),
-        ("retries", f"{submission.retries:,}"),
-        ("killed on the way", f"{submission.storage} after {submission.killed_at:.1f} s"),
-        ("longest pause after it", f"{submission.pause_seconds * 1000:,.0f} ms"),
-        ("it ran again after", f"{submission.restart_seconds * 1000:,.0f} ms"),
-        ("rows per second into Spark", f"{spark['rows'] / spark['stream_seconds']:,.0f}"),
-        ("Spark start", f"{spark['session_seconds']:.1f} s"),
-        ("Spark stream", f"{spark['stream_seconds']:.1f} s"),
-        ("quantiles of delays", f"{spark['delays_seconds']:.1f} s"),
-        ("tables kept by a pipeline", f"{spark['tables_seconds']:.1f} s"),
-        ("tables proven equal to the log", f"{spark['verify_seconds']:.1f} s"),
-        ("copies of the log compared", f"{spark['audit_seconds']:.1f} s"),
-    ]
-
-
-def show_figures(facts: list[tuple[str, str]], places: Places) -> None:
-    table = Table(box=None, show_header=False, pad_edge=False)
-    for label, value in facts:
-        table.add_row(f"[dim]{label}[/]", value)
-    table.add_row("[dim]report[/]", str(places.report))
-    console.print(table)
-    console.print("demo: OK")
 
 
 def main() -> int:
@@ -227,7 +291,19 @@ def main() -> int:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--limit", type=int, default=FLIGHT_COUNT, help="how many flights")
+    parser.add_argument(
+        "--limit",
+        type=int,
+        default=JANUARY_COUNT,
+        help="how many flights, in the order of the file; default: those of January",
+    )
+    parser.add_argument(
+        "--full",
+        action="store_const",
+        const=FLIGHT_COUNT,
+        dest="limit",
+        help="the whole year",
+    )
     parser.add_argument("--seed", type=int, default=1, help="of what is killed, and when")
     parser.add_argument("--directory", type=Path, default=Path("demo-output"))
     given = parser.parse_args()

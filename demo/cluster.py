@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,6 +23,16 @@ LOG_LINES_SHOWN: Final = 5
 
 class DemoError(Exception):
     """The demo cannot go on; the text is for the person who started it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A process of the cluster; `restarts` counts how often it was started again."""
+
+    name: str
+    role: str
+    address: str
+    restarts: int
 
 
 class Cluster:
@@ -40,6 +51,32 @@ class Cluster:
             return bool(self._state()["ready"])
         except FileNotFoundError:
             return False
+
+    @property
+    def summary(self) -> str:
+        state = self._state()
+        counts = (
+            f"{count} {name}{'' if count == 1 else 's'}"
+            for name, count in (
+                ("storage node", len(state["storages"])),
+                ("server", len(state["servers"])),
+                ("partition", state["partition_count"]),
+            )
+        )
+        return f"a cluster of {', '.join(counts)} and a coordinator"
+
+    @property
+    def members(self) -> list[Member]:
+        """Every running process, as the cluster's own file has it at this moment."""
+        state = self._state()
+        addresses = {
+            **{each["name"]: each["address"] for each in state["storages"] + state["servers"]},
+            "coordinator": state["coordinator"],
+        }
+        return [
+            Member(each["name"], each["role"], addresses.get(each["name"], ""), each["restarts"])
+            for each in state["processes"]
+        ]
 
     def processes(self, role: str) -> dict[str, int]:
         """Return name and process ID of every running process with that role."""

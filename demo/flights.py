@@ -24,6 +24,9 @@ KINDS: Final = {FLOWN: "flown", CANCELLED: "cancelled", DIVERTED: "diverted"}
 """The transaction header says what became of a flight, so a reader may choose without the data."""
 
 FLIGHT_COUNT: Final = 336_776
+JANUARY_COUNT: Final = 27_004
+"""Flights of January; they come first in the file."""
+
 MEMBER: Final = "flights.csv"
 HEADING: Final = (
     "year,month,day,dep_time,sched_dep_time,dep_delay,arr_time,sched_arr_time,arr_delay,carrier,"

@@ -1,4 +1,5 @@
-"""The report: one HTML file that needs nothing else; what the flights say and how the run went."""
+"""The report: one HTML file that needs nothing else. It tells the story of the log, what was proved
+of it, and what the flights say."""
 
 from __future__ import annotations
 
@@ -7,37 +8,94 @@ import math
 from collections.abc import Sequence
 from datetime import date
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from matplotlib.dates import ConciseDateFormatter
 from matplotlib.ticker import MaxNLocator
 
+from demo.cluster import Member
 from demo.flights import flights_file
+from demo.story import Moment
+from demo.submission import Submission
 from demo.verify import Tables
-from waltz.spark.pipelines.page import BLUE, RED, SAND, definitions, drawing, page, section, table
+from waltz.spark.pipelines.page import (
+    BLUE,
+    RED,
+    SAND,
+    cards,
+    definitions,
+    drawing,
+    page,
+    section,
+    table,
+    timeline,
+    verdict,
+)
 
 YEAR: Final = 2013
+
+
+class Proof(NamedTuple):
+    """A claim about the run that was checked: how, and with which result."""
+
+    claim: str
+    how: str
+    result: str
 
 
 def write_report(
     path: Path,
     tables: Tables,
     *,
-    facts: Sequence[tuple[str, str]],
-    rates: Sequence[tuple[float, float]],
-    killed_at: float | None,
+    proofs: Sequence[Proof],
+    moments: Sequence[Moment],
+    members: Sequence[Member],
+    submission: Submission,
 ) -> None:
-    """Write the report to `path`.
+    """Write the report to `path`; to be called only once everything was compared and agrees.
 
-    facts      what the run came to, as label and value.
-    rates      seconds since the start, and transactions per second then.
-    killed_at  when a storage node was killed, in the same seconds.
+    proofs   what was checked, each with its result.
+    moments  the story of the run, in its order.
+    members  the processes of the cluster at the end of the run.
     """
     by_carrier = tables.rows("by_carrier")
     by_day = tables.rows("by_day")
     names = carrier_names()
     flights = sum(row["flights"] for row in by_carrier)
+    days = sorted(date(YEAR, row["month"], row["day"]) for row in by_day)
+    period = f"{days[0]:%-d %B %Y} to {days[-1]:%-d %B %Y}"
     sections = [
+        verdict("Everything agrees", f"{sentence(proofs[-1].result)}."),
+        definitions(figures(submission)),
+        section(
+            "The story of this log",
+            "Seconds since the start of the run.",
+            timeline(
+                (each.at_seconds, sentence(each.text), each.phase == "kill") for each in moments
+            ),
+        ),
+        section(
+            "Commits while a storage node dies",
+            "Transactions decided per second. The line marks where"
+            f" {submission.storage} was killed.",
+            drawing(
+                lambda axes: draw_rates(axes, submission.rates, submission.killed_at), height=2.6
+            ),
+        ),
+        section(
+            "What was proved",
+            "Each proof reads all of the data again. Quantiles of delays, below, are"
+            " approximations and were not proved.",
+            cards(proofs),
+        ),
+        section(
+            "The cluster",
+            "Its processes at the end of the run, and how often each was started again.",
+            table(
+                ("Process", "Role", "Address", "Restarts"),
+                [(each.name, each.role, each.address, str(each.restarts)) for each in members],
+            ),
+        ),
         section(
             "Flights and cancellations",
             "Flights per day, and how many of them were cancelled.",
@@ -62,22 +120,33 @@ def write_report(
         section(
             "Legs per aircraft",
             "Aircraft by the number of legs they left New York for. Each leg was numbered under"
-            " its aircraft's lock, by whichever process had it in hand.",
+            " its aircraft's lock by one of the writing processes.",
             drawing(lambda axes: draw_aircraft(axes, tables.rows("by_aircraft")), height=2.6),
-        ),
-        section(
-            "How the run went",
-            "Transactions decided per second. The line marks where a storage node was killed.",
-            drawing(lambda axes: draw_rates(axes, rates, killed_at), height=2.6),
         ),
     ]
     subtitle = (
-        f"{flights:,} flights, written to a replicated log by concurrent processes, applied to a"
-        " database exactly once, summarised by Spark, and compared to the last row."
+        f"The flights that left New York from {period}. Each is a transaction in a replicated"
+        " log, written by four processes under a lock on its aircraft, applied to a database"
+        " exactly once, and turned into tables by Spark, while one storage node was killed."
     )
-    path.write_text(
-        page("A year of flights from New York", subtitle, [definitions(facts), *sections])
-    )
+    path.write_text(page(f"{flights:,} flights through one log", subtitle, sections))
+
+
+def sentence(text: str) -> str:
+    """Return `text` with a capital letter."""
+    return text[:1].upper() + text[1:]
+
+
+def figures(submission: Submission) -> list[tuple[str, str]]:
+    """Return the figures of the run, as label and value."""
+    return [
+        ("transactions", f"{submission.counts['applied']:,}"),
+        ("per second", f"{submission.transactions_per_second:,.0f}"),
+        ("refused by a lock, tried again", f"{submission.counts['conflicts']:,}"),
+        ("storage node killed", submission.storage),
+        ("longest pause of a writer after it", f"{submission.pause_seconds * 1000:,.0f} ms"),
+        ("storage node back after", f"{submission.restart_seconds * 1000:,.0f} ms"),
+    ]
 
 
 def draw_days(axes: Any, by_day: Sequence[dict[str, Any]]) -> None:
@@ -139,7 +208,7 @@ def draw_rates(axes: Any, rates: Sequence[tuple[float, float]], killed_at: float
     if killed_at is not None:
         axes.axvline(killed_at, color=RED, linewidth=1.5)
     axes.set_ylim(bottom=0)
-    axes.set_xlabel("seconds")
+    axes.set_xlabel("seconds since the first flight was submitted")
     axes.set_ylabel("transactions/s")
 
 

@@ -14,10 +14,14 @@ from random import Random
 from typing import Any, Final
 
 from demo.cluster import Cluster, DemoError, last_lines, stop
+from demo.story import Story
 
 SAMPLE_SECONDS: Final = 1.0
 PAUSE_SECONDS_MAX: Final = 15.0
 """How long after a storage node was killed a pause counts as its doing."""
+
+MENTION_SECONDS: Final = 5.0
+"""Pause between two lines about how the submission gets on."""
 
 COUNTS: Final = ("submitted", "completed", "applied", "executed", "conflicts")
 
@@ -61,6 +65,9 @@ class Submission:
 
     storage: str = ""
     killed_at: float | None = None
+    committed_at_kill: int = 0
+    """Transactions whose writers knew them to be committed when the node was killed."""
+
     restart_seconds: float = 0.0
     pause_seconds: float = 0.0
 
@@ -68,18 +75,16 @@ class Submission:
     def transactions_per_second(self) -> float:
         return self.counts["applied"] / self.seconds
 
-    @property
-    def retries(self) -> int:
-        return self.counts["executed"] - self.counts["submitted"]
-
 
 class Run:
     """Follows the submitters, and kills one storage node when its moment has come."""
 
     def __init__(
-        self, cluster: Cluster, submitters: list[Submitter], total: int, seed: int
+        self, cluster: Cluster, submitters: list[Submitter], total: int, seed: int, story: Story
     ) -> None:
         self._cluster = cluster
+        self._story = story
+        self._total = total
         self._submitters = submitters
         random = Random(seed)
         self._storage = random.choice(sorted(cluster.processes("storage")))
@@ -98,6 +103,7 @@ class Run:
                 followers = [group.create_task(each.follow()) for each in self._submitters]
                 breaker = group.create_task(self._break())
                 sampled_at, sampled = self._started, 0
+                mentioned_at = self._started
                 while not all(each.done for each in self._submitters):
                     await asyncio.sleep(0.1)
                     self._add_up()
@@ -108,6 +114,9 @@ class Run:
                         rate = (completed - sampled) / (now - sampled_at)
                         self.result.rates.append((now - self._started, rate))
                         sampled_at, sampled = now, completed
+                    if now - mentioned_at >= MENTION_SECONDS:
+                        mentioned_at = now
+                        self._story.mention("flights", self._so_far())
                 self._add_up()
                 self.result.seconds = time.monotonic() - self._started
                 show(self.result)
@@ -128,11 +137,29 @@ class Run:
         for name in COUNTS:
             self.result.counts[name] = sum(each.said.get(name, 0) for each in self._submitters)
 
+    def _so_far(self) -> str:
+        counts = self.result.counts
+        return (
+            f"{counts['applied']:,} of {self._total:,} applied,"
+            f" {counts['conflicts']:,} appends refused by a lock and tried again"
+        )
+
     async def _break(self) -> None:
         while self.result.counts["completed"] < self._kill_after:
             await asyncio.sleep(0.05)
         self.result.killed_at = time.monotonic() - self._started
+        self.result.committed_at_kill = self.result.counts["completed"]
+        self._story.tell(
+            "kill",
+            f"{self._storage} killed with SIGKILL, {self.result.committed_at_kill:,} transactions"
+            " committed so far; appends go on",
+        )
         self.result.restart_seconds = await self._cluster.kill_storage(self._storage)
+        self._story.tell(
+            "restart",
+            f"{self._storage} started again {self.result.restart_seconds * 1000:,.0f} ms after"
+            " the kill",
+        )
 
     def _pause(self) -> float:
         """Return the longest time for which a submitter saw no completion after the kill."""

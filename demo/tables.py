@@ -3,7 +3,7 @@
 A stream decodes the log into the table `events`, checked row by row with CRC-32; quantiles of
 delays are made from that. What can be counted or added up is kept by a pipeline, whose file is
 written beside the tables. Then that is verified, and the storage nodes' copies are compared.
-Run as `python -m demo.tables`; prints its figures as JSON.
+Run as `python -m demo.tables`; each line that it prints is a part that is done, as JSON.
 """
 
 from __future__ import annotations
@@ -96,26 +96,24 @@ def main() -> int:
     arguments.add_argument("--cluster", required=True, help="the coordinator's host:port")
     arguments.add_argument("--directory", required=True, type=Path, help="for the tables, new")
     given = arguments.parse_args()
-    figures = make_tables(given.cluster, given.directory)
-    print(json.dumps(figures))
-    for difference in figures["differences"]:
+    differences = make_tables(given.cluster, given.directory)
+    for difference in differences:
         print(difference, file=sys.stderr)
-    return 1 if figures["differences"] else 0
+    return 1 if differences else 0
 
 
-def make_tables(cluster: str, directory: Path) -> dict[str, Any]:
-    """Make every table in `directory`, and prove them. Return how long what took, the rows that
-    were streamed, and what differs."""
+def make_tables(cluster: str, directory: Path) -> list[str]:
+    """Make every table in `directory`, and prove them; print each part that is done. Return what
+    differs."""
     directory.mkdir(parents=True)
     kept, copies = definitions(cluster, directory)
     access = LogAccess(cluster)
-    seconds = {}
     began = time.monotonic()
 
-    def done(part: str) -> None:
+    def done(part: str, **figures: int) -> None:
         nonlocal began
         now = time.monotonic()
-        seconds[f"{part}_seconds"] = now - began
+        print(json.dumps({"part": part, "seconds": now - began, **figures}), flush=True)
         began = now
 
     spark = spark_session("flights", **SETTINGS)
@@ -125,13 +123,18 @@ def make_tables(cluster: str, directory: Path) -> dict[str, Any]:
     stream_events(spark, cluster, directory)
     done("stream")
     row_count = write_delays(spark, directory)
-    done("delays")
+    done("delays", rows=row_count)
     take_in(spark, access, kept)
-    done("tables")
+    done("tables", tables=len(TABLES))
     proven = verify(spark, access, kept)
-    done("verify")
+    done("verify", transactions=proven.transactions, differences=len(proven.differences))
     compared = audit(spark, access, copies)
-    done("audit")
+    done(
+        "audit",
+        transactions=compared.transactions,
+        copies=len({each.name for each in compared.copies}),
+        equal=compared.is_equal,
+    )
     spark.stop()
     differences = [*proven.differences, *([] if compared.is_equal else [compared.to_text()])]
     if not row_count == proven.transactions == compared.transactions:
@@ -139,7 +142,7 @@ def make_tables(cluster: str, directory: Path) -> dict[str, Any]:
             f"{row_count} transactions were streamed, {proven.transactions} verified and"
             f" {compared.transactions} compared"
         )
-    return {"rows": row_count, "differences": differences, **seconds}
+    return differences
 
 
 def definitions(cluster: str, directory: Path) -> tuple[PipelineDefinition, PipelineDefinition]:

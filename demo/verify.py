@@ -119,20 +119,13 @@ class LogAudit:
             raise MismatchError(f"flight {index + 1} is not in the log")
 
 
-def expect_equal_partition(
-    partition_id: int,
-    log: Sequence[Event],
-    expected: PartitionFigures,
-    side: str,
-    figures: PartitionFigures,
-    checks: Iterable[Check],
+def expect_equal_events(
+    partition_id: int, log: Sequence[Event], side: str, checks: Iterable[Check]
 ) -> None:
-    """Raises MismatchError: `side`, which has `figures`, differs from `log`, which has `expected`.
+    """Raises MismatchError: `side`, whose transactions have `checks`, differs from `log`.
 
-    `checks`, in the order of the log, are looked at only then, to find where.
+    Both are in the order of transaction IDs.
     """
-    if figures == expected:
-        return
     for event, found in zip_longest(log, checks):
         if event is None:
             raise MismatchError(
@@ -150,9 +143,16 @@ def expect_equal_partition(
                 f" transaction {found[0]} with check {found[1]}; the log has {_shown(event)} with"
                 f" check {event.check}"
             )
-    raise MismatchError(
-        f"partition {partition_id}: {side} comes to {figures}, the log to {expected}"
-    )
+
+
+def expect_equal_figures(
+    partition_id: int, log: PartitionFigures, side: str, figures: PartitionFigures
+) -> None:
+    """Raises MismatchError: the sums that `side` has of a partition differ from those of `log`."""
+    if figures != log:
+        raise MismatchError(
+            f"partition {partition_id}: {side} comes to {figures}, the log to {log}"
+        )
 
 
 def expect_equal_rows(what: str, log: dict[Any, Any], side: str, other: dict[Any, Any]) -> None:
@@ -222,8 +222,18 @@ class Tables:
         )
 
 
-def verify(log: LogReader, database: Engine, tables: Tables, flights: Sequence[Flight]) -> int:
-    """Return how many transactions agree on all sides. Raises MismatchError."""
+class Agreement(NamedTuple):
+    """The number of items that were compared one by one, and agree on all sides."""
+
+    transactions: int
+    aircraft: int
+    summary_rows: int
+
+
+def verify(
+    log: LogReader, database: Engine, tables: Tables, flights: Sequence[Flight]
+) -> Agreement:
+    """Return what agrees on all sides. Raises MismatchError."""
     audit = LogAudit(flights)
     spark_figures = tables.partition_figures()
     nothing = PartitionFigures(0, -1, 0, 0, 0)
@@ -231,17 +241,18 @@ def verify(log: LogReader, database: Engine, tables: Tables, flights: Sequence[F
     for partition_id in range(log.partition_count):
         events = list(log_events(log, partition_id))
         audit.take(partition_id, events)
-        expected = partition_figures(events)
-        rows = [Event(*row) for row in flight_rows(database, partition_id)]
-        for side, figures, checks in (
-            ("the database", partition_figures(rows), ((r.transaction_id, r.check) for r in rows)),
-            (
-                "Spark's table",
-                spark_figures.get(partition_id, nothing),
-                tables.checks(partition_id),
-            ),
+        applied = (Event(*row) for row in flight_rows(database, partition_id))
+        for side, checks in (
+            ("the database", ((each.transaction_id, each.check) for each in applied)),
+            ("Spark's table of events", tables.checks(partition_id)),
         ):
-            expect_equal_partition(partition_id, events, expected, side, figures, checks)
+            expect_equal_events(partition_id, events, side, checks)
+        expect_equal_figures(
+            partition_id,
+            partition_figures(events),
+            "Spark's table",
+            spark_figures.get(partition_id, nothing),
+        )
         count += len(events)
     audit.finish()
     expect_equal_rows("aircraft", audit.aircraft, "the database", aircraft_rows(database))
@@ -251,6 +262,7 @@ def verify(log: LogReader, database: Engine, tables: Tables, flights: Sequence[F
         if row["legs"] == row["last_leg"]
     }
     expect_equal_rows("aircraft", audit.aircraft, "Spark's table", by_aircraft)
+    summary_count = 0
     for name, keys in SUMMARIES.items():
         sums = ("flights", "cancelled", "diverted", "distance")
         asked = {row[: len(keys)]: row[len(keys) :] for row in summary_rows(database, keys)}
@@ -259,7 +271,8 @@ def verify(log: LogReader, database: Engine, tables: Tables, flights: Sequence[F
             for row in tables.rows(name)
         }
         expect_equal_rows(name, asked, "Spark's table", made)
-    return count
+        summary_count += len(asked)
+    return Agreement(count, len(audit.aircraft), summary_count)
 
 
 def main() -> int:
@@ -272,11 +285,11 @@ def main() -> int:
     flights = list(read_flights(flights_file(), limit=given.limit))
     with open_reader(given.cluster) as log:
         try:
-            count = verify(log, open_database(given.database), Tables(given.tables), flights)
+            agreed = verify(log, open_database(given.database), Tables(given.tables), flights)
         except MismatchError as error:
             print(f"mismatch: {error}", file=sys.stderr)
             return 1
-    print(json.dumps({"transactions": count}))
+    print(json.dumps(agreed._asdict()))
     return 0
 
 

@@ -5,7 +5,10 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from demo.report import write_report
+from demo.cluster import Member
+from demo.report import Proof, write_report
+from demo.story import Moment
+from demo.submission import Submission
 from demo.verify import Tables
 from tests.demo.test_verify import make_tables, write
 
@@ -15,9 +18,16 @@ def report(directory: Path, killed_at: float | None = None) -> str:
     write_report(
         path,
         Tables(directory),
-        facts=[("transactions", "7"), ("killed <on> the way", "storage-2")],
-        rates=[(1.0, 120.0), (2.0, 80.0)],
-        killed_at=killed_at,
+        proofs=[Proof("Nothing is <lost>", "all are read again", "7 transactions agree")],
+        moments=[Moment(1.5, "kill", "storage-2 killed"), Moment(2.0, "restart", "it is back")],
+        members=[Member("storage-2", "storage", "127.0.0.1:7201", 1)],
+        submission=Submission(
+            seconds=2.0,
+            counts={"applied": 7, "conflicts": 3},
+            rates=[(1.0, 120.0), (2.0, 80.0)],
+            storage="storage-2",
+            killed_at=killed_at,
+        ),
     )
     return path.read_text()
 
@@ -34,11 +44,22 @@ def test_the_report_needs_nothing_else(tmp_path: Path) -> None:
 def test_the_report_shows_figures_and_carriers(tmp_path: Path) -> None:
     make_tables(tmp_path)
     text = report(tmp_path)
-    assert "7 flights, written" in text
-    assert "<dt>killed &lt;on&gt; the way</dt><dd>storage-2</dd>" in text
+    assert "<h1>7 flights through one log</h1>" in text
+    assert "<dt>refused by a lock, tried again</dt><dd>3</dd>" in text
     assert "<td>United Air Lines Inc.</td><td>4</td><td>0.0%</td><td>1</td><td>2</td>" in text
     # The carrier with more flights comes first.
     assert text.index("United Air Lines") < text.index("Envoy Air")
+
+
+def test_the_report_tells_the_verdict_the_proofs_and_the_story(tmp_path: Path) -> None:
+    make_tables(tmp_path)
+    text = report(tmp_path, killed_at=1.5)
+    assert "Everything agrees</b><p>7 transactions agree.</p>" in text
+    assert "<b>Nothing is &lt;lost&gt;</b><p>all are read again</p>" in text
+    assert '<li class="alarm"><time>1.5 s</time>Storage-2 killed</li>' in text
+    assert "<li><time>2.0 s</time>It is back</li>" in text
+    assert "<td>storage-2</td><td>storage</td><td>127.0.0.1:7201</td><td>1</td>" in text
+    assert "Waltz" in text
 
 
 def test_groups_in_which_nobody_flew_are_left_out_of_the_lines(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ INK: Final = "#22303c"
 QUIET: Final = "#8a97a3"
 BLUE: Final = "#2f6db3"
 RED: Final = "#c8452f"
+GREEN: Final = "#2e7d4f"
 SAND: Final = "#d9a441"
 
 STYLE: Final[dict[Any, Any]] = {
@@ -67,9 +68,28 @@ PAGE: Final = """\
   th, td {{ padding: .3rem .6rem; text-align: right; border-bottom: 1px solid #e6eaee; }}
   th:first-child, td:first-child {{ text-align: left; }}
   th {{ font-weight: 600; font-size: .85rem; color: {quiet}; }}
+  .brand {{ color: {blue}; font-weight: 700; letter-spacing: .18em; font-size: .8rem;
+    text-transform: uppercase; margin: 0 0 .75rem; }}
+  .verdict {{ border: 1px solid {green}; border-left: 6px solid {green}; border-radius: 6px;
+    padding: .9rem 1.2rem; margin: 1.5rem 0; background: #f2f8f4; }}
+  .verdict b {{ color: {green}; font-size: 1.15rem; }}
+  .verdict p {{ margin: .2rem 0 0; }}
+  .cards {{ display: grid; grid-template-columns: repeat(auto-fit, minmax(17rem, 1fr));
+    gap: 1rem; }}
+  .cards div {{ border: 1px solid #e6eaee; border-radius: 6px; padding: .9rem 1.1rem; }}
+  .cards p {{ margin: .35rem 0; font-size: .9rem; color: {quiet}; }}
+  .cards .result {{ color: {green}; font-weight: 600; }}
+  .story {{ list-style: none; margin: 1rem 0; padding: 0; border-left: 2px solid #dfe5ea; }}
+  .story li {{ position: relative; padding: .3rem 0 .3rem 7.5rem; }}
+  .story li::before {{ content: ""; position: absolute; left: -6px; top: .85rem; width: 10px;
+    height: 10px; border-radius: 50%; background: {blue}; }}
+  .story li.alarm::before {{ background: {red}; }}
+  .story time {{ position: absolute; left: 1.2rem; color: {quiet};
+    font-variant-numeric: tabular-nums; }}
 </style>
 </head>
 <body>
+<p class="brand">Waltz</p>
 <h1>{title}</h1>
 <p class="quiet">{subtitle}</p>
 {content}
@@ -84,6 +104,8 @@ def page(title: str, subtitle: str, content: Iterable[str]) -> str:
         ink=INK,
         quiet=QUIET,
         blue=BLUE,
+        red=RED,
+        green=GREEN,
         title=escape(title),
         subtitle=escape(subtitle),
         content="\n".join(content),
@@ -97,6 +119,32 @@ def section(title: str, text: str, content: str) -> str:
 def definitions(facts: Iterable[tuple[str, str]]) -> str:
     items = (f"<div><dt>{escape(k)}</dt><dd>{escape(v)}</dd></div>" for k, v in facts)
     return f"<dl>{''.join(items)}</dl>"
+
+
+def verdict(text: str, detail: str) -> str:
+    """Return what has been proved, for the top of a page."""
+    return f'<div class="verdict"><b>\u2713 {escape(text)}</b><p>{escape(detail)}</p></div>'
+
+
+def cards(items: Iterable[tuple[str, str, str]]) -> str:
+    """Return a card per item: its title, its text, and its result."""
+    shown = (
+        f'<div><b>{escape(title)}</b><p>{escape(text)}</p><p class="result">{escape(result)}</p>'
+        "</div>"
+        for title, text, result in items
+    )
+    return f'<div class="cards">{"".join(shown)}</div>'
+
+
+def timeline(moments: Iterable[tuple[float, str, bool]]) -> str:
+    """Return a list of moments: seconds since the start, text, and whether it was a fault."""
+    shown = (
+        f'<li class="alarm"><time>{seconds:.1f} s</time>{escape(text)}</li>'
+        if alarm
+        else f"<li><time>{seconds:.1f} s</time>{escape(text)}</li>"
+        for seconds, text, alarm in moments
+    )
+    return f'<ul class="story">{"".join(shown)}</ul>'
 
 
 def drawing(draw: Callable[[Any], None], *, height: float = 3.2) -> str:
