@@ -115,7 +115,9 @@ async def running_cluster(
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "waltz.cli.main", "up", "--directory", str(directory)),
             *("--partitions", str(partition_count), "--servers", str(server_count), "--port", "0"),
-            stdin=asyncio.subprocess.DEVNULL,
+            # Its input ends when this process does, however that may be.
+            "--end-with-stdin",
+            stdin=asyncio.subprocess.PIPE,
             stdout=output,
             stderr=output,
             # Ctrl-C is for this process, which then stops the cluster in order.

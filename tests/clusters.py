@@ -78,15 +78,23 @@ def run_waltz(
     )
 
 
+def start_node(*arguments: str, **options: Any) -> subprocess.Popen[str]:
+    """Start a `waltz` command that runs until it is stopped, and that ends with this process.
+
+    Its standard input ends when this process does, by whatever signal.
+    """
+    return subprocess.Popen(
+        [sys.executable, "-m", "waltz.cli.main", *arguments, "--end-with-stdin"],
+        stdin=subprocess.PIPE,
+        text=True,
+        **options,
+    )
+
+
 def start_cluster(directory: Path, *arguments: str) -> RunningCluster:
     """Start `waltz up` on `directory` and return once it is ready."""
-    process = subprocess.Popen(
-        [
-            *(sys.executable, "-m", "waltz.cli.main", "up"),
-            *("--directory", str(directory), "--port", "0", *arguments),
-        ],
-        stderr=subprocess.PIPE,
-        text=True,
+    process = start_node(
+        *("up", "--directory", str(directory), "--port", "0", *arguments), stderr=subprocess.PIPE
     )
     cluster = RunningCluster(process, directory)
 
@@ -119,12 +127,7 @@ def partition_at(coordinator: str, number: int) -> tuple[str, bool]:
 def running_server(config: Path, *options: str) -> Iterator[subprocess.Popen[str]]:
     """Run `waltz server` until the block ends and stop it; its log lies beside its file."""
     with (config.parent / "log").open("a") as log:
-        node = subprocess.Popen(
-            [sys.executable, "-m", "waltz.cli.main", "server", str(config), *options],
-            stdout=subprocess.PIPE,
-            stderr=log,
-            text=True,
-        )
+        node = start_node("server", str(config), *options, stdout=subprocess.PIPE, stderr=log)
     try:
         assert node.stdout is not None
         assert node.stdout.readline() == "ready\n"

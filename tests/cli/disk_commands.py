@@ -6,7 +6,7 @@ from pathlib import Path
 
 from click.testing import CliRunner, Result
 
-from waltz.cli.main import waltz
+from waltz.cli.commands import waltz
 
 
 def run_disk(command: str, *arguments: str | Path) -> Result:

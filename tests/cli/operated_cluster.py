@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -14,10 +13,10 @@ from typing import Any
 
 from click.testing import CliRunner
 
-from tests.clusters import wait_until
+from tests.clusters import start_node, wait_until
 from tests.zookeepers import RunningZooKeeper
+from waltz.cli.commands import waltz
 from waltz.cli.layout import choose_ports
-from waltz.cli.main import waltz
 from waltz.errors import WaltzError
 
 
@@ -113,12 +112,7 @@ class OperatedCluster:
 
     def _start(self, name: str, *arguments: str) -> None:
         with (self.directory / f"{name}.log").open("a") as log:
-            process = subprocess.Popen(
-                [sys.executable, "-m", "waltz.cli.main", *arguments],
-                stdout=subprocess.PIPE,
-                stderr=log,
-                text=True,
-            )
+            process = start_node(*arguments, stdout=subprocess.PIPE, stderr=log)
         self.processes[name] = process
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n", (self.directory / f"{name}.log").read_text()

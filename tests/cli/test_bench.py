@@ -83,6 +83,8 @@ def test_a_run_that_is_told_to_end_leaves_nothing_behind(
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        # Under nohup this process ignores SIGHUP, and so would what it starts.
+        preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL),
     )
     assert running.stderr is not None
     seen = iter(running.stderr)

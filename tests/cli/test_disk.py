@@ -31,7 +31,7 @@ from tests.storage.inspected import (
     without,
     write_files,
 )
-from waltz.cli.main import waltz
+from waltz.cli.commands import waltz
 
 FILES = our_files((5, 7, 4), (3, 2), mark=2)
 SEG = segment_name(0, 5)

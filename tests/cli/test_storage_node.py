@@ -8,7 +8,6 @@ import json
 import shutil
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,7 +15,7 @@ from uuid import UUID
 
 import pytest
 
-from tests.clusters import RunningCluster, run_waltz
+from tests.clusters import RunningCluster, run_waltz, start_node
 from tests.storage.states import healthy, node_of
 from tests.storage.talkers import NOBODY, P0, Talker, load, next_of
 from waltz.cli.layout import choose_ports
@@ -245,12 +244,7 @@ def node_arguments(cluster: RunningCluster, place: Path, **ports: int) -> list[s
 def started(*arguments: str) -> Iterator[subprocess.Popen[str]]:
     """Run `waltz storage` until the block ends and stop it; its log lies beside the file."""
     with (Path(arguments[0]).parent / "log").open("a") as log:
-        node = subprocess.Popen(
-            [sys.executable, "-m", "waltz.cli.main", "storage", *arguments],
-            stdout=subprocess.PIPE,
-            stderr=log,
-            text=True,
-        )
+        node = start_node("storage", *arguments, stdout=subprocess.PIPE, stderr=log)
     try:
         assert node.stdout is not None
         assert node.stdout.readline() == "ready\n"

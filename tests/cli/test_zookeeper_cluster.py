@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -22,6 +21,7 @@ from tests.clusters import (
     running_cluster,
     running_server,
     start_cluster,
+    start_node,
     wait_until,
 )
 from tests.zookeepers import Proxy, RunningZooKeeper, running_zookeeper, tree_at
@@ -362,12 +362,7 @@ storage.admin.port: {place["admin"].rsplit(":", 1)[1]}
 storage.diskFreeMin: 64MiB
 """
     )
-    node = subprocess.Popen(
-        [sys.executable, "-m", "waltz.cli.main", "storage", str(config)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    node = start_node("storage", str(config), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert node.stdout is not None
     assert node.stdout.readline() == "ready\n"
     node.terminate()

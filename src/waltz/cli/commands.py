@@ -1,0 +1,41 @@
+"""The commands of `waltz`: where each is, and one line about it."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import click
+
+from waltz.cli.lazy_group import LazyGroup, Place
+
+PLACES: Final = {
+    "up": Place("waltz.cli.up", "up", "Start a whole cluster on this machine, or start it again."),
+    "status": Place(
+        "waltz.cli.client", "status", "Show servers, storage nodes, partitions and their marks."
+    ),
+    "append": Place("waltz.cli.client", "append", "Append transactions, and print their IDs."),
+    "tail": Place("waltz.cli.client", "tail", "Print the transactions of a partition."),
+    "server": Place("waltz.cli.server_node", "server", "Run one server, or several."),
+    "storage": Place("waltz.cli.storage_node", "storage", "Run one storage node."),
+    "cluster": Place(
+        "waltz.cli.cluster", "cluster", "Make clusters, place replicas, and check that all is well."
+    ),
+    "admin": Place(
+        "waltz.cli.admin", "admin", "Tell a running storage node or server what to do, or ask it."
+    ),
+    "disk": Place("waltz.cli.disk", "disk", "Look at a storage node's files, changing nothing."),
+    "pipeline": Place(
+        "waltz.cli.pipeline", "pipeline", "Derive data from the log with Spark, and prove it."
+    ),
+    "bench": Place("waltz.cli.bench", "bench", "Measure workloads."),
+}
+
+
+@click.group(
+    cls=LazyGroup,
+    places=PLACES,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+@click.version_option(package_name="waltz-log", prog_name="waltz")
+def waltz() -> None:
+    """Waltz: a replicated write-ahead log for transactions."""

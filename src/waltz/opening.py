@@ -1,0 +1,174 @@
+"""Opens clients, readers, notes and replicas of a cluster, on the real host of this process."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from waltz.client.blocking import WaltzClient
+from waltz.client.callbacks import WaltzClientCallbacks
+from waltz.client.notes.shell import ClusterNotes
+from waltz.client.options import options_from
+from waltz.client.reader.blocking import LogReader
+from waltz.client.reader.shell import AsyncLogReader
+from waltz.client.replicas.shell import ReplicaReader
+from waltz.client.retry import RetryPolicy
+from waltz.client.shell import AsyncWaltzClient
+from waltz.errors import ConfigurationError
+from waltz.host import Host
+from waltz.limits import READER_SECONDS_MAX
+from waltz.system.host import real_host
+from waltz.system.workers import RealWorkers
+from waltz.types import (
+    ClusterAddress,
+    ServersAddress,
+    TlsSettings,
+    ZooKeeperAddress,
+    parse_cluster,
+)
+
+logger = logging.getLogger(__name__)
+
+
+def open_client(
+    cluster: str | ClusterAddress,
+    callbacks: WaltzClientCallbacks,
+    *,
+    tls: TlsSettings | None = None,
+    **options: Any,
+) -> WaltzClient:
+    """Return a client for threads, which follows the log from now on until it is closed.
+
+    `cluster` is an address as text, or a `ZooKeeperAddress` with its `access`, which has no text.
+    `tls` None: TLS with whoever answers, and plain to this machine's own address. The other options
+    are those of `ClientOptions`. Raises ConfigurationError: not an address, an unknown
+    option; NoNodeError: there is no cluster; CoordinatorLostError, ConnectionFailedError: nobody
+    answers; RemoteProtocolError: somebody answers who is no server of ours.
+    """
+    address = _parse(cluster)
+    settings = options_from(_options_of(address) | options)
+    return WaltzClient(lambda: _real_host(address, tls), callbacks, settings)
+
+
+def open_async_client(
+    cluster: str | ClusterAddress,
+    callbacks: WaltzClientCallbacks,
+    *,
+    tls: TlsSettings | None = None,
+    **options: Any,
+) -> AsyncWaltzClient:
+    """Return a client for asyncio, which starts when it is entered: `async with open_…`.
+
+    To be called on the loop. Raises ConfigurationError; entering raises as `open_client`.
+    """
+    address = _parse(cluster)
+    settings = options_from(_options_of(address) | options)
+    host, release_host = _real_host(address, tls)
+    return AsyncWaltzClient(host, callbacks, settings, release_host=release_host)
+
+
+def open_reader(
+    cluster: str | ClusterAddress,
+    *,
+    timeout_seconds: float = READER_SECONDS_MAX,
+    root: str | None = None,
+    tls: TlsSettings | None = None,
+    retry_policy: RetryPolicy | None = None,
+) -> LogReader:
+    """Return a reader of ranges of the log, for threads.
+
+    `timeout_seconds` bounds how long it waits without progress; `retry_policy` None: `RetryReads`.
+    Raises as `open_client`.
+    """
+    address = _parse(cluster)
+    found = _options_of(address)
+    return LogReader(
+        lambda: _real_host(address, tls),
+        timeout_seconds=timeout_seconds,
+        root=root or found.get("root"),
+        servers=found.get("servers", ()),
+        retry_policy=retry_policy,
+    )
+
+
+def open_async_reader(
+    cluster: str | ClusterAddress,
+    *,
+    timeout_seconds: float = READER_SECONDS_MAX,
+    root: str | None = None,
+    tls: TlsSettings | None = None,
+    retry_policy: RetryPolicy | None = None,
+) -> AsyncLogReader:
+    """Return a reader for asyncio, which starts when it is entered. To be called on the loop."""
+    address = _parse(cluster)
+    found = _options_of(address)
+    host, release_host = _real_host(address, tls)
+    return AsyncLogReader(
+        host,
+        timeout_seconds=timeout_seconds,
+        root=root or found.get("root"),
+        servers=found.get("servers", ()),
+        retry_policy=retry_policy,
+        release_host=release_host,
+    )
+
+
+def open_notes(cluster: str | ClusterAddress, *, tls: TlsSettings | None = None) -> ClusterNotes:
+    """Return small values that the cluster keeps for applications, for threads.
+
+    Raises ConfigurationError: not the coordinator's address, and servers keep none; and as
+    `open_client` at the first use.
+    """
+    address = _coordinator(cluster, "notes are kept")
+    root = _options_of(address).get("root")
+    return ClusterNotes(lambda: _real_host(address, tls), root=root)
+
+
+def open_replicas(
+    cluster: str | ClusterAddress, *, tls: TlsSettings | None = None
+) -> ReplicaReader:
+    """Return a reader of what each storage node holds, for threads: to compare their copies.
+
+    Raises ConfigurationError: not the coordinator's address, who alone knows them all; NoNodeError:
+    there is no cluster; CoordinatorLostError.
+    """
+    address = _coordinator(cluster, "storage nodes are known")
+    root = _options_of(address).get("root")
+    return ReplicaReader(lambda: _real_host(address, tls), root=root)
+
+
+def _parse(cluster: str | ClusterAddress) -> ClusterAddress:
+    """Raises ConfigurationError; what is left out of a list is logged."""
+    address = parse_cluster(cluster) if isinstance(cluster, str) else cluster
+    for reason in address.refused if isinstance(address, ServersAddress) else ():
+        logger.warning("server_address_ignored reason=%s", reason)
+    return address
+
+
+def _coordinator(cluster: str | ClusterAddress, what: str) -> ClusterAddress:
+    """Raises ConfigurationError: the address names servers."""
+    address = _parse(cluster)
+    if isinstance(address, ServersAddress):
+        raise ConfigurationError(
+            f"{cluster} names servers; {what} by the coordinator: expected its address"
+        )
+    return address
+
+
+def _options_of(address: ClusterAddress) -> dict[str, Any]:
+    """The options that an address stands for."""
+    if isinstance(address, ServersAddress):
+        return {"servers": address.servers}
+    if isinstance(address, ZooKeeperAddress) and address.root:
+        return {"root": address.root}
+    return {}
+
+
+def _real_host(address: ClusterAddress, tls: TlsSettings | None) -> tuple[Host, Callable[[], None]]:
+    """Return the doors of this process, and what closes them."""
+    coordinator = None if isinstance(address, ServersAddress) else address
+    # Callbacks run on them, and one that never ends is not to keep the process.
+    workers = RealWorkers(daemon=True)
+    return replace(real_host(coordinator, tls or TlsSettings()), workers=workers), workers.close
