@@ -1,4 +1,4 @@
-"""`waltz status`, `waltz append`, `waltz tail`: a look at a cluster and a hand on its log."""
+"""`waltz status`, `waltz append`: a look at a cluster and a hand on its log."""
 
 from __future__ import annotations
 
@@ -119,57 +119,3 @@ def with_progress(items: tuple[str, ...]) -> Iterable[str]:
             yield from progress.track(items)
 
     return tracked()
-
-
-@click.command()
-@log_options
-@click.option("--partition", type=click.IntRange(min=0), required=True)
-@click.option(
-    "--from", "start", default="latest", show_default=True, help="earliest, latest or an ID."
-)
-@click.option("--follow/--no-follow", default=True, show_default=True, help="Wait for more.")
-@click.option("--json", "as_json", is_flag=True, help="Print a JSON object per transaction.")
-def tail(
-    place: LogPlace,
-    partition: int,
-    start: str,
-    follow: bool,
-    as_json: bool,
-) -> None:
-    """Print the transactions of a partition, one a line: ID, header, data."""
-    with waltz.open_reader(place.cluster, tls=place.tls) as reader:
-        if start == "earliest":
-            first = 0
-        elif start == "latest":
-            first = reader.high_water_mark(partition) + 1
-        elif start.isdigit():
-            first = int(start)
-        else:
-            raise click.BadParameter(f"--from {start!r}: expected earliest, latest or an ID")
-        if follow:
-            runs = reader.follow(partition, first)
-        else:
-            runs = reader.read(partition, first, reader.high_water_mark(partition) + 1)
-        for run in runs:
-            for index, data in enumerate(run.data):
-                transaction_id = run.first_transaction_id + index
-                print_transaction(
-                    partition, transaction_id, int(run.headers[index]), data, as_json=as_json
-                )
-            sys.stdout.flush()
-
-
-def print_transaction(
-    partition: int, transaction_id: int, header: int, data: bytes, *, as_json: bool
-) -> None:
-    text = data.decode(errors="backslashreplace")
-    if as_json:
-        value = {
-            "partition": partition,
-            "transaction_id": transaction_id,
-            "header": header,
-            "data": text,
-        }
-        print(json.dumps(value))
-    else:
-        print(f"{transaction_id}\t{header}\t{text}")

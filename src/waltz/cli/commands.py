@@ -14,7 +14,7 @@ PLACES: Final = {
         "waltz.cli.client", "status", "Show servers, storage nodes, partitions and their marks."
     ),
     "append": Place("waltz.cli.client", "append", "Append transactions, and print their IDs."),
-    "tail": Place("waltz.cli.client", "tail", "Print the transactions of a partition."),
+    "tail": Place("waltz.cli.tail", "tail", "Print the transactions of partitions."),
     "server": Place("waltz.cli.server_node", "server", "Run one server, or several."),
     "storage": Place("waltz.cli.storage_node", "storage", "Run one storage node."),
     "cluster": Place(

@@ -1,0 +1,153 @@
+"""`waltz tail` against a running cluster: what it begins with, and the form of its lines."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.clusters import RunningCluster, run_waltz, running_cluster
+from waltz import TransactionColumns, TransactionId
+from waltz.cli.tail import Style
+
+RUN = TransactionColumns(
+    first_transaction_id=TransactionId(7),
+    request_ids=b"".join(number.to_bytes(4, "big") for number in (1, 2, 3, 4, 2**31 - 1, 0, 3, 5)),
+    headers=np.array([0, -3], np.int32),
+    data=["tö".encode(), b"\xff\x00"],
+)
+
+
+def test_a_line_has_id_header_and_data() -> None:
+    plain = Style(as_json=False, shows_partition=False, shows_request_id=False)
+    assert plain.lines(3, RUN) == "7\t0\ttö\n8\t-3\t\\xff\x00\n"
+    all_of_it = Style(as_json=False, shows_partition=True, shows_request_id=True)
+    assert all_of_it.lines(3, RUN).splitlines()[0] == "3\t7\t0\t1/2/3/4\ttö"
+
+
+def test_json_has_the_request_id_and_loses_no_byte() -> None:
+    style = Style(as_json=True, shows_partition=True, shows_request_id=False)
+    first, second = (json.loads(line) for line in style.lines(3, RUN).splitlines())
+    assert first == {
+        "partition": 3,
+        "transaction_id": 7,
+        "header": 0,
+        "request_id": {
+            "client_id": 1,
+            "generation": 2,
+            "partition_id": 3,
+            "sequence_number": 4,
+        },
+        "data": "tö",
+    }
+    assert second["data_base64"] == "/wA="
+    assert second["request_id"]["client_id"] == 2**31 - 1
+
+
+@pytest.fixture(scope="module")
+def log(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningCluster]:
+    """A cluster with five transactions in partition 0 and two in partition 1."""
+    directory: Path = tmp_path_factory.mktemp("tail")
+    with running_cluster(directory / "cluster", "--partitions", "2") as cluster:
+        for partition, data in (("0", "abcde"), ("1", "xy")):
+            where = ("--cluster", cluster.coordinator, "--partition", partition)
+            assert run_waltz("append", *where, *data).returncode == 0
+        yield cluster
+
+
+def tail(log: RunningCluster, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return run_waltz("tail", "--cluster", log.coordinator, "--no-follow", *arguments)
+
+
+@pytest.mark.processes
+def test_without_a_partition_all_of_them_are_printed(log: RunningCluster) -> None:
+    assert tail(log, "--from", "earliest").stdout.splitlines() == [
+        *(f"0\t{index}\t0\t{data}" for index, data in enumerate("abcde")),
+        *(f"1\t{index}\t0\t{data}" for index, data in enumerate("xy")),
+    ]
+
+
+@pytest.mark.processes
+def test_the_last_transactions_of_each_partition_are_printed(log: RunningCluster) -> None:
+    assert tail(log, "-n", "3").stdout.split() == (
+        [
+            "0",
+            "2",
+            "0",
+            "c",
+            "0",
+            "3",
+            "0",
+            "d",
+            "0",
+            "4",
+            "0",
+            "e",
+            "1",
+            "0",
+            "0",
+            "x",
+            "1",
+            "1",
+            "0",
+            "y",
+        ]
+    )
+    assert tail(log, "--partition", "0", "-n", "1").stdout == "4\t0\te\n"
+    assert tail(log, "-n", "0").stdout == ""
+
+
+@pytest.mark.processes
+def test_a_start_beyond_the_log_is_an_error_that_names_its_end(log: RunningCluster) -> None:
+    done = tail(log, "--partition", "0", "--from", "100")
+    assert done.returncode == 1
+    assert done.stderr.strip() == (
+        "waltz: partition 0 ends with transaction 4; there is none from 100 on"
+    )
+    assert tail(log, "--partition", "0", "--from", "5").returncode == 0
+
+
+@pytest.mark.processes
+def test_all_partitions_are_followed_at_once_until_ctrl_c(log: RunningCluster) -> None:
+    following = subprocess.Popen(
+        [
+            *(sys.executable, "-m", "waltz.cli.main", "tail", "--cluster", log.coordinator),
+            *("-n", "1", "--json"),
+        ],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert following.stdout is not None
+    seen: dict[int, list[str]] = defaultdict(list)
+    for line in following.stdout:
+        found = json.loads(line)
+        seen[found["partition"]].append(found["data"])
+        if len(seen) == 2:
+            break
+    assert seen == {0: ["e"], 1: ["y"]}
+    following.send_signal(signal.SIGINT)
+    _, said = following.communicate(timeout=60)
+    assert (following.returncode, said.strip()) == (130, "")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "fault"),
+    [
+        (("--from", "yesterday"), "'yesterday'; expected earliest, latest or a transaction ID"),
+        (("--from", "9" * 40), "expected earliest, latest or a transaction ID"),
+        (("--from", "3", "-n", "2"), "-n and --from exclude each other"),
+        (("-n", "-1"), "-1 is not in the range"),
+    ],
+)
+def test_a_wrong_call_is_refused(arguments: tuple[str, ...], fault: str) -> None:
+    done = run_waltz("tail", "--cluster", "127.0.0.1:1", *arguments)
+    assert done.returncode == 2
+    assert fault in done.stderr
