@@ -1,14 +1,16 @@
-"""The rows of the programming model, the client and the demo, and the tests that cite them.
+"""The rows of what is asked for, and the tests that cite them.
 
-Owns the list of rows and why some have no test. `docs/rows.md` is printed from the tests'
-docstrings and the titles of the stories: python -m tests.rows > docs/rows.md
+Owns the rows of the programming model, the client and the demo: each has a test or a reason;
+`rows.tsv` has the titles of all others, of which the page shows those that code or a test cites.
+`docs/rows.md` is printed from the tests' docstrings and the titles of the stories:
+python -m tests.rows > docs/rows.md
 """
 
 from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -16,7 +18,8 @@ TESTS: Final = Path(__file__).parent
 SHOWN_MAX: Final = 3
 """Tests named per row; of more, how many there are."""
 
-ROW: Final = re.compile(r"\b((?:PM|LC|CI|DM|PS)-)(\d+)(?: to (?:PM|LC|CI|DM|PS)-(\d+))?")
+KINDS: Final = "CF|CI|CM|CS|CX|DK|DM|DT|JT|LC|MT|PM|PS|SD|SN|ST|SV|TL|TS|UA"
+ROW: Final = re.compile(rf"\b((?:{KINDS})-)(\d+)(?: to (?:{KINDS})-(\d+))?")
 
 ROWS: Final[Mapping[str, str]] = {
     "PM-01": "Log is the source of truth",
@@ -195,6 +198,11 @@ ROWS: Final[Mapping[str, str]] = {
 }
 """What each row asks for."""
 
+OTHER_ROWS: Final[Mapping[str, str]] = dict(
+    line.split("\t") for line in (TESTS / "rows.tsv").read_text().splitlines()
+)
+"""Title by row, for the rows of servers, storage nodes, tools, tests and users' wishes."""
+
 UNTESTED: Final[Mapping[str, str]] = {
     "PS-10": "mypy, strict, looks at the package and at the sample applications in `make test`",
     "DM-04": "the launcher is `waltz up`, which `tests/cli/test_up.py` covers by its own rows",
@@ -239,6 +247,19 @@ def proofs() -> dict[str, list[str]]:
     return found
 
 
+def cited_by_code() -> set[str]:
+    """Return the rows that the source code cites."""
+    return {row for path in (TESTS.parent / "src").rglob("*.py") for row in cited(path.read_text())}
+
+
+def cell_of(tests: Sequence[str]) -> str:
+    """Return the tests of a row as one cell of a table."""
+    cell = "<br>".join(f"`{each}`" for each in tests[:SHOWN_MAX])
+    if len(tests) > SHOWN_MAX:
+        cell += f"<br>and {len(tests) - SHOWN_MAX} more"
+    return cell
+
+
 def page() -> str:
     """The page, in Markdown."""
     found = proofs()
@@ -252,14 +273,25 @@ def page() -> str:
     ]
     for row, title in ROWS.items():
         tests = found.get(row, [])
-        cell = "<br>".join(f"`{each}`" for each in tests[:SHOWN_MAX])
-        if len(tests) > SHOWN_MAX:
-            cell += f"<br>and {len(tests) - SHOWN_MAX} more"
+        cell = cell_of(tests)
         if not tests:
             cell = f"none: {UNTESTED.get(row, 'nobody has said why')}"
         if row in SHORT_OF:
             cell += f"<br>Otherwise: {SHORT_OF[row]}"
         lines.append(f"| {row} | {title} | {cell} |")
+    lines += [
+        "",
+        "## Rows of the other parts",
+        "",
+        "Those that code or a test cites. UA are wishes of users of other systems.",
+        "",
+        "| Row | What | Tests |",
+        "|---|---|---|",
+    ]
+    shown = found.keys() | cited_by_code()
+    for row, title in OTHER_ROWS.items():
+        if row in shown:
+            lines.append(f"| {row} | {title} | {cell_of(found.get(row, []))} |")
     return "\n".join(lines) + "\n"
 
 
