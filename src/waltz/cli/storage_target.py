@@ -23,6 +23,7 @@ from waltz.cluster.storage_placement import StoragePlacement
 from waltz.cluster.store_params import StoreParams
 from waltz.errors import ConfigurationError
 from waltz.host import Host
+from waltz.majority import majority
 from waltz.types import Address, PartitionId, ReplicaId
 
 
@@ -148,7 +149,7 @@ def check_spared(
             for node in replicas
             if node in metadata.current_replicas and node not in (target.replica_id, *lost)
         ]
-        if 2 * len(others) <= len(replicas):
+        if len(others) < majority(len(replicas)):
             raise ConfigurationError(
                 f"without {target} {len(others)} of {len(replicas)} replicas of partition {number}"
                 " take part in its store session: no majority, so it would take no appends."

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from waltz.cluster.partition_metadata import PartitionMetadata
 from waltz.errors import ConfigurationError
+from waltz.majority import majority
 from waltz.types import Address, PartitionId, ReplicaId
 
 
@@ -164,7 +165,7 @@ def check_majority(
         return
     replicas = after.holding(partition_id)
     current = [each for each in replicas if each in metadata.current_replicas and each not in lost]
-    if 2 * len(current) <= len(replicas):
+    if len(current) < majority(len(replicas)):
         absent = ", ".join(node for node in replicas if node not in current)
         raise ConfigurationError(
             f"partition {partition_id} would be left with {', '.join(replicas)}, of which"
