@@ -67,6 +67,7 @@ def server_config(settings: Settings, machine_name: str) -> ServerConfig:
         lock_table_slots=settings[LOCK_TABLE_SIZE],
         checkpoint_transactions=settings[CHECKPOINT_INTERVAL],
         root=root_at(coordinator_address(settings)),
+        coordinator_location=str(coordinator_address(settings)),
     )
 
 
