@@ -173,10 +173,29 @@ def test_servers_and_the_coordinator_have_to_agree() -> None:
 def test_every_server_has_to_reach_every_storage_node() -> None:
     """TL-54"""
     blind = replace(HEALTHY.servers[V2], reaches={str(A): True, str(B): False})
-    told = faults(heard({V2: blind}), "connectivity")
-    assert told == [
+    judged = heard({V2: blind})
+    assert faults(judged, "connectivity") == [
         ("server v2:7000 does not reach storage node b:6000", (ONE,)),
-        ("server v2:7000 does not reach storage node c:6000", (ONE,)),
+    ]
+    (fault,) = verdict(judged).unknown("connectivity")
+    assert fault.text == "server v2:7000 does not say whether it reaches storage node c:6000"
+
+
+def test_a_node_that_holds_nothing_need_not_be_looked_at_by_servers() -> None:
+    """F-27: servers of the original tell of storage nodes with partitions only."""
+    empty = placed({A: BOTH, B: BOTH, C: BOTH, D: ()})
+    silent = found({D: replace(WELL, usable={})}, empty)
+    placement = replace(
+        empty.metadata.placement,
+        groups={A: 1, B: 2, C: 3, D: 4},
+        partitions={A: BOTH, B: BOTH, C: BOTH, D: ()},
+    )
+    facts = replace(silent, metadata=replace(silent.metadata, placement=placement))
+    assert verdict(facts).is_well is True
+    unreached = replace(HEALTHY.servers[V1], reaches={str(D): False})
+    told = replace(facts, servers={**facts.servers, V1: unreached})
+    assert faults(told, "connectivity") == [
+        ("server v1:7000 does not reach storage node d:6000", ()),
     ]
 
 
@@ -286,6 +305,15 @@ def test_every_partition_s_server_has_to_take_appends() -> None:
         assert faults(heard({V1: ill}), "health") == [
             ("server v1:7000 takes no appends for them", (ZERO,))
         ]
+
+
+def test_appends_are_not_said_to_be_taken_where_nobody_could() -> None:
+    """No server runs, or it does not answer: a check that looks at servers finds none."""
+    membership = HEALTHY.metadata.membership
+    assert faults(joined(replace(membership, descriptors={})), "health") == [
+        ("no server runs that could take appends for them", BOTH)
+    ]
+    assert verdict(heard({V1: ServerAnswers("gone")})).result("health") == "unknown"
 
 
 def test_a_session_alone_does_not_pass() -> None:

@@ -127,14 +127,19 @@ def servers(facts: Facts) -> Iterator[tuple[str, Collection[PartitionId]]]:
 def connectivity(facts: Facts) -> Iterator[tuple[str, Collection[PartitionId]]]:
     """Every server reaches every storage node (TL-54)."""
     for server_id, answers in sorted(facts.servers.items()):
+        address = facts.address(server_id)
+        if answers.reaches is None:
+            continue
         for node in facts.metadata.replicas():
-            if answers.reaches is not None and not answers.reaches.get(node, False):
-                held = facts.metadata.placement.partitions[node]
-                common = {*held} & {*facts.owned(server_id)}
-                yield (
-                    f"server {facts.address(server_id)} does not reach storage node {node}",
-                    common,
-                )
+            is_reached = answers.reaches.get(node)
+            held = facts.metadata.placement.partitions[node]
+            common = {*held} & {*facts.owned(server_id)}
+            if is_reached is False:
+                yield f"server {address} does not reach storage node {node}", common
+            elif is_reached is None and held:
+                # Servers of the original look at storage nodes that hold something only.
+                text = f"server {address} does not say whether it reaches storage node {node}"
+                yield Unknown(text), common
 
 
 def storages(facts: Facts) -> Iterator[tuple[str, Collection[PartitionId]]]:
@@ -222,11 +227,16 @@ def recovery(facts: Facts) -> Iterator[tuple[str, Collection[PartitionId]]]:
 
 def health(facts: Facts) -> Iterator[tuple[str, Collection[PartitionId]]]:
     """Every partition's server takes appends for it (TL-58)."""
+    alive = facts.metadata.membership.descriptors
+    if orphans := [number for number in facts.partition_ids if facts.owner(number) not in alive]:
+        yield "no server runs that could take appends for them", orphans
     for server_id, answers in sorted(facts.servers.items()):
         address = facts.address(server_id)
-        if answers.health is None:
-            continue
         owned = sorted(facts.owned(server_id))
+        if answers.health is None:
+            if owned:
+                yield Unknown(f"server {address} does not answer"), owned
+            continue
         found = answers.health
         ill = [number for number in owned if not found.get(number, False)]
         if ill:

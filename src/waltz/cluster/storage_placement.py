@@ -132,12 +132,21 @@ def auto_assign(placement: StoragePlacement, group: int) -> StoragePlacement:
 
 
 def exchange_replicas(
-    placement: StoragePlacement, leaving: ReplicaId, joining: ReplicaId
+    placement: StoragePlacement,
+    leaving: ReplicaId,
+    joining: ReplicaId,
+    partition_ids: Collection[PartitionId] | None = None,
 ) -> StoragePlacement:
-    """Let `joining` hold what `leaving` holds, in one change: each partition keeps its number of
-    copies. Refused: both hold the same partition; they are of different groups."""
+    """Let `joining` hold what `leaving` holds of `partition_ids`, of all if None, in one change:
+    each partition keeps its number of copies. Refused: `leaving` does not hold one of them; both
+    hold the same partition; they are of different groups."""
     held, others = _held(placement, leaving), _held(placement, joining)
-    if both := sorted({*held} & {*others}):
+    moving = {*held} if partition_ids is None else {*partition_ids}
+    if absent := sorted(moving - {*held}):
+        raise ConfigurationError(
+            f"storage node {leaving} does not hold partitions {_listed(absent)}"
+        )
+    if both := sorted(moving & {*others}):
         raise ConfigurationError(
             f"storage nodes {leaving} and {joining} both hold partitions {_listed(both)}"
         )
@@ -146,7 +155,7 @@ def exchange_replicas(
             f"storage node {leaving} is of group {placement.groups.get(leaving)}, {joining} of"
             f" group {placement.groups.get(joining)}; expected one group"
         )
-    return _with(placement, {leaving: (), joining: {*held, *others}})
+    return _with(placement, {leaving: {*held} - moving, joining: {*moving, *others}})
 
 
 def check_majority(
