@@ -1,4 +1,4 @@
-"""What the program says of a cluster is so: the quick states; `python -m tests.states` plays all."""
+"""What the program says of a cluster is so: quick states here, all by `python -m tests.states`."""
 
 from __future__ import annotations
 

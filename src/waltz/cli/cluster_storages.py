@@ -241,7 +241,7 @@ def unassign(
     """Let a storage node hold fewer partitions. The only copy of one is never taken away."""
     node = ReplicaId(str(storage))
     sessions = {} if force else read_all_sessions(place, partition_ids)
-    lost = frozenset[ReplicaId]() if force else place.run(ask_lost_replicas)
+    lost = {} if force else place.run(ask_lost_replicas)
 
     def change(placement: StoragePlacement) -> StoragePlacement:
         after = unassign_replicas(placement, node, partition_ids, shrinks_group=True)
@@ -251,7 +251,8 @@ def unassign(
             raise ConfigurationError(f"{error}, or give --shrink-group") from error
         try:
             for partition_id in partition_ids:
-                check_majority(after, partition_id, sessions.get(partition_id), lost)
+                known = sessions.get(partition_id)
+                check_majority(after, partition_id, known, lost.get(partition_id, ()))
         except ConfigurationError as error:
             raise ConfigurationError(f"{error}{FORCE_REMEDY}") from error
         return after

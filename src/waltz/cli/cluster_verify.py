@@ -15,6 +15,7 @@ from waltz.cli.cluster_place import ClusterPlace, cluster_options
 from waltz.cli.disk_output import json_option, new_table, print_json, print_table
 from waltz.cli.exit_codes import exit_code
 from waltz.cli.partition_list import PARTITIONS, listed_partitions
+from waltz.cli.replica_standing import view_replicas
 from waltz.cli.storage_questions import ask_storage
 from waltz.cli.verification import CHECKS, Facts, ServerAnswers, Verdict, verdict
 from waltz.client.questions.shell import (
@@ -193,16 +194,46 @@ def check_connectivity(place: ClusterPlace, seconds: float, as_json: bool) -> No
         sys.exit(1)
 
 
-async def ask_lost_replicas(host: Host, root: str) -> frozenset[ReplicaId]:
-    """The storage nodes that a running server cannot reach. The metadata do not tell: a store
-    session goes on without them. Raises NoNodeError: there is no cluster. CoordinatorLostError."""
-    found = await ask_servers(host, root, LOST_ANSWER_SECONDS)
-    return frozenset(
+async def ask_lost_replicas(host: Host, root: str) -> Mapping[PartitionId, frozenset[ReplicaId]]:
+    """Return for every partition the storage nodes on which it cannot count now: those that a
+    running server does not reach, and those that the partition's server says to be away, silent,
+    behind, damaged or refusing appends. The metadata do not tell: a store session goes on without
+    them. Raises NoNodeError: there is no cluster. CoordinatorLostError."""
+    params = await read_cluster_params(host.coordinator, root)
+    _, membership = await read_membership(host.coordinator, ClusterPaths(root).server_descriptors)
+    owned = membership.assignment.servers
+    found = await asyncio.gather(
+        *[
+            ask_everything(
+                host, each.address, LOST_ANSWER_SECONDS, sorted(owned.get(server_id, {}))
+            )
+            for server_id, each in membership.descriptors.items()
+        ]
+    )
+    return lost_replicas(params.partition_count, found)
+
+
+def lost_replicas(
+    partition_count: int, answers: Sequence[ServerAnswers]
+) -> Mapping[PartitionId, frozenset[ReplicaId]]:
+    """Return what `ask_lost_replicas` does, from what the servers have said."""
+    unreached = frozenset(
         ReplicaId(node)
-        for answers in found.values()
-        for node, is_reached in (answers.reaches or {}).items()
+        for each in answers
+        for node, is_reached in (each.reaches or {}).items()
         if not is_reached
     )
+    lost = dict.fromkeys(map(PartitionId, range(partition_count)), unreached)
+    for each in answers:
+        for number, report in (each.reports or {}).items():
+            replicas = [entry.replica_id for entry in report.replicas]
+            away = {
+                ReplicaId(view.replica_id)
+                for view in view_replicas(replicas, report)
+                if view.is_fault
+            }
+            lost[number] = lost.get(number, unreached) | away
+    return lost
 
 
 async def ask_servers(host: Host, root: str, seconds: float) -> Mapping[Address, ServerAnswers]:

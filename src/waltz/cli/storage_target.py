@@ -133,11 +133,11 @@ def check_spared(
     around: Surroundings,
     target: StorageTarget,
     partition_ids: tuple[PartitionId, ...],
-    lost: Collection[ReplicaId],
+    lost: Mapping[PartitionId, Collection[ReplicaId]],
 ) -> None:
     """Raises ConfigurationError: without the node a partition's replicas have no majority.
 
-    lost  storage nodes that a server cannot reach: they take no part, whatever the metadata say.
+    lost  per partition the storage nodes that it cannot count on, whatever the metadata say.
     """
     for number in partition_ids:
         replicas = around.placement.holding(number)
@@ -147,7 +147,8 @@ def check_spared(
         others = [
             node
             for node in replicas
-            if node in metadata.current_replicas and node not in (target.replica_id, *lost)
+            if node in metadata.current_replicas
+            and node not in (target.replica_id, *lost.get(number, ()))
         ]
         if len(others) < majority(len(replicas)):
             raise ConfigurationError(

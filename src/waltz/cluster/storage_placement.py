@@ -165,7 +165,7 @@ def check_majority(
     lost: Collection[ReplicaId] = (),
 ) -> None:
     """Raise ConfigurationError if the replicas of the partition that `after` leaves cannot go on
-    with it: a majority of them takes no part in its store session, or is `lost` to a server, so
+    with it: a majority of them takes no part in its store session, or is `lost` to its server, so
     that it would wait, perhaps for ever, for those that were taken away.
 
     metadata  None: it has never had a session, nor anything else.
