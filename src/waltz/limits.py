@@ -389,8 +389,9 @@ times the pause between two looks at it (REPAIR_LOOK_SECONDS)."""
 REPLICA_LOOK_SECONDS_MAX: Final = 2.0
 """How long a server waits for what replicas say when a tool asks."""
 
-REPLICA_LOOK_SECONDS_MIN: Final = 1.0
-"""Between two looks at the replicas of a partition that tools ask for."""
+REPLICA_LOOK_SECONDS_MIN: Final = 0.2
+"""From the beginning of a look at the replicas of a partition, which a tool has asked for, to the
+next."""
 
 COORDINATOR_CHECK_SECONDS: Final = 3.0
 """Between two questions of a server whether the coordinator is there."""

@@ -33,7 +33,7 @@ from waltz.host import Host
 from waltz.types import Address, PartitionId, ReplicaId
 
 ANSWER_SECONDS_DEFAULT = 10.0
-LOST_ANSWER_SECONDS = 3.0
+LOST_ANSWER_SECONDS = 5.0
 
 timeout_option = click.option(
     *("-t", "--timeout", "seconds"),

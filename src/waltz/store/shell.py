@@ -138,8 +138,8 @@ class StorePartition:
         self._words = ReplicaWords()
         self._opened_at = 0.0
         self._look: asyncio.Task[None] | None = None
-        self._looked_at: tuple[float, float] | None = None
-        """When the last look began and ended."""
+        self._looked_at: float | None = None
+        """When the last look that has ended began."""
 
     def append(self, records: Sequence[NewRecord]) -> None:
         """Append `records` in order. Their outcomes come as events, in the same order.
@@ -174,16 +174,16 @@ class StorePartition:
 
     async def look(self) -> StoreReport:
         """Ask every replica that takes part, and return what they say; one that does not answer in
-        `REPLICA_LOOK_SECONDS_MAX` is reported as silent. However many ask, each replica is asked
-        once a second at most."""
-        now = self._host.clock.now()
-        if self._looked_at is not None and now - self._looked_at[1] < REPLICA_LOOK_SECONDS_MIN:
-            return self._report_since(self._looked_at[0])
-        if self._look is None or self._look.done():
-            self._look = self._start(self._ask_replicas())
-        await asyncio.wait([self._look])
-        began = now if self._looked_at is None else self._looked_at[0]
-        return self._report_since(began)
+        `REPLICA_LOOK_SECONDS_MAX` is reported as silent. Nothing is returned that was said before
+        the call; whoever asks during a look shares the next one, and looks keep a pause."""
+        asked_at = self._host.clock.now()
+        while self._looked_at is None or self._looked_at < asked_at:
+            if self._look is None or self._look.done():
+                self._look = self._start(self._ask_replicas())
+            await asyncio.wait([self._look])
+            if self._look.cancelled():
+                break  # the partition was closed
+        return self._report_since(asked_at)
 
     def _report_since(self, not_before: float) -> StoreReport:
         now = self._host.clock.now()
@@ -192,6 +192,9 @@ class StorePartition:
         )
 
     async def _ask_replicas(self) -> None:
+        if self._looked_at is not None:
+            pause = self._looked_at + REPLICA_LOOK_SECONDS_MIN - self._host.clock.now()
+            await asyncio.sleep(max(0.0, pause))
         began = self._host.clock.now()
         waiting: set[ReplicaLink] = set()
         is_over = asyncio.Event()
@@ -213,7 +216,7 @@ class StorePartition:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(REPLICA_LOOK_SECONDS_MAX):
                     await is_over.wait()
-        self._looked_at = began, self._host.clock.now()
+        self._looked_at = began
 
     @property
     def damage(self) -> tuple[ReplicaDamage, ...]:
