@@ -24,7 +24,7 @@ STAMP := $(VENV)/.installed
 .PHONY: install demo test check types lint sim bugs model-check evidence crash-states corruption fuzz
 .PHONY: fuzz-servers network-matrix chaos chaos-storm interop smoke bench bench-client bench-failover
 .PHONY: bench-idle bench-storage bench-gate league original docs
-.PHONY: docs-check clean spark-kill
+.PHONY: docs-check clean spark-kill states
 
 install: $(STAMP)
 
@@ -75,6 +75,9 @@ corruption: $(STAMP)
 
 fuzz: $(STAMP)
 	$(BIN)/python -m tests.fuzz --inputs $(INPUTS) $(if $(SEED),--seed $(SEED))
+
+states: $(STAMP)
+	$(BIN)/python -m tests.states $(if $(CASE),--only "$(CASE)")
 
 fuzz-servers: $(STAMP)
 	$(BIN)/python -m tests.fuzz.processes --frames $(FRAMES) $(if $(SEED),--seed $(SEED))

@@ -17,7 +17,7 @@ PACKAGE = ROOT / "src" / "waltz"
 
 WORDS = {
     "types", "errors", "limits", "machine", "host", "record", "figures", "peer_log",
-    "checksums",
+    "checksums", "majority",
 }  # fmt: skip
 EVERYTHING = WORDS | {
     "shell", "wire", "cluster", "storage", "store", "server", "client", "system", "sim", "spark",
@@ -32,6 +32,7 @@ LAYERS: dict[str, set[str]] = {
     "checksums": set(),
     "record": {"types", "errors", "limits", "checksums"},
     "figures": set(),
+    "majority": set(),
     "peer_log": {"limits"},
     "shell": WORDS,
     "wire": {"types", "errors", "limits", "record"},

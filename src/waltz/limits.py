@@ -336,6 +336,9 @@ and not noticed is one that must not be missed: the next one lost takes the majo
 METADATA_RETRY_SECONDS_MIN: Final = 0.1
 METADATA_RETRY_SECONDS_MAX: Final = 1.0
 
+STORAGE_ANSWER_SECONDS: Final = 1.0
+"""A storage node that has answered so lately need not be asked whether it is reached."""
+
 STORAGE_REQUEST_SECONDS_MAX: Final = 10.0
 """A storage node that has not answered by then is lost to the session (hazard R6)."""
 
@@ -378,6 +381,30 @@ REPAIR_LOOK_SECONDS: Final = 5.0
 
 REPAIR_LOOK_SECONDS_MIN: Final = 1.0
 """The same when reads fail there: they may fail for other reasons, and for good."""
+
+REPLICA_WORD_SECONDS_MAX: Final = 15.0
+"""How old what a replica said of itself may be to be believed by `/health` and `/metrics`: three
+times the pause between two looks at it (REPAIR_LOOK_SECONDS)."""
+
+REPLICA_LOOK_SECONDS_MAX: Final = 2.0
+"""How long a server waits for what replicas say when a tool asks."""
+
+REPLICA_LOOK_SECONDS_MIN: Final = 0.2
+"""From the beginning of a look at the replicas of a partition, which a tool has asked for, to the
+next."""
+
+COORDINATOR_CHECK_SECONDS: Final = 3.0
+"""Between two questions of a server whether the coordinator is there."""
+
+COORDINATOR_SILENT_SECONDS_MAX: Final = 10.0
+"""A server whose coordinator has not answered for so long says that it has lost the coordinator."""
+
+REPORTS_MAX: Final = 256
+"""Partitions that a server reports on at a time."""
+
+REPORT_REPLICAS_MAX: Final = 64
+REPORT_CHARACTERS_MAX: Final = 500
+"""Replicas, and characters of a text, in a report on a partition; more are left out."""
 
 REPAIR_BYTES_MAX: Final = 1024 * 1024
 REPAIR_PAUSE_SECONDS: Final = 0.05

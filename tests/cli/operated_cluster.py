@@ -96,7 +96,7 @@ class OperatedCluster:
 
     def start_storage(self, name: str) -> None:
         place = self.storages[name]
-        self._start(
+        self.run(
             name,
             *("storage", "--directory", str(place.directory), "--coordinator", self.coordinator),
             *("--address", place.address, "--admin-address", place.admin),
@@ -106,11 +106,10 @@ class OperatedCluster:
     def start_server(self, name: str) -> None:
         if name not in self.servers:
             self.servers[name] = f"127.0.0.1:{choose_ports('127.0.0.1', 0, 1)[0]}"
-        self._start(
-            name, "server", "--coordinator", self.coordinator, "--address", self.servers[name]
-        )
+        self.run(name, "server", "--coordinator", self.coordinator, "--address", self.servers[name])
 
-    def _start(self, name: str, *arguments: str) -> None:
+    def run(self, name: str, *arguments: str) -> None:
+        """Start the command as the process `name`; return once it is ready."""
         with (self.directory / f"{name}.log").open("a") as log:
             process = start_node(*arguments, stdout=subprocess.PIPE, stderr=log)
         self.processes[name] = process

@@ -9,6 +9,7 @@ from waltz.cli.admin import admin
 
 COMMANDS = {
     "storage": [
+        "access",
         "add-partition",
         "availability",
         "list",

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from tests.cli.operated_cluster import OperatedCluster
+from tests.cli.operated_cluster import OperatedCluster, Said
 
 pytestmark = pytest.mark.processes
 
@@ -60,6 +62,44 @@ def test_a_partition_is_closed_to_servers_and_opened(operated: OperatedCluster) 
     for text in ("maybe", "1", "yes"):
         wrong = operated.tool("admin storage", "availability", "-s", first, "-p", "0", "-o", text)
         assert (wrong.code, "is not one of 'true', 'false'" in wrong.err) == (2, True)
+
+
+def test_reads_and_writes_of_a_partition_are_switched_apart(operated: OperatedCluster) -> None:
+    """SN-17, F-40: and what that does to appends is what status says."""
+    first, second = (operated.storages[name].address for name in ("s1", "s2"))
+
+    def switch(node: str, *, reads: str, writes: str) -> Said:
+        switches = ("--reads", reads, "--writes", writes)
+        return operated.tool("admin storage", "access", "-s", node, "-p", "0", *switches)
+
+    def status() -> tuple[Any, list[str]]:
+        found = operated.tool("cluster", "status", "--json").json
+        (told,) = [each["problems"] for each in found["storages"] if each["replica_id"] == first]
+        return found["partitions"][0], told
+
+    said = switch(first, reads="off", writes="on")
+    assert (
+        said.out
+        == f"storage node {first} has reads off and writes on for servers of partitions 0\n"
+    )
+    partition, told = status()
+    assert told == ["partition 0: an administrator has closed it to reads of servers"]
+    assert (partition["replicas_current"], partition["writable"]) == (3, True)
+    assert operated.append(0, "taken by all three")
+
+    assert switch(first, reads="on", writes="off").code == 0
+    partition, told = status()
+    assert told == ["partition 0: an administrator has closed it to writes of servers"]
+    assert (partition["replicas_current"], partition["writable"]) == (2, True)
+    (closed,) = [each for each in partition["replica_states"] if each["replica_id"] == first]
+    assert closed["takes_appends"] is False
+    assert operated.append(0, "taken by two")
+    spared = switch(second, reads="on", writes="off")
+    assert spared.code == 1
+    assert "1 of 3 replicas of partition 0 take part" in spared.err
+
+    assert switch(first, reads="on", writes="on").code == 0
+    operated.wait_until_verified("the partition is not opened again")
 
 
 def test_every_node_is_asked_whether_it_answers(operated: OperatedCluster) -> None:

@@ -77,11 +77,6 @@ def test_the_commands_take_servers_too(pair: RunningCluster) -> None:
     assert done.returncode == 0, done.stderr
     tailed = run_waltz("tail", *where, "--from", done.stdout.strip(), "--no-follow")
     assert tailed.stdout == f"{done.stdout.strip()}\t0\tfound\n"
-    refused = run_waltz("status", "--cluster", where[1])
-    assert refused.returncode == 2
-    assert "what only the coordinator knows, so give its address" in " ".join(
-        refused.stderr.split()
-    )
     wrong = run_waltz("append", "--cluster", "waltz://nowhere", "--partition", "0", "x")
     assert wrong.returncode == 2
     assert "nowhere" in wrong.stderr
@@ -188,3 +183,26 @@ def tls_arguments(tls: TlsSettings) -> list[str]:
     assert tls.authorities
     assert tls.certificate
     return ["--tls-ca", tls.authorities, "--tls-cert", tls.certificate]
+
+
+def test_tools_that_know_one_server_find_the_coordinator_through_it(pair: RunningCluster) -> None:
+    """F-36: status, cluster and admin take the address of servers as append and tail do."""
+    servers = f"waltz://{closed_port()},{servers_of(pair)[0]}"
+    for command in (
+        ("status", "--json"),
+        ("cluster", "list", "--json"),
+        ("cluster", "verify", "--json"),
+        ("admin", "storage", "list", "--json"),
+    ):
+        by_servers = run_waltz(*command, "--cluster", servers)
+        assert by_servers.returncode == 0, (command, by_servers.stderr)
+        assert json.loads(by_servers.stdout)
+
+
+def test_who_cannot_be_told_where_the_coordinator_is_learns_why(pair: RunningCluster) -> None:
+    storage = pair.state["storages"][0]["address"]
+    done = run_waltz("cluster", "list", "--cluster", f"waltz://{closed_port()},{storage}")
+    assert done.returncode == 1
+    assert "no server of waltz://" in done.stderr
+    assert f"{storage}: " in done.stderr, "each with its reason"
+    assert "Give the coordinator's address" in done.stderr

@@ -73,14 +73,14 @@ def test_a_node_that_a_majority_needs_is_not_taken_offline() -> None:
     """TL-23: over the partition's own replicas."""
     three = {A: (ZERO,), B: (ZERO,), C: (ZERO,)}
     with pytest.raises(ConfigurationError, match="1 of 3 replicas of partition 0 take part"):
-        check_spared(around(held=three, current="ab"), NODE_A, (ZERO,), ())
+        check_spared(around(held=three, current="ab"), NODE_A, (ZERO,), {})
     with pytest.raises(ConfigurationError, match="0 of 1 replicas"):
-        check_spared(around(held={A: (ZERO,)}, current="abc"), NODE_A, (ZERO,), ())
-    check_spared(around(held=three, current="abc"), NODE_A, (ZERO,), ())
+        check_spared(around(held={A: (ZERO,)}, current="abc"), NODE_A, (ZERO,), {})
+    check_spared(around(held=three, current="abc"), NODE_A, (ZERO,), {})
     with pytest.raises(ConfigurationError, match=r"without storage node .* 1 of 3 replicas"):
-        check_spared(around(held=three, current="abc"), NODE_A, (ZERO,), (C,))
-    check_spared(around(held=three, current="b"), NODE_A, (ZERO,), ())
-    check_spared(around(held=three, current="ab"), NODE_A, (ONE,), ())
+        check_spared(around(held=three, current="abc"), NODE_A, (ZERO,), {ZERO: (C,)})
+    check_spared(around(held=three, current="b"), NODE_A, (ZERO,), {})
+    check_spared(around(held=three, current="ab"), NODE_A, (ONE,), {})
 
 
 def test_a_partition_that_the_cluster_does_not_have_is_refused() -> None:

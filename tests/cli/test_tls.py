@@ -10,8 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.cli.operated_cluster import OperatedCluster, operated_cluster
 from tests.clusters import RunningCluster, run_waltz, running_cluster
-from waltz.types import Address
+from tests.tls_files import TlsFiles
+from tests.zookeepers import RunningZooKeeper
+from waltz.cli.layout import choose_ports
+from waltz.types import Address, TlsSettings
 
 pytestmark = pytest.mark.processes
 
@@ -99,3 +103,69 @@ def test_without_the_option_the_next_start_is_plain_again(tmp_path: Path) -> Non
         done = run_waltz("status", "--json", cwd=tmp_path)
         assert json.loads(done.stdout)["healthy"], done.stderr
         assert cluster.coordinator
+
+
+def storage_process(cluster: OperatedCluster, name: str, tls: TlsSettings) -> list[str]:
+    place = cluster.storages[name]
+    return [
+        *("storage", "--directory", str(place.directory), "--coordinator", cluster.coordinator),
+        *("--address", place.address, "--admin-address", place.admin, "--disk-free-min", "1MiB"),
+        *tls_arguments(tls),
+    ]
+
+
+def tls_arguments(tls: TlsSettings) -> list[str]:
+    assert tls.authorities is not None
+    assert tls.certificate is not None
+    return ["--tls-ca", tls.authorities, "--tls-cert", tls.certificate]
+
+
+def server_file(
+    directory: Path, cluster: OperatedCluster, port: int, **prefixes: TlsSettings
+) -> str:
+    """Write a server's configuration with certificates below the prefixes given."""
+    lines = [
+        f"coordinator.address: '{cluster.coordinator}'",
+        f"server: {{bindAddress: 127.0.0.1, port: {port}}}",
+    ]
+    for prefix, tls in prefixes.items():
+        dotted = prefix.replace("__", ".")
+        lines += [
+            f"{dotted}.keyStore.location: {tls.certificate}",
+            f"{dotted}.trustStore.location: {tls.authorities}",
+        ]
+    path = directory / "server.yml"
+    path.write_text("\n".join(lines) + "\n")
+    return str(path)
+
+
+def test_a_server_stands_between_two_authorities(
+    operators_zookeeper: RunningZooKeeper, tmp_path: Path
+) -> None:
+    """TS-04: clients and storage nodes know nothing of each other's CA, and the server shows each
+    of them a certificate that it believes."""
+    outer, inner = TlsFiles(tmp_path), TlsFiles(tmp_path)
+    with operated_cluster(tmp_path / "between", operators_zookeeper) as cluster:
+        cluster.done("cluster", "create", "--name", "between", "--partitions", "1")
+        cluster.add_storage("s1", 0)
+        cluster.done("cluster", "auto-assign", "-g", "0")
+        cluster.run("s1", *storage_process(cluster, "s1", inner.peer()))
+        cluster.done("admin storage", "sync-partitions", *tls_arguments(inner.peer()))
+        (port,) = choose_ports("127.0.0.1", 0, 1)
+        shared = server_file(tmp_path, cluster, port, server__ssl=outer.peer())
+        where = ("append", "--cluster", f"waltz://127.0.0.1:{port}", "--partition", "0")
+
+        cluster.run("v1", "server", shared)
+        status = cluster.tool("cluster", "status", "--json", *tls_arguments(outer.peer())).json
+        assert status["partitions"][0]["writable"] is False, "one setting for both does not do"
+        cluster.end("v1")
+
+        apart = server_file(
+            tmp_path, cluster, port, server__ssl=outer.peer(), server__storage__ssl=inner.peer()
+        )
+        cluster.run("v1", "server", apart)
+        said = run_waltz(*where, *tls_arguments(outer.peer()), "through both")
+        assert said.stdout == "0\n", said.stderr
+        refused = run_waltz(*where, *tls_arguments(inner.peer()), "from inside")
+        assert refused.returncode == 1
+        assert "signed by none of the CAs" in refused.stderr

@@ -7,12 +7,15 @@ from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
+import pytest
+
 from waltz.cli.cluster_list import ClusterMetadata
 from waltz.cli.storage_questions import StorageReport
 from waltz.cli.verification import CHECKS, Facts, Fault, ServerAnswers, verdict
 from waltz.cluster.partition_metadata import PartitionMetadata, ReplicaState
 from waltz.cluster.server_assignment import Membership, PartitionAssignment, ServerDescriptor
 from waltz.cluster.storage_placement import StoragePlacement
+from waltz.store.standing import Standing
 from waltz.types import (
     Address,
     Generation,
@@ -22,6 +25,7 @@ from waltz.types import (
     SessionId,
     TransactionId,
 )
+from waltz.wire.report_protocol import PartitionReport, ReplicaEntry
 
 A, B, C, D = (ReplicaId(f"{name}:6000") for name in "abcd")
 ZERO, ONE = PartitionId(0), PartitionId(1)
@@ -31,13 +35,24 @@ G1 = Generation(1)
 WELL = StorageReport(None, None, {ZERO: True, ONE: True})
 DEAD = StorageReport("refused on the data port", "refused on the admin port")
 CURRENT = ReplicaState(SessionId(4), None)
-BEHIND = ReplicaState(SessionId(3), TransactionId(9))
 
 
 def session(**states: ReplicaState) -> PartitionMetadata:
     """Session 4, with the state of each replica by its host's name."""
     named = {ReplicaId(f"{name}:6000"): state for name, state in states.items()}
     return PartitionMetadata(G1, SessionId(4), named)
+
+
+def report(number: PartitionId, writable: int = 1, **standings: Standing) -> PartitionReport:
+    """What a server says of a partition, with how each replica stands, by its host's name."""
+    found = {"a": Standing.CURRENT, "b": Standing.CURRENT, "c": Standing.CURRENT} | standings
+    replicas = [
+        ReplicaEntry(ReplicaId(f"{name}:6000"), standing, -1, 5, f"is {standing.name.lower()}")
+        for name, standing in found.items()
+    ]
+    reason = None if writable == 1 else "there is a reason"
+    head = (G1, SessionId(4), TransactionId(9))
+    return PartitionReport(number, *head, writable, reason, tuple(replicas))
 
 
 SESSION = session(a=CURRENT, b=CURRENT, c=CURRENT)
@@ -58,10 +73,18 @@ HEALTHY = Facts(
     ),
     {
         V1: ServerAnswers(
-            None, frozenset([ZERO]), {ZERO: True}, dict.fromkeys(map(str, (A, B, C)), True)
+            None,
+            frozenset([ZERO]),
+            {ZERO: True},
+            dict.fromkeys(map(str, (A, B, C)), True),
+            {ZERO: report(ZERO)},
         ),
         V2: ServerAnswers(
-            None, frozenset([ONE]), {ONE: True}, dict.fromkeys(map(str, (A, B, C)), True)
+            None,
+            frozenset([ONE]),
+            {ONE: True},
+            dict.fromkeys(map(str, (A, B, C)), True),
+            {ONE: report(ONE)},
         ),
     },
     {A: WELL, B: WELL, C: WELL},
@@ -87,6 +110,16 @@ def heard(answers: Mapping[ServerId, ServerAnswers]) -> Facts:
 
 def found(reports: Mapping[ReplicaId, StorageReport], facts: Facts = HEALTHY) -> Facts:
     return replace(facts, storages={**facts.storages, **reports})
+
+
+def reported(*reports: PartitionReport, facts: Facts = HEALTHY) -> Facts:
+    """As `facts`, but that the servers say this of their partitions."""
+    servers = dict(facts.servers)
+    for each in reports:
+        owner = facts.owner(each.partition_id)
+        assert owner is not None
+        servers[owner] = replace(servers[owner], reports={each.partition_id: each})
+    return replace(facts, servers=servers)
 
 
 def faults(facts: Facts, check: str) -> list[tuple[str, tuple[PartitionId, ...]]]:
@@ -140,10 +173,29 @@ def test_servers_and_the_coordinator_have_to_agree() -> None:
 def test_every_server_has_to_reach_every_storage_node() -> None:
     """TL-54"""
     blind = replace(HEALTHY.servers[V2], reaches={str(A): True, str(B): False})
-    told = faults(heard({V2: blind}), "connectivity")
-    assert told == [
+    judged = heard({V2: blind})
+    assert faults(judged, "connectivity") == [
         ("server v2:7000 does not reach storage node b:6000", (ONE,)),
-        ("server v2:7000 does not reach storage node c:6000", (ONE,)),
+    ]
+    (fault,) = verdict(judged).unknown("connectivity")
+    assert fault.text == "server v2:7000 does not say whether it reaches storage node c:6000"
+
+
+def test_a_node_that_holds_nothing_need_not_be_looked_at_by_servers() -> None:
+    """F-27: servers of the original tell of storage nodes with partitions only."""
+    empty = placed({A: BOTH, B: BOTH, C: BOTH, D: ()})
+    silent = found({D: replace(WELL, usable={})}, empty)
+    placement = replace(
+        empty.metadata.placement,
+        groups={A: 1, B: 2, C: 3, D: 4},
+        partitions={A: BOTH, B: BOTH, C: BOTH, D: ()},
+    )
+    facts = replace(silent, metadata=replace(silent.metadata, placement=placement))
+    assert verdict(facts).is_well is True
+    unreached = replace(HEALTHY.servers[V1], reaches={str(D): False})
+    told = replace(facts, servers={**facts.servers, V1: unreached})
+    assert faults(told, "connectivity") == [
+        ("server v1:7000 does not reach storage node d:6000", ()),
     ]
 
 
@@ -199,10 +251,8 @@ def test_a_quorum_is_over_the_partition_s_own_replicas() -> None:
 
 def test_a_replica_counts_only_while_it_takes_part_and_serves() -> None:
     """TL-56"""
-    behind = {ZERO: session(a=CURRENT, b=BEHIND, c=BEHIND), ONE: SESSION}
-    assert faults(changed(partitions=behind), "quorum") == [
-        ("1 of 3 replicas, no majority; not b:6000, c:6000", (ZERO,))
-    ]
+    away = reported(report(ZERO, b=Standing.ABSENT, c=Standing.SILENT))
+    assert faults(away, "quorum") == [("1 of 3 replicas, no majority; not b:6000, c:6000", (ZERO,))]
     closed = replace(WELL, usable={ZERO: False, ONE: True})
     offline = found({B: closed, C: closed})
     assert faults(offline, "quorum") == [
@@ -210,17 +260,42 @@ def test_a_replica_counts_only_while_it_takes_part_and_serves() -> None:
     ]
 
 
-def test_all_replicas_have_to_take_part_in_the_session() -> None:
+@pytest.mark.parametrize(
+    "standing", [each for each in Standing if each not in (Standing.CURRENT, Standing.UNKNOWN)]
+)
+def test_all_replicas_have_to_take_part_in_the_session(standing: Standing) -> None:
+    """TL-57, F-5: the metadata say that all do."""
+    away = reported(report(ZERO, b=standing))
+    text = f"storage node b:6000 is {standing.name.lower()}"
+    assert faults(away, "recovery") == [(text, (ZERO,))]
+    assert verdict(away).is_well is False
+
+
+def test_a_session_counts_on_its_own_replicas_only() -> None:
     """TL-57"""
-    partitions = {ZERO: session(a=CURRENT, b=CURRENT, c=BEHIND)}
-    assert faults(changed(partitions=partitions), "recovery") == [
-        ("no part in the store session is taken by c:6000", (ZERO,)),
-        ("no server has ever opened a store session", (ONE,)),
-    ]
+    never = changed(partitions={ZERO: SESSION})
+    assert faults(never, "recovery") == [("no server has ever opened a store session", (ONE,))]
     leaving = session(a=CURRENT, b=CURRENT, c=CURRENT, d=CURRENT)
     assert faults(changed(partitions={ZERO: leaving, ONE: leaving}), "recovery") == [
         ("the store session still counts on d:6000, not assigned any more", BOTH)
     ], "one line for both"
+
+
+def test_what_no_server_says_is_neither_passed_nor_failed() -> None:
+    """F-5: a Java server says that it has a session, and nothing of its replicas."""
+    old = replace(HEALTHY.servers[V1], reports=None, silence="too old")
+    judged = verdict(heard({V1: old}))
+    assert judged.is_well is None
+    assert not judged.has_passed
+    results = {check: judged.result(check) for check in ("quorum", "recovery", "health")}
+    assert results == dict.fromkeys(results, "unknown")
+    assert (judged.failed_partitions, judged.unconfirmed_partitions) == ((), (ZERO,))
+    (fault,) = judged.unknown("health")
+    assert fault.text == "nobody says whether server v1:7000 can commit appends: too old"
+    assert verdict(found({B: DEAD}, heard({V1: old}))).is_well is False, "what is wrong stays so"
+    unsure = reported(report(ZERO, -1, b=Standing.UNKNOWN, c=Standing.UNKNOWN))
+    assert verdict(unsure).result("quorum") == "unknown"
+    assert verdict(unsure).result("recovery") == "unknown"
 
 
 def test_every_partition_s_server_has_to_take_appends() -> None:
@@ -230,6 +305,32 @@ def test_every_partition_s_server_has_to_take_appends() -> None:
         assert faults(heard({V1: ill}), "health") == [
             ("server v1:7000 takes no appends for them", (ZERO,))
         ]
+
+
+def test_appends_are_not_said_to_be_taken_where_nobody_could() -> None:
+    """No server runs, or it does not answer: a check that looks at servers finds none."""
+    membership = HEALTHY.metadata.membership
+    assert faults(joined(replace(membership, descriptors={})), "health") == [
+        ("no server runs that could take appends for them", BOTH)
+    ]
+    assert verdict(heard({V1: ServerAnswers("gone")})).result("health") == "unknown"
+
+
+def test_a_session_alone_does_not_pass() -> None:
+    """F-6: all disks are full, and the server has a session."""
+    full = reported(report(ZERO, 0))
+    assert faults(full, "health") == [
+        ("server v1:7000 takes no appends: there is a reason", (ZERO,))
+    ]
+    assert verdict(reported(report(ZERO, -1))).result("health") == "unknown"
+
+
+def test_a_server_that_has_lost_the_coordinator_is_named() -> None:
+    """F-7"""
+    lost = replace(HEALTHY.servers[V1], coordinator_problem="not answered for 40 s")
+    assert faults(heard({V1: lost}), "servers") == [
+        ("server v1:7000: not answered for 40 s", (ZERO,))
+    ]
 
 
 def test_only_what_was_asked_for_is_judged() -> None:

@@ -398,7 +398,7 @@ def test_a_server_finds_the_cluster_by_the_keys_of_the_original(
 
 
 def test_what_a_server_prefers_is_kept_there_and_outlives_it(zookeeper: RunningZooKeeper) -> None:
-    """SV-25, CM-10: a change is a second node of its own until the first is gone."""
+    """SV-25: a change is a second node of its own until the first is gone."""
     root, address = "/prefers", Address("server", 7000)
     place = ZooKeeperAddress((zookeeper.address,), root, 2000)
 

@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 
 import pytest
 
 from tests.server.test_shell import PARTITIONS, SERVER, STORAGES, World, play
 from waltz.client.callbacks import NoCallbacks
 from waltz.client.questions.shell import (
+    ReportAnswers,
     ServerReport,
+    ask_coordinator,
+    ask_reports,
     ask_server,
     ask_servers,
     prefer_partitions,
 )
 from waltz.errors import NotFoundError, UnavailableError
 from waltz.host import Host
+from waltz.limits import REPLICA_LOOK_SECONDS_MIN
+from waltz.store.standing import Standing
 from waltz.testing import InMemoryCluster
-from waltz.types import Address, PartitionId
+from waltz.types import Address, PartitionId, ServersAddress
+from waltz.wire.report_protocol import PartitionReport
 
 
 def test_server_that_is_well_is_asked_for_no_more() -> None:
@@ -106,3 +113,80 @@ def test_a_client_asks_the_servers_that_it_knows() -> None:
         assert client.prefer_partitions(address, add=[1])
         with pytest.raises(NotFoundError):
             client.prefer_partitions(address, add=[2])
+
+
+async def asked_until_current(host: Host, count: int) -> ReportAnswers:
+    """What the server says once so many replicas of the first partition are current."""
+    while True:
+        with contextlib.suppress(UnavailableError):
+            found = await ask_reports(host, SERVER, PARTITIONS)
+            report = found.reports.get(PARTITIONS[0])
+            if report is not None and len(current(report)) == count:
+                return found
+        await asyncio.sleep(0.1)
+
+
+def current(report: PartitionReport) -> set[str]:
+    return {each.replica_id for each in report.replicas if each.standing == Standing.CURRENT}
+
+
+def test_replicas_are_asked_and_one_that_is_killed_is_never_called_current_again() -> None:
+    """F-5: from the first question on after it died, whatever the coordinator's metadata say."""
+
+    async def scene(world: World, host: Host) -> None:
+        well = await asked_until_current(host, 3)
+        assert [well.reports[number].writable for number in PARTITIONS] == [1, 1]
+        assert well.coordinator_problem is None
+        world.sites.kill(world.sites.site(STORAGES[0]))
+        for _ in range(20):
+            found = await ask_reports(host, SERVER, PARTITIONS)
+            for report in found.reports.values():
+                assert f"{STORAGES[0]}:7000" not in current(report)
+            await asyncio.sleep(0.3)
+        (report, _) = (await asked_until_current(host, 2)).reports.values()
+        assert report.writable == 1
+        world.sites.kill(world.sites.site(STORAGES[1]))
+        for _ in range(20):
+            found = await ask_reports(host, SERVER, PARTITIONS)
+            assert all(each.writable != 1 for each in found.reports.values())
+            await asyncio.sleep(0.3)
+
+    play(scene, seeds=5)
+
+
+def test_nothing_is_told_that_was_said_before_the_question() -> None:
+    async def scene(world: World, host: Host) -> None:
+        await asked_until_current(host, 3)
+        for _ in range(20):
+            asked_at = host.clock.now()
+            found = await ask_reports(host, SERVER, PARTITIONS)
+            seconds = host.clock.now() - asked_at
+            for each in found.reports[PARTITIONS[0]].replicas:
+                if each.standing == Standing.CURRENT:
+                    assert each.age_milliseconds / 1000 <= seconds
+
+    play(scene, seeds=3)
+
+
+def test_those_who_ask_at_a_time_share_a_look() -> None:
+    async def scene(_: World, host: Host) -> None:
+        await asked_until_current(host, 3)
+        asked_at = host.clock.now()
+        await asyncio.gather(*[ask_reports(host, SERVER, PARTITIONS[:1]) for _ in range(100)])
+        assert host.clock.now() - asked_at < 100 * REPLICA_LOOK_SECONDS_MIN / 2
+
+    play(scene, seeds=2)
+
+
+def test_a_server_that_cannot_say_is_not_waited_for() -> None:
+    """One of version 4; and a storage node, which is no server."""
+
+    async def scene(_: World, host: Host) -> None:
+        with pytest.raises(UnavailableError):
+            await ask_reports(host, Address(STORAGES[0], 7000), PARTITIONS)
+        with pytest.raises(UnavailableError, match="no server of waltz://server:1"):
+            await ask_coordinator(host, ServersAddress((Address("server", 1),)))
+        with pytest.raises(UnavailableError, match="does not tell where its coordinator is"):
+            await ask_coordinator(host, ServersAddress((SERVER,)))
+
+    play(scene, seeds=1)

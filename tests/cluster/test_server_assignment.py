@@ -312,3 +312,34 @@ def test_routes_are_kept_until_an_assignment_fits_the_membership() -> None:
     assert routes(replace(fitting, child_version=4)) is None
     assert routes(replace(fitting, descriptors=descriptors(2))) is None
     assert routes(replace(fitting, descriptors={})) == {}
+
+
+@given(st.data())
+def test_the_same_servers_always_get_the_same_and_nothing_moves_without_need(
+    data: st.DataObject,
+) -> None:
+    """CM-10: dealing out is a function of what stands in the coordinator: whoever does it, in
+    whatever order the servers are read, comes to the same, and doing it again changes nothing."""
+    count = data.draw(st.integers(1, 12))
+    wishes = st.lists(st.integers(0, count - 1), max_size=3, unique=True)
+    found = descriptors(
+        *[
+            descriptor(server_id, *data.draw(wishes))
+            for server_id in data.draw(st.lists(st.integers(1, 20), min_size=1, unique=True))
+        ]
+    )
+
+    def dealt_out(previous: PartitionAssignment, version: int) -> PartitionAssignment:
+        order = data.draw(st.permutations(sorted(found)))
+        shuffled = {server_id: found[server_id] for server_id in order}
+        return assign_partitions(
+            previous, shuffled, partition_count=count, membership_version=version
+        )
+
+    first, other = dealt_out(NO_ASSIGNMENT, 1), dealt_out(NO_ASSIGNMENT, 1)
+    assert owners(first) == owners(other)
+    again = dealt_out(first, 2)
+    assert owners(again) == owners(first), "nobody has come or gone"
+    membership = Membership(1, 2, again, found)
+    for server_id in found:
+        assert proposed_assignment(membership, server_id, count) is None

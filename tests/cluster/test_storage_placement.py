@@ -108,6 +108,15 @@ def test_a_node_is_exchanged_for_another_of_its_group() -> None:
     """ST-40"""
     exchanged = exchange_replicas(FULL, C, D)
     assert exchanged.partitions == {A: ALL, B: ALL, C: (), D: ALL}
+    one = exchange_replicas(FULL, C, D, [PartitionId(1)])
+    assert one.partitions == {
+        A: ALL,
+        B: ALL,
+        C: tuple(p for p in ALL if p != 1),
+        D: (PartitionId(1),),
+    }
+    assert exchange_replicas(one, C, D).partitions == exchanged.partitions, "the rest later"
+    refused(lambda: exchange_replicas(one, C, D, [PartitionId(1)]), "does not hold partitions 1")
     refused(lambda: exchange_replicas(FULL, B, D), "of group 2, d:6000 of group 3")
     refused(lambda: exchange_replicas(FULL, A, B), "both hold partitions 0, 1, 2")
     refused(lambda: exchange_replicas(EMPTY, A, B), "no storage node a:6000")

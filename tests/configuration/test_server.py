@@ -18,8 +18,9 @@ from waltz.configuration.server import (
     client_address,
     http_address,
     server_settings,
+    storage_tls,
 )
-from waltz.configuration.settings import Given, Settings
+from waltz.configuration.settings import Given, Settings, read_yaml
 from waltz.configuration.tls import tls_settings
 from waltz.errors import ConfigurationError
 from waltz.types import Address, TlsSettings
@@ -116,3 +117,60 @@ def test_tls_is_configured_below_server_ssl() -> None:
         settings(server__ssl__trustStore__location="ca.pem")
     with pytest.raises(ConfigurationError, match=r"did you mean server\.ssl\.keyStore\.location"):
         settings(server__ssl__keystore__location="server.pem")
+
+
+def faults_of(content: str) -> list[str]:
+    with pytest.raises(ConfigurationError) as raised:
+        server_settings(read_yaml(content, "server.yml"))
+    first, *others = str(raised.value).split("\n  ")
+    return others or [first]
+
+
+def test_all_faults_are_named_at_once_whatever_their_kind() -> None:
+    """F-34: a wrong type, a port used twice, half of a certificate and half of a user."""
+    found = faults_of(
+        """\
+zookeeper: {connectString: "zoo:2181", auth.user: me}
+cluster.root: /c
+server.port: 7000
+server.jetty.port: 7000
+server.feedCacheSize: many
+server.ssl.keyStore.password: sesame
+server.storage.ssl.keyStore.location: node.pem
+"""
+    )
+    assert len(found) == 5
+    told = "\n".join(found)
+    for expected in (
+        "server.feedCacheSize (server.yml) is 'many'",
+        "server.port and server.jetty.port are the same port",
+        "server.ssl.keyStore.password is set and server.ssl.keyStore.location is not",
+        "server.storage.ssl.keyStore.location is set and server.storage.ssl.trustStore.location",
+        "of zookeeper.auth.user and zookeeper.auth.password one is set",
+    ):
+        assert expected in told
+
+
+def test_what_was_refused_is_not_said_to_be_missing_too() -> None:
+    """F-34: one mistake, one fault."""
+    (found,) = faults_of(
+        """\
+coordinator.address: c:7100
+server.port: 7000
+server.ssl: {keyStore: {location: [1], keyLocation: node.key}}
+"""
+    )
+    assert "server.ssl.keyStore.location (server.yml) is [1]" in found
+
+
+def test_the_way_to_storage_nodes_may_have_certificates_of_its_own() -> None:
+    """TS-04: the server of the original shares one setting."""
+    shared = settings(server__ssl__keyStore__location="node.pem")
+    assert storage_tls(shared) is None, "one for both unless told otherwise"
+    apart = {
+        "server__storage__ssl__keyStore__location": "inner.pem",
+        "server__storage__ssl__trustStore__location": "inner-ca.pem",
+    }
+    own = settings(server__ssl__keyStore__location="node.pem", **apart)
+    assert storage_tls(own) == TlsSettings("inner.pem", authorities="inner-ca.pem")
+    assert tls_settings(own, TLS, listens=True) == TlsSettings("node.pem")

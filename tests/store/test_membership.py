@@ -8,8 +8,8 @@ from itertools import combinations
 import pytest
 
 from waltz.cluster.partition_metadata import ReplicaState
+from waltz.majority import majority
 from waltz.store.membership import Membership, choose_members
-from waltz.store.quorum import majority
 from waltz.types import ReplicaId, SessionId, TransactionId
 
 

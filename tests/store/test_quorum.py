@@ -4,7 +4,8 @@ from itertools import combinations_with_replacement, product
 
 import pytest
 
-from waltz.store.quorum import commit_mark, majority, resolve_high_water_mark
+from waltz.majority import majority
+from waltz.store.quorum import commit_mark, resolve_high_water_mark
 from waltz.types import NOTHING, TransactionId
 
 

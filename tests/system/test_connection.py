@@ -487,7 +487,7 @@ def test_off_loopback_tls_is_spoken_unasked_and_plain_is_refused(run: Run) -> No
 
 
 def test_the_two_roles_of_a_server_have_certificates_of_their_own(run: Run, tmp_path: Path) -> None:
-    """TS-04: towards clients one CA, towards storage nodes another."""
+    """Towards clients one CA, towards storage nodes another."""
     clients, storages = TlsFiles(tmp_path), TlsFiles(tmp_path)
 
     async def story() -> None:

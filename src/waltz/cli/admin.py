@@ -8,6 +8,7 @@ from waltz.cli.admin_list import list_storages
 from waltz.cli.admin_recovery import recover_partition
 from waltz.cli.admin_server import add_preferred_partition, remove_preferred_partition
 from waltz.cli.admin_storage import (
+    access,
     add_partition,
     availability,
     max_transaction_id,
@@ -37,6 +38,7 @@ for command in (
     add_partition,
     remove_partition,
     availability,
+    access,
     recover_partition,
     sync_partitions,
     validate,

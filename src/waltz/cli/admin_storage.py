@@ -33,6 +33,7 @@ from waltz.host import Host
 from waltz.types import Address, PartitionId, TransactionId
 from waltz.wire.admin_protocol import (
     AdminSuccessResponse,
+    PartitionAccessRequest,
     PartitionAssignmentRequest,
     PartitionAvailableRequest,
 )
@@ -153,6 +154,53 @@ def availability(
 
     target = place.run(work)
     verb = "lets servers use" if is_online else "lets no server use"
+    _tell(target, partition_ids, verb, as_json=as_json)
+
+
+@click.command()
+@cluster_options
+@storage_option
+@partitions_option
+@click.option(
+    "--reads", type=click.Choice(["on", "off"]), required=True, help="Whether servers may read it."
+)
+@click.option(
+    "--writes",
+    type=click.Choice(["on", "off"]),
+    required=True,
+    help="Whether servers may append to it.",
+)
+@click.option("-f", "--force", is_flag=True, help="Though the partition takes no appends then.")
+@json_option
+def access(
+    place: ClusterPlace,
+    storage: Address,
+    partition_ids: tuple[PartitionId, ...],
+    reads: str,
+    writes: str,
+    force: bool,
+    as_json: bool,
+) -> None:
+    """Let servers read partitions of a node, append to them, both, or neither.
+
+    A replica without reads takes part in everything and is never read from. One without writes
+    takes no part in a store session: it is as good as away, but can be read by tools. A node of the
+    Java original knows both or neither only: availability.
+    """
+    is_readable, is_writable = reads == "on", writes == "on"
+
+    async def work(host: Host, root: str) -> StorageTarget:
+        around = await read_surroundings(host, root, partition_ids)
+        async with talk_to_storage(host, storage, around) as (target, talk):
+            if not is_writable and not force:
+                lost = await ask_lost_replicas(host, root)
+                check_spared(around, target, partition_ids, lost)
+            request = PartitionAccessRequest(0, partition_ids, is_readable, is_writable)
+            await talk.ask(request, AdminSuccessResponse)
+            return target
+
+    target = place.run(work)
+    verb = f"has reads {reads} and writes {writes} for servers of"
     _tell(target, partition_ids, verb, as_json=as_json)
 
 

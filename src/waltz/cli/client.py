@@ -14,22 +14,29 @@ from rich.table import Table
 
 import waltz
 from waltz.cli.cluster_place import ClusterPlace, LogPlace, cluster_options, log_options
+from waltz.cli.exit_codes import exit_code
 from waltz.cli.nodes import run_loop
 from waltz.cli.overview import ClusterOverview, read_overview
+from waltz.cli.replica_standing import counted
 
 
 @click.command()
 @cluster_options
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def status(place: ClusterPlace, as_json: bool) -> None:
-    """Show servers, storage nodes, partitions and their marks."""
+    """Show servers, storage nodes, partitions, their marks, and which replicas take part.
+
+    Servers and storage nodes are asked for it; what nobody could say is shown as unknown. Ends with
+    0 if all is well, with 1 if anything is not, and with 3 if nothing is known to be wrong but not
+    everything could be asked.
+    """
     overview = run_loop(read_overview(place))
     if as_json:
         click.echo(json.dumps(overview.to_json(), indent=2))
     else:
         show_overview(overview)
-    if not overview.is_healthy:
-        sys.exit(1)
+    if (code := exit_code(overview.is_healthy)) != 0:
+        sys.exit(code)
 
 
 def show_overview(overview: ClusterOverview) -> None:
@@ -48,6 +55,7 @@ def show_overview(overview: ClusterOverview) -> None:
         partitions.add_column(heading, justify="right", no_wrap=True)
     partitions.add_column("writable", no_wrap=True)
     partitions.add_column("server", no_wrap=True)
+    writable = {True: "yes", False: "[red]no[/]", None: "[red]unknown[/]"}
     for partition in overview.partitions:
         mark = partition.high_water_mark
         partitions.add_row(
@@ -55,17 +63,23 @@ def show_overview(overview: ClusterOverview) -> None:
             str(partition.generation),
             str(partition.session_id),
             "[red]unknown[/]" if mark is None else str(mark),
-            f"{partition.replicas_current} of {partition.replicas}",
-            "yes" if partition.is_writable else "[red]no[/]",
+            counted(partition.replica_states, is_asked=partition.replicas_current is not None),
+            writable[partition.writable],
             partition.server or "[red]none[/]",
         )
     console.print(partitions)
+    for server in overview.servers:
+        for problem in (*server.problems, *server.unknown):
+            console.print(f"[red]server {server.address}[/] {escape(problem)}")
     for partition in overview.partitions:
+        number = partition.partition_id
         if partition.problem is not None:
-            console.print(
-                f"[red]partition {partition.partition_id} takes no appends:[/]"
-                f" {escape(partition.problem)}"
-            )
+            verb = "takes no appends" if partition.writable is False else "may take no appends"
+            console.print(f"[red]partition {number} {verb}:[/] {escape(partition.problem)}")
+        for replica in partition.replica_states:
+            if partition.replicas_current is not None and not replica.is_current:
+                text = escape(f"{replica.replica_id} {replica.text}")
+                console.print(f"[red]partition {number}: replica[/] {text}")
 
 
 def parse_lock(text: str) -> waltz.PartitionLocalLock:

@@ -19,6 +19,7 @@ from waltz.cli.layout import FILE_NAME, read_cluster_file, trial_client_tls
 from waltz.cli.nodes import CLUSTER, run_loop
 from waltz.cli.settings import read_settings
 from waltz.cli.tls_options import tls_options
+from waltz.client.questions.shell import ask_coordinator
 from waltz.cluster.paths import root_at
 from waltz.configuration.coordinator import coordinator_address
 from waltz.configuration.tls import tls_settings
@@ -41,6 +42,9 @@ T = TypeVar("T")
 
 DEFAULT_DIRECTORY: Final = Path("waltz-data")
 ENVIRONMENT: Final = "WALTZ_CLUSTER"
+ADDRESSES: Final = (
+    "waltz://host:port,host:port for servers; host:port or zookeeper://... for the coordinator"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,19 +100,24 @@ class LogPlace:
     cluster: ClusterAddress
     tls: TlsSettings
 
+    def with_coordinator(self) -> ClusterPlace:
+        """Raises UnavailableError: no server says where the coordinator is."""
+        if not isinstance(self.cluster, ServersAddress):
+            return ClusterPlace(self.cluster, self.tls)
+        found = run_loop(ask_coordinator(real_host(None, self.tls), self.cluster))
+        return ClusterPlace(found, self.tls)
+
 
 def cluster_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options; `command` is given `place`, ClusterPlace."""
+    """Add the options; `command` is given `place`, ClusterPlace. Where servers are named, they are
+    asked where the coordinator is."""
 
     def with_coordinator(*, place: ClusterPlace | LogPlace, **others: Any) -> Any:
         if isinstance(place, LogPlace):
-            raise click.UsageError(
-                f"{place.cluster} names servers; this asks what only the coordinator knows, so give"
-                " its address: host:port or zookeeper://host:port/root"
-            )
+            place = place.with_coordinator()
         return command(place=place, **others)
 
-    return _with_options(wraps(command)(with_coordinator), "host:port or zookeeper://...")
+    return _with_options(wraps(command)(with_coordinator), ADDRESSES)
 
 
 def log_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -119,9 +128,7 @@ def log_options(command: Callable[..., Any]) -> Callable[..., Any]:
             place = LogPlace(place.coordinator, place.tls)
         return command(place=place, **others)
 
-    return _with_options(
-        wraps(command)(with_log), "waltz://host:port,host:port, or the coordinator: host:port,..."
-    )
+    return _with_options(wraps(command)(with_log), ADDRESSES)
 
 
 def _with_options(command: Callable[..., Any], addresses: str) -> Callable[..., Any]:

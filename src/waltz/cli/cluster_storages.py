@@ -17,7 +17,7 @@ from waltz.cli.cluster_place import ClusterPlace, cluster_options
 from waltz.cli.cluster_verify import ask_lost_replicas
 from waltz.cli.disk_output import json_option, new_table, print_json, print_table
 from waltz.cli.nodes import ADDRESS
-from waltz.cli.partition_list import listed_partitions, partitions_option
+from waltz.cli.partition_list import PARTITIONS, listed_partitions, partitions_option
 from waltz.cluster.partition_metadata import PartitionMetadata
 from waltz.cluster.placement.shell import (
     change_placement,
@@ -241,7 +241,7 @@ def unassign(
     """Let a storage node hold fewer partitions. The only copy of one is never taken away."""
     node = ReplicaId(str(storage))
     sessions = {} if force else read_all_sessions(place, partition_ids)
-    lost = frozenset[ReplicaId]() if force else place.run(ask_lost_replicas)
+    lost = {} if force else place.run(ask_lost_replicas)
 
     def change(placement: StoragePlacement) -> StoragePlacement:
         after = unassign_replicas(placement, node, partition_ids, shrinks_group=True)
@@ -251,7 +251,8 @@ def unassign(
             raise ConfigurationError(f"{error}, or give --shrink-group") from error
         try:
             for partition_id in partition_ids:
-                check_majority(after, partition_id, sessions.get(partition_id), lost)
+                known = sessions.get(partition_id)
+                check_majority(after, partition_id, known, lost.get(partition_id, ()))
         except ConfigurationError as error:
             raise ConfigurationError(f"{error}{FORCE_REMEDY}") from error
         return after
@@ -261,16 +262,28 @@ def unassign(
 
 @click.command()
 @cluster_options
-@storage_option("-s", "--storage", text="The node that gives up all its partitions.")
+@storage_option("-s", "--storage", text="The node that gives up its partitions.")
 @storage_option("-w", "--with", "joining", text="The node that holds them from then on.")
+@click.option("-p", "--partition", "partition_ids", type=PARTITIONS, help="Only these.")
 @dry_run_option
 @json_option
 def exchange(
-    place: ClusterPlace, storage: Address, joining: Address, dry_run: bool, as_json: bool
+    place: ClusterPlace,
+    storage: Address,
+    joining: Address,
+    partition_ids: tuple[PartitionId, ...] | None,
+    dry_run: bool,
+    as_json: bool,
 ) -> None:
-    """Put one storage node in the place of another of its group, in one change."""
+    """Put one storage node in the place of another of its group, in one change: for all its
+    partitions, or for those that are named."""
     leaving = ReplicaId(str(storage))
-    change = partial(exchange_replicas, leaving=leaving, joining=ReplicaId(str(joining)))
+    change = partial(
+        exchange_replicas,
+        leaving=leaving,
+        joining=ReplicaId(str(joining)),
+        partition_ids=partition_ids,
+    )
     change_cluster(place, change, dry_run=dry_run, as_json=as_json)
     if not dry_run:
         click.echo(HINT_TO_TAKE, err=True)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import click
@@ -12,10 +13,18 @@ import click
 from waltz.cli.cluster_list import read_metadata
 from waltz.cli.cluster_place import ClusterPlace, cluster_options
 from waltz.cli.disk_output import json_option, new_table, print_json, print_table
+from waltz.cli.exit_codes import exit_code
 from waltz.cli.partition_list import PARTITIONS, listed_partitions
+from waltz.cli.replica_standing import view_replicas
 from waltz.cli.storage_questions import ask_storage
 from waltz.cli.verification import CHECKS, Facts, ServerAnswers, Verdict, verdict
-from waltz.client.questions.shell import ask_assigned, ask_connectivity, ask_health, talk_to_server
+from waltz.client.questions.shell import (
+    ask_assigned,
+    ask_connectivity,
+    ask_health,
+    ask_reports,
+    talk_to_server,
+)
 from waltz.cluster.paths import ClusterPaths
 from waltz.cluster.shell import read_cluster_params, read_membership
 from waltz.cluster.store_params import StoreParams
@@ -24,7 +33,7 @@ from waltz.host import Host
 from waltz.types import Address, PartitionId, ReplicaId
 
 ANSWER_SECONDS_DEFAULT = 10.0
-LOST_ANSWER_SECONDS = 3.0
+LOST_ANSWER_SECONDS = 5.0
 
 timeout_option = click.option(
     *("-t", "--timeout", "seconds"),
@@ -35,15 +44,23 @@ timeout_option = click.option(
 )
 
 
-async def ask_everything(host: Host, address: Address, seconds: float) -> ServerAnswers:
-    """What a server says of itself; what keeps it from that is part of the answer."""
+async def ask_everything(
+    host: Host, address: Address, seconds: float, owned: Sequence[PartitionId] = ()
+) -> ServerAnswers:
+    """What a server says of itself, and of the partitions `owned`; what keeps it from that is part
+    of the answer."""
     try:
         async with talk_to_server(host, address, seconds=seconds) as talk:
             assigned = frozenset(await ask_assigned(talk))
             health = await ask_health(talk)
-            return ServerAnswers(None, assigned, health, await ask_connectivity(talk))
+            answers = ServerAnswers(None, assigned, health, await ask_connectivity(talk))
     except UnavailableError as error:
         return ServerAnswers(str(error))
+    try:
+        found = await ask_reports(host, address, owned, seconds=seconds)
+    except UnavailableError as error:
+        return replace(answers, silence=str(error))
+    return replace(answers, reports=found.reports, coordinator_problem=found.coordinator_problem)
 
 
 async def gather_facts(host: Host, root: str, seconds: float) -> Facts:
@@ -52,8 +69,12 @@ async def gather_facts(host: Host, root: str, seconds: float) -> Facts:
     metadata = await read_metadata(host, root)
     params = StoreParams(metadata.cluster_key, metadata.partition_count)
     descriptors = metadata.membership.descriptors
+    owned = metadata.membership.assignment.servers
     asked_servers = asyncio.gather(
-        *[ask_everything(host, each.address, seconds) for each in descriptors.values()]
+        *[
+            ask_everything(host, each.address, seconds, sorted(owned.get(server_id, {})))
+            for server_id, each in descriptors.items()
+        ]
     )
     nodes = metadata.replicas()
     ports = metadata.placement.admin_ports
@@ -78,7 +99,8 @@ def verify(
 ) -> None:
     """Ask the coordinator, every server and every storage node, and compare what they say.
 
-    Ends with 0 if all is well, and with 1 if anything is not.
+    Ends with 0 if all is well, with 1 if anything is not, and with 3 if nothing is known to be
+    wrong but not everything could be asked: Java servers do not say which replicas take part.
     """
 
     async def work(host: Host, root: str) -> Facts:
@@ -95,18 +117,22 @@ def verify(
         print_json(verdict_json(found))
     else:
         show_verdict(found)
-    if not found.has_passed:
-        sys.exit(1)
+    if (code := exit_code(found.is_well)) != 0:
+        sys.exit(code)
 
 
 def verdict_json(found: Verdict) -> dict[str, Any]:
-    failed = {*found.failed_partitions}
+    failed, unconfirmed = {*found.failed_partitions}, {*found.unconfirmed_partitions}
     return {
-        "passed": found.has_passed,
+        "passed": found.is_well,
         "checks": [
             {
                 "check": name,
-                "passed": not found.failed(name),
+                "passed": {"passed": True, "FAILED": False}.get(found.result(name)),
+                "unknown": [
+                    {"text": fault.text, "partitions": list(fault.partition_ids)}
+                    for fault in found.unknown(name)
+                ],
                 "faults": [
                     {"text": fault.text, "partitions": list(fault.partition_ids)}
                     for fault in found.failed(name)
@@ -114,7 +140,10 @@ def verdict_json(found: Verdict) -> dict[str, Any]:
             }
             for name in CHECKS
         ],
-        "partitions": {str(number): number not in failed for number in found.partition_ids},
+        "partitions": {
+            str(number): False if number in failed else None if number in unconfirmed else True
+            for number in found.partition_ids
+        },
     }
 
 
@@ -122,16 +151,19 @@ def show_verdict(found: Verdict) -> None:
     table = new_table("check", "result", "meaning", left=("check", "result", "meaning"))
     for name, check in CHECKS.items():
         meaning = (check.__doc__ or "").rpartition(" (")[0]
-        table.add_row(name, "FAILED" if found.failed(name) else "passed", meaning)
+        table.add_row(name, found.result(name), meaning)
     print_table(table)
     for fault in found.faults:
         plural = "" if len(fault.partition_ids) == 1 else "s"
         numbers = f" partition{plural} {listed_partitions(fault.partition_ids)}:"
-        click.echo(f"{fault.check}:{numbers if fault.partition_ids else ''} {fault.text}")
-    failed = found.failed_partitions
-    passed = {*found.partition_ids} - {*failed}
+        name = fault.check if fault.is_known else f"{fault.check} (unknown)"
+        click.echo(f"{name}:{numbers if fault.partition_ids else ''} {fault.text}")
+    failed, unconfirmed = found.failed_partitions, found.unconfirmed_partitions
+    passed = {*found.partition_ids} - {*failed, *unconfirmed}
     click.echo(f"partitions passed: {listed_partitions(passed)}")
     click.echo(f"partitions failed: {listed_partitions(failed)}")
+    if unconfirmed:
+        click.echo(f"partitions unknown: {listed_partitions(unconfirmed)}")
 
 
 @click.command("check-connectivity")
@@ -162,16 +194,46 @@ def check_connectivity(place: ClusterPlace, seconds: float, as_json: bool) -> No
         sys.exit(1)
 
 
-async def ask_lost_replicas(host: Host, root: str) -> frozenset[ReplicaId]:
-    """The storage nodes that a running server cannot reach. The metadata do not tell: a store
-    session goes on without them. Raises NoNodeError: there is no cluster. CoordinatorLostError."""
-    found = await ask_servers(host, root, LOST_ANSWER_SECONDS)
-    return frozenset(
+async def ask_lost_replicas(host: Host, root: str) -> Mapping[PartitionId, frozenset[ReplicaId]]:
+    """Return for every partition the storage nodes on which it cannot count now: those that a
+    running server does not reach, and those that the partition's server says to be away, silent,
+    behind, damaged or refusing appends. The metadata do not tell: a store session goes on without
+    them. Raises NoNodeError: there is no cluster. CoordinatorLostError."""
+    params = await read_cluster_params(host.coordinator, root)
+    _, membership = await read_membership(host.coordinator, ClusterPaths(root).server_descriptors)
+    owned = membership.assignment.servers
+    found = await asyncio.gather(
+        *[
+            ask_everything(
+                host, each.address, LOST_ANSWER_SECONDS, sorted(owned.get(server_id, {}))
+            )
+            for server_id, each in membership.descriptors.items()
+        ]
+    )
+    return lost_replicas(params.partition_count, found)
+
+
+def lost_replicas(
+    partition_count: int, answers: Sequence[ServerAnswers]
+) -> Mapping[PartitionId, frozenset[ReplicaId]]:
+    """Return what `ask_lost_replicas` does, from what the servers have said."""
+    unreached = frozenset(
         ReplicaId(node)
-        for answers in found.values()
-        for node, is_reached in (answers.reaches or {}).items()
+        for each in answers
+        for node, is_reached in (each.reaches or {}).items()
         if not is_reached
     )
+    lost = dict.fromkeys(map(PartitionId, range(partition_count)), unreached)
+    for each in answers:
+        for number, report in (each.reports or {}).items():
+            replicas = [entry.replica_id for entry in report.replicas]
+            away = {
+                ReplicaId(view.replica_id)
+                for view in view_replicas(replicas, report)
+                if view.is_fault
+            }
+            lost[number] = lost.get(number, unreached) | away
+    return lost
 
 
 async def ask_servers(host: Host, root: str, seconds: float) -> Mapping[Address, ServerAnswers]:

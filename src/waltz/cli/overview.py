@@ -1,21 +1,28 @@
-"""What `waltz status` shows, read from the coordinator, the storage nodes and the servers."""
+"""What `waltz status` shows: who knows it is asked, and what nobody says is unknown.
+
+The coordinator says which servers, storage nodes and partitions there are to be; how they are is
+asked of themselves: servers, which ask the replicas of their partitions, and storage nodes.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import waltz
 from waltz.cli.cluster_place import ClusterPlace
+from waltz.cli.replica_standing import ReplicaView, count_current, view_replicas
 from waltz.cli.storage_questions import StorageReport, ask_storage
-from waltz.client.questions.shell import ServerReport, ask_server
+from waltz.client.questions.shell import ReportAnswers, ServerReport, ask_reports, ask_server
 from waltz.cluster.placement.shell import read_placement
 from waltz.cluster.shell import ClusterView, read_partition_metadata, read_store_params
+from waltz.cluster.storage_placement import StoragePlacement
 from waltz.errors import NoNodeError, UnavailableError, WaltzError
 from waltz.host import Coordinator, Host
 from waltz.types import Address, PartitionId, ReplicaId
+from waltz.wire.report_protocol import PartitionReport
 
 MARK_SECONDS_MAX = 10.0
 
@@ -31,23 +38,44 @@ class StorageOverview:
 
 
 @dataclass(frozen=True, slots=True)
+class ServerOverview:
+    """A server that has partitions. `problems` is what is wrong with it, `unknown` what it cannot
+    say; `coordinator_seconds` how long ago the coordinator has answered it last."""
+
+    address: str
+    coordinator_seconds: float | None
+    problems: tuple[str, ...]
+    unknown: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class PartitionOverview:
-    """`high_water_mark` is None where no server could say; of `replicas`, which the partition is
-    assigned to, `replicas_current` take part in the current store session; `problem` is why no
-    appends are taken."""
+    """Of a partition's replicas, `replicas` in number, `replicas_current` have just said that they
+    hold every commit and take appends, None where nobody could be asked. `high_water_mark` is None
+    where no server could say; `writable` None where nobody could; `problem` is why it is not True.
+    """
 
     partition_id: int
     server: str | None
     generation: int
     session_id: int
     high_water_mark: int | None
-    replicas_current: int
+    replicas_current: int | None
     replicas: int
+    writable: bool | None
     problem: str | None
+    replica_states: tuple[ReplicaView, ...]
 
     @property
-    def is_writable(self) -> bool:
-        return self.problem is None
+    def is_confirmed(self) -> bool:
+        """Whether all is known to be well with it."""
+        is_whole = self.replicas > 0 and self.replicas_current == self.replicas
+        return self.writable is True and is_whole and self.high_water_mark is not None
+
+    @property
+    def is_faulty(self) -> bool:
+        """Whether something is known to be wrong with it."""
+        return self.writable is False or any(each.is_fault for each in self.replica_states)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,20 +83,23 @@ class ClusterOverview:
     name: str
     cluster_key: str
     storages: tuple[StorageOverview, ...]
+    servers: tuple[ServerOverview, ...]
     partitions: tuple[PartitionOverview, ...]
 
     @property
-    def is_healthy(self) -> bool:
-        """Every partition can be written to and its mark is known, every storage node is reachable
-        and knows of nothing wrong."""
-        return not any(storage.problems for storage in self.storages) and all(
-            partition.high_water_mark is not None and partition.is_writable
-            for partition in self.partitions
+    def is_healthy(self) -> bool | None:
+        """True: everything there is has been asked, and is well. False: something is wrong. None:
+        nothing is known to be wrong, and something could not be asked."""
+        has_problem = any(each.problems for each in self.storages) or any(
+            each.problems for each in self.servers
         )
+        if has_problem or any(each.is_faulty for each in self.partitions):
+            return False
+        is_known = not any(each.unknown for each in self.servers)
+        return True if is_known and all(p.is_confirmed for p in self.partitions) else None
 
     def to_json(self) -> dict[str, Any]:
-        partitions = [asdict(p) | {"writable": p.is_writable} for p in self.partitions]
-        return asdict(self) | {"partitions": partitions, "healthy": self.is_healthy}
+        return asdict(self) | {"healthy": self.is_healthy}
 
 
 async def read_overview(place: ClusterPlace) -> ClusterOverview:
@@ -77,88 +108,150 @@ async def read_overview(place: ClusterPlace) -> ClusterOverview:
         return await look_around(host, place)
 
 
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """What a server says: of what every version knows, and of what only later ones do."""
+
+    health: ServerReport | UnavailableError
+    reports: ReportAnswers | UnavailableError
+
+    def report(self, partition_id: PartitionId) -> PartitionReport | None:
+        if isinstance(self.reports, UnavailableError):
+            return None
+        return self.reports.reports.get(partition_id)
+
+
 async def look_around(host: Host, place: ClusterPlace) -> ClusterOverview:
     root = place.root
     placement = await read_placement(host.coordinator, root)
     params = await read_store_params(host.coordinator, root)
     view = ClusterView(host, root=root)
     await view.start()
-    try:
-        snapshot = view.current
-        addresses = sorted({address for address, _ in snapshot.partitions.values()})
-        answers = await asyncio.gather(*[report(host, address) for address in addresses])
-        reports = dict(zip(addresses, answers, strict=True))
-        marks = await read_marks(place, open_partitions(reports.values()))
-        partitions = []
-        for number in range(snapshot.partition_count):
-            partition_id = PartitionId(number)
-            owner = snapshot.partitions.get(partition_id)
-            replicas = placement.holding(partition_id)
-            session_id, current = await read_session(host.coordinator, partition_id, replicas, root)
-            partitions.append(
-                PartitionOverview(
-                    number,
-                    str(owner[0]) if owner else None,
-                    owner[1] if owner else -1,
-                    session_id,
-                    marks.get(number),
-                    current,
-                    len(replicas),
-                    problem_of(partition_id, reports[owner[0]] if owner else None),
-                )
-            )
-    finally:
-        await view.stop()
+    snapshot = view.current
+    await view.stop()
     nodes = sorted(placement.partitions)
-    found = await asyncio.gather(
+    asking_nodes = asyncio.gather(
         *[ask_storage(host, node, placement.admin_ports, params) for node in nodes]
     )
+    owned: dict[Address, list[PartitionId]] = {}
+    for partition_id, (address, _) in sorted(snapshot.partitions.items()):
+        owned.setdefault(address, []).append(partition_id)
+    answers = await asyncio.gather(*[_ask(host, *each) for each in owned.items()])
+    heard = dict(zip(owned, answers, strict=True))
+    found = await asking_nodes
+    marks = await read_marks(place, _unreported(heard))
+    partitions = []
+    for number in map(PartitionId, range(snapshot.partition_count)):
+        owner = snapshot.partitions.get(number)
+        said = None if owner is None else heard[owner[0]]
+        session_id = await read_session_id(host.coordinator, number, root)
+        partitions.append(
+            partition_overview(number, owner, said, placement, session_id, marks.get(number))
+        )
     return ClusterOverview(
         snapshot.name,
         str(snapshot.cluster_key),
         tuple(map(storage_overview, nodes, found)),
+        tuple(server_overview(address, heard[address]) for address in sorted(heard)),
         tuple(partitions),
     )
+
+
+def partition_overview(
+    partition_id: PartitionId,
+    owner: tuple[Address, int] | None,
+    said: Heard | None,
+    placement: StoragePlacement,
+    session_id: int,
+    mark: int | None,
+) -> PartitionOverview:
+    replicas = placement.holding(partition_id)
+    report = None if said is None else said.report(partition_id)
+    views = view_replicas(replicas, report)
+    writable, problem = writable_of(partition_id, said)
+    if report is not None and report.high_water_mark is not None:
+        mark = report.high_water_mark
+    return PartitionOverview(
+        partition_id,
+        str(owner[0]) if owner else None,
+        owner[1] if owner else -1,
+        session_id,
+        mark,
+        None if report is None else count_current(views),
+        len(replicas),
+        writable,
+        problem,
+        views,
+    )
+
+
+def writable_of(partition_id: PartitionId, said: Heard | None) -> tuple[bool | None, str | None]:
+    """Return whether appends are taken, None if nobody can say, and why it is not certain."""
+    if said is None:
+        return False, "no server has it"
+    if isinstance(said.health, UnavailableError):
+        return None, f"its server does not answer: {said.health}"
+    if (problem := said.health.problem(partition_id)) is not None:
+        return False, problem
+    if isinstance(said.reports, UnavailableError):
+        return None, f"it has a store session, and nobody says whether that works: {said.reports}"
+    report = said.report(partition_id)
+    if report is None:
+        return None, "it has just moved"
+    return {1: True, 0: False}.get(report.writable), report.reason
 
 
 def storage_overview(replica_id: ReplicaId, found: StorageReport) -> StorageOverview:
     return StorageOverview(replica_id, found.trouble is None, found.told())
 
 
-async def report(host: Host, address: Address) -> ServerReport | UnavailableError:
-    """What the server says of itself, or why it does not."""
+def server_overview(address: Address, said: Heard) -> ServerOverview:
+    if isinstance(said.health, UnavailableError):
+        return ServerOverview(str(address), None, (f"does not answer: {said.health}",), ())
+    if isinstance(said.reports, UnavailableError):
+        return ServerOverview(str(address), None, (), (str(said.reports),))
+    problem = said.reports.coordinator_problem
+    age = said.reports.coordinator_seconds
+    return ServerOverview(str(address), age, () if problem is None else (problem,), ())
+
+
+async def _ask(host: Host, address: Address, partition_ids: Sequence[PartitionId]) -> Heard:
+    """Ask a server everything; why it does not answer is part of what is known of it."""
+
+    async def health() -> ServerReport | UnavailableError:
+        try:
+            return await ask_server(host, address)
+        except UnavailableError as error:
+            return error
+
+    async def reports() -> ReportAnswers | UnavailableError:
+        try:
+            return await ask_reports(host, address, partition_ids)
+        except UnavailableError as error:
+            return error
+
+    return Heard(*await asyncio.gather(health(), reports()))
+
+
+async def read_session_id(coordinator: Coordinator, partition_id: PartitionId, root: str) -> int:
+    """Return the partition's last store session, as the coordinator has it; -1 for none."""
     try:
-        return await ask_server(host, address)
-    except UnavailableError as error:
-        return error
-
-
-def problem_of(
-    partition_id: PartitionId, found: ServerReport | UnavailableError | None
-) -> str | None:
-    """Why the partition takes no appends; `found` None: it has no server."""
-    if found is None:
-        return "no server has it"
-    if isinstance(found, UnavailableError):
-        return f"its server does not answer: {found}"
-    return found.problem(partition_id)
-
-
-async def read_session(
-    coordinator: Coordinator, partition_id: PartitionId, replicas: Sequence[ReplicaId], root: str
-) -> tuple[int, int]:
-    """Return the partition's store session and how many of `replicas` take part in it."""
-    try:
-        metadata = await read_partition_metadata(coordinator, partition_id, root)
+        return (await read_partition_metadata(coordinator, partition_id, root)).session_id
     except NoNodeError:
-        return -1, 0
-    return metadata.session_id, len({*metadata.current_replicas} & {*replicas})
+        return -1
 
 
-def open_partitions(reports: Iterable[ServerReport | UnavailableError]) -> list[PartitionId]:
-    """The partitions whose servers take appends: others would be waited for in vain."""
-    found = [report.partitions for report in reports if isinstance(report, ServerReport)]
-    return sorted(number for health in found for number, is_open in health.items() if is_open)
+def _unreported(heard: Mapping[Address, Heard]) -> list[PartitionId]:
+    """The partitions whose servers have a session and do not say the mark: others would be waited
+    for in vain."""
+    found: Iterable[PartitionId] = (
+        number
+        for each in heard.values()
+        if isinstance(each.health, ServerReport)
+        for number, is_open in each.health.partitions.items()
+        if is_open and each.report(number) is None
+    )
+    return sorted(found)
 
 
 async def read_marks(place: ClusterPlace, numbers: Sequence[PartitionId]) -> dict[int, int]:

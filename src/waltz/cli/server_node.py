@@ -41,6 +41,7 @@ from waltz.configuration.server import (
     client_address,
     http_address,
     server_settings,
+    storage_tls,
 )
 from waltz.configuration.settings import Settings
 from waltz.configuration.tls import tls_settings
@@ -67,6 +68,7 @@ def server_config(settings: Settings, machine_name: str) -> ServerConfig:
         lock_table_slots=settings[LOCK_TABLE_SIZE],
         checkpoint_transactions=settings[CHECKPOINT_INTERVAL],
         root=root_at(coordinator_address(settings)),
+        coordinator_location=str(coordinator_address(settings)),
     )
 
 
@@ -90,7 +92,8 @@ def unfinished(state: ServerState) -> list[str]:
 
 
 async def run_server(settings: Settings, *, end_with_stdin: bool) -> None:
-    host = real_host(coordinator_address(settings), tls_settings(settings, TLS, listens=True))
+    tls = tls_settings(settings, TLS, listens=True)
+    host = real_host(coordinator_address(settings), tls, connecting=storage_tls(settings))
     config = server_config(settings, socket.getfqdn())
     assert config.advertised is not None
     log.info("server_addresses bound=%s advertised=%s", config.address, config.advertised)
@@ -165,6 +168,8 @@ def server(
     settings = read_settings(config_path, options, SERVER_KEYS, server_settings)
     if check:
         Tls(tls_settings(settings, TLS, listens=True))  # reads the files
+        if (towards_storages := storage_tls(settings)) is not None:
+            Tls(towards_storages)
         print_settings(settings)
         return
     set_up_logging()

@@ -5,10 +5,11 @@ Owns the two opened connections to a node, of which one is the servers' port and
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from waltz.client.conversation.shell import Conversation, conversation
@@ -111,21 +112,27 @@ async def ask_storage(
     seconds: float = HANDSHAKE_SECONDS_MAX,
 ) -> StorageReport:
     """Look at both ports of a node; what does not answer is part of the report."""
-    trouble: str | None = None
-    try:
-        address = Address.parse(replica_id)
-        async with talk_to_data_port(host, address, params, seconds=seconds):
-            pass
-    except (UnavailableError, RemoteStorageError, ConfigurationError) as error:
-        trouble = str(error)
-    try:
-        admin = admin_address_of(replica_id, admin_ports)
-        async with talk_to_admin_port(host, admin, params, seconds=seconds) as talk:
-            usable = await ask_usable(talk)
-            problems, of_partitions = await ask_problems(talk)
-    except (UnavailableError, RemoteStorageError, ConfigurationError) as error:
-        return StorageReport(trouble, str(error))
-    return StorageReport(trouble, None, usable, problems, of_partitions)
+
+    async def data_trouble() -> str | None:
+        try:
+            address = Address.parse(replica_id)
+            async with talk_to_data_port(host, address, params, seconds=seconds):
+                return None
+        except (UnavailableError, RemoteStorageError, ConfigurationError) as error:
+            return str(error)
+
+    async def admin_report() -> StorageReport:
+        try:
+            admin = admin_address_of(replica_id, admin_ports)
+            async with talk_to_admin_port(host, admin, params, seconds=seconds) as talk:
+                usable = await ask_usable(talk)
+                return StorageReport(None, None, usable, *await ask_problems(talk))
+        except (UnavailableError, RemoteStorageError, ConfigurationError) as error:
+            return StorageReport(None, str(error))
+
+    # At once: what one says is to be as fresh as what the other does.
+    trouble, report = await asyncio.gather(data_trouble(), admin_report())
+    return replace(report, trouble=trouble)
 
 
 async def ask_usable(talk: Conversation) -> Mapping[PartitionId, bool]:

@@ -23,6 +23,7 @@ from waltz.cluster.storage_placement import StoragePlacement
 from waltz.cluster.store_params import StoreParams
 from waltz.errors import ConfigurationError
 from waltz.host import Host
+from waltz.majority import majority
 from waltz.types import Address, PartitionId, ReplicaId
 
 
@@ -132,11 +133,11 @@ def check_spared(
     around: Surroundings,
     target: StorageTarget,
     partition_ids: tuple[PartitionId, ...],
-    lost: Collection[ReplicaId],
+    lost: Mapping[PartitionId, Collection[ReplicaId]],
 ) -> None:
     """Raises ConfigurationError: without the node a partition's replicas have no majority.
 
-    lost  storage nodes that a server cannot reach: they take no part, whatever the metadata say.
+    lost  per partition the storage nodes that it cannot count on, whatever the metadata say.
     """
     for number in partition_ids:
         replicas = around.placement.holding(number)
@@ -146,9 +147,10 @@ def check_spared(
         others = [
             node
             for node in replicas
-            if node in metadata.current_replicas and node not in (target.replica_id, *lost)
+            if node in metadata.current_replicas
+            and node not in (target.replica_id, *lost.get(number, ()))
         ]
-        if 2 * len(others) <= len(replicas):
+        if len(others) < majority(len(replicas)):
             raise ConfigurationError(
                 f"without {target} {len(others)} of {len(replicas)} replicas of partition {number}"
                 " take part in its store session: no majority, so it would take no appends."

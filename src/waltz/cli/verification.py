@@ -12,8 +12,11 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from waltz.cli.cluster_list import ClusterMetadata
+from waltz.cli.replica_standing import ReplicaView, view_replicas
 from waltz.cli.storage_questions import StorageReport
+from waltz.majority import majority
 from waltz.types import Address, PartitionId, ReplicaId, ServerId
+from waltz.wire.report_protocol import PartitionReport
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +27,11 @@ class ServerAnswers:
     assigned: frozenset[PartitionId] = frozenset()
     health: Mapping[PartitionId, bool] | None = None
     reaches: Mapping[str, bool] | None = None
+    reports: Mapping[PartitionId, PartitionReport] | None = None
+    """How the partitions are by their replicas' own words; None: the server cannot say."""
+    silence: str | None = None
+    """Why it cannot."""
+    coordinator_problem: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,15 +57,32 @@ class Facts:
     def address(self, server_id: ServerId) -> Address:
         return self.metadata.membership.descriptors[server_id].address
 
+    def report(self, partition_id: PartitionId) -> PartitionReport | None:
+        """What the partition's server says of it; None: it does not."""
+        owner = self.owner(partition_id)
+        answers = None if owner is None else self.servers.get(owner)
+        reports = None if answers is None else answers.reports
+        return None if reports is None else reports.get(partition_id)
+
+    def replicas(self, partition_id: PartitionId) -> tuple[ReplicaView, ...]:
+        """Those that the partition is assigned to, by their own words to its server."""
+        held_by = self.metadata.placement.holding(partition_id)
+        return view_replicas(held_by, self.report(partition_id))
+
 
 @dataclass(frozen=True, slots=True)
 class Fault:
     """`partition_ids` are those that it concerns, sorted; it may concern none, and is a fault all
-    the same."""
+    the same. `is_known` False: nobody could say whether something is wrong."""
 
     check: str
     text: str
     partition_ids: tuple[PartitionId, ...]
+    is_known: bool = True
+
+
+class Unknown(str):
+    """The text of what nobody could say."""
 
 
 Check: TypeAlias = Callable[[Facts], Iterator[tuple[str, Collection[PartitionId]]]]
@@ -95,19 +120,26 @@ def servers(facts: Facts) -> Iterator[tuple[str, Collection[PartitionId]]]:
             yield f"server {address} owns them and does not know it", missing
         if surplus := answers.assigned - owned:
             yield f"server {address} believes to own them and does not", surplus
+        if answers.coordinator_problem is not None:
+            yield f"server {address}: {answers.coordinator_problem}", owned
 
 
 def connectivity(facts: Facts) -> Iterator[tuple[str, Collection[PartitionId]]]:
     """Every server reaches every storage node (TL-54)."""
     for server_id, answers in sorted(facts.servers.items()):
+        address = facts.address(server_id)
+        if answers.reaches is None:
+            continue
         for node in facts.metadata.replicas():
-            if answers.reaches is not None and not answers.reaches.get(node, False):
-                held = facts.metadata.placement.partitions[node]
-                common = {*held} & {*facts.owned(server_id)}
-                yield (
-                    f"server {facts.address(server_id)} does not reach storage node {node}",
-                    common,
-                )
+            is_reached = answers.reaches.get(node)
+            held = facts.metadata.placement.partitions[node]
+            common = {*held} & {*facts.owned(server_id)}
+            if is_reached is False:
+                yield f"server {address} does not reach storage node {node}", common
+            elif is_reached is None and held:
+                # Servers of the original look at storage nodes that hold something only.
+                text = f"server {address} does not say whether it reaches storage node {node}"
+                yield Unknown(text), common
 
 
 def storages(facts: Facts) -> Iterator[tuple[str, Collection[PartitionId]]]:
@@ -137,17 +169,35 @@ def storages(facts: Facts) -> Iterator[tuple[str, Collection[PartitionId]]]:
 
 
 def quorum(facts: Facts) -> Iterator[tuple[str, Collection[PartitionId]]]:
-    """A majority of the partition's own replicas can be used and take part (TL-56)."""
+    """A majority of the partition's own replicas hold every commit and take appends (TL-56)."""
     for number in facts.partition_ids:
         replicas = facts.metadata.placement.holding(number)
-        metadata = facts.metadata.partitions.get(number)
-        current = () if metadata is None else metadata.current_replicas
-        good = [node for node in replicas if node in current and _serves(facts, node, number)]
         if not replicas:
             yield "no storage node holds it: waltz cluster assign", (number,)
-        elif 2 * len(good) <= len(replicas):
-            bad = ", ".join(node for node in replicas if node not in good)
+            continue
+        needed = majority(len(replicas))
+        dead = [node for node in replicas if not _serves(facts, node, number)]
+        good, unsure = [], []
+        for view in facts.replicas(number):
+            if view.replica_id in dead:
+                continue
+            if view.is_current:
+                good.append(view.replica_id)
+            elif not view.is_fault:
+                unsure.append(view.replica_id)
+        if len(good) >= needed:
+            continue
+        bad = ", ".join(node for node in replicas if node not in (*good, *unsure))
+        if len(good) + len(unsure) < needed:
             yield f"{len(good)} of {len(replicas)} replicas, no majority; not {bad}", (number,)
+        else:
+            yield (
+                Unknown(
+                    f"{len(good)} of {len(replicas)} replicas are known to take part;"
+                    f" nobody says it of {', '.join(unsure)}"
+                ),
+                (number,),
+            )
 
 
 def _serves(facts: Facts, node: ReplicaId, partition_id: PartitionId) -> bool:
@@ -156,15 +206,18 @@ def _serves(facts: Facts, node: ReplicaId, partition_id: PartitionId) -> bool:
 
 
 def recovery(facts: Facts) -> Iterator[tuple[str, Collection[PartitionId]]]:
-    """All replicas take part in the partition's current store session (TL-57)."""
+    """All replicas take part in the store session, and hold every commit (TL-57)."""
     for number in facts.partition_ids:
-        replicas = facts.metadata.placement.holding(number)
         metadata = facts.metadata.partitions.get(number)
         if metadata is None:
             yield "no server has ever opened a store session", (number,)
             continue
-        if behind := [node for node in replicas if node not in metadata.current_replicas]:
-            yield f"no part in the store session is taken by {', '.join(behind)}", (number,)
+        for view in facts.replicas(number):
+            if view.is_fault:
+                yield f"storage node {view.replica_id} {view.text}", (number,)
+            elif not view.is_current:
+                yield Unknown(f"storage node {view.replica_id}: {view.text}"), (number,)
+        replicas = facts.metadata.placement.holding(number)
         if leaving := [node for node in metadata.current_replicas if node not in replicas]:
             yield (
                 f"the store session still counts on {', '.join(leaving)}, not assigned any more",
@@ -174,12 +227,37 @@ def recovery(facts: Facts) -> Iterator[tuple[str, Collection[PartitionId]]]:
 
 def health(facts: Facts) -> Iterator[tuple[str, Collection[PartitionId]]]:
     """Every partition's server takes appends for it (TL-58)."""
+    alive = facts.metadata.membership.descriptors
+    if orphans := [number for number in facts.partition_ids if facts.owner(number) not in alive]:
+        yield "no server runs that could take appends for them", orphans
     for server_id, answers in sorted(facts.servers.items()):
+        address = facts.address(server_id)
+        owned = sorted(facts.owned(server_id))
         if answers.health is None:
+            if owned:
+                yield Unknown(f"server {address} does not answer"), owned
             continue
         found = answers.health
-        if ill := [number for number in facts.owned(server_id) if not found.get(number, False)]:
-            yield f"server {facts.address(server_id)} takes no appends for them", ill
+        ill = [number for number in owned if not found.get(number, False)]
+        if ill:
+            yield f"server {address} takes no appends for them", ill
+        if answers.reports is None:
+            if well := [number for number in owned if number not in ill]:
+                silence = answers.silence or "it does not say"
+                text = f"nobody says whether server {address} can commit appends: {silence}"
+                yield Unknown(text), well
+            continue
+        for number in owned:
+            report = answers.reports.get(number)
+            if number in ill or (report is not None and report.writable == 1):
+                continue
+            if report is None:
+                yield Unknown(f"server {address} says nothing of them"), (number,)
+            elif report.writable == 0:
+                yield f"server {address} takes no appends: {report.reason}", (number,)
+            else:
+                text = f"nobody says whether server {address} can commit appends: {report.reason}"
+                yield Unknown(text), (number,)
 
 
 CHECKS: Final[Mapping[str, Check]] = {
@@ -201,16 +279,53 @@ class Verdict:
     faults: tuple[Fault, ...]
 
     @property
+    def is_well(self) -> bool | None:
+        """None: nothing is known to be wrong, and not everything could be asked."""
+        if any(fault.is_known for fault in self.faults):
+            return False
+        return None if self.faults else True
+
+    @property
     def has_passed(self) -> bool:
-        return not self.faults
+        return self.is_well is True
 
     @property
     def failed_partitions(self) -> tuple[PartitionId, ...]:
-        failed = {number for fault in self.faults for number in fault.partition_ids}
-        return tuple(number for number in self.partition_ids if number in failed)
+        return self._concerned(is_known=True)
+
+    @property
+    def unconfirmed_partitions(self) -> tuple[PartitionId, ...]:
+        """Those of which nothing is known to be wrong, and not all is known to be right."""
+        failed = self.failed_partitions
+        return tuple(each for each in self._concerned(is_known=False) if each not in failed)
+
+    def _concerned(self, *, is_known: bool) -> tuple[PartitionId, ...]:
+        numbers = {
+            number
+            for fault in self.faults
+            if fault.is_known is is_known
+            for number in fault.partition_ids
+        }
+        return tuple(number for number in self.partition_ids if number in numbers)
 
     def failed(self, check: str) -> tuple[Fault, ...]:
-        return tuple(fault for fault in self.faults if fault.check == check)
+        """What the check has found to be wrong."""
+        return self._found(check, is_known=True)
+
+    def unknown(self, check: str) -> tuple[Fault, ...]:
+        """What the check could not learn."""
+        return self._found(check, is_known=False)
+
+    def result(self, check: str) -> str:
+        """Return `passed`, `FAILED` or `unknown`."""
+        if self.failed(check):
+            return "FAILED"
+        return "unknown" if self.unknown(check) else "passed"
+
+    def _found(self, check: str, *, is_known: bool) -> tuple[Fault, ...]:
+        return tuple(
+            fault for fault in self.faults if fault.check == check and fault.is_known is is_known
+        )
 
 
 def verdict(facts: Facts, partition_ids: Collection[PartitionId] | None = None) -> Verdict:
@@ -223,6 +338,7 @@ def verdict(facts: Facts, partition_ids: Collection[PartitionId] | None = None) 
             if judged or partition_ids is None:
                 concerned.setdefault((name, text), set()).update(judged)
     faults = [
-        Fault(name, text, tuple(sorted(numbers))) for (name, text), numbers in concerned.items()
+        Fault(name, text, tuple(sorted(numbers)), not isinstance(text, Unknown))
+        for (name, text), numbers in concerned.items()
     ]
     return Verdict(tuple(wanted), tuple(faults))

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from waltz.cluster.partition_metadata import PartitionMetadata
 from waltz.errors import ConfigurationError
+from waltz.majority import majority
 from waltz.types import Address, PartitionId, ReplicaId
 
 
@@ -131,12 +132,21 @@ def auto_assign(placement: StoragePlacement, group: int) -> StoragePlacement:
 
 
 def exchange_replicas(
-    placement: StoragePlacement, leaving: ReplicaId, joining: ReplicaId
+    placement: StoragePlacement,
+    leaving: ReplicaId,
+    joining: ReplicaId,
+    partition_ids: Collection[PartitionId] | None = None,
 ) -> StoragePlacement:
-    """Let `joining` hold what `leaving` holds, in one change: each partition keeps its number of
-    copies. Refused: both hold the same partition; they are of different groups."""
+    """Let `joining` hold what `leaving` holds of `partition_ids`, of all if None, in one change:
+    each partition keeps its number of copies. Refused: `leaving` does not hold one of them; both
+    hold the same partition; they are of different groups."""
     held, others = _held(placement, leaving), _held(placement, joining)
-    if both := sorted({*held} & {*others}):
+    moving = {*held} if partition_ids is None else {*partition_ids}
+    if absent := sorted(moving - {*held}):
+        raise ConfigurationError(
+            f"storage node {leaving} does not hold partitions {_listed(absent)}"
+        )
+    if both := sorted(moving & {*others}):
         raise ConfigurationError(
             f"storage nodes {leaving} and {joining} both hold partitions {_listed(both)}"
         )
@@ -145,7 +155,7 @@ def exchange_replicas(
             f"storage node {leaving} is of group {placement.groups.get(leaving)}, {joining} of"
             f" group {placement.groups.get(joining)}; expected one group"
         )
-    return _with(placement, {leaving: (), joining: {*held, *others}})
+    return _with(placement, {leaving: {*held} - moving, joining: {*moving, *others}})
 
 
 def check_majority(
@@ -155,7 +165,7 @@ def check_majority(
     lost: Collection[ReplicaId] = (),
 ) -> None:
     """Raise ConfigurationError if the replicas of the partition that `after` leaves cannot go on
-    with it: a majority of them takes no part in its store session, or is `lost` to a server, so
+    with it: a majority of them takes no part in its store session, or is `lost` to its server, so
     that it would wait, perhaps for ever, for those that were taken away.
 
     metadata  None: it has never had a session, nor anything else.
@@ -164,7 +174,7 @@ def check_majority(
         return
     replicas = after.holding(partition_id)
     current = [each for each in replicas if each in metadata.current_replicas and each not in lost]
-    if 2 * len(current) <= len(replicas):
+    if len(current) < majority(len(replicas)):
         absent = ", ".join(node for node in replicas if node not in current)
         raise ConfigurationError(
             f"partition {partition_id} would be left with {', '.join(replicas)}, of which"

@@ -20,8 +20,8 @@ from waltz.configuration.keys import (
     text,
     whole_number,
 )
-from waltz.configuration.settings import Given, Settings, judge, raise_faults
-from waltz.configuration.tls import tls_keys, tls_settings
+from waltz.configuration.settings import Given, Settings, raise_faults, weigh
+from waltz.configuration.tls import tls_faults, tls_keys, tls_settings
 from waltz.limits import ZOOKEEPER_SESSION_MILLISECONDS
 from waltz.types import (
     CoordinatorAddress,
@@ -111,13 +111,13 @@ WAYS_TO_THE_COORDINATOR: Final = (COORDINATOR_ADDRESS.name, ZOOKEEPER_CONNECT.na
 """Exactly one of the keys of these names is to be given."""
 
 
-def judge_with_coordinator(keys: Sequence[Key[Any]], given: Mapping[str, Given]) -> Settings:
-    """Return the settings that `given` makes; `keys` have all that are here.
-
-    Raises ConfigurationError: every fault there is.
-    """
+def weigh_with_coordinator(
+    keys: Sequence[Key[Any]], given: Mapping[str, Given]
+) -> tuple[Settings, list[str]]:
+    """Return the settings that the sound part of `given` makes, and every fault of the rest, but of
+    what other keys mean together; `keys` have all that are here."""
     ways = [key for key in keys if key.name in WAYS_TO_THE_COORDINATOR]
-    settings = judge(keys, _over_the_file(given), one_of=ways)
+    settings, faults = weigh(keys, _over_the_file(given), one_of=ways)
     if not settings.is_set(ZOOKEEPER_CONNECT):
         settings.warnings += tuple(
             f"{key.name} ({given[key.name].origin}) has no effect: it goes with"
@@ -125,42 +125,58 @@ def judge_with_coordinator(keys: Sequence[Key[Any]], given: Mapping[str, Given])
             for key in ZOOKEEPER_KEYS
             if settings.is_set(key)
         )
-    if isinstance(coordinator_address(settings), ZooKeeperAddress):
-        zookeeper_access(settings)
+    if _is_in_zookeeper(settings):
+        faults += _access_faults(settings)
     else:
         settings.warnings += tuple(
             f"{key.name} ({given[key.name].origin}) has no effect: the coordinator is no ZooKeeper"
             for key in ZOOKEEPER_ACCESS_KEYS
             if settings.is_set(key)
         )
-    return settings
+    return settings, faults
+
+
+def _is_in_zookeeper(settings: Settings) -> bool:
+    chosen: CoordinatorAddress | None = settings.get(COORDINATOR_ADDRESS)
+    return settings.is_set(ZOOKEEPER_CONNECT) or isinstance(chosen, ZooKeeperAddress)
+
+
+def _access_faults(settings: Settings) -> list[str]:
+    faults = tls_faults(settings, ZOOKEEPER_TLS, listens=False)
+    is_secure = settings[ZOOKEEPER_SECURE] or not settings.is_sound(ZOOKEEPER_SECURE)
+    faults += [
+        f"{key.name} is set and {ZOOKEEPER_SECURE.name} is not; set that to true, too"
+        for key in ZOOKEEPER_TLS.all
+        if settings.is_set(key) and not is_secure
+    ]
+    has_user = settings.is_set(ZOOKEEPER_USER)
+    if has_user is not settings.is_set(ZOOKEEPER_PASSWORD):
+        faults.append(
+            f"of {ZOOKEEPER_USER.name} and {ZOOKEEPER_PASSWORD.name} one is set; set both"
+        )
+    if ":" in (settings.get(ZOOKEEPER_USER) or ""):
+        faults.append(f"{ZOOKEEPER_USER.name} has a colon in it, which ends a user's name")
+    choice = settings[ZOOKEEPER_ACL]
+    is_somebody = has_user or settings.is_set(ZOOKEEPER_TLS.certificate)
+    if choice is ZooKeeperAcl.CREATOR and not is_somebody:
+        faults.append(
+            f"{ZOOKEEPER_ACL.name} is {choice.value} and this process is nobody to ZooKeeper; set"
+            f" {ZOOKEEPER_USER.name}, or {ZOOKEEPER_TLS.certificate.name}"
+        )
+    return faults
 
 
 def zookeeper_access(settings: Settings) -> ZooKeeperAccess:
     """How a ZooKeeper is spoken to; no file is read. Raises ConfigurationError: half of what is
     needed."""
-    is_secure = settings[ZOOKEEPER_SECURE]
-    user, password = settings.get(ZOOKEEPER_USER), settings.get(ZOOKEEPER_PASSWORD)
-    choice = settings[ZOOKEEPER_ACL]
+    raise_faults(_access_faults(settings))
     tls = replace(tls_settings(settings, ZOOKEEPER_TLS, listens=False), plain=Plain.NEVER)
-    faults = [
-        f"{key.name} is set and {ZOOKEEPER_SECURE.name} is not; set that to true, too"
-        for key in ZOOKEEPER_TLS.all
-        if settings.is_set(key) and not is_secure
-    ]
-    if (user is None) != (password is None):
-        faults.append(
-            f"of {ZOOKEEPER_USER.name} and {ZOOKEEPER_PASSWORD.name} one is set; set both"
-        )
-    if user is not None and ":" in user:
-        faults.append(f"{ZOOKEEPER_USER.name} has a colon in it, which ends a user's name")
-    if choice is ZooKeeperAcl.CREATOR and user is None and tls.certificate is None:
-        faults.append(
-            f"{ZOOKEEPER_ACL.name} is {choice.value} and this process is nobody to ZooKeeper; set"
-            f" {ZOOKEEPER_USER.name}, or {ZOOKEEPER_TLS.certificate.name}"
-        )
-    raise_faults(faults)
-    return ZooKeeperAccess(tls if is_secure else None, user, password, choice)
+    return ZooKeeperAccess(
+        tls if settings[ZOOKEEPER_SECURE] else None,
+        settings.get(ZOOKEEPER_USER),
+        settings.get(ZOOKEEPER_PASSWORD),
+        settings[ZOOKEEPER_ACL],
+    )
 
 
 def _over_the_file(given: Mapping[str, Given]) -> Mapping[str, Given]:

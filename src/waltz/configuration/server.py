@@ -14,8 +14,8 @@ from waltz.configuration.coordinator import (
     COORDINATOR_ADDRESS,
     ZOOKEEPER_ACCESS_KEYS,
     ZOOKEEPER_KEYS,
-    judge_with_coordinator,
     warn_of_plain_zookeeper,
+    weigh_with_coordinator,
 )
 from waltz.configuration.keys import Key, Kind, address, host_name, number, port, text, whole_number
 from waltz.configuration.settings import Given, Settings, different, raise_faults
@@ -24,7 +24,7 @@ from waltz.configuration.storage import (
     EVERYWHERE,
     STORAGE_KEYS,
 )
-from waltz.configuration.tls import tls_keys, tls_settings
+from waltz.configuration.tls import tls_faults, tls_keys, tls_settings
 from waltz.limits import (
     CHECKPOINT_TRANSACTIONS,
     CONNECTION_RESTORE_SECONDS,
@@ -37,7 +37,7 @@ from waltz.limits import (
     SHUTDOWN_SECONDS_LIMIT,
     SHUTDOWN_SECONDS_MAX,
 )
-from waltz.types import Address, PartitionId
+from waltz.types import Address, PartitionId, TlsSettings
 
 ONE_CACHE: Final = (
     "headers and bodies are kept together, in one cache of server.feedCacheSize bytes"
@@ -171,7 +171,12 @@ COORDINATOR: Final = replace(
 )
 
 TLS: Final = tls_keys("server.ssl")
-"""For clients' port, and connections to storage nodes and the coordinator."""
+"""For clients' port and, unless `STORAGE_TLS` is set, for connections to storage nodes and an
+embedded coordinator."""
+
+STORAGE_TLS: Final = tls_keys("server.storage.ssl")
+"""For connections to storage nodes and an embedded coordinator, where they are of another CA than
+clients: all of its keys count then, and none of `TLS`."""
 
 
 def _unused(name: str, kind: Kind[Any], reason: str, description: str) -> Key[Any]:
@@ -210,6 +215,7 @@ SERVER_KEYS: Final[tuple[Key[Any], ...]] = (
     IDLE_TIMEOUT,
     SHUTDOWN_TIMEOUT,
     *TLS.all,
+    *(replace(key, option="") for key in STORAGE_TLS.all if not key.unused),
     _unused("server.realtimeThreshold", whole_number(1, 1 << 31), NO_THRESHOLD, "Lag in IDs."),
     _unused("server.transactionDataCacheSize", whole_number(0, 1 << 40), ONE_CACHE, "Bytes."),
     _unused("server.transactionDataCacheAllocation", text(), ONE_CACHE, "heap or direct."),
@@ -223,10 +229,20 @@ SERVER_KEYS: Final[tuple[Key[Any], ...]] = (
 
 def server_settings(given: Mapping[str, Given]) -> Settings:
     """Return the settings of a server. Raises ConfigurationError with every fault."""
-    settings = judge_with_coordinator(SERVER_KEYS, given)
-    raise_faults(different(settings, (PORT, HTTP_PORT)))
+    settings, faults = weigh_with_coordinator(SERVER_KEYS, given)
+    faults += different(settings, (PORT, HTTP_PORT))
+    faults += tls_faults(settings, TLS, listens=True)
+    faults += tls_faults(settings, STORAGE_TLS, listens=False)
+    raise_faults(faults)
     warn_of_plain_zookeeper(settings, tls_settings(settings, TLS, listens=True))
     return settings
+
+
+def storage_tls(settings: Settings) -> TlsSettings | None:
+    """How storage nodes and an embedded coordinator are spoken to; None: as clients are."""
+    if not any(settings.is_set(key) for key in STORAGE_TLS.all):
+        return None
+    return tls_settings(settings, STORAGE_TLS, listens=False)
 
 
 def client_address(settings: Settings) -> Address:

@@ -7,7 +7,7 @@ is never told. Knows no key by name, and opens no file.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
@@ -34,10 +34,16 @@ class Settings:
     """Values that were judged, and what is worth a warning."""
 
     def __init__(
-        self, keys: Sequence[Key[Any]], values: Mapping[str, Given], warnings: Sequence[str]
+        self,
+        keys: Sequence[Key[Any]],
+        values: Mapping[str, Given],
+        warnings: Sequence[str],
+        refused: Collection[str] = (),
     ) -> None:
+        """`refused` are keys that were given, with values that are none."""
         self._keys = keys
         self._values = values
+        self._refused = frozenset(refused)
         self.warnings = tuple(warnings)
 
     def get(self, key: Key[T]) -> T | None:
@@ -52,7 +58,13 @@ class Settings:
         return value
 
     def is_set(self, key: Key[Any]) -> bool:
-        return key.name in self._values
+        """Whether there is a value for it that is not the default; one that was refused counts:
+        what is said of its absence would not be so."""
+        return key.name in self._values or key.name in self._refused
+
+    def is_sound(self, key: Key[Any]) -> bool:
+        """Whether it was not given a value that is none."""
+        return key.name not in self._refused
 
     def lines(self) -> Iterator[str]:
         """All values in force, a line of YAML each, with where it came from."""
@@ -74,6 +86,16 @@ def judge(
 
     Raises ConfigurationError: every fault there is, with key, value and expectation.
     """
+    settings, faults = weigh(keys, given, one_of=one_of)
+    raise_faults(faults)
+    return settings
+
+
+def weigh(
+    keys: Sequence[Key[Any]], given: Mapping[str, Given], *, one_of: Sequence[Key[Any]] = ()
+) -> tuple[Settings, list[str]]:
+    """Return the settings that the sound part of `given` makes, and every fault of the rest: what
+    keys mean together can be judged before any fault is raised."""
     known = {key.name: key for key in keys}
     values: dict[str, Given] = {}
     faults: list[str] = []
@@ -100,8 +122,8 @@ def judge(
             option = f", or as {key.option}" if key.option else ""
             faults.append(f"{key.name} is missing; give it in the configuration file{option}")
     faults += _not_one(one_of, given)
-    raise_faults(faults)
-    return Settings(keys, values, warnings)
+    refused = [name for name in given if name in known and name not in values]
+    return Settings(keys, values, warnings, refused), faults
 
 
 def _not_one(keys: Sequence[Key[Any]], given: Mapping[str, Given]) -> list[str]:

@@ -14,8 +14,8 @@ from waltz.configuration.coordinator import (
     COORDINATOR_ADDRESS,
     ZOOKEEPER_ACCESS_KEYS,
     ZOOKEEPER_KEYS,
-    judge_with_coordinator,
     warn_of_plain_zookeeper,
+    weigh_with_coordinator,
 )
 from waltz.configuration.keys import (
     Key,
@@ -29,7 +29,7 @@ from waltz.configuration.keys import (
     whole_number,
 )
 from waltz.configuration.settings import Given, Settings, different, raise_faults
-from waltz.configuration.tls import tls_keys, tls_settings
+from waltz.configuration.tls import tls_faults, tls_keys, tls_settings
 from waltz.errors import ConfigurationError
 from waltz.limits import (
     DISK_FREE_BYTES_LEAST,
@@ -230,8 +230,10 @@ STORAGE_KEYS: Final[tuple[Key[Any], ...]] = (
 
 def storage_settings(given: Mapping[str, Given]) -> Settings:
     """Return the settings of a storage node. Raises ConfigurationError with every fault."""
-    settings = judge_with_coordinator(STORAGE_KEYS, given)
-    raise_faults(different(settings, (PORT, ADMIN_PORT, HTTP_PORT)))
+    settings, faults = weigh_with_coordinator(STORAGE_KEYS, given)
+    faults += different(settings, (PORT, ADMIN_PORT, HTTP_PORT))
+    faults += tls_faults(settings, TLS, listens=True)
+    raise_faults(faults)
     warn_of_plain_zookeeper(settings, tls_settings(settings, TLS, listens=True))
     return settings
 

@@ -126,7 +126,8 @@ def tls_settings(settings: Settings, keys: TlsKeys, *, listens: bool) -> TlsSett
 
     `listens`: the process is connected to. Raises ConfigurationError: half of what is needed.
     """
-    found = TlsSettings(
+    raise_faults(tls_faults(settings, keys, listens=listens))
+    return TlsSettings(
         certificate=settings.get(keys.certificate),
         key=settings.get(keys.key),
         password=settings.get(keys.password),
@@ -134,20 +135,25 @@ def tls_settings(settings: Settings, keys: TlsKeys, *, listens: bool) -> TlsSett
         verify_host_name=settings[keys.verify_host_name],
         plain=settings.get(keys.plain),
     )
+
+
+def tls_faults(settings: Settings, keys: TlsKeys, *, listens: bool) -> list[str]:
+    """Return what of the keys does not go together; `listens` as for `tls_settings`."""
+    has_certificate = settings.is_set(keys.certificate)
+    has_authorities = settings.is_set(keys.authorities)
     faults = [
         f"{key.name} is set and {keys.certificate.name} is not; set both, or none"
-        for key, value in ((keys.key, found.key), (keys.password, found.password))
-        if value is not None and found.certificate is None
+        for key in (keys.key, keys.password)
+        if settings.is_set(key) and not has_certificate
     ]
-    if listens and found.authorities is not None and found.certificate is None:
+    if listens and has_authorities and not has_certificate:
         faults.append(
             f"{keys.authorities.name} is set and {keys.certificate.name} is not: certificates would"
             " be demanded of peers and none shown to them; set both"
         )
-    if not listens and found.certificate is not None and found.authorities is None:
+    if not listens and has_certificate and not has_authorities:
         faults.append(
             f"{keys.certificate.name} is set and {keys.authorities.name} is not: anyone who answers"
             " would be believed; set both"
         )
-    raise_faults(faults)
-    return found
+    return faults

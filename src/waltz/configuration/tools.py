@@ -14,11 +14,11 @@ from waltz.configuration.coordinator import (
     COORDINATOR_ADDRESS,
     ZOOKEEPER_ACCESS_KEYS,
     ZOOKEEPER_KEYS,
-    judge_with_coordinator,
+    weigh_with_coordinator,
 )
 from waltz.configuration.keys import Key, whole_number
-from waltz.configuration.settings import Given, Settings
-from waltz.configuration.tls import tls_keys
+from waltz.configuration.settings import Given, Settings, raise_faults
+from waltz.configuration.tls import tls_faults, tls_keys
 from waltz.limits import ZOOKEEPER_CONNECT_MILLISECONDS
 
 CLUSTER_OPTION: Final = "--cluster"
@@ -44,4 +44,6 @@ TOOL_KEYS: Final[tuple[Key[Any], ...]] = (
 
 def tool_settings(given: Mapping[str, Given]) -> Settings:
     """Return the settings of a tool. Raises ConfigurationError with every fault."""
-    return judge_with_coordinator(TOOL_KEYS, given)
+    settings, faults = weigh_with_coordinator(TOOL_KEYS, given)
+    raise_faults([*faults, *tls_faults(settings, TLS, listens=False)])
+    return settings

@@ -51,6 +51,7 @@ from waltz.wire.discovery_protocol import (
     TopologyRequest,
 )
 from waltz.wire.message import Message
+from waltz.wire.report_protocol import CoordinatorRequest, PartitionReportsRequest
 
 PARTITION_NOT_READY = "partition not ready"
 
@@ -106,7 +107,15 @@ FOR_SERVER: Final = frozenset(
         ServerPartitionsHealthRequest,
     }
 )
-ANONYMOUS: Final = frozenset({TopologyRequest, ClientIdRequest, PartitionProblemsRequest})
+ANONYMOUS: Final = frozenset(
+    {
+        TopologyRequest,
+        ClientIdRequest,
+        PartitionProblemsRequest,
+        PartitionReportsRequest,
+        CoordinatorRequest,
+    }
+)
 """For the server, from clients that may have no ID yet."""
 
 

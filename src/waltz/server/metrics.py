@@ -6,16 +6,24 @@ from what the event loop can see at once.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import islice
 from typing import Any, Final
 
 from waltz.figures import Metric, counter, gauge
-from waltz.limits import PARTITION_PROBLEM_CHARACTERS_MAX, PARTITION_PROBLEMS_MAX
-from waltz.types import Generation, PartitionId, ServerId, TransactionId
+from waltz.limits import (
+    COORDINATOR_SILENT_SECONDS_MAX,
+    PARTITION_PROBLEM_CHARACTERS_MAX,
+    PARTITION_PROBLEMS_MAX,
+    REPORT_CHARACTERS_MAX,
+    REPORT_REPLICAS_MAX,
+)
+from waltz.store.standing import Standing, StoreReport
+from waltz.types import NO_SESSION, Generation, PartitionId, ServerId, TransactionId
 from waltz.wire.discovery_protocol import PartitionProblem
+from waltz.wire.report_protocol import NEVER, PartitionReport, ReplicaEntry
 
 
 class Stage(StrEnum):
@@ -38,7 +46,8 @@ class PartitionCounters:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionState:
-    """One partition of this server. `reason` is why it takes no appends, if it does not."""
+    """One partition of this server. `reason` is why it has no store session, if it has none;
+    `store` what its replicas say of themselves, None where there is no store yet."""
 
     partition_id: PartitionId
     generation: Generation
@@ -50,14 +59,67 @@ class PartitionState:
     pending_bytes: int = 0
     data_requests: int = 0
     failures: int = 0
+    store: StoreReport | None = None
     counters: PartitionCounters = field(default_factory=PartitionCounters)
 
     @property
     def is_open(self) -> bool:
+        """Whether it has a store session: it takes requests, whatever the replicas do with them."""
         return self.reason is None
 
+    @property
+    def is_writable(self) -> bool | None:
+        """Whether an append would be committed; None: nobody can say."""
+        if not self.is_open:
+            return False
+        return None if self.store is None else self.store.is_writable
+
+    @property
+    def obstacle(self) -> str | None:
+        """Why it is not certain that an append would be committed; None if it is."""
+        if self.reason is not None:
+            return self.reason
+        return "its replicas have not been asked" if self.store is None else self.store.reason
+
     def problems(self) -> list[str]:
-        return [] if self.reason is None else [f"takes no appends: {self.reason}"]
+        """What is known to be wrong: replicas that should have answered and do not are."""
+        if self.is_writable is False:
+            return [f"takes no appends: {self.obstacle}"]
+        if self.is_writable is None and self.count(Standing.SILENT):
+            return [f"nobody can say whether it takes appends: {self.obstacle}"]
+        return []
+
+    def unknown(self) -> list[str]:
+        """What nobody could say, without anything being wrong for that."""
+        if self.is_writable is not None or self.problems():
+            return []
+        return [f"nobody can say whether it takes appends: {self.obstacle}"]
+
+    def count(self, standing: Standing) -> int | None:
+        """Replicas of this standing; None where nobody knows any."""
+        return None if self.store is None else self.store.count(standing)
+
+
+@dataclass(frozen=True, slots=True)
+class CoordinatorContact:
+    """What this server has heard of its coordinator: how long ago it has answered last, None if
+    never, and what it was that went wrong since."""
+
+    age_seconds: float | None
+    trouble: str | None
+
+    def problem(self) -> str | None:
+        if self.age_seconds is not None and self.age_seconds <= COORDINATOR_SILENT_SECONDS_MAX:
+            return None
+        since = (
+            "never answered"
+            if self.age_seconds is None
+            else (f"not answered for {self.age_seconds:.0f} s")
+        )
+        return (
+            f"the coordinator has {since}{'' if self.trouble is None else f' ({self.trouble})'}:"
+            " partitions that are open go on, but none is opened, given away or taken over"
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,15 +140,21 @@ class ServerState:
     unsent_bytes: int = 0
     unsent_bytes_peak: int = 0
     cache_bytes: int = 0
+    coordinator: CoordinatorContact | None = None
+    """None: nobody looks after it."""
     partitions: tuple[PartitionState, ...] = ()
 
     def problems(self) -> list[str]:
         """Those of the server as a whole."""
-        return [] if self.stage is Stage.SERVING else [f"the server is {self.stage}"]
+        found = [] if self.stage is Stage.SERVING else [f"the server is {self.stage}"]
+        if self.coordinator is not None and (problem := self.coordinator.problem()) is not None:
+            found.append(problem)
+        return found
 
     @property
     def is_healthy(self) -> bool:
-        return not self.problems() and all(p.is_open for p in self.partitions)
+        """Whether nothing is known to be wrong."""
+        return not self.problems() and not any(p.problems() for p in self.partitions)
 
 
 SERVER_METRICS: Final[Sequence[Metric[ServerState]]] = (
@@ -121,10 +189,41 @@ SERVER_METRICS: Final[Sequence[Metric[ServerState]]] = (
         lambda s: s.retained_bytes,
     ),
     gauge("cache_bytes", "Recent transactions that are kept.", lambda s: s.cache_bytes),
+    gauge(
+        "coordinator_answer_age_seconds",
+        "How long ago the coordinator has answered last; absent before its first answer.",
+        lambda s: None if s.coordinator is None else s.coordinator.age_seconds,
+    ),
+    gauge(
+        "coordinator_lost",
+        f"1 if the coordinator has not answered for {COORDINATOR_SILENT_SECONDS_MAX:g} s.",
+        lambda s: None if s.coordinator is None else s.coordinator.problem() is not None,
+    ),
 )
 
 SERVER_PARTITION_METRICS: Final[Sequence[Metric[PartitionState]]] = (
-    gauge("writable", "1 if appends are taken.", lambda p: p.is_open),
+    gauge(
+        "writable",
+        "1 if a majority of the replicas has said lately that it takes appends, 0 if it is known"
+        " not to, -1 if nobody can say.",
+        lambda p: -1 if p.is_writable is None else p.is_writable,
+    ),
+    gauge("open", "1 while there is a store session.", lambda p: p.is_open),
+    gauge(
+        "replicas_current",
+        "Replicas that have said lately that they hold every commit and take appends.",
+        lambda p: p.count(Standing.CURRENT),
+    ),
+    gauge(
+        "replicas",
+        "Replicas that the store session deals with, whether they take part or not.",
+        lambda p: None if p.store is None else len(p.store.replicas),
+    ),
+    gauge(
+        "replicas_silent",
+        "Replicas that should have answered and did not.",
+        lambda p: p.count(Standing.SILENT),
+    ),
     gauge("generation", "How often the partition has moved.", lambda p: p.generation),
     gauge(
         "high_water_mark",
@@ -156,7 +255,11 @@ SERVER_PARTITION_METRICS: Final[Sequence[Metric[PartitionState]]] = (
 
 def told_problems(state: ServerState) -> tuple[PartitionProblem, ...]:
     """What is told of the partitions that take no appends; a part of it, if it is much."""
-    reasons = ((p.partition_id, p.reason) for p in state.partitions if p.reason is not None)
+    reasons = (
+        (p.partition_id, p.obstacle)
+        for p in state.partitions
+        if p.is_writable is False and p.obstacle is not None
+    )
     return tuple(
         PartitionProblem(partition_id, reason[:PARTITION_PROBLEM_CHARACTERS_MAX])
         for partition_id, reason in islice(reasons, PARTITION_PROBLEMS_MAX)
@@ -171,11 +274,58 @@ def server_health_json(state: ServerState) -> dict[str, Any]:
         "server_id": state.server_id,
         "preferred_partitions": list(state.preferred_partitions),
         "problems": state.problems(),
+        "coordinator_answer_age_seconds": None
+        if state.coordinator is None
+        else state.coordinator.age_seconds,
         "partitions": {
             str(partition.partition_id): {
-                "writable": partition.is_open,
+                "writable": partition.is_writable,
                 "problems": partition.problems(),
+                "unknown": partition.unknown(),
+                "replicas": {
+                    replica.replica_id: {
+                        "standing": replica.standing.name.lower(),
+                        "answer_age_seconds": replica.age_seconds,
+                        "text": replica.text,
+                    }
+                    for replica in (() if partition.store is None else partition.store.replicas)
+                },
             }
             for partition in state.partitions
         },
     }
+
+
+def told_reports(states: Iterable[PartitionState]) -> tuple[PartitionReport, ...]:
+    """Return what tools are told of these partitions."""
+    return tuple(
+        PartitionReport(
+            state.partition_id,
+            state.generation,
+            NO_SESSION if state.store is None else state.store.session_id,
+            state.high_water_mark,
+            _told(state.is_writable),
+            None if state.obstacle is None else state.obstacle[:PARTITION_PROBLEM_CHARACTERS_MAX],
+            tuple(
+                ReplicaEntry(
+                    replica.replica_id,
+                    replica.standing,
+                    _told(replica.takes_appends),
+                    milliseconds(replica.age_seconds),
+                    replica.text[:REPORT_CHARACTERS_MAX],
+                )
+                for replica in islice(
+                    () if state.store is None else state.store.replicas, REPORT_REPLICAS_MAX
+                )
+            ),
+        )
+        for state in states
+    )
+
+
+def _told(value: bool | None) -> int:
+    return -1 if value is None else int(value)
+
+
+def milliseconds(age_seconds: float | None) -> int:
+    return NEVER if age_seconds is None else int(age_seconds * 1000)

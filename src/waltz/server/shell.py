@@ -36,6 +36,7 @@ from waltz.limits import (
     FEED_FETCH_MIN,
     IDLE_SECONDS_MAX,
     LOCK_TABLE_SLOTS,
+    REPORTS_MAX,
     RETRY_SECONDS_MAX,
     RETRY_SECONDS_MIN,
     SERVER_QUESTIONS_MAX,
@@ -43,9 +44,17 @@ from waltz.limits import (
 from waltz.server.backlog import BacklogEffect, ResumeReading, StopReading, WorkedOff
 from waltz.server.clients.shell import Client, Clients
 from waltz.server.connection import Mounts, answer_without_partition
+from waltz.server.coordinator_watch.shell import CoordinatorWatch
 from waltz.server.directory.shell import Directory
 from waltz.server.feed_cache import FeedCache
-from waltz.server.metrics import PartitionState, ServerState, Stage, told_problems
+from waltz.server.metrics import (
+    PartitionState,
+    ServerState,
+    Stage,
+    milliseconds,
+    told_problems,
+    told_reports,
+)
 from waltz.server.outbox import Part
 from waltz.server.partition import ServerPartition
 from waltz.server.partition_events import (
@@ -81,6 +90,12 @@ from waltz.wire.discovery_protocol import (
     TopologyRequest,
 )
 from waltz.wire.message import Message
+from waltz.wire.report_protocol import (
+    CoordinatorLocation,
+    CoordinatorRequest,
+    PartitionReports,
+    PartitionReportsRequest,
+)
 from waltz.wire.storage_protocol import STORAGE_CODEC
 
 logger = logging.getLogger(__name__)
@@ -106,6 +121,10 @@ class ServerConfig:
     """The latest version of the client protocol that is offered to clients."""
     storage_protocol_version_max: int = STORAGE_CODEC.versions[-1]
     """The latest version of the storage protocol that is offered to storage nodes."""
+    coordinator_location: str | None = None
+    """What tools that know a server only are told: where the coordinator is, without secrets."""
+    watches_coordinator: bool = True
+    """Whether the coordinator is asked now and then if it is there, for `/health` and metrics."""
     ends_with_partition: bool = False
     """Whether a partition that fails ends the server, so that tests see every bug."""
 
@@ -146,6 +165,7 @@ class Server:
         self._errands: dict[asyncio.Task[None], None] = {}
         self._assigned: dict[PartitionId, Generation] = {}
         self._failures: dict[PartitionId, PartitionFailure] = {}
+        self._coordinator = CoordinatorWatch(host, config.root)
         self._directory = Directory(host, config.root, self.send, self._clients.full)
         self._listener: Listener | None = None
         self._membership: ServerMembership | None = None
@@ -187,6 +207,8 @@ class Server:
             await self._listener.close()
             raise
         assert self._membership.server_id is not None, "started"
+        if self._config.watches_coordinator:
+            self._coordinator.start()
         self._clients.begin(
             Terms(
                 params.cluster_key,
@@ -223,6 +245,7 @@ class Server:
             unsent_bytes=sum(client.unsent_bytes for client in clients),
             unsent_bytes_peak=clients.unsent_bytes_peak,
             cache_bytes=self._cache.byte_count,
+            coordinator=self._coordinator.contact() if self._config.watches_coordinator else None,
             partitions=tuple(
                 self._partition_state(partition_id, generation)
                 for partition_id, generation in sorted(self._assigned.items())
@@ -234,6 +257,10 @@ class Server:
         partition = self._partitions.get(partition_id)
         if partition is not None:
             return partition.state(failure.count)
+        return self._failed_state(partition_id, generation)
+
+    def _failed_state(self, partition_id: PartitionId, generation: Generation) -> PartitionState:
+        failure = self._failures.get(partition_id, NO_FAILURE)
         return PartitionState(
             partition_id=partition_id,
             generation=generation,
@@ -263,6 +290,7 @@ class Server:
         if self._tasks:
             await asyncio.wait(self._tasks)
         await self._membership.stop()
+        await self._coordinator.stop()
         await self._directory.stop()
         self._clients.stop()
         await self._storages.close()
@@ -349,6 +377,10 @@ class Server:
             return await self._directory.give_client_id(message)
         if isinstance(message, PartitionProblemsRequest):
             return PartitionProblems(message.request_number, told_problems(self.state()))
+        if isinstance(message, PartitionReportsRequest):
+            return await self._reports(message)
+        if isinstance(message, CoordinatorRequest):
+            return CoordinatorLocation(message.request_number, self._config.coordinator_location)
         assert isinstance(message, ClientMessage)
         request_id = message.request_id
         match message:
@@ -357,7 +389,11 @@ class Server:
             case ServerPartitionsAssignmentRequest():
                 return ServerPartitionsAssignmentResponse(request_id, tuple(sorted(self._assigned)))
             case ServerPartitionsHealthRequest():
-                health = [(p.partition_id, p.is_open) for p in self.state().partitions]
+                # A boolean cannot say "unknown"; whoever wants to know asks for reports.
+                health = [
+                    (p.partition_id, p.is_open and p.is_writable is not False)
+                    for p in self.state().partitions
+                ]
                 return ServerPartitionsHealthResponse(request_id, tuple(health))
             case AddPreferredPartitionRequest(_, partition_ids):
                 result = await self._prefer(add=partition_ids)
@@ -367,6 +403,25 @@ class Server:
                 return RemovePreferredPartitionResponse(request_id, result)
             case _:
                 raise AssertionError(f"{type(message).__name__} is for a partition")
+
+    async def _reports(self, request: PartitionReportsRequest) -> PartitionReports:
+        """Ask the replicas of the partitions that are wanted and this server's."""
+        wanted = [each for each in dict.fromkeys(request.partition_ids) if each in self._assigned]
+        wanted = wanted[:REPORTS_MAX]
+        found = await asyncio.gather(*[self._look_at(partition_id) for partition_id in wanted])
+        contact = self._coordinator.contact()
+        return PartitionReports(
+            request.request_number,
+            milliseconds(contact.age_seconds),
+            contact.problem() if self._config.watches_coordinator else None,
+            told_reports(found),
+        )
+
+    async def _look_at(self, partition_id: PartitionId) -> PartitionState:
+        partition = self._partitions.get(partition_id)
+        if partition is not None:
+            return await partition.look(self._failures.get(partition_id, NO_FAILURE).count)
+        return self._failed_state(partition_id, self._assigned.get(partition_id, Generation(-1)))
 
     async def _prefer(
         self, *, add: Sequence[PartitionId] = (), remove: Sequence[PartitionId] = ()
@@ -381,7 +436,7 @@ class Server:
             return False
 
     async def _connectivity(self) -> tuple[tuple[str, bool], ...]:
-        """Whether this server has, or gets in time, a connection to each storage node."""
+        """Whether each storage node answers this server in time."""
         try:
             replicas = sorted(
                 await read_replica_assignments(self.host.coordinator, self._config.root)
@@ -395,10 +450,9 @@ class Server:
     async def _is_connected(self, replica_id: ReplicaId) -> bool:
         try:
             async with asyncio.timeout(CONNECTIVITY_SECONDS_MAX):
-                await self._storages.to(replica_id).connected()
+                return await self._storages.to(replica_id).answers()
         except TimeoutError:
             return False
-        return True
 
     # Partitions
 

@@ -222,6 +222,7 @@ class SimulatedCluster:
             idle_seconds=limits.IDLE_SECONDS_MAX,
             protocol_version_max=self._next_version(name),
             storage_protocol_version_max=self._next_storage_version(name),
+            watches_coordinator=False,  # it decides nothing, and every run has its own trouble
             ends_with_partition=True,
         )
         server = Server(host, config)

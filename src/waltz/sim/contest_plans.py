@@ -11,6 +11,7 @@ from dataclasses import replace
 from random import Random
 from typing import Final
 
+from waltz.majority import majority
 from waltz.sim.drawing import Stage, crash, delay_seconds, moments, span_seconds
 from waltz.sim.faults import (
     CoordinatorSlowness,
@@ -77,7 +78,7 @@ def _leaving(random: Random, progress: float, stage: Stage) -> Fault:
     if random.random() < 0.3:
         pair = (random.choice(stage.servers), random.choice(stage.storages))
         return Disconnection(progress=progress, pairs=(pair,))
-    counts = (1, 1, 1, len(stage.storages) // 2 + 1, len(stage.storages))
+    counts = (1, 1, 1, majority(len(stage.storages)), len(stage.storages))
     return _brief_crash(random, progress, random.sample(stage.storages, random.choice(counts)))
 
 

@@ -241,6 +241,8 @@ def held_by_enough(
             continue
         names = members[submission.partition_id]
         count = sum(context in held[name] for name in names)
+        # Counted by hand on purpose: were the product's rule wrong, a judge that used it would be
+        # wrong in the same way and see nothing.
         if count < len(names) // 2 + 1 - harmed_count:
             violations.append(
                 f"I1 durability: context {context} of {submission.client} was reported committed"

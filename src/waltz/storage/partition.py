@@ -422,7 +422,21 @@ class StoragePartition:
             damaged=tuple(
                 DamagedRange(*found) for found in self.damaged_ranges[:DAMAGED_RANGES_MAX]
             ),
+            refusal=self.refusal,
         )
+
+    @property
+    def refusal(self) -> str | None:
+        """Why an append would be refused now, whatever is in it; None if it would be taken."""
+        try:
+            self.check_healthy()
+            if not self.info.is_writable:
+                return "an administrator has closed it to writes"
+            self.check_writable()
+            self.check_space(0)
+        except (StorageError, UnavailableError) as error:
+            return str(error)
+        return None
 
     def checksum(self, first: TransactionId, last: TransactionId) -> str:
         """Return the SHA-256, in hexadecimal digits, of the bytes of the records `first` to `last`:

@@ -14,7 +14,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from waltz.cluster.partition_metadata import ReplicaState
-from waltz.store.quorum import majority
+from waltz.majority import majority
 from waltz.types import ReplicaId
 
 

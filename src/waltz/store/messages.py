@@ -138,7 +138,9 @@ def answer_to(request: ReplicaRequest, message: StorageMessage) -> ReplicaAnswer
         case AskSessionInfo(), LastSessionInfoResponse(session_info=session_info):
             return session_info
         case AskCondition(), ReplicaStateResponse():
-            return Condition(message.session_info, message.transaction_id, message.damaged)
+            return Condition(
+                message.session_info, message.transaction_id, message.damaged, message.refusal
+            )
         case AskMaxTransactionId() | TruncateReplica(), MaxTransactionIdResponse(
             transaction_id=transaction_id
         ):

@@ -9,12 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from waltz.majority import majority
 from waltz.types import TransactionId
-
-
-def majority(replica_count: int) -> int:
-    """Return how many of `replica_count` replicas are more than half of them."""
-    return replica_count // 2 + 1
 
 
 def commit_mark(acknowledged: Iterable[TransactionId], quorum: int) -> TransactionId | None:

@@ -20,7 +20,8 @@ from typing import assert_never
 
 from waltz.cluster.partition_metadata import PartitionMetadata, ReplicaState
 from waltz.limits import METADATA_RETRY_SECONDS_MAX, METADATA_RETRY_SECONDS_MIN
-from waltz.store.quorum import majority, resolve_high_water_mark
+from waltz.majority import majority
+from waltz.store.quorum import resolve_high_water_mark
 from waltz.store.recovery_events import (
     AdmitReplicas,
     AskReplica,

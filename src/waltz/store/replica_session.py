@@ -72,6 +72,15 @@ class ReplicaSession:
         return self.phase is Phase.EXCLUDED or self.phase is Phase.RETURNED
 
     @property
+    def absence(self) -> str | None:
+        """Why it is not in the session now, for people; None if it is, or is asked to be."""
+        if self.phase is Phase.CONNECTING:
+            return f"is not connected ({self.trouble or 'never was in this session'})"
+        if self.phase is Phase.RETURNED:
+            return f"was lost ({self.trouble}), is back, and waits for the next session"
+        return f"was lost ({self.trouble})" if self.phase is Phase.EXCLUDED else None
+
+    @property
     def source(self) -> ReplicaId | None:
         """Where a read on this replica's behalf is under way."""
         return self._source

@@ -85,6 +85,8 @@ class Condition(NamedTuple):
     """The last record stored, committed or not."""
     damaged: tuple[DamagedRange, ...]
     """Ascending; only the beginning if it is too long."""
+    refusal: str | None = None
+    """Why it would refuse an append; None if it would take one, or its version cannot say."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,6 +43,7 @@ from waltz.limits import (
     RETRY_SECONDS_MAX,
     RETRY_SECONDS_MIN,
 )
+from waltz.majority import majority
 from waltz.record import (
     NewRecord,
     NewRecords,
@@ -53,7 +54,6 @@ from waltz.record import (
 )
 from waltz.store.events import AppendsFailed, Committed, StoreClosed, StoreEvent, StoreOpened
 from waltz.store.membership import Membership, choose_members
-from waltz.store.quorum import majority
 from waltz.store.repairer import ReplicaDamage
 from waltz.store.requests import (
     MetadataEvent,
@@ -70,8 +70,9 @@ from waltz.store.requests import (
     RequestFailed,
     WriteMetadata,
 )
+from waltz.store.standing import ReplicaWords, StoreReport, store_report
 from waltz.store.store_session import SessionEffect, SessionEvent, StoreSession
-from waltz.types import Generation, ReplicaId, TransactionId
+from waltz.types import NO_SESSION, Generation, ReplicaId, TransactionId
 
 
 @dataclass(slots=True)
@@ -175,6 +176,24 @@ class SessionKeeper:
         if self._session is None:
             return "a new session waits for the coordinator, or for a replica to be assigned"
         return self._session.obstacle
+
+    def report(
+        self, words: ReplicaWords, now: float, *, not_before: float, opened_at: float
+    ) -> StoreReport:
+        """Return what is known of the store; `words` older than `not_before` are not believed."""
+        session = self._session
+        may_open = not (self.closed or self._fenced)
+        return store_report(
+            () if session is None else session.replicas,
+            words,
+            session_id=NO_SESSION if session is None else session.session_id,
+            mark=self.high_water_mark,
+            obstacle=self.obstacle if may_open else "it is another server's, or closed",
+            members=() if session is None else session.assigned,
+            now=now,
+            not_before=not_before,
+            opened_at=opened_at,
+        )
 
     @property
     def high_water_mark(self) -> TransactionId | None:

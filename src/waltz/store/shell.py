@@ -8,6 +8,7 @@ answers a read, which no one else has to know.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
@@ -35,6 +36,9 @@ from waltz.limits import (
     COORDINATOR_RETRY_SECONDS_MIN,
     OBSTACLE_SECONDS,
     RECORD_LIST_RECORDS_MAX,
+    REPLICA_LOOK_SECONDS_MAX,
+    REPLICA_LOOK_SECONDS_MIN,
+    REPLICA_WORD_SECONDS_MAX,
     SERVER_MAILBOX_EVENTS_MAX,
     STORAGE_REQUEST_SECONDS_MAX,
 )
@@ -48,6 +52,9 @@ from waltz.store.recovery_events import (
 )
 from waltz.store.repairer import ReplicaDamage, damage_text
 from waltz.store.requests import (
+    AppendRecords,
+    AskCondition,
+    Condition,
     ConnectReplica,
     DropReplica,
     MetadataRead,
@@ -83,11 +90,12 @@ from waltz.store.session_keeper import (
     ReplicasAssigned,
     SessionKeeper,
 )
+from waltz.store.standing import ReplicaWords, StoreReport
 from waltz.store.storage_connections.shell import StorageConnections as StorageConnections
 from waltz.store.storage_connections.shell import StorageExchange
 from waltz.types import Generation, PartitionId, ReplicaId, TransactionId
 from waltz.wire.header_columns import HeaderColumns, header_columns
-from waltz.wire.storage_protocol import StorageMessage
+from waltz.wire.storage_protocol import ReplicaStateResponse, StorageMessage
 
 log = logging.getLogger(__name__)
 
@@ -127,6 +135,11 @@ class StorePartition:
         self._exchanges: dict[ReplicaLink, StorageExchange] = {}
         self._tasks: dict[asyncio.Task[None], None] = {}
         self._fault: BaseException | None = None
+        self._words = ReplicaWords()
+        self._opened_at = 0.0
+        self._look: asyncio.Task[None] | None = None
+        self._looked_at: float | None = None
+        """When the last look that has ended began."""
 
     def append(self, records: Sequence[NewRecord]) -> None:
         """Append `records` in order. Their outcomes come as events, in the same order.
@@ -154,6 +167,56 @@ class StorePartition:
                 await asyncio.wait([task])
         if self._fault is not None:
             raise self._fault
+
+    def report(self) -> StoreReport:
+        """Return what replicas have said of themselves lately, unasked; waits for nothing."""
+        return self._report_since(self._host.clock.now() - REPLICA_WORD_SECONDS_MAX)
+
+    async def look(self) -> StoreReport:
+        """Ask every replica that takes part, and return what they say; one that does not answer in
+        `REPLICA_LOOK_SECONDS_MAX` is reported as silent. Nothing is returned that was said before
+        the call; whoever asks during a look shares the next one, and looks keep a pause."""
+        asked_at = self._host.clock.now()
+        while self._looked_at is None or self._looked_at < asked_at:
+            if self._look is None or self._look.done():
+                self._look = self._start(self._ask_replicas())
+            await asyncio.wait([self._look])
+            if self._look.cancelled():
+                break  # the partition was closed
+        return self._report_since(asked_at)
+
+    def _report_since(self, not_before: float) -> StoreReport:
+        now = self._host.clock.now()
+        return self._keeper.report(
+            self._words, now, not_before=not_before, opened_at=self._opened_at
+        )
+
+    async def _ask_replicas(self) -> None:
+        if self._looked_at is not None:
+            pause = self._looked_at + REPLICA_LOOK_SECONDS_MIN - self._host.clock.now()
+            await asyncio.sleep(max(0.0, pause))
+        began = self._host.clock.now()
+        waiting: set[ReplicaLink] = set()
+        is_over = asyncio.Event()
+
+        def done(link: ReplicaLink, result: StorageMessage | WaltzError) -> None:
+            self._hear(link, AskCondition(0), result)
+            waiting.discard(link)
+            if not waiting:
+                is_over.set()
+
+        for link, exchange in list(self._exchanges.items()):
+            if exchange.is_repairable and exchange.ended is None:
+                request = AskCondition(0)
+                self._words.asked(link.replica_id, self._keeper.high_water_mark)
+                waiting.add(link)
+                frame = partial(self._frames.frame, request, link)
+                exchange.request(frame, partial(done, link))
+        if waiting:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(REPLICA_LOOK_SECONDS_MAX):
+                    await is_over.wait()
+        self._looked_at = began
 
     @property
     def damage(self) -> tuple[ReplicaDamage, ...]:
@@ -251,6 +314,8 @@ class StorePartition:
                 if delay_seconds:
                     self._start(self._send_later(link, request, delay_seconds))
                 elif exchange is not None and exchange.ended is None:  # else `_keep` reports it
+                    if isinstance(request, AskCondition):
+                        self._words.asked(link.replica_id, self._keeper.high_water_mark)
                     exchange.request(
                         partial(self._frames.frame, request, link),
                         partial(self._take_answer, link, request),
@@ -306,6 +371,7 @@ class StorePartition:
                     session_id,
                     mark,
                 )
+                self._opened_at = self._host.clock.now()
                 self._opened.set()
             case StoreClosed(reason):
                 log.info("store_closed partition=%d reason=%s", self.partition_id, reason)
@@ -362,9 +428,33 @@ class StorePartition:
         await self._pause(delay_seconds)
         self._perform(SendRequest(link, request))
 
+    def _hear(
+        self, link: ReplicaLink, request: ReplicaRequest, result: StorageMessage | WaltzError
+    ) -> None:
+        """Note what an answer says of the replica."""
+        now = self._host.clock.now()
+        exchange = self._exchanges.get(link)
+        if isinstance(result, RemoteStorageError):
+            if isinstance(request, AppendRecords | AskCondition):
+                self._words.refused(link.replica_id, str(result), now)
+        elif isinstance(result, WaltzError) or exchange is None:
+            return
+        elif isinstance(request, AppendRecords):
+            self._words.appended(link.replica_id, now)
+        elif isinstance(request, AskCondition) and isinstance(result, ReplicaStateResponse):
+            self._words.told(
+                link.replica_id,
+                Condition(
+                    result.session_info, result.transaction_id, result.damaged, result.refusal
+                ),
+                now,
+                says_refusal=exchange.says_refusal,
+            )
+
     def _take_answer(
         self, link: ReplicaLink, request: ReplicaRequest, result: StorageMessage | WaltzError
     ) -> None:
+        self._hear(link, request, result)
         if isinstance(result, WaltzError):
             self._mailbox.put(RequestFailed(link, request, str(result)))
             return

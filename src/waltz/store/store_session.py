@@ -18,10 +18,11 @@ from typing import TypeAlias, assert_never
 from waltz.cluster.partition_metadata import PartitionMetadata
 from waltz.errors import CorruptionError, RemoteProtocolError
 from waltz.limits import BATCHES_IN_FLIGHT_MAX, CATCH_UP_RECORDS_MAX, RECENT_BATCH_BYTES_MAX
+from waltz.majority import majority
 from waltz.record import RecordBatch
 from waltz.store.catch_up import RecentBatches, checked_copy, choose_source
 from waltz.store.events import Committed
-from waltz.store.quorum import commit_mark, majority
+from waltz.store.quorum import commit_mark
 from waltz.store.recovery import Recovery
 from waltz.store.recovery_events import (
     AdmitReplicas,
@@ -159,15 +160,10 @@ class StoreSession:
     @property
     def obstacle(self) -> str:
         """What the session waits for before it opens, replica by replica, for people."""
-        states = []
-        for replica in self._replicas.values():
-            if replica.phase is Phase.CONNECTING:
-                state = f"is not connected ({replica.trouble or 'never was in this session'})"
-            elif replica.is_excluded:
-                state = f"was lost ({replica.trouble})"
-            else:
-                state = self._recovery.finding(replica.replica_id)
-            states.append(f"{replica.replica_id} {state}")
+        states = [
+            f"{replica.replica_id} {replica.absence or finding}"
+            for replica, finding in self.replicas
+        ]
         mark = self._recovery.high_water_mark
         if self._recovery.awaits_coordinator:
             wanted = "the coordinator to store who takes part"
@@ -176,6 +172,12 @@ class StoreSession:
         else:
             wanted = f"a majority of {', '.join(self.assigned)} to hold everything up to {mark}"
         return f"session {self.session_id} waits for {wanted}: {'; '.join(states)}"
+
+    @property
+    def replicas(self) -> Sequence[tuple[ReplicaSession, str]]:
+        """Every replica, with what recovery says of it for people."""
+        finding = self._recovery.finding
+        return [(each, finding(each.replica_id)) for each in self._replicas.values()]
 
     @property
     def is_waiting(self) -> bool:

@@ -2,8 +2,9 @@
 
 Owns the messages of versions 0 to 4 and their hand-packed fast paths. Version 1 added read locks
 and the storage connectivity, 2 append locks, assignments and preferred partitions, 3 the mount
-state, 4 the health, 5 logical connections, discovery and batches, whose messages are declared in
-files of their own. There is no answer to an append request: success is seen in the feed.
+state, 4 the health, 5 logical connections, discovery, batches and reports, whose messages are
+declared in files of their own. There is no answer to an append request: success is seen in the
+feed.
 Source: Client-Server Communication.
 """
 
@@ -51,6 +52,7 @@ from waltz.wire.message import (
     only_without,
     since,
 )
+from waltz.wire.report_protocol import REPORT_MESSAGES
 
 SERVER_GREETING: Final = "Waltz Server"
 CLIENT_GREETING: Final = "Waltz Client"
@@ -494,6 +496,7 @@ CLIENT_CODEC: Final = Codec(
         *LIFECYCLE_MESSAGES,
         *DISCOVERY_MESSAGES,
         *BATCH_MESSAGES,
+        *REPORT_MESSAGES,
     ),
     (
         FastPath(AppendRequest, _encode_append, _decode_append),

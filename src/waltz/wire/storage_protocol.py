@@ -1,10 +1,10 @@
-"""What servers and storage nodes say to each other: protocol S, versions 0 to 3.
+"""What servers and storage nodes say to each other: protocol S, versions 0 to 4.
 
 Owns the messages. Answers repeat session ID, sequence number and partition ID of their request; any
 request may be answered by a failure. `offline` is true only from the recovery tool.
 Version 0 is the Java original's; version 1 adds what a replica says of its damage, and repair;
 version 2 carries lists of records as the block that lies on disk, version 3 those of headers as
-columns.
+columns; version 4 has a replica say why it would refuse an append.
 Source: Waltz Storage, "Messages".
 """
 
@@ -19,7 +19,7 @@ from uuid import UUID
 from waltz.record import Record, RecordBatch
 from waltz.types import PartitionId, SessionId, TransactionId
 from waltz.wire.columns import RECORD_BLOCK, STORED_BLOCK
-from waltz.wire.fields import BOOLEAN, INT, LENIENT_TEXT, LONG, UUID_16, Optional
+from waltz.wire.fields import BOOLEAN, INT, LENIENT_TEXT, LONG, NULLABLE_TEXT, UUID_16, Optional
 from waltz.wire.frame import encode_frame
 from waltz.wire.header_columns import HEADER_COLUMNS, HEADER_ROWS, HeaderColumns
 from waltz.wire.message import Codec, Message, message, since
@@ -52,6 +52,7 @@ STORAGE_MAGIC: Final = ord("S")
 REPAIRS_SINCE: Final = 1
 BLOCKS_SINCE: Final = 2
 HEADERS_SINCE: Final = 3
+REFUSALS_SINCE: Final = 4
 
 _APPEND_START: Final = struct.Struct(">Bqqi")
 
@@ -210,7 +211,9 @@ class ReplicaStateRequest(StorageMessage):
 @message(20, since=REPAIRS_SINCE)
 class ReplicaStateResponse(StorageMessage):
     """`transaction_id` is the last one stored, -1 for none. `readable` and `writable` tell what
-    the replica answers now. `damaged` ascends; only its beginning if it is too long."""
+    the replica answers now. `damaged` ascends; only its beginning if it is too long. `refusal` is
+    why the replica would refuse an append, None if it would take one; before version 4 None says
+    nothing."""
 
     session_info: Annotated[SessionInfo, SESSION_INFO]
     transaction_id: Annotated[TransactionId, LONG]
@@ -218,6 +221,7 @@ class ReplicaStateResponse(StorageMessage):
     readable: Annotated[bool, BOOLEAN]
     writable: Annotated[bool, BOOLEAN]
     damaged: Annotated[tuple[DamagedRange, ...], DAMAGED_RANGES]
+    refusal: Annotated[str | None, NULLABLE_TEXT, since(REFUSALS_SINCE, absent=None)] = None
 
 
 @message(21, since=REPAIRS_SINCE)
@@ -230,7 +234,7 @@ class RepairRequest(StorageMessage):
 
 STORAGE_CODEC: Final = Codec(
     STORAGE_MAGIC,
-    (0, REPAIRS_SINCE, BLOCKS_SINCE, HEADERS_SINCE),
+    (0, REPAIRS_SINCE, BLOCKS_SINCE, HEADERS_SINCE, REFUSALS_SINCE),
     (
         OpenRequest,
         LastSessionInfoRequest,

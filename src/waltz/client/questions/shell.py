@@ -10,13 +10,31 @@ import asyncio
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from waltz.client.connection.shell import ServerConnection
 from waltz.client.conversation.shell import Conversation, conversation
-from waltz.errors import HandshakeRefusedError, RemoteProtocolError, UnavailableError
+from waltz.errors import (
+    ConfigurationError,
+    ConnectionLostError,
+    HandshakeRefusedError,
+    OperationTimeoutError,
+    ProtocolError,
+    RemoteProtocolError,
+    UnavailableError,
+)
 from waltz.host import Host
-from waltz.limits import CONNECTIVITY_SECONDS_MAX, HANDSHAKE_SECONDS_MAX
-from waltz.types import Address, ClientId, Generation, PartitionId, RequestId
+from waltz.limits import CONNECTIVITY_SECONDS_MAX, HANDSHAKE_SECONDS_MAX, REPORTS_MAX
+from waltz.types import (
+    Address,
+    ClientId,
+    CoordinatorAddress,
+    Generation,
+    PartitionId,
+    RequestId,
+    ServersAddress,
+    parse_coordinator,
+)
 from waltz.wire.client_protocol import (
     CLIENT_CODEC,
     CLIENT_GREETING,
@@ -32,6 +50,17 @@ from waltz.wire.client_protocol import (
     ServerPartitionsHealthResponse,
 )
 from waltz.wire.discovery_protocol import PartitionProblems, PartitionProblemsRequest
+from waltz.wire.message import Message
+from waltz.wire.report_protocol import (
+    NEVER,
+    CoordinatorLocation,
+    CoordinatorRequest,
+    PartitionReport,
+    PartitionReports,
+    PartitionReportsRequest,
+)
+
+T = TypeVar("T", bound=Message)
 
 SPOKEN = CLIENT_CODEC.up_to(4)
 """Later versions begin with a handshake, for connections that are kept; a question needs none."""
@@ -153,6 +182,86 @@ async def ask_reasons(host: Host, address: Address) -> Mapping[PartitionId, str]
     except (UnavailableError, RemoteProtocolError, HandshakeRefusedError, TimeoutError):
         pass  # what it has said before is known without its reasons
     return {}
+
+
+@dataclass(frozen=True, slots=True)
+class ReportAnswers:
+    """What a server says of its partitions, once their replicas have answered it, and of its
+    coordinator: how long ago that has answered the server last, and what is wrong with it."""
+
+    reports: Mapping[PartitionId, PartitionReport]
+    coordinator_seconds: float | None
+    coordinator_problem: str | None
+
+
+async def ask_reports(
+    host: Host,
+    address: Address,
+    partition_ids: Sequence[PartitionId],
+    *,
+    seconds: float = ANSWER_SECONDS_MAX,
+) -> ReportAnswers:
+    """Ask how these partitions are; those that the server has not are left out.
+
+    Raises UnavailableError: it does not answer, or is of a version that cannot say.
+    """
+    reports: dict[PartitionId, PartitionReport] = {}
+    age, problem = NEVER, None
+    wanted = list(partition_ids)
+    for first in range(0, max(len(wanted), 1), REPORTS_MAX):
+        request = PartitionReportsRequest(0, tuple(wanted[first : first + REPORTS_MAX]))
+        answer = await _ask_by_handshake(host, address, request, PartitionReports, seconds)
+        reports.update({each.partition_id: each for each in answer.reports})
+        age, problem = answer.coordinator_milliseconds, answer.coordinator
+    return ReportAnswers(reports, None if age == NEVER else age / 1000, problem)
+
+
+async def ask_coordinator(host: Host, servers: ServersAddress) -> CoordinatorAddress:
+    """Return where the servers have their coordinator: the first that answers is believed.
+
+    Raises UnavailableError: none of them says; the text has the reason of each.
+    """
+    troubles = []
+    for address in servers.servers:
+        try:
+            answer = await _ask_by_handshake(
+                host, address, CoordinatorRequest(0), CoordinatorLocation, HANDSHAKE_SECONDS_MAX
+            )
+            if answer.address is not None:
+                return parse_coordinator(answer.address)
+            troubles.append(f"{address} does not tell where its coordinator is")
+        except (UnavailableError, ConfigurationError) as error:
+            troubles.append(f"{address}: {error}")
+    raise UnavailableError(
+        f"no server of {servers} says where the coordinator is, which this command needs:"
+        f" {'; '.join(troubles)}. Give the coordinator's address: host:port or"
+        " zookeeper://host:port/root"
+    )
+
+
+async def _ask_by_handshake(
+    host: Host, address: Address, question: Message, kind: type[T], seconds: float
+) -> T:
+    """Ask what only versions from 5 on know. Raises UnavailableError."""
+    cannot_say = f"server {address} is of a version that cannot say"
+    try:
+        async with asyncio.timeout(seconds):
+            connection = await ServerConnection.open(host, address)
+            try:
+                if connection.agreement is None or connection.send([question]):
+                    raise UnavailableError(cannot_say)
+                while (messages := await connection.receive()) is not None:
+                    for message in messages:
+                        if isinstance(message, kind):
+                            return message
+            finally:
+                connection.close()
+    except TimeoutError:
+        raise OperationTimeoutError(f"no answer from {address} in {seconds:g} s") from None
+    except (ConnectionLostError, ProtocolError) as error:
+        # One of an earlier release ends a connection on which it is asked what it does not know.
+        raise UnavailableError(f"{cannot_say}, or has ended the connection: {error}") from error
+    raise UnavailableError(f"{cannot_say}, or has ended the connection")
 
 
 async def ask_connectivity(talk: Conversation) -> Mapping[str, bool]:

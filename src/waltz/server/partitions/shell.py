@@ -32,6 +32,7 @@ from waltz.server.partition_events import (
 from waltz.shell import Mailbox, run
 from waltz.store.events import StoreEvent
 from waltz.store.shell import StorePartition
+from waltz.store.standing import StoreReport
 
 OpenStore: TypeAlias = Callable[[Callable[[StoreEvent], None]], StorePartition]
 
@@ -81,11 +82,17 @@ class RunningPartition:
 
     def state(self, failures: int) -> PartitionState:
         """What the partition is like; why it takes no appends, replica by replica."""
-        found = self.machine.state(failures)
-        obstacle = self._store.obstacle
-        if found.reason is None or obstacle is None:
+        return self._with_store(failures, self._store.report())
+
+    async def look(self, failures: int) -> PartitionState:
+        """As `state`, once the replicas have been asked."""
+        return self._with_store(failures, await self._store.look())
+
+    def _with_store(self, failures: int, report: StoreReport) -> PartitionState:
+        found = replace(self.machine.state(failures), store=report)
+        if found.reason is None or report.obstacle is None:
             return found
-        return replace(found, reason=f"{found.reason}; {obstacle}")
+        return replace(found, reason=f"{found.reason}; {report.obstacle}")
 
     def _perform(self, effect: PartitionEffect) -> None:
         match effect:

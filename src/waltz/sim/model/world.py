@@ -22,6 +22,7 @@ from collections.abc import Collection, Iterator
 from waltz.cluster import partition_metadata
 from waltz.cluster.partition_metadata import NEW_PARTITION
 from waltz.errors import FencedError
+from waltz.majority import majority
 from waltz.sim.model import ledger as ledgers
 from waltz.sim.model.frozen import freeze
 from waltz.sim.model.ledger import Ledger, ViolationError
@@ -42,7 +43,6 @@ from waltz.sim.model.server import (
     thaw_metadata,
 )
 from waltz.sim.model.state import Action, Budget, Coordinator, Parts, State
-from waltz.store.quorum import majority
 from waltz.store.requests import AppendRecords, ReplicaAnswer, ReplicaRequest
 from waltz.types import NO_SESSION, Generation, SessionId
 

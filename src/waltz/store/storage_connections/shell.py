@@ -28,6 +28,7 @@ from waltz.limits import (
     KEEP_ALIVE_SECONDS,
     OBSTACLE_SECONDS,
     RETRY_SECONDS_MIN,
+    STORAGE_ANSWER_SECONDS,
     STORAGE_RECONNECT_SECONDS_MAX,
     STORAGE_REQUEST_SECONDS_MAX,
 )
@@ -36,6 +37,7 @@ from waltz.wire.handshake import Link
 from waltz.wire.message import Codec, Message
 from waltz.wire.storage_protocol import (
     HEADERS_SINCE,
+    REFUSALS_SINCE,
     REPAIRS_SINCE,
     STORAGE_CLIENT_GREETING,
     STORAGE_CODEC,
@@ -80,9 +82,19 @@ class StorageExchange:
         self._watch_idleness()
 
     @property
+    def silent_seconds(self) -> float:
+        """How long ago something came over it, or it was opened."""
+        return self._clock.now() - self._received_at
+
+    @property
     def is_repairable(self) -> bool:
         """Whether the other side has agreed to say what it has damaged and to take repairs."""
         return self._link.version is not None and self._link.version >= REPAIRS_SINCE
+
+    @property
+    def says_refusal(self) -> bool:
+        """Whether the other side says why it would refuse an append."""
+        return self._link.version is not None and self._link.version >= REFUSALS_SINCE
 
     @property
     def gives_headers(self) -> bool:
@@ -208,6 +220,7 @@ class StorageConnection:
         self._retry_seconds = 0.0
         self._logged: str | None = None
         self._log_again_at = 0.0
+        self._trial: asyncio.Task[bool] | None = None
         self._task = asyncio.create_task(self._run(), name=f"storage connection {replica_id}")
 
     @property
@@ -227,9 +240,30 @@ class StorageConnection:
             if not self._waiting_count:
                 self._wanted.clear()
 
+    async def answers(self) -> bool:
+        """Whether the node has answered just now, or answers a handshake of its own: a connection
+        that nothing has come over for a while may lead nowhere. However many ask, one handshake is
+        under way at a time."""
+        exchange = self._exchange
+        if exchange is not None and exchange.silent_seconds <= STORAGE_ANSWER_SECONDS:
+            return True
+        if self._trial is None or self._trial.done():
+            self._trial = asyncio.create_task(self._try_out())
+        return await asyncio.shield(self._trial)
+
+    async def _try_out(self) -> bool:
+        try:
+            exchange = await self._shake_hands()
+        except (UnavailableError, ProtocolError, RemoteStorageError, ValueError):
+            return False
+        exchange.end("it was a trial")
+        return True
+
     async def close(self) -> None:
-        self._task.cancel()
-        await asyncio.wait([self._task])
+        tasks = [each for each in (self._task, self._trial) if each is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
 
     async def _run(self) -> None:
         while True:
@@ -261,6 +295,13 @@ class StorageConnection:
             log.info("storage_disconnected replica=%s reason=%s", self._replica_id, reason)
 
     async def _connect(self) -> StorageExchange:
+        exchange = await self._shake_hands()
+        log.info("storage_connected replica=%s", self._replica_id)
+        self._retry_seconds = 0.0
+        self._logged = None
+        return exchange
+
+    async def _shake_hands(self) -> StorageExchange:
         connection = await self._host.network.connect(Address.parse(self._replica_id))
         link = Link(self._codec, STORAGE_CLIENT_GREETING)
         try:
@@ -274,9 +315,6 @@ class StorageConnection:
         except BaseException:
             connection.close()
             raise
-        log.info("storage_connected replica=%s", self._replica_id)
-        self._retry_seconds = 0.0
-        self._logged = None
         return StorageExchange(self._host, self._replica_id, connection, link)
 
     async def _open(self, connection: Connection, link: Link) -> None:

@@ -1,0 +1,13 @@
+"""With which code a command ends that says whether all is well."""
+
+from __future__ import annotations
+
+from typing import Final
+
+UNCONFIRMED: Final = 3
+"""Nothing is known to be wrong, and not everything could be asked."""
+
+
+def exit_code(is_well: bool | None) -> int:
+    """Return the code for all well (True), something wrong (False) or not known (None)."""
+    return {True: 0, False: 1, None: UNCONFIRMED}[is_well]

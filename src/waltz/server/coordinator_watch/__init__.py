@@ -1,0 +1,1 @@
+"""What a server hears of its coordinator."""

@@ -1,0 +1,118 @@
+"""What a server tells tools of its partitions, replicas and coordinator: messages 80 to 83 of the
+client protocol.
+
+Owns these messages. They are for people and tools, not for clients of the log; nothing in them is
+taken from the coordinator, but for its own address.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Final
+
+from waltz.limits import REPORT_REPLICAS_MAX, REPORTS_MAX
+from waltz.types import Generation, PartitionId, ReplicaId, SessionId, TransactionId
+from waltz.wire.fields import (
+    INT,
+    LONG,
+    NULLABLE_TEXT,
+    PARTITION_IDS,
+    TEXT,
+    ListOf,
+    Optional,
+    Structure,
+)
+from waltz.wire.message import Message, message
+
+NEVER: Final = -1
+"""The age of what has never been."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaEntry:
+    """`standing` is a number of `store.standing.Standing`, or of a later version; `takes_appends`
+    is 1 for yes, 0 for no, -1 where nobody can say; the age is that of the replica's last word."""
+
+    replica_id: ReplicaId
+    standing: int
+    takes_appends: int
+    age_milliseconds: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionReport:
+    """A partition of the server. `writable` as `takes_appends`; `reason` is why it is not 1."""
+
+    partition_id: PartitionId
+    generation: Generation
+    session_id: SessionId
+    high_water_mark: TransactionId | None
+    writable: int
+    reason: str | None
+    replicas: tuple[ReplicaEntry, ...]
+
+
+REPLICA: Final = Structure(
+    "replica",
+    ReplicaEntry,
+    replica_id=TEXT,
+    standing=INT,
+    takes_appends=INT,
+    age_milliseconds=LONG,
+    text=TEXT,
+)
+REPORT: Final = Structure(
+    "report",
+    PartitionReport,
+    partition_id=INT,
+    generation=INT,
+    session_id=LONG,
+    high_water_mark=Optional(LONG),
+    writable=INT,
+    reason=NULLABLE_TEXT,
+    replicas=ListOf(REPLICA, REPORT_REPLICAS_MAX),
+)
+
+
+@message(80, since=5)
+class PartitionReportsRequest(Message):
+    """Ask how these partitions are; the server asks their replicas first. Those that are not the
+    server's are left out of the answer, and so are those beyond the first REPORTS_MAX."""
+
+    request_number: Annotated[int, LONG]
+    partition_ids: Annotated[tuple[PartitionId, ...], PARTITION_IDS]
+
+
+@message(81, since=5)
+class PartitionReports(Message):
+    """Say it. The coordinator's age is that of its last answer to this server; `coordinator` is
+    what is wrong with it."""
+
+    request_number: Annotated[int, LONG]
+    coordinator_milliseconds: Annotated[int, LONG]
+    coordinator: Annotated[str | None, NULLABLE_TEXT]
+    reports: Annotated[tuple[PartitionReport, ...], ListOf(REPORT, REPORTS_MAX)]
+
+
+@message(82, since=5)
+class CoordinatorRequest(Message):
+    """Ask where the cluster's coordinator is: tools are told one server of the cluster only."""
+
+    request_number: Annotated[int, LONG]
+
+
+@message(83, since=5)
+class CoordinatorLocation(Message):
+    """Say where this server has found it, without any secret; None: it does not tell."""
+
+    request_number: Annotated[int, LONG]
+    address: Annotated[str | None, NULLABLE_TEXT]
+
+
+REPORT_MESSAGES: Final = (
+    PartitionReportsRequest,
+    PartitionReports,
+    CoordinatorRequest,
+    CoordinatorLocation,
+)

@@ -1,0 +1,61 @@
+"""A server's question whether its coordinator is there, in simulated time."""
+
+from __future__ import annotations
+
+import asyncio
+
+from tests.cluster.simulated import World, simulate
+from waltz.host import Host
+from waltz.limits import COORDINATOR_CHECK_SECONDS, COORDINATOR_SILENT_SECONDS_MAX
+from waltz.server.coordinator_watch.shell import CoordinatorWatch
+
+ROOT = "/c"
+
+
+def test_the_age_of_the_last_answer_is_known_and_grows_while_none_comes() -> None:
+    """F-7: nothing else of the server needs the coordinator meanwhile."""
+
+    async def story(world: World) -> None:
+        async def server(host: Host) -> None:
+            await host.coordinator.create(ROOT, None)
+            watch = CoordinatorWatch(host, ROOT)
+            assert watch.contact().age_seconds is None
+            assert watch.contact().problem() is not None
+            watch.start()
+            for _ in range(10):
+                await asyncio.sleep(COORDINATOR_CHECK_SECONDS)
+                age = watch.contact().age_seconds
+                assert age is not None
+                assert age < 2 * COORDINATOR_CHECK_SECONDS + 1
+                assert watch.contact().problem() is None
+            world.service.begin_outage()
+            await asyncio.sleep(40.0)
+            contact = watch.contact()
+            assert contact.age_seconds is not None
+            assert 40.0 <= contact.age_seconds <= 40.0 + 2 * COORDINATOR_CHECK_SECONDS
+            problem = contact.problem()
+            assert problem is not None
+            assert "not answered for 4" in problem
+            world.service.end_outage()
+            await asyncio.sleep(COORDINATOR_SILENT_SECONDS_MAX)
+            assert watch.contact().problem() is None
+            await watch.stop()
+            await watch.stop()
+
+        await world.run(server)
+
+    simulate(story)
+
+
+def test_an_answer_that_there_is_no_cluster_is_an_answer() -> None:
+    async def story(world: World) -> None:
+        async def server(host: Host) -> None:
+            watch = CoordinatorWatch(host, "/nowhere")
+            watch.start()
+            await asyncio.sleep(30.0)
+            assert watch.contact().problem() is None
+            await watch.stop()
+
+        await world.run(server)
+
+    simulate(story)

@@ -1,0 +1,79 @@
+"""What the program says of a cluster is so: quick states here, all by `python -m tests.states`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+
+from tests.cli.operated_cluster import Said
+from tests.states.judge import Truth, judge
+from tests.states.play import play
+from tests.states.table import STATES
+from tests.states.world import Answers, Metrics, World, running_world
+
+
+@pytest.mark.processes
+def test_everything_that_is_said_in_the_quick_states_is_so(tmp_path: Path) -> None:
+    """F-5, F-6, F-7"""
+    quick = [state for state in STATES if state.is_quick]
+    assert len(quick) == 5
+    with running_world(tmp_path) as world:
+        for state in quick:
+            assert play(world, state).wrong == [], state.name
+
+
+def test_there_are_thirty_states_and_each_has_a_name_of_its_own() -> None:
+    assert len({state.name for state in STATES}) == len(STATES) >= 30
+
+
+class Told:
+    """A world that says what a test lets it say."""
+
+    data: ClassVar = {"s1": "a:1", "s2": "b:1", "s3": "c:1"}
+
+    def answers(self, standing: str, *, writable: bool | None = True, code: int = 1) -> Answers:
+        replicas = [
+            {"replica_id": address, "standing": "current" if name != "s1" else standing}
+            for name, address in self.data.items()
+        ]
+        current = sum(each["standing"] == "current" for each in replicas)
+        partition = {"replica_states": replicas, "replicas_current": current, "writable": writable}
+        partitions = [{"partition_id": number} | partition for number in range(2)]
+        status = json.dumps({"healthy": code == 0, "partitions": partitions})
+        verify = json.dumps({"passed": False, "checks": [
+            {"check": name, "passed": False} for name in ("quorum", "recovery", "health")
+        ]})  # fmt: skip
+        health = {"coordinator_answer_age_seconds": 1.0, "problems": [], "partitions": {}}
+        metrics = Metrics({("coordinator_lost", ""): 0.0})
+        return Answers(
+            100.0,
+            Said(code, status, ""),
+            Said(1, verify, ""),
+            {"v1": (200, dict(health)), "v2": (200, dict(health))},
+            {"v1": metrics, "v2": metrics},
+        )
+
+
+def test_the_judge_finds_what_is_not_so() -> None:
+    """Each of the statements of F-5 and F-6, planted."""
+    told = Told()
+    world: World = told  # type: ignore[assignment]
+    dead = Truth(whole={"s2", "s3"})
+    assert judge(world, dead, told.answers("absent")).false == []
+    (wrong,) = {
+        text.partition(": ")[2] for text in judge(world, dead, told.answers("current")).false
+    }
+    assert wrong == "['s1'] said to be current"
+    full = Truth(whole=set(), writable={0: False, 1: False})
+    assert (
+        "status of partition 0: said to be writable"
+        in judge(world, full, told.answers("refusing")).false
+    )
+    assert "status ends with 0" in judge(world, dead, told.answers("absent", code=0)).false
+    lost = Truth(coordinator=False, since=0.0)
+    assert any("coordinator answered 1 s ago" in text for text in judge(
+        world, lost, told.answers("current")
+    ).false)  # fmt: skip
