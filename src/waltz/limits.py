@@ -199,6 +199,14 @@ BULK_BATCH_BYTES_MAX: Final = 1024 * 1024
 CLIENT_BATCHES_IN_FLIGHT_MAX: Final = 2
 """Batches of contexts that a client has undecided in one partition at a time."""
 
+SEQUENCE_NUMBERS_PER_CLIENT_ID: Final = 2**31 - 2**16
+"""The last sequence number that a client gives to an append of a partition. Above it are those of
+mounts that come while a client waits for its next client ID."""
+
+CLIENT_ID_RENEWAL_SHARE: Final = 31 / 32
+"""Of these numbers, how many a partition has used up when its client asks for its next client ID:
+at 100,000 appends per second 11 minutes before the last."""
+
 BULK_ROWS_IN_FLIGHT_MAX: Final = 16_000
 BULK_BYTES_IN_FLIGHT_MAX: Final = 3 * 1024 * 1024
 """What a client sends ahead of the first undecided append of a partition; below what is kept for a

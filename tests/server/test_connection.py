@@ -14,8 +14,10 @@ from tests.server.builders import (
     peer,
     request_id,
     tid,
+    together,
 )
 from waltz.errors import RemoteProtocolError
+from waltz.server.appends import of_requests
 from waltz.server.backlog import request_bytes
 from waltz.server.connection import (
     MessagesReceived,
@@ -24,7 +26,7 @@ from waltz.server.connection import (
     Sorter,
     answer_without_partition,
 )
-from waltz.types import ClientId, Generation, PartitionId, RequestId
+from waltz.types import SEQUENCE_NUMBER_MAX, ClientId, Generation, PartitionId, RequestId
 from waltz.wire.client_protocol import (
     FlushRequest,
     FlushResponse,
@@ -33,6 +35,7 @@ from waltz.wire.client_protocol import (
     ServerPartitionsAssignmentRequest,
     TransactionDataResponse,
 )
+from waltz.wire.columns import expanded_request_ids, request_id_runs
 from waltz.wire.discovery_protocol import (
     ClientIdRequest,
     PartitionProblemsRequest,
@@ -80,6 +83,35 @@ def test_questions_without_a_client_id_are_for_the_server_and_name_nobody() -> N
     assert sorter.sort(questions, VERSION) == Sorted((), tuple(questions))
     ((_, received, _),) = sorter.sort([append(1)], VERSION).for_partitions
     assert received.peer == peer(sequence=None)
+
+
+def test_an_append_in_the_name_of_another_client_is_refused() -> None:
+    """That client would take the transaction for its own."""
+    sorter = Sorter(1)
+    sorter.sort([mount(client=7)], VERSION)
+    for message in (append(1, client=8), together(append(1, client=8))):
+        with pytest.raises(RemoteProtocolError, match="of client 8 on a connection of client 7"):
+            sorter.sort([message], VERSION)
+
+
+def test_sequence_numbers_of_a_batch_do_not_wrap() -> None:
+    last = SEQUENCE_NUMBER_MAX
+    sorter = Sorter(1)
+    assert sorter.sort([together(append(last - 1), append(last))], 5).for_partitions
+    with pytest.raises(RemoteProtocolError, match="2147483646 to 2147483648; expected at most 21"):
+        sorter.sort([together(append(last - 1), append(last), append(1))], 5)
+
+
+def test_single_appends_go_on_with_the_least_number_as_the_originals_do() -> None:
+    """Of versions 0 to 4: no number comes again before 2^32 appends, and each is kept as it is."""
+    numbers = [SEQUENCE_NUMBER_MAX, -SEQUENCE_NUMBER_MAX - 1, -SEQUENCE_NUMBER_MAX]
+    appends = [append(number) for number in numbers]
+    ((_, received, _),) = Sorter(1).sort(appends, 4).for_partitions
+    joined = of_requests([*received.messages], 1, 1)  # type: ignore[list-item]
+    records = joined.records.request_ids.reshape(-1, 16)
+    runs = request_id_runs(records)
+    assert runs[:, 3:].tolist() == [[numbers[0], 1], [numbers[1], 2]], "no run passes the edge"
+    assert expanded_request_ids(runs).tobytes() == records.tobytes()
 
 
 def test_message_that_only_servers_send_is_refused() -> None:

@@ -16,7 +16,7 @@ from waltz.limits import MOUNTS_GONE_MAX
 from waltz.record import empty_batch
 from waltz.server.appends import refused_all
 from waltz.server.backlog import request_bytes
-from waltz.types import NOTHING, ClientId, Generation, PartitionId
+from waltz.types import NOTHING, SEQUENCE_NUMBER_MAX, ClientId, Generation, PartitionId
 from waltz.wire.batch_protocol import (
     AppendBatch,
     DataWanted,
@@ -123,7 +123,8 @@ class Sorter:
     def sort(self, messages: Iterable[Message], version: int) -> Sorted:
         """Return what each partition and the server itself are to hear.
 
-        Raises RemoteProtocolError: a message that only servers send.
+        Raises RemoteProtocolError: a message that only servers send, or appends whose request IDs
+        cannot be theirs.
         """
         sorted_messages: dict[PartitionId, list[ClientMessage]] = {}
         for_server: list[Message] = []
@@ -144,6 +145,8 @@ class Sorter:
             if kind in FOR_SERVER:
                 for_server.append(message)
                 continue
+            if kind is AppendBatch or kind is AppendRequest:
+                _check_request_ids(message, self._client_id)
             partition_id = message.request_id.partition_id
             if partition_id in sorted_messages:
                 sorted_messages[partition_id].append(message)
@@ -160,6 +163,27 @@ class Sorter:
             received = MessagesReceived(peer, tuple(for_partition))
             for_partitions.append((partition_id, received, byte_count))
         return Sorted(tuple(for_partitions), tuple(for_server))
+
+
+def _check_request_ids(message: ClientMessage, client_id: ClientId) -> None:
+    """Raises RemoteProtocolError: the log would name another client, which would take the
+    transaction for its own; or a sequence number would be one that 32 bits do not hold.
+
+    Versions 0 to 4 number each append themselves, and the original's clients go on with -2^31: no
+    number comes again before 2^32 appends, so these are taken as they are.
+    """
+    request_id = message.request_id
+    if request_id.client_id != client_id:
+        raise RemoteProtocolError(
+            f"append of client {request_id.client_id} on a connection of client {client_id}"
+        )
+    if isinstance(message, AppendBatch):
+        last = request_id.sequence_number + len(message.appends) - 1
+        if last > SEQUENCE_NUMBER_MAX:
+            raise RemoteProtocolError(
+                f"appends with sequence numbers {request_id.sequence_number} to {last}; expected at"
+                f" most {SEQUENCE_NUMBER_MAX}: a client has to take another client ID before"
+            )
 
 
 def answer_without_partition(message: ClientMessage) -> ClientMessage | None:
