@@ -22,6 +22,7 @@ from waltz.server.backlog import request_bytes
 from waltz.server.connection import (
     MessagesReceived,
     Mounts,
+    Proof,
     Sorted,
     Sorter,
     answer_without_partition,
@@ -141,6 +142,56 @@ def test_newer_connection_replaces_an_older_one() -> None:
     assert not mounts.is_valid(old)
     assert mounts.mount(old, FIRST) is None
     assert not mounts.is_valid(old), "an older sequence does not come back"
+
+
+ONE = Proof(b"one client's bytes", host="here")
+
+
+@pytest.mark.parametrize(
+    ("known", "other"),
+    [
+        (ONE, Proof(b"another's bytes..", host="here")),
+        (ONE, Proof(host="here")),
+        (Proof(host="here"), ONE),
+        (Proof(host="here"), Proof(host="elsewhere")),
+        (Proof(certificate="CN=one", host="here"), Proof(certificate="CN=other", host="here")),
+    ],
+)
+def test_nobody_takes_the_id_of_a_client_that_lives(known: Proof, other: Proof) -> None:
+    """And what was refused, or has left, leaves nothing behind."""
+    mounts = Mounts()
+    mine = peer(connection=1, sequence=5, version=5)._replace(proof=known)
+    forged = peer(connection=2, sequence=2**31 - 1, version=5)._replace(proof=other)
+    mounts.mount(mine, FIRST)
+    assert mounts.mount(forged, Generation(9)) is None
+    assert mounts.is_valid(mine)
+    assert not mounts.is_valid(forged)
+    mounts.remove(2)
+    assert mounts.is_valid(mine)
+    mounts.remove(1)
+    mounts.mount(forged, FIRST)
+    assert mounts.is_valid(forged), "as long as it lives itself"
+    mounts.remove(2)
+    again = mine._replace(connection_id=3, sequence=6)
+    assert not mounts.is_repeated(again)
+    mounts.mount(again, FIRST)
+    assert mounts.is_valid(again)
+
+
+@pytest.mark.parametrize("proof", [ONE, Proof(host="here")])
+def test_a_client_that_proves_to_be_the_same_replaces_its_connection(proof: Proof) -> None:
+    mounts = Mounts()
+    mounts.mount(peer(connection=1, sequence=5)._replace(proof=proof), FIRST)
+    newer = peer(connection=2, sequence=6)._replace(proof=proof)
+    assert mounts.mount(newer, FIRST) == 1
+    assert mounts.is_valid(newer)
+
+
+def test_a_token_counts_wherever_its_client_is() -> None:
+    mounts = Mounts()
+    mounts.mount(peer(connection=1)._replace(proof=ONE), FIRST)
+    moved = peer(connection=2, sequence=1)._replace(proof=ONE._replace(host="elsewhere"))
+    assert mounts.mount(moved, FIRST) == 1
 
 
 def test_higher_generation_outranks_a_higher_sequence() -> None:

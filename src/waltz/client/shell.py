@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Collection, Sequence
+from dataclasses import replace
 from functools import partial
 from types import TracebackType
 from typing import Any, TypeVar
@@ -154,7 +155,7 @@ class AsyncWaltzClient(PlainVerbs):
                 Role.REQUESTS: self._source.side(Role.REQUESTS, requests),
             },
             self._raise_generation,
-            self.options.connections,
+            replace(self.options.connections, token=self._host.random.uuid().bytes),
             open_server=self._source.open,
             watchers=(self._source, self._listening),
             reconnect_seconds_max=self.options.reconnect_seconds_max,

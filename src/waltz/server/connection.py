@@ -55,6 +55,25 @@ from waltz.wire.message import Message
 PARTITION_NOT_READY = "partition not ready"
 
 
+class Proof(NamedTuple):
+    """What tells one client from another that uses the same client ID.
+
+    `token` is what the client showed in its handshake, empty before version 5 of the protocol and
+    for clients that have none; `certificate` whom its certificate names, empty without one.
+    """
+
+    token: bytes = b""
+    certificate: str = ""
+    host: str = ""
+
+    def is_same_client(self, other: Proof) -> bool:
+        """Whether both are of one client: certain with tokens, without them likely."""
+        return self.token == other.token if self.token or other.token else self == other
+
+
+NO_PROOF: Final = Proof()
+
+
 class Peer(NamedTuple):
     """A connection as its partitions see it.
 
@@ -65,6 +84,7 @@ class Peer(NamedTuple):
     version: int
     client_id: ClientId
     sequence: int | None
+    proof: Proof = NO_PROOF
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,8 +133,9 @@ ANONYMOUS: Final = frozenset({TopologyRequest, ClientIdRequest, PartitionProblem
 class Sorter:
     """Sorts what one connection sends by partition, and learns who sends it."""
 
-    def __init__(self, connection_id: int) -> None:
+    def __init__(self, connection_id: int, proof: Proof = NO_PROOF) -> None:
         self._connection_id = connection_id
+        self._proof = proof
         self._client_id: ClientId | None = None
         self._sequence: int | None = None
         self._peer: Peer | None = None
@@ -156,7 +177,9 @@ class Sorter:
             return Sorted((), tuple(for_server))
         peer = self._peer
         if peer is None or peer.version != version or peer.sequence != self._sequence:
-            self._peer = peer = Peer(self._connection_id, version, self._client_id, self._sequence)
+            self._peer = peer = Peer(
+                self._connection_id, version, self._client_id, self._sequence, self._proof
+            )
         for_partitions: list[tuple[PartitionId, MessagesReceived, int]] = []
         for partition_id, for_partition in sorted_messages.items():
             byte_count = sum(map(request_bytes, for_partition))
@@ -211,6 +234,7 @@ class _Registration(NamedTuple):
     version: int
     sequence: int
     generation: Generation
+    proof: Proof
 
 
 class Mounts:
@@ -226,7 +250,8 @@ class Mounts:
         return len(self._registrations)
 
     def mount(self, peer: Peer, generation: Generation) -> int | None:
-        """Let `peer` speak for its client unless an older mount outranks it.
+        """Let `peer` speak for its client unless an older mount outranks it, or is that of another
+        client, which has the client ID for as long as its connection lives.
 
         A higher generation wins, then a higher connection sequence; the same two mount again.
         Returns the connection that is replaced, if there is one.
@@ -234,10 +259,12 @@ class Mounts:
         assert peer.sequence is not None
         known = self._registrations.get(peer.client_id)
         rank = (generation, peer.sequence)
-        if known is not None and rank < (known.generation, known.sequence):
+        if known is not None and (
+            rank < (known.generation, known.sequence) or not peer.proof.is_same_client(known.proof)
+        ):
             return None
         self._registrations[peer.client_id] = _Registration(
-            peer.connection_id, peer.version, peer.sequence, generation
+            peer.connection_id, peer.version, peer.sequence, generation, peer.proof
         )
         self._gone.pop(peer.client_id, None)
         if known is None or known.connection_id == peer.connection_id:
@@ -245,20 +272,23 @@ class Mounts:
         return known.connection_id
 
     def is_valid(self, peer: Peer) -> bool:
-        """Whether the messages of `peer` count: its client's last mount had its sequence."""
+        """Whether the messages of `peer` count: the last mount of its client came from it."""
         known = self._registrations.get(peer.client_id)
-        return known is not None and known.sequence == peer.sequence
+        return known is not None and known.connection_id == peer.connection_id
 
     def is_repeated(self, peer: Peer) -> bool:
         """Whether `peer` has what another connection has sent before.
 
-        From version 5 on a sequence number names one connection of a client for good. Who comes
-        with it on another one is not that client, or its words were here before it.
+        From version 5 on a sequence number names one connection of a client for good. What comes
+        with it on another one was here before, and is sent again by somebody who has seen it.
+        Another client with the same client ID has sequence numbers of its own.
         """
         last = self._registrations.get(peer.client_id) or self._gone.get(peer.client_id)
         if last is None or peer.sequence is None or last.connection_id == peer.connection_id:
             return False
         if min(last.version, peer.version) < BATCHES_SINCE:
+            return False
+        if not peer.proof.is_same_client(last.proof):
             return False
         is_older = peer.client_id in self._gone and peer.sequence < last.sequence
         return is_older or peer.sequence == last.sequence

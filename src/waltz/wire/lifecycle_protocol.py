@@ -125,6 +125,22 @@ EXTENSIONS: Final = ListOf(
 )
 
 
+CLIENT_TOKEN_EXTENSION: Final = "client-token"  # noqa: S105
+CLIENT_TOKEN_BYTES: Final = 16
+"""Random bytes that a client shows on each of its connections: proof of being the same client."""
+
+
+def client_token(extensions: Iterable[tuple[str, bytes]]) -> bytes:
+    """Return the token among the extensions of a handshake; empty if there is none. Raises
+    RemoteProtocolError: it has another length."""
+    token = dict(extensions).get(CLIENT_TOKEN_EXTENSION, b"")
+    if len(token) not in (0, CLIENT_TOKEN_BYTES):
+        raise RemoteProtocolError(
+            f"client token of {len(token)} bytes; expected {CLIENT_TOKEN_BYTES}"
+        )
+    return token
+
+
 @message(32, since=LIFECYCLE_SINCE)
 class HandshakeRequest(Message):
     """Begin a logical connection. Extensions that the server does not know are skipped."""

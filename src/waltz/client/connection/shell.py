@@ -347,7 +347,7 @@ class _Introduction:
 
     async def shake_hands(self, rest: bytes) -> tuple[Agreement, bytes]:
         """Return what both agree on, and what came after that."""
-        handshake = Handshake(self._settings.features)
+        handshake = Handshake(self._settings.features, token=self._settings.token)
         while True:
             answer, rest = await self.ask(handshake.request, rest)
             agreement = handshake.take(answer)
