@@ -704,11 +704,14 @@ SHUTDOWN_SECONDS_LIMIT: Final = 3600.0
 """The most that may be asked for; a figure meant as milliseconds is above it."""
 
 HTTP_CONNECTIONS_MAX: Final = 64
-"""Of one process, scrapers and probes; more are cut, so that they never take the descriptors that
-files need."""
+"""Of one process, scrapers and probes, so that they never take the descriptors that files need.
+With one more the connection is cut that has waited longest since its last answer."""
 
 HTTP_IDLE_SECONDS_MAX: Final = 30.0
 """How long a connection may wait for its next request, or send none at all."""
+
+HTTP_REQUEST_SECONDS_MAX: Final = 5.0
+"""From the first byte of a request to the end of its answer."""
 
 HTTP_HEAD_BYTES_MAX: Final = 16 * 1024
 """Request line and headers; nothing that is asked has a body."""
