@@ -79,7 +79,8 @@ CONNECTIONS_WAITING_MAX: Final = 1_024
 look open to their peers and to nobody else."""
 
 CONNECTIONS_PER_PEER_MAX: Final = 1_000
-"""Of these from one address."""
+CONNECTIONS_PER_PEER_SHARE: Final = 0.25
+"""Of these from one address, within this share of the connections that the process accepts."""
 
 CONNECTIONS_BYTES_MAX: Final = 1024**3
 """What all accepted connections of a process hold: received and not decoded, decoded and not worked

@@ -141,6 +141,11 @@ class Sorter:
         self._peer: Peer | None = None
         """As the partitions saw it last."""
 
+    @property
+    def has_mounted(self) -> bool:
+        """Whether the connection has asked for a mount yet."""
+        return self._sequence is not None
+
     def sort(self, messages: Iterable[Message], version: int) -> Sorted:
         """Return what each partition and the server itself are to hear.
 

@@ -81,6 +81,8 @@ class Client:
         self.may_read.set()
         self._is_read = True
         """Whether `may_read` is set."""
+        self._is_dispensable = False
+        """Whether it may give way to others: it has no mount, and its silence has no bound."""
         self.draining: asyncio.Task[None] | None = None
         """Runs while the connection has more to send than it should."""
         self.turn = asyncio.Lock()
@@ -102,6 +104,9 @@ class Client:
             unfinished = self.link.link.frames.unfinished_bytes
             held = self.intake.byte_count + unfinished + self.link.retained_bytes
             self.connection.note_held(held)
+            if self._is_dispensable:
+                self._is_dispensable = not self.sorter.has_mounted
+                self.connection.note_dispensable(self._is_dispensable)
         if self.intake.may_read is not self._is_read:
             self._is_read = self.intake.may_read
             if self._is_read:
@@ -145,6 +150,9 @@ class Client:
 
     def watch(self) -> None:
         """Begin to look whether the peer is silent."""
+        if not self._idle_seconds and self.connection is not None:
+            self._is_dispensable = True
+            self.connection.note_dispensable(True)
         if self._idle_seconds:
             self._idleness = Idleness(self._idle_seconds, self._clock.now())
             if self._timer is None:
