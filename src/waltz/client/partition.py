@@ -462,7 +462,7 @@ class ClientPartition:
                 if known is not None:
                     self._effects.append(known)
             case _:
-                pass  # nothing else belongs on a stream; a newer server may know better
+                raise AssertionError(f"{type(message).__name__} is for no partition of a client")
 
     def _fail(self, event: AppendRefused) -> None:
         refused = self.own.refuse(event.request_id)

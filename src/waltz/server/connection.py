@@ -19,7 +19,6 @@ from waltz.server.backlog import request_bytes
 from waltz.types import NOTHING, SEQUENCE_NUMBER_MAX, ClientId, Generation, PartitionId
 from waltz.wire.batch_protocol import (
     AppendBatch,
-    DataWanted,
     Outcome,
     OutcomeRequest,
     OutcomeResponse,
@@ -29,28 +28,16 @@ from waltz.wire.batch_protocol import (
 )
 from waltz.wire.client_protocol import (
     BATCHES_SINCE,
-    AddPreferredPartitionRequest,
+    CLIENT_CODEC,
     AppendRequest,
-    CheckStorageConnectivityRequest,
     ClientMessage,
-    FeedRequest,
-    FlushRequest,
-    HighWaterMarkRequest,
     MountRequest,
     MountResponse,
     MountState,
-    RemovePreferredPartitionRequest,
-    ServerPartitionsAssignmentRequest,
-    ServerPartitionsHealthRequest,
     TransactionDataRequest,
     TransactionDataResponse,
 )
-from waltz.wire.discovery_protocol import (
-    ClientIdRequest,
-    PartitionProblemsRequest,
-    TopologyRequest,
-)
-from waltz.wire.message import Message
+from waltz.wire.message import Audience, Message
 
 PARTITION_NOT_READY = "partition not ready"
 
@@ -103,30 +90,13 @@ class Sorted(NamedTuple):
     for_server: tuple[Message, ...]
 
 
-FOR_PARTITION: Final = frozenset(
-    {
-        MountRequest,
-        AppendRequest,
-        AppendBatch,
-        DataWanted,
-        OutcomeRequest,
-        ReadRequest,
-        FeedRequest,
-        TransactionDataRequest,
-        FlushRequest,
-        HighWaterMarkRequest,
-    }
-)
-FOR_SERVER: Final = frozenset(
-    {
-        CheckStorageConnectivityRequest,
-        ServerPartitionsAssignmentRequest,
-        AddPreferredPartitionRequest,
-        RemovePreferredPartitionRequest,
-        ServerPartitionsHealthRequest,
-    }
-)
-ANONYMOUS: Final = frozenset({TopologyRequest, ClientIdRequest, PartitionProblemsRequest})
+def _heard_by(audience: Audience) -> frozenset[type[Message]]:
+    return frozenset(kind for kind in CLIENT_CODEC.messages if kind.AUDIENCE is audience)
+
+
+FOR_PARTITION: Final = _heard_by(Audience.PARTITION)
+FOR_SERVER: Final = _heard_by(Audience.SERVER)
+ANONYMOUS: Final = _heard_by(Audience.STRANGERS_SERVER)
 """For the server, from clients that may have no ID yet."""
 
 
