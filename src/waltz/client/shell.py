@@ -60,6 +60,7 @@ from waltz.errors import (
     ClusterChangedError,
     LocalProtocolError,
     NotFoundError,
+    OperationTimeoutError,
     PartitionInactiveError,
     SubmitCancelledError,
     UnavailableError,
@@ -417,17 +418,23 @@ class AsyncWaltzClient(PlainVerbs):
             self.submissions.finish(submission, error)
             raise
 
-    async def outcome(self, request_id: RequestId, after: int = NOTHING) -> TransactionId | None:
+    async def outcome(
+        self, request_id: RequestId, after: int = NOTHING, *, timeout_seconds: float | None = None
+    ) -> TransactionId | None:
         """Return where the append with that request ID is in the log; None if it is not there and
         never will be.
 
         For whoever was not told: a context has its `request_id`, and `executed_at` for `after`,
-        behind which the log is looked through. Waits for as long as it takes. Raises NotFoundError,
-        PartitionInactiveError, ClientClosedError; LocalProtocolError: it was never sent, or the
-        server is too old to say.
+        behind which the log is looked through. By default it waits for as long as it takes. Raises
+        NotFoundError, PartitionInactiveError, ClientClosedError, OperationTimeoutError;
+        LocalProtocolError: it was never sent, or the server is too old to say.
         """
         self._check_loop()
-        return await self.runner(request_id.partition_id).outcome(request_id, TransactionId(after))
+        asking = self.runner(request_id.partition_id).outcome(request_id, TransactionId(after))
+        try:
+            return await asyncio.wait_for(asking, timeout_seconds)
+        except TimeoutError:
+            raise OperationTimeoutError(f"no answer in {timeout_seconds} s") from None
 
     async def flush(self, timeout_seconds: float | None = None) -> None:
         """Return once every context submitted before has ended, retries included (PM-37).
