@@ -73,6 +73,11 @@ class Connection(Protocol):
         a process hold is bounded (`limits.CONNECTIONS_BYTES_MAX`)."""
         ...
 
+    def note_dispensable(self, is_dispensable: bool) -> None:
+        """Whether an accepted connection may be ended for another one that would find no room. Of
+        several the one goes that was said to be so longest ago."""
+        ...
+
     async def drain(self) -> None:
         """Return once what waits to be sent is below the low mark, or the connection has ended."""
         ...

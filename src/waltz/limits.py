@@ -79,7 +79,8 @@ CONNECTIONS_WAITING_MAX: Final = 1_024
 look open to their peers and to nobody else."""
 
 CONNECTIONS_PER_PEER_MAX: Final = 1_000
-"""Of these from one address."""
+CONNECTIONS_PER_PEER_SHARE: Final = 0.25
+"""Of these from one address, within this share of the connections that the process accepts."""
 
 CONNECTIONS_BYTES_MAX: Final = 1024**3
 """What all accepted connections of a process hold: received and not decoded, decoded and not worked
@@ -198,6 +199,14 @@ BULK_BATCH_BYTES_MAX: Final = 1024 * 1024
 
 CLIENT_BATCHES_IN_FLIGHT_MAX: Final = 2
 """Batches of contexts that a client has undecided in one partition at a time."""
+
+SEQUENCE_NUMBERS_PER_CLIENT_ID: Final = 2**31 - 2**16
+"""The last sequence number that a client gives to an append of a partition. Above it are those of
+mounts that come while a client waits for its next client ID."""
+
+CLIENT_ID_RENEWAL_SHARE: Final = 31 / 32
+"""Of these numbers, how many a partition has used up when its client asks for its next client ID:
+at 100,000 appends per second 11 minutes before the last."""
 
 BULK_ROWS_IN_FLIGHT_MAX: Final = 16_000
 BULK_BYTES_IN_FLIGHT_MAX: Final = 3 * 1024 * 1024
@@ -723,11 +732,14 @@ SHUTDOWN_SECONDS_LIMIT: Final = 3600.0
 """The most that may be asked for; a figure meant as milliseconds is above it."""
 
 HTTP_CONNECTIONS_MAX: Final = 64
-"""Of one process, scrapers and probes; more are cut, so that they never take the descriptors that
-files need."""
+"""Of one process, scrapers and probes, so that they never take the descriptors that files need.
+With one more the connection is cut that has waited longest since its last answer."""
 
 HTTP_IDLE_SECONDS_MAX: Final = 30.0
 """How long a connection may wait for its next request, or send none at all."""
+
+HTTP_REQUEST_SECONDS_MAX: Final = 5.0
+"""From the first byte of a request to the end of its answer."""
 
 HTTP_HEAD_BYTES_MAX: Final = 16 * 1024
 """Request line and headers; nothing that is asked has a body."""

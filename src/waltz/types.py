@@ -34,6 +34,10 @@ NO_SESSION: Final = SessionId(-1)
 NO_GENERATION: Final = Generation(-1)
 
 
+SEQUENCE_NUMBER_MAX: Final = 2**31 - 1
+"""The last sequence number of a client ID in a partition: 32 bits with a sign carry it."""
+
+
 class RequestId(NamedTuple):
     """Who asked for an append: unique among the appends of a cluster.
 
@@ -45,6 +49,12 @@ class RequestId(NamedTuple):
     generation: Generation
     partition_id: PartitionId
     sequence_number: int
+
+
+def following_number(sequence_number: int) -> int:
+    """Return the sequence number after this one where numbers may come again, from 1 on: those of
+    requests that are answered, not of appends, which the log keeps."""
+    return sequence_number % SEQUENCE_NUMBER_MAX + 1
 
 
 class Address(NamedTuple):

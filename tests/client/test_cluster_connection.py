@@ -20,6 +20,7 @@ from waltz.client.cluster_connection import (
     RestoreConnection,
     Restored,
     Role,
+    RoleRenewed,
     Stopped,
     ViewChanged,
 )
@@ -158,6 +159,27 @@ def test_a_server_that_leaves_is_disconnected_and_starts_anew_when_it_returns() 
     assert world.machine.deadline is None
     effects = world.step(view(p0=ONE))
     assert OpenConnection(ONE, Role.STREAM, 1) in effects
+
+
+def test_the_connections_of_one_role_are_exchanged_for_others_at_once() -> None:
+    world = World(*Role)
+    world.step(view(p1=ONE))
+    world.step(Connected(0), Connected(1))
+    assert world.step(RoleRenewed(Role.STREAM)) == [
+        CloseConnection(0),
+        DetachPartition(PartitionId(1), Role.STREAM, 0),
+        OpenConnection(ONE, Role.STREAM, 2),
+    ]
+    assert world.step(Connected(2)) == [AttachPartition(PartitionId(1), Role.STREAM, 2)]
+    assert world.step(Disconnected(0, 0.0)) == [], "it is gone already"
+
+
+def test_a_connection_that_is_broken_is_exchanged_as_well() -> None:
+    world = World(*Role)
+    world.step(view(p1=ONE))
+    world.step(Connected(0), Connected(1))
+    world.step(broken())
+    assert CloseConnection(0) in world.step(RoleRenewed(Role.STREAM))
 
 
 def test_stopping_closes_everything() -> None:

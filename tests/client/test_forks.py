@@ -94,9 +94,7 @@ def test_a_forked_process_is_told_by_every_call_and_the_other_goes_on(server: Fa
                 lambda: client.client_high_water_mark(0),
                 lambda: client.get_high_water_mark(0),
                 lambda: client.outcome(request_id),
-                lambda: (
-                    client.set_partitions([0]) if client._options.partitions else client.flush()
-                ),
+                lambda: client.set_partitions([0]) if client.options.partitions else client.flush(),
             ):
                 refused(call)
             assert isinstance(note.story[0], LocalProtocolError), "a context is told, too"

@@ -12,8 +12,15 @@ from waltz.client.fed import FedRun
 from waltz.client.own_appends import OwnAppends
 from waltz.client.partition_events import BulkApplied, ReleaseRoom, RetrySubmissions
 from waltz.client.submission import Submission
-from waltz.limits import BULK_RETRY_SECONDS
-from waltz.types import NOTHING, ClientId, Generation, PartitionId, TransactionId
+from waltz.limits import BULK_RETRY_SECONDS, SEQUENCE_NUMBERS_PER_CLIENT_ID
+from waltz.types import (
+    NOTHING,
+    SEQUENCE_NUMBER_MAX,
+    ClientId,
+    Generation,
+    PartitionId,
+    TransactionId,
+)
 from waltz.wire.batch_protocol import AppendBatch, AppendRejected, Reason, Rejection
 from waltz.wire.client_protocol import AppendRequest, FlushResponse, LockFailure
 
@@ -168,3 +175,50 @@ def test_what_has_ended_is_not_told_of_and_nothing_is_left_after_the_end() -> No
     own.lose_stream()
     own.close()
     assert (len(own), own.bulks, own.last_sent) == (0, [], None)
+
+
+# The last sequence numbers of a client ID
+
+LAST = SEQUENCE_NUMBERS_PER_CLIENT_ID
+
+
+@pytest.mark.parametrize("version", [4, 5])
+def test_rows_end_with_the_last_number_and_go_on_under_the_next_client_id(version: int) -> None:
+    own = OwnAppends(ME, PartitionId(2), LAST - 3)
+    bulk = rows(8)
+    own.send([bulk], GENERATION, version)
+    messages = own.take_rows(NOTHING, GENERATION, version, 0.0)
+    numbers = [
+        each.request_id.sequence_number + place
+        for each in messages
+        for place in range(len(each.appends) if isinstance(each, AppendBatch) else 1)
+    ]
+    assert numbers == [LAST - 2, LAST - 1, LAST]
+    assert own.runs_out
+    assert own.take_rows(NOTHING, GENERATION, version, 0.0) == []
+    own.decide(fed(0, (ME, LAST - 2, 3)))
+    own.renew(OTHER)
+    assert own.numbers_left == LAST
+    (first, *_) = own.take_rows(NOTHING, GENERATION, version, 0.0)
+    assert first.request_id == request(1, client_id=OTHER)
+    own.decide(fed(3, (ME, 1, 2), (OTHER, 1, 5)))
+    own.check_invariants()
+    assert own.settle(TransactionId(9)) == [BulkApplied(bulk)]
+    assert bulk.bulk is not None
+    assert bulk.bulk.transaction_ids.tolist() == [0, 1, 2, 5, 6, 7, 8, 9]
+
+
+def test_nothing_undecided_is_left_behind_under_the_client_id_before() -> None:
+    own = started()
+    sent(own, submission(1))
+    with pytest.raises(AssertionError):
+        own.renew(OTHER)
+
+
+def test_a_mount_has_a_number_however_many_there_were() -> None:
+    """Its request ID is in no log, so the last one may come again."""
+    own = OwnAppends(ME, PartitionId(2), SEQUENCE_NUMBER_MAX - 1)
+    assert own.numbers_left == 0
+    assert [own.mount_request_id(GENERATION).sequence_number for _ in range(3)] == [
+        SEQUENCE_NUMBER_MAX,
+    ] * 3

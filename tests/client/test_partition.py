@@ -11,8 +11,12 @@ from waltz.client.fed import fed_apart
 from waltz.client.partition import ClientPartition, Phase
 from waltz.client.partition_events import (
     AppendRefused,
+    AppendsHeld,
+    AppendsSettled,
     Applied,
     ApplyTransactions,
+    ClientIdRenewed,
+    ClientIdRunsOut,
     Effect,
     Event,
     FailSubmission,
@@ -38,6 +42,7 @@ from waltz.limits import (
     MOUNT_SECONDS_MAX,
     NOT_READY_SECONDS_MAX,
     NOT_READY_SECONDS_MIN,
+    SEQUENCE_NUMBERS_PER_CLIENT_ID,
 )
 from waltz.types import ClientId, Generation, PartitionId, RequestId, TransactionId
 from waltz.wire.client_protocol import (
@@ -664,3 +669,59 @@ def test_every_submission_ends_once_and_the_log_is_applied_in_order(seed: int) -
     assert len(turmoil.committed) == Turmoil.COUNT
     assert turmoil.applied == list(range(len(turmoil.log)))
     assert len(turmoil.log) == Turmoil.COUNT == len(set(turmoil.log))
+
+
+# Another client ID
+
+
+def test_a_partition_asks_once_for_the_next_client_id_before_its_numbers_end() -> None:
+    world = World(sequence_number=SEQUENCE_NUMBERS_PER_CLIENT_ID * 31 // 32 - 1)
+    world.step(StreamOpened(0))
+    assert only(world.step(HighWaterMarkLoaded(TransactionId(-1))), ClientIdRunsOut) == []
+    mounting = request(SEQUENCE_NUMBERS_PER_CLIENT_ID * 31 // 32)
+    world.hear(MountResponse(mounting, MountState.READY))
+    assert only(world.step(Submitted([submission()])), ClientIdRunsOut) == [ClientIdRunsOut()]
+    assert only(world.step(Submitted([submission()])), ClientIdRunsOut) == []
+
+
+def test_contexts_beyond_the_last_number_wait_for_the_next_client_id() -> None:
+    last = SEQUENCE_NUMBERS_PER_CLIENT_ID
+    world = World(sequence_number=last - 3)
+    world.step(StreamOpened(0), HighWaterMarkLoaded(TransactionId(-1)))
+    world.hear(MountResponse(request(last - 2), MountState.READY))
+    effects = world.step(Submitted([submission(each) for each in range(5)]))
+    assert [message.request_id for message in sent(effects)] == [request(last - 1), request(last)]  # type: ignore[attr-defined]
+    assert sent(world.step(Submitted([submission(5)]))) == []
+    assert sent(world.hear(fed(0, last - 1, ME), fed(1, last, ME))) == []
+    assert only(world.step(AppendsHeld()), AppendsSettled) == [AppendsSettled()]
+    assert world.step(ClientIdRenewed(OTHER)) == [MountChanged(None)]
+    world.step(Applied(TransactionId(1)))
+    assert world.hear(fed(2), stream=0) == [], "the stream spoke for the client ID before"
+    effects = world.step(StreamOpened(1), HighWaterMarkLoaded(TransactionId(1)))
+    mounting = request(1, client_id=OTHER)
+    assert sent(effects) == [MountRequest(mounting, TransactionId(1), 1)]
+    effects = world.hear(MountResponse(mounting, MountState.READY), stream=1)
+    assert [
+        message.request_id for message in sent(effects) if isinstance(message, AppendRequest)
+    ] == [request(number, client_id=OTHER) for number in (2, 3, 4, 5)]
+
+
+def test_held_appends_are_asked_for_and_nothing_is_sent_before_all_are_decided() -> None:
+    world = World().mounted()
+    world.step(Submitted([submission(1)]))
+    effects = world.step(AppendsHeld(), Submitted([submission(2)]))
+    assert sent(effects) == [FlushRequest(request(2))]
+    assert only(effects, AppendsSettled) == []
+    effects = world.hear(fed(0, 2, ME))
+    assert only(effects, AppendsSettled) == [AppendsSettled()]
+    assert [each for each in sent(effects) if isinstance(each, AppendRequest)] == []
+    assert only(world.sleep(1.0), AppendsSettled) == [], "said once"
+
+
+def test_a_partition_ahead_of_the_log_holds_up_no_client_id() -> None:
+    world = World()
+    world.step(StreamOpened(0), HighWaterMarkLoaded(TransactionId(9)))
+    world.hear(MountResponse(request(1), MountState.CLIENT_AHEAD))
+    assert only(world.step(AppendsHeld()), AppendsSettled) == [AppendsSettled()]
+    world.step(ClientIdRenewed(OTHER))
+    assert world.machine.phase is Phase.AHEAD

@@ -16,7 +16,7 @@ from waltz.client.handshake import Handshake
 from waltz.types import NO_SESSION, NOTHING, PartitionId
 from waltz.wire.admin_protocol import ADMIN_CODEC, AdminOpenRequest
 from waltz.wire.batch_protocol import DataWanted, OutcomeRequest, ReadRequest
-from waltz.wire.client_protocol import CLIENT_CODEC
+from waltz.wire.client_protocol import CLIENT_CODEC, MountRequest
 from waltz.wire.discovery_protocol import (
     ClientIdRequest,
     PartitionProblemsRequest,
@@ -205,6 +205,20 @@ def _twice(draw: Random, target: Target, version: int) -> bytes:
     return target.opening(draw, version) * 2
 
 
+def _forged_mount(draw: Random, target: Target, version: int) -> bytes:
+    """As some client that may be there, with the highest sequence number, and an append for it."""
+    if target.port != "server":
+        return _too_early(draw, target, version)
+    forged = request_id(client=draw.randrange(1, 50), sequence=draw.choice((1, 2**31 - 1)))
+    forged = forged._replace(partition_id=PartitionId(draw.randrange(PARTITIONS)))
+    messages = (
+        MountRequest(forged, NOTHING, draw.choice((2**31 - 1, 2**63 - 1))),
+        replace(append(1, data=b"forged"), request_id=forged),
+    )
+    frames = b"".join(CLIENT_CODEC.encode(each, version) for each in messages)
+    return target.hello(version) + target.handshake(draw, version) + frames
+
+
 def _random(draw: Random, target: Target, version: int) -> bytes:
     return random_bytes(draw)
 
@@ -219,4 +233,5 @@ KINDS: Final[Mapping[str, Callable[[Random, Target, int], bytes]]] = {
     "too early": _too_early,
     "half a frame": _half_a_frame,
     "opened twice": _twice,
+    "a forged mount": _forged_mount,
 }

@@ -14,17 +14,20 @@ from tests.server.builders import (
     peer,
     request_id,
     tid,
+    together,
 )
 from waltz.errors import RemoteProtocolError
+from waltz.server.appends import of_requests
 from waltz.server.backlog import request_bytes
 from waltz.server.connection import (
     MessagesReceived,
     Mounts,
+    Proof,
     Sorted,
     Sorter,
     answer_without_partition,
 )
-from waltz.types import ClientId, Generation, PartitionId, RequestId
+from waltz.types import SEQUENCE_NUMBER_MAX, ClientId, Generation, PartitionId, RequestId
 from waltz.wire.client_protocol import (
     FlushRequest,
     FlushResponse,
@@ -33,6 +36,7 @@ from waltz.wire.client_protocol import (
     ServerPartitionsAssignmentRequest,
     TransactionDataResponse,
 )
+from waltz.wire.columns import expanded_request_ids, request_id_runs
 from waltz.wire.discovery_protocol import (
     ClientIdRequest,
     PartitionProblemsRequest,
@@ -82,6 +86,35 @@ def test_questions_without_a_client_id_are_for_the_server_and_name_nobody() -> N
     assert received.peer == peer(sequence=None)
 
 
+def test_an_append_in_the_name_of_another_client_is_refused() -> None:
+    """That client would take the transaction for its own."""
+    sorter = Sorter(1)
+    sorter.sort([mount(client=7)], VERSION)
+    for message in (append(1, client=8), together(append(1, client=8))):
+        with pytest.raises(RemoteProtocolError, match="of client 8 on a connection of client 7"):
+            sorter.sort([message], VERSION)
+
+
+def test_sequence_numbers_of_a_batch_do_not_wrap() -> None:
+    last = SEQUENCE_NUMBER_MAX
+    sorter = Sorter(1)
+    assert sorter.sort([together(append(last - 1), append(last))], 5).for_partitions
+    with pytest.raises(RemoteProtocolError, match="2147483646 to 2147483648; expected at most 21"):
+        sorter.sort([together(append(last - 1), append(last), append(1))], 5)
+
+
+def test_single_appends_go_on_with_the_least_number_as_the_originals_do() -> None:
+    """Of versions 0 to 4: no number comes again before 2^32 appends, and each is kept as it is."""
+    numbers = [SEQUENCE_NUMBER_MAX, -SEQUENCE_NUMBER_MAX - 1, -SEQUENCE_NUMBER_MAX]
+    appends = [append(number) for number in numbers]
+    ((_, received, _),) = Sorter(1).sort(appends, 4).for_partitions
+    joined = of_requests([*received.messages], 1, 1)  # type: ignore[list-item]
+    records = joined.records.request_ids.reshape(-1, 16)
+    runs = request_id_runs(records)
+    assert runs[:, 3:].tolist() == [[numbers[0], 1], [numbers[1], 2]], "no run passes the edge"
+    assert expanded_request_ids(runs).tobytes() == records.tobytes()
+
+
 def test_message_that_only_servers_send_is_refused() -> None:
     with pytest.raises(RemoteProtocolError, match="FlushResponse"):
         Sorter(1).sort([FlushResponse(request_id(), tid(0))], VERSION)
@@ -109,6 +142,56 @@ def test_newer_connection_replaces_an_older_one() -> None:
     assert not mounts.is_valid(old)
     assert mounts.mount(old, FIRST) is None
     assert not mounts.is_valid(old), "an older sequence does not come back"
+
+
+ONE = Proof(b"one client's bytes", host="here")
+
+
+@pytest.mark.parametrize(
+    ("known", "other"),
+    [
+        (ONE, Proof(b"another's bytes..", host="here")),
+        (ONE, Proof(host="here")),
+        (Proof(host="here"), ONE),
+        (Proof(host="here"), Proof(host="elsewhere")),
+        (Proof(certificate="CN=one", host="here"), Proof(certificate="CN=other", host="here")),
+    ],
+)
+def test_nobody_takes_the_id_of_a_client_that_lives(known: Proof, other: Proof) -> None:
+    """And what was refused, or has left, leaves nothing behind."""
+    mounts = Mounts()
+    mine = peer(connection=1, sequence=5, version=5)._replace(proof=known)
+    forged = peer(connection=2, sequence=2**31 - 1, version=5)._replace(proof=other)
+    mounts.mount(mine, FIRST)
+    assert mounts.mount(forged, Generation(9)) is None
+    assert mounts.is_valid(mine)
+    assert not mounts.is_valid(forged)
+    mounts.remove(2)
+    assert mounts.is_valid(mine)
+    mounts.remove(1)
+    mounts.mount(forged, FIRST)
+    assert mounts.is_valid(forged), "as long as it lives itself"
+    mounts.remove(2)
+    again = mine._replace(connection_id=3, sequence=6)
+    assert not mounts.is_repeated(again)
+    mounts.mount(again, FIRST)
+    assert mounts.is_valid(again)
+
+
+@pytest.mark.parametrize("proof", [ONE, Proof(host="here")])
+def test_a_client_that_proves_to_be_the_same_replaces_its_connection(proof: Proof) -> None:
+    mounts = Mounts()
+    mounts.mount(peer(connection=1, sequence=5)._replace(proof=proof), FIRST)
+    newer = peer(connection=2, sequence=6)._replace(proof=proof)
+    assert mounts.mount(newer, FIRST) == 1
+    assert mounts.is_valid(newer)
+
+
+def test_a_token_counts_wherever_its_client_is() -> None:
+    mounts = Mounts()
+    mounts.mount(peer(connection=1)._replace(proof=ONE), FIRST)
+    moved = peer(connection=2, sequence=1)._replace(proof=ONE._replace(host="elsewhere"))
+    assert mounts.mount(moved, FIRST) == 1
 
 
 def test_higher_generation_outranks_a_higher_sequence() -> None:

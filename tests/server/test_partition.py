@@ -262,7 +262,10 @@ def test_messages_of_a_replaced_connection_do_not_count() -> None:
     assert bench.say(mount(connection_sequence=1), connection=2, sequence=1) == [READY]
     assert bench.say(append(2), feed_request()) == []
     assert bench.store == []
-    assert bench.others == [RequestsDropped(1, "stale connection", 2)]
+    assert bench.others == [
+        CloseConnection(1, "a newer connection of its client has taken its place"),
+        RequestsDropped(1, "stale connection", 2),
+    ]
     bench.say(append(3), connection=2, sequence=1)
     assert bench.commit() == {}, "the old connection's feed has ended, the new one has not asked"
 

@@ -56,6 +56,8 @@ class Recorder:
 
     def note_held(self, byte_count: int) -> None: ...
 
+    def note_dispensable(self, is_dispensable: bool) -> None: ...
+
     async def drain(self) -> None:
         """Nothing waits."""
 

@@ -12,6 +12,7 @@ import pytest
 
 from waltz.errors import ConfigurationError
 from waltz.limits import HTTP_CONNECTIONS_MAX, HTTP_HEAD_BYTES_MAX
+from waltz.system import http as http_module
 from waltz.system.http import Answer, HttpServer
 from waltz.types import Address
 
@@ -102,20 +103,61 @@ def test_signals_stay_with_the_process() -> None:
     assert signal.getsignal(signal.SIGTERM) == handler
 
 
-def test_connections_beyond_the_bound_are_cut_and_the_others_served() -> None:
+WHOLE = b"GET /good HTTP/1.1\r\nhost: x\r\n\r\n"
+HALF = b"GET /good HTTP/1.1\r\nhost: x"
+
+
+@pytest.mark.parametrize("sent", [b"", HALF])
+def test_connections_that_ask_nothing_give_way_to_who_asks(sent: bytes) -> None:
     async def main(server: HttpServer) -> None:
-        open_connections = [
-            await asyncio.open_connection(*server.address) for _ in range(HTTP_CONNECTIONS_MAX)
-        ]
+        opened = []
+        for _ in range(HTTP_CONNECTIONS_MAX):
+            opened.append(await asyncio.open_connection(*server.address))
+            opened[-1][1].write(sent)
+            await opened[-1][1].drain()
+        for _ in range(2):
+            response = await asyncio.to_thread(ask, server.address, "/good")
+            assert response.status == 200
+        assert await what_comes(opened[0][0]) == b"", "it had waited longest"
+        opened[-1][1].write(WHOLE[len(sent) :])
+        assert (await opened[-1][0].readline()).startswith(b"HTTP/1.1 200"), "it is left alone"
+        for _, writer in opened:
+            writer.close()
+
+    run(main)
+
+
+def test_a_request_that_never_ends_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever comes of it meanwhile: the time is that of the whole request."""
+    monkeypatch.setattr(http_module, "HTTP_REQUEST_SECONDS_MAX", 0.2)
+
+    async def main(server: HttpServer) -> None:
         reader, writer = await asyncio.open_connection(*server.address)
-        writer.write(b"GET /good HTTP/1.1\r\nhost: x\r\n\r\n")
+        writer.write(HALF)
+        ending = asyncio.create_task(what_comes(reader))
+        while not ending.done():
+            writer.write(b"x")
+            await asyncio.sleep(0.01)
+        assert await ending == b""
+        writer.close()
+
+    run(main)
+
+
+def test_a_connection_that_waits_is_ended_in_time_and_used_again_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(http_module, "HTTP_IDLE_SECONDS_MAX", 1.0)
+
+    async def main(server: HttpServer) -> None:
+        reader, writer = await asyncio.open_connection(*server.address)
+        for _ in range(2):
+            writer.write(WHOLE)
+            while (await reader.readline()).strip():
+                pass
+            assert (await reader.readexactly(len("grün".encode()))).decode() == "grün"
         assert await what_comes(reader) == b""
         writer.close()
-        reader, writer = open_connections[0]
-        writer.write(b"GET /good HTTP/1.1\r\nhost: x\r\n\r\n")
-        assert (await reader.readline()).startswith(b"HTTP/1.1 200")
-        for _, writer in open_connections:
-            writer.close()
 
     run(main)
 

@@ -279,6 +279,42 @@ def test_guests_are_bounded_in_all_and_per_address(caplog: pytest.LogCaptureFixt
     assert "bound=process connections_max=4" in caplog.text
 
 
+def test_who_is_dispensable_gives_way_the_longest_first() -> None:
+    guests = Guests(connections_max=5, connections_per_peer_max=3, bytes_max=1, timers=StillLoop)
+    first, second, other = Holder(0), Holder(0), Holder(0)
+    for host, guest in (("a", first), ("a", second), ("b", other)):
+        assert guests.enter(host)
+        guests.note_dispensable(host, guest, True)
+    guests.note_dispensable("a", first, True)  # it has said something
+    assert guests.enter("a")
+    assert guests.enter("a"), "of its own address"
+    assert (first.reason, other.reason) == ("", "")
+    assert "silent longest" in second.reason
+    guests.leave("a")
+    assert guests.enter("b")
+    assert guests.enter("c"), "of the address that has most"
+    assert first.reason
+    assert not other.reason
+    guests.leave("a")
+    guests.note_dispensable("b", other, False)
+    assert not guests.enter("d")
+
+
+def test_one_address_leaves_most_connections_to_the_others() -> None:
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (1024, before[1]))
+
+    async def story() -> None:
+        guests = RealNetwork()._guests
+        assert sum(guests.enter("a") for _ in range(1000)) == 153
+        assert sum(guests.enter("b") for _ in range(1000)) == 153
+
+    try:
+        asyncio.run(story())
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
 def test_connections_leave_descriptors_for_files() -> None:
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (500, before[1]))

@@ -33,6 +33,7 @@ from waltz.client.questions.shell import ServerReport
 from waltz.client.shell import AsyncWaltzClient
 from waltz.client.submission import Submission, append_result
 from waltz.client.transaction import PartitionLocalLock, PlainAppend, TransactionContext
+from waltz.cluster.shell import ClusterSnapshot
 from waltz.errors import (
     ClientClosedError,
     LocalProtocolError,
@@ -261,7 +262,7 @@ class WaltzClient(Closable):
         Raises NoNodeError: there is no cluster. CoordinatorLostError. With `options.servers`
         ConnectionFailedError: none of them in time; RemoteProtocolError: no server of ours.
         """
-        self._options = options
+        self.options = options
         self._thread = thread or LoopThread("waltz-client")
         try:
             self._opened = self._thread.call(_open_client(new_host, callbacks, options, new_core))
@@ -280,6 +281,10 @@ class WaltzClient(Closable):
     @property
     def client_id(self) -> ClientId:
         return self._core.client_id
+
+    @property
+    def snapshot(self) -> ClusterSnapshot:
+        return self._core.snapshot
 
     @property
     def partition_count(self) -> int:
@@ -495,7 +500,7 @@ class WaltzClient(Closable):
     def _enter(
         self, gate: ThreadGate, runner: PartitionRunner, context: TransactionContext
     ) -> bool:
-        options, seconds = self._options, context.timeout_seconds
+        options, seconds = self.options, context.timeout_seconds
         return gate.enter(
             options.mount_seconds_max,
             options.registration_seconds_max,
@@ -518,7 +523,7 @@ class WaltzClient(Closable):
         """
         self._refuse_inside_callbacks("close")
         OPEN.pop(self, None)
-        close_in_time(self._thread, self._opened.close(), self._options.close_seconds_max)
+        close_in_time(self._thread, self._opened.close(), self.options.close_seconds_max)
 
 
 async def _open_client(

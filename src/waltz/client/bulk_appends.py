@@ -25,7 +25,7 @@ from waltz.limits import (
     BULK_RETRY_SECONDS,
     BULK_ROWS_IN_FLIGHT_MAX,
 )
-from waltz.types import NOTHING, RequestId, TransactionId
+from waltz.types import NOTHING, SEQUENCE_NUMBER_MAX, RequestId, TransactionId
 from waltz.wire.batch_protocol import AppendBatch
 from waltz.wire.client_protocol import BATCHES_SINCE, AppendRequest
 
@@ -79,12 +79,18 @@ class BulkAppends:
         self._submissions.append(submission)
 
     def take_messages(
-        self, last: RequestId, mark: TransactionId, version: int, now: float
+        self,
+        last: RequestId,
+        mark: TransactionId,
+        version: int,
+        now: float,
+        numbers_left: int = SEQUENCE_NUMBER_MAX,
     ) -> tuple[list[AppendBatch | AppendRequest], int]:
         """Return what is to be sent now by a client that has applied up to `mark`, and the last
-        sequence number then; they follow on that of `last`."""
+        sequence number then; they follow on that of `last`, at most `numbers_left`."""
         messages: list[AppendBatch | AppendRequest] = []
         number = last.sequence_number
+        end = number + numbers_left
         if self.send_at is not None:
             if now < self.send_at:
                 return messages, number
@@ -93,7 +99,7 @@ class BulkAppends:
             bulk = submission.bulk
             assert bulk is not None
             while submission.undecided and bulk.waiting:
-                rows_max = self._room(bulk, mark, version)
+                rows_max = min(self._room(bulk, mark, version), end - number)
                 if not rows_max:
                     return messages, number  # whoever comes later does not overtake
                 rows = bulk.cut(rows_max, BULK_BATCH_BYTES_MAX, BATCH_LOCKS_MAX)

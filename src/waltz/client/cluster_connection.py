@@ -68,11 +68,20 @@ class Restored:
 
 
 @dataclass(frozen=True, slots=True)
+class RoleRenewed:
+    """The connections of this role are to be other ones: they spoke for who is gone."""
+
+    role: Role
+
+
+@dataclass(frozen=True, slots=True)
 class Stopped:
     """The client closes."""
 
 
-Event: TypeAlias = ViewChanged | Connected | Disconnected | Broken | Restored | Stopped
+Event: TypeAlias = (
+    ViewChanged | Connected | Disconnected | Broken | Restored | RoleRenewed | Stopped
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,6 +207,8 @@ class ClusterConnection:
                     self._break(event, now)
                 case Restored():
                     self._restored(event.connection_sequence, now)
+                case RoleRenewed():
+                    self._renew(event.role, now)
                 case Stopped():
                     self._change_view({}, now)
                     self.closed = True
@@ -345,6 +356,13 @@ class ClusterConnection:
             place.is_restoring = False
             for other in self._others(place):
                 other.due_at = min(other.due_at, now)  # the server is there
+
+    def _renew(self, role: Role, now: float) -> None:
+        for place in self._places.values():
+            if place.role is role and (sequence := place.connection_sequence) is not None:
+                self._effects.append(CloseConnection(sequence))
+                self._part(place, sequence)
+                place.due_at = now
 
     def _part(self, place: _Place, sequence: int) -> None:
         """The place is without a connection."""

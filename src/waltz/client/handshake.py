@@ -17,6 +17,7 @@ from waltz.types import ServerId
 from waltz.wire.client_protocol import CLIENT_CODEC
 from waltz.wire.lifecycle_protocol import (
     CLIENT_CODE,
+    CLIENT_TOKEN_EXTENSION,
     FEATURES,
     MAGIC_BYTES,
     PROTOCOL_VERSIONS,
@@ -37,6 +38,8 @@ class ConnectionSettings:
     features: Collection[Feature] = FEATURES
     heartbeat_interval_seconds: float | None = None
     heartbeat_timeout_seconds: float | None = None
+    token: bytes = b""
+    """What proves to a server that connections are those of one client; empty for none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +87,10 @@ class Handshake:
         self,
         features: Collection[Feature] = FEATURES,
         supported: Sequence[ProtocolVersion] = PROTOCOL_VERSIONS,
+        *,
+        token: bytes = b"",
     ) -> None:
+        self._extensions = ((CLIENT_TOKEN_EXTENSION, token),) if token else ()
         self._features = frozenset(features)
         self._supported = tuple(supported)
         self._tried = [max(supported)]
@@ -92,7 +98,9 @@ class Handshake:
     @property
     def request(self) -> HandshakeRequest:
         """What is to be sent now: at first with the latest version and all features (LC-36)."""
-        return HandshakeRequest(MAGIC_BYTES, self._tried[-1], CLIENT_CODE, self._features, ())
+        return HandshakeRequest(
+            MAGIC_BYTES, self._tried[-1], CLIENT_CODE, self._features, self._extensions
+        )
 
     def take(self, answer: Message) -> Agreement | None:
         """Return what was agreed on; None: the server wants a version that is `request`ed next.

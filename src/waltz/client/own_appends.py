@@ -1,8 +1,8 @@
 """What a client has sent to one partition: contexts one by one, and the rows of `append_many`.
 
-Owns the sequence numbers, the transaction monitor, and which answers wait for a transaction to be
-applied first. Must not know mounts, connections or the feed's position. Always: an append is in one
-place only, and what the feed shows decides all that was sent before it.
+Owns the client ID in use, its sequence numbers, the transaction monitor, and which answers wait for
+a transaction to be applied first. Must not know mounts, connections or the feed's position. Always:
+an append is in one place only, and what the feed shows decides all that was sent before it.
 Source: Client-Server Communication, "Append Request" and "Detection of Failed Append Requests".
 """
 
@@ -21,8 +21,19 @@ from waltz.client.partition_events import BulkApplied, Effect, ReleaseRoom, Retr
 from waltz.client.submission import Submission, note_requests
 from waltz.client.transaction import TransactionBuilder
 from waltz.client.transaction_monitor import TransactionMonitor
-from waltz.limits import CLIENT_BATCHES_IN_FLIGHT_MAX
-from waltz.types import ClientId, Generation, PartitionId, RequestId, TransactionId
+from waltz.limits import (
+    CLIENT_BATCHES_IN_FLIGHT_MAX,
+    CLIENT_ID_RENEWAL_SHARE,
+    SEQUENCE_NUMBERS_PER_CLIENT_ID,
+)
+from waltz.types import (
+    SEQUENCE_NUMBER_MAX,
+    ClientId,
+    Generation,
+    PartitionId,
+    RequestId,
+    TransactionId,
+)
 from waltz.wire.batch_protocol import AppendBatch, AppendRejected, Reason
 from waltz.wire.client_protocol import BATCHES_SINCE, AppendRequest, FlushResponse, LockFailure
 from waltz.wire.columns import request_ids_in
@@ -39,7 +50,7 @@ class OwnAppends:
         self.monitor: TransactionMonitor[Submission] = TransactionMonitor()
         self.monitor.start()
         self.sequence_number = sequence_number
-        """Of the last request: no two of a client may have the same."""
+        """Of the last request: no two appends of a client ID may have the same."""
         self.batches = AppendBatches()
         """What is to be sent together."""
         self.rows = BulkAppends()
@@ -47,7 +58,7 @@ class OwnAppends:
         """What is to be executed again: it is not in the log and will not be."""
         self.released = 0
         """How many have made room for others since that was asked for last."""
-        self._client_id = client_id
+        self.client_id = client_id
         self._partition_id = partition_id
         self._batches_out: deque[int] = deque()
         """The last sequence numbers of those that may have undecided appends."""
@@ -68,9 +79,34 @@ class OwnAppends:
         sent = [each for each in (self.monitor.last_registered, self.rows.last_sent) if each]
         return max(sent, key=lambda each: each.sequence_number, default=None)
 
-    def next_request_id(self, generation: Generation) -> RequestId:
-        self.sequence_number += 1
-        return RequestId(self._client_id, generation, self._partition_id, self.sequence_number)
+    @property
+    def numbers_left(self) -> int:
+        """How many more appends may be sent under this client ID."""
+        return max(0, SEQUENCE_NUMBERS_PER_CLIENT_ID - self.sequence_number)
+
+    @property
+    def runs_out(self) -> bool:
+        """Whether the next client ID should be taken: most numbers of this one are used up."""
+        return self.sequence_number > CLIENT_ID_RENEWAL_SHARE * SEQUENCE_NUMBERS_PER_CLIENT_ID
+
+    def renew(self, client_id: ClientId) -> None:
+        """Number what is sent from now on under `client_id`. Nothing may be undecided: a server
+        orders what comes under one client ID only, and could still commit an append that the feed
+        seems to have passed over."""
+        assert not len(self)
+        assert not self.batches.runs
+        self.client_id = client_id
+        self.sequence_number = 0
+        self._batches_out.clear()
+
+    def mount_request_id(self, generation: Generation) -> RequestId:
+        """Return a request ID for a mount. It is not kept in the log, so the last one may come
+        again."""
+        self.sequence_number = min(self.sequence_number + 1, SEQUENCE_NUMBER_MAX)
+        return self._request_id(generation, self.sequence_number)
+
+    def _request_id(self, generation: Generation, sequence_number: int) -> RequestId:
+        return RequestId(self.client_id, generation, self._partition_id, sequence_number)
 
     def check_invariants(self) -> None:
         self.monitor.check_invariants()
@@ -82,7 +118,8 @@ class OwnAppends:
     def send(
         self, submissions: Sequence[Submission], generation: Generation, version: int
     ) -> Appends:
-        """Number and register what was executed; return what is to be sent at once.
+        """Number and register what was executed, at most `numbers_left`; return what is to be sent
+        at once.
 
         What goes into batches comes with the next `take_batches`, and rows with `take_rows`.
         """
@@ -96,8 +133,9 @@ class OwnAppends:
                 drafts.append(draft)
         if not ready:  # they ended while they waited
             return []
-        first = self.next_request_id(generation)
-        self.sequence_number += len(ready) - 1
+        assert len(ready) <= self.numbers_left
+        first = self._request_id(generation, self.sequence_number + 1)
+        self.sequence_number += len(ready)
         self.monitor.register(first, ready)
         note_requests(first, ready)
         marks = [submission.client_high_water_mark for submission in ready]
@@ -129,8 +167,10 @@ class OwnAppends:
         self, mark: TransactionId, generation: Generation, version: int, now: float
     ) -> Appends:
         """Return rows that are to be sent now, by a client that has applied up to `mark`."""
-        last = RequestId(self._client_id, generation, self._partition_id, self.sequence_number)
-        messages, self.sequence_number = self.rows.take_messages(last, mark, version, now)
+        last = self._request_id(generation, self.sequence_number)
+        messages, self.sequence_number = self.rows.take_messages(
+            last, mark, version, now, self.numbers_left
+        )
         return messages
 
     def lose_stream(self) -> None:
@@ -151,7 +191,7 @@ class OwnAppends:
         itself, is not in the log."""
         transaction_id = run.first_transaction_id
         for first, count in run.request_runs:
-            if first.client_id == self._client_id:
+            if first.client_id == self.client_id:
                 self._commit(first, count, transaction_id)
             transaction_id = TransactionId(transaction_id + count)
 

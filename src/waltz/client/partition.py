@@ -19,8 +19,12 @@ from waltz.client.outcome_questions import OutcomeQuestions, OutcomeRefused
 from waltz.client.own_appends import OwnAppends
 from waltz.client.partition_events import (
     AppendRefused,
+    AppendsHeld,
+    AppendsSettled,
     Applied,
     ApplyTransactions,
+    ClientIdRenewed,
+    ClientIdRunsOut,
     Effect,
     Event,
     FailSubmission,
@@ -108,7 +112,11 @@ class ClientPartition:
         self.high_water_mark = NOTHING
         self.fed = NOTHING
         self.own = OwnAppends(client_id, partition_id, sequence_number)
-        self._client_id = client_id
+        self._held = False
+        """Whether nothing is sent, for the client ID is about to change."""
+        self.is_settled = False
+        """Whether nothing is undecided then."""
+        self._asked_for_client_id = False
         self._partition_id = partition_id
         self._long_wait_seconds = long_wait_seconds
         self._apply_count_max = apply_count_max
@@ -184,6 +192,8 @@ class ClientPartition:
             self._outbox = []
         if own.released or own.retries:
             self._effects += own.take_effects()
+        if self._held or (own.runs_out and not self._asked_for_client_id):
+            self._see_to_client_id()
         return self._effects
 
     def check_invariants(self) -> None:
@@ -224,6 +234,20 @@ class ClientPartition:
                 self._want_outcome(event)
             case AppendRefused():
                 self._fail(event)
+            case AppendsHeld() | ClientIdRenewed() | PartitionClosed():
+                self._take_change(event, now)
+            case _:
+                assert_never(event)
+
+    def _take_change(
+        self, event: AppendsHeld | ClientIdRenewed | PartitionClosed, now: float
+    ) -> None:
+        match event:
+            case AppendsHeld():
+                self._held = True
+                self._flush(now)
+            case ClientIdRenewed():
+                self._renew(event.client_id)
             case PartitionClosed():
                 self._close()
             case _:
@@ -258,7 +282,7 @@ class ClientPartition:
 
     def _mount(self, now: float) -> None:
         self.phase = Phase.MOUNTING
-        self._mount_request_id = self.own.next_request_id(self.generation)
+        self._mount_request_id = self.own.mount_request_id(self.generation)
         # Some mounts are never answered (hazards H2, H3, H5), so they are repeated.
         self._mount_at = now + MOUNT_SECONDS_MAX
         assert self._connection_sequence is not None
@@ -310,26 +334,52 @@ class ClientPartition:
     def _submit(self, submissions: Sequence[Submission] | deque[Submission], now: float) -> None:
         if not submissions:
             return
-        has_stream = self.phase is Phase.MOUNTED and not self._waiting
+        has_stream = self.phase is Phase.MOUNTED and not (self._waiting or self._held)
         if not (has_stream and self.own.has_room(len(submissions))):
             self._waiting.extend(submissions)
             return
+        if len(submissions) > (left := self.own.numbers_left):
+            submissions = [*submissions]
+            self._waiting.extend(submissions[left:])
+            submissions = submissions[:left]
         self._outbox += self.own.send(submissions, self.generation, self._version)
         self._nudge_at = now + self._long_wait_seconds
 
     def _send_waiting(self, now: float) -> None:
+        if self._held or not self.own.numbers_left:
+            return
         if self.phase is Phase.MOUNTED and self.own.has_room(len(self._waiting)):
             waiting, self._waiting = self._waiting, deque()
             self._submit(waiting, now)
 
     def _send_rows(self, now: float) -> None:
-        if self.phase is not Phase.MOUNTED:
+        if self.phase is not Phase.MOUNTED or self._held:
             return
         rows = self.own.take_rows(self.high_water_mark, self.generation, self._version, now)
         if rows:
             self._post_appends()
             self._outbox += rows
             self._nudge_at = now + self._long_wait_seconds
+
+    def _see_to_client_id(self) -> None:
+        """Ask for the next client ID in time, and say when nothing is left of this one. A partition
+        whose client is ahead of the log never learns what became of its appends, nor sends any."""
+        if not self._asked_for_client_id and self.own.runs_out:
+            self._asked_for_client_id = True
+            self._effects.append(ClientIdRunsOut())
+        if self._held and not self.is_settled:
+            is_over = self.phase in (Phase.AHEAD, Phase.CLOSED)
+            self.is_settled = is_over or not len(self.own)
+            if self.is_settled:
+                self._effects.append(AppendsSettled())
+
+    def _renew(self, client_id: ClientId) -> None:
+        assert self.is_settled, "what is undecided was sent under the client ID before"
+        self._held = self.is_settled = self._asked_for_client_id = False
+        if self._connection_sequence is not None:
+            self._lose_stream()
+        if self.phase not in (Phase.AHEAD, Phase.CLOSED):
+            self.own.renew(client_id)
 
     def _flush(self, now: float) -> None:
         last = self.own.last_sent
@@ -412,7 +462,7 @@ class ClientPartition:
                 if known is not None:
                     self._effects.append(known)
             case _:
-                pass  # nothing else belongs on a stream; a newer server may know better
+                raise AssertionError(f"{type(message).__name__} is for no partition of a client")
 
     def _fail(self, event: AppendRefused) -> None:
         refused = self.own.refuse(event.request_id)
@@ -421,7 +471,7 @@ class ClientPartition:
 
     def _want_outcome(self, event: OutcomeWanted) -> None:
         request_id = event.request_id
-        is_own = request_id.client_id == self._client_id
+        is_own = request_id.client_id == self.own.client_id
         if is_own and request_id.sequence_number > self.own.sequence_number:
             # It could still be made: no answer would be final.
             error = LocalProtocolError(f"{request_id} was never sent")

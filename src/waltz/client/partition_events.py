@@ -14,7 +14,7 @@ from waltz.client.fed import FedRuns
 from waltz.client.outcome_questions import OutcomeKnown, OutcomeRefused
 from waltz.client.submission import Submission
 from waltz.errors import LocalProtocolError
-from waltz.types import Generation, RequestId, TransactionId
+from waltz.types import ClientId, Generation, RequestId, TransactionId
 from waltz.wire.client_protocol import MountState
 from waltz.wire.message import Message
 
@@ -101,6 +101,19 @@ class OutcomeWanted:
 
 
 @dataclass(frozen=True, slots=True)
+class AppendsHeld:
+    """The client is about to use another client ID: nothing is to be sent until all that was sent
+    is decided."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClientIdRenewed:
+    """Everything is sent under this client ID from now on, on streams that are opened later."""
+
+    client_id: ClientId
+
+
+@dataclass(frozen=True, slots=True)
 class PartitionClosed:
     """The client closes."""
 
@@ -116,6 +129,8 @@ Event: TypeAlias = (
     | AppendRefused
     | FlushWanted
     | OutcomeWanted
+    | AppendsHeld
+    | ClientIdRenewed
     | PartitionClosed
 )
 
@@ -178,6 +193,16 @@ class ReleaseRoom:
 
 
 @dataclass(frozen=True, slots=True)
+class ClientIdRunsOut:
+    """The sequence numbers of the client ID will not last much longer."""
+
+
+@dataclass(frozen=True, slots=True)
+class AppendsSettled:
+    """Appends are held, and nothing that was sent is undecided."""
+
+
+@dataclass(frozen=True, slots=True)
 class MountChanged:
     """Whether submits may go on. CLIENT_AHEAD is for good (CI-12); None is not mounted."""
 
@@ -192,6 +217,8 @@ Effect: TypeAlias = (
     | RetrySubmissions
     | FailSubmission
     | ReleaseRoom
+    | ClientIdRunsOut
+    | AppendsSettled
     | MountChanged
     | OutcomeKnown
     | OutcomeRefused

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Collection, Sequence
+from dataclasses import replace
 from functools import partial
 from types import TracebackType
 from typing import Any, TypeVar
@@ -26,6 +27,7 @@ from waltz.client.calls import (
 from waltz.client.cluster_connection import Role
 from waltz.client.connection.shell import Connections
 from waltz.client.discovery.shell import DiscoverySettings, source_for
+from waltz.client.identity.shell import ClientIdentity
 from waltz.client.lifecycle_events import ClusterChanged
 from waltz.client.listening.shell import Listening
 from waltz.client.options import ClientOptions
@@ -58,6 +60,7 @@ from waltz.errors import (
     ClusterChangedError,
     LocalProtocolError,
     NotFoundError,
+    OperationTimeoutError,
     PartitionInactiveError,
     SubmitCancelledError,
     UnavailableError,
@@ -118,13 +121,11 @@ class AsyncWaltzClient(PlainVerbs):
         )
         self._listening = Listening(host, self._tasks, self.options.listener)
         self._snapshot: ClusterSnapshot | None = None
-        self._client_id: ClientId | None = None
+        self._identity: ClientIdentity | None = None
         self._partitions = self.options.partitions
         self._stream_side = self.new_stream_side()
         self._choosing = asyncio.Lock()
         self._generations: dict[PartitionId, Generation] = {}
-        self._sequence_numbers: dict[PartitionId, int] = {}
-        """Of partitions that are not active any more: request IDs must not come again."""
         self._services: Services | None = None
         self._connections: Connections | None = None
         self._submissions: Submissions | None = None
@@ -144,7 +145,6 @@ class AsyncWaltzClient(PlainVerbs):
         except BaseException:
             await self._stop_all()
             raise
-        self._client_id = client_id
         requests = Requests(
             self._host, self._tasks, client_id, self._send_requests, self._break_off
         )
@@ -156,10 +156,14 @@ class AsyncWaltzClient(PlainVerbs):
                 Role.REQUESTS: self._source.side(Role.REQUESTS, requests),
             },
             self._raise_generation,
-            self.options.connections,
+            replace(self.options.connections, token=self._host.random.uuid().bytes),
             open_server=self._source.open,
             watchers=(self._source, self._listening),
             reconnect_seconds_max=self.options.reconnect_seconds_max,
+        )
+        open_streams = partial(self._connections.renew, Role.STREAM)
+        identity = self._identity = ClientIdentity(
+            self._host, self._tasks, self._source, self.runners, client_id, open_streams
         )
         submissions = self._submissions = Submissions(
             self.runners,
@@ -182,6 +186,7 @@ class AsyncWaltzClient(PlainVerbs):
             fail=submissions.fail,
             give_up=submissions.give_up,
             mounted=self._listening.partition_mounted,
+            see_to_client_id=identity.see_to,
         )
         self._listening.start()
         requests.start()
@@ -216,8 +221,9 @@ class AsyncWaltzClient(PlainVerbs):
 
     @property
     def client_id(self) -> ClientId:
-        assert self._client_id is not None, "started"
-        return self._client_id
+        """The one in use: another one takes its place before its 2^31 sequence numbers end."""
+        assert self._identity is not None, "started"
+        return self._identity.client_id
 
     @property
     def submissions(self) -> Submissions:
@@ -352,9 +358,10 @@ class AsyncWaltzClient(PlainVerbs):
             leaving, self.submissions, error, self.options.mount_seconds_max, self._nudge_all
         )
         for runner in leaving:
-            self._sequence_numbers[runner.partition_id] = runner.machine.own.sequence_number
             if self.runners.get(runner.partition_id) is runner:
                 del self.runners[runner.partition_id]
+            if self._identity is not None:
+                self._identity.forget(runner)
             runner.end()
         self._change_view(self._source.current)
 
@@ -411,17 +418,23 @@ class AsyncWaltzClient(PlainVerbs):
             self.submissions.finish(submission, error)
             raise
 
-    async def outcome(self, request_id: RequestId, after: int = NOTHING) -> TransactionId | None:
+    async def outcome(
+        self, request_id: RequestId, after: int = NOTHING, *, timeout_seconds: float | None = None
+    ) -> TransactionId | None:
         """Return where the append with that request ID is in the log; None if it is not there and
         never will be.
 
         For whoever was not told: a context has its `request_id`, and `executed_at` for `after`,
-        behind which the log is looked through. Waits for as long as it takes. Raises NotFoundError,
-        PartitionInactiveError, ClientClosedError; LocalProtocolError: it was never sent, or the
-        server is too old to say.
+        behind which the log is looked through. By default it waits for as long as it takes. Raises
+        NotFoundError, PartitionInactiveError, ClientClosedError, OperationTimeoutError;
+        LocalProtocolError: it was never sent, or the server is too old to say.
         """
         self._check_loop()
-        return await self.runner(request_id.partition_id).outcome(request_id, TransactionId(after))
+        asking = self.runner(request_id.partition_id).outcome(request_id, TransactionId(after))
+        try:
+            return await asyncio.wait_for(asking, timeout_seconds)
+        except TimeoutError:
+            raise OperationTimeoutError(f"no answer in {timeout_seconds} s") from None
 
     async def flush(self, timeout_seconds: float | None = None) -> None:
         """Return once every context submitted before has ended, retries included (PM-37).
@@ -490,18 +503,20 @@ class AsyncWaltzClient(PlainVerbs):
 
     def _change_view(self, snapshot: ClusterSnapshot) -> None:
         self._snapshot = snapshot
-        if self._connections is None or self._services is None:
+        identity = self._identity
+        if self._connections is None or self._services is None or identity is None:
             return  # told again once everything is there
         for number in range(snapshot.partition_count):
             partition_id = PartitionId(number)
             chosen = self._partitions is None or number in self._partitions
             if chosen and partition_id not in self.runners:
                 gate = self._new_gate(self.options.max_concurrent_transactions)
-                last = self._sequence_numbers.get(partition_id, 0)
+                last = identity.last_number(partition_id)
                 runner = self.runners[partition_id] = PartitionRunner(
                     self._services, self.client_id, partition_id, gate, sequence_number=last
                 )
                 runner.start()
+                identity.welcome(runner)
                 self.submissions.take_up(partition_id)
                 if partition_id in self._generations:
                     runner.mailbox.put(GenerationRaised(self._generations[partition_id]))

@@ -16,10 +16,9 @@ from waltz.limits import MOUNTS_GONE_MAX
 from waltz.record import empty_batch
 from waltz.server.appends import refused_all
 from waltz.server.backlog import request_bytes
-from waltz.types import NOTHING, ClientId, Generation, PartitionId
+from waltz.types import NOTHING, SEQUENCE_NUMBER_MAX, ClientId, Generation, PartitionId
 from waltz.wire.batch_protocol import (
     AppendBatch,
-    DataWanted,
     Outcome,
     OutcomeRequest,
     OutcomeResponse,
@@ -29,31 +28,37 @@ from waltz.wire.batch_protocol import (
 )
 from waltz.wire.client_protocol import (
     BATCHES_SINCE,
-    AddPreferredPartitionRequest,
+    CLIENT_CODEC,
     AppendRequest,
-    CheckStorageConnectivityRequest,
     ClientMessage,
-    FeedRequest,
-    FlushRequest,
-    HighWaterMarkRequest,
     MountRequest,
     MountResponse,
     MountState,
-    RemovePreferredPartitionRequest,
-    ServerPartitionsAssignmentRequest,
-    ServerPartitionsHealthRequest,
     TransactionDataRequest,
     TransactionDataResponse,
 )
-from waltz.wire.discovery_protocol import (
-    ClientIdRequest,
-    PartitionProblemsRequest,
-    TopologyRequest,
-)
-from waltz.wire.message import Message
-from waltz.wire.report_protocol import CoordinatorRequest, PartitionReportsRequest
+from waltz.wire.message import Audience, Message
 
 PARTITION_NOT_READY = "partition not ready"
+
+
+class Proof(NamedTuple):
+    """What tells one client from another that uses the same client ID.
+
+    `token` is what the client showed in its handshake, empty before version 5 of the protocol and
+    for clients that have none; `certificate` whom its certificate names, empty without one.
+    """
+
+    token: bytes = b""
+    certificate: str = ""
+    host: str = ""
+
+    def is_same_client(self, other: Proof) -> bool:
+        """Whether both are of one client: certain with tokens, without them likely."""
+        return self.token == other.token if self.token or other.token else self == other
+
+
+NO_PROOF: Final = Proof()
 
 
 class Peer(NamedTuple):
@@ -66,6 +71,7 @@ class Peer(NamedTuple):
     version: int
     client_id: ClientId
     sequence: int | None
+    proof: Proof = NO_PROOF
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,55 +90,37 @@ class Sorted(NamedTuple):
     for_server: tuple[Message, ...]
 
 
-FOR_PARTITION: Final = frozenset(
-    {
-        MountRequest,
-        AppendRequest,
-        AppendBatch,
-        DataWanted,
-        OutcomeRequest,
-        ReadRequest,
-        FeedRequest,
-        TransactionDataRequest,
-        FlushRequest,
-        HighWaterMarkRequest,
-    }
-)
-FOR_SERVER: Final = frozenset(
-    {
-        CheckStorageConnectivityRequest,
-        ServerPartitionsAssignmentRequest,
-        AddPreferredPartitionRequest,
-        RemovePreferredPartitionRequest,
-        ServerPartitionsHealthRequest,
-    }
-)
-ANONYMOUS: Final = frozenset(
-    {
-        TopologyRequest,
-        ClientIdRequest,
-        PartitionProblemsRequest,
-        PartitionReportsRequest,
-        CoordinatorRequest,
-    }
-)
+def _heard_by(audience: Audience) -> frozenset[type[Message]]:
+    return frozenset(kind for kind in CLIENT_CODEC.messages if kind.AUDIENCE is audience)
+
+
+FOR_PARTITION: Final = _heard_by(Audience.PARTITION)
+FOR_SERVER: Final = _heard_by(Audience.SERVER)
+ANONYMOUS: Final = _heard_by(Audience.STRANGERS_SERVER)
 """For the server, from clients that may have no ID yet."""
 
 
 class Sorter:
     """Sorts what one connection sends by partition, and learns who sends it."""
 
-    def __init__(self, connection_id: int) -> None:
+    def __init__(self, connection_id: int, proof: Proof = NO_PROOF) -> None:
         self._connection_id = connection_id
+        self._proof = proof
         self._client_id: ClientId | None = None
         self._sequence: int | None = None
         self._peer: Peer | None = None
         """As the partitions saw it last."""
 
+    @property
+    def has_mounted(self) -> bool:
+        """Whether the connection has asked for a mount yet."""
+        return self._sequence is not None
+
     def sort(self, messages: Iterable[Message], version: int) -> Sorted:
         """Return what each partition and the server itself are to hear.
 
-        Raises RemoteProtocolError: a message that only servers send.
+        Raises RemoteProtocolError: a message that only servers send, or appends whose request IDs
+        cannot be theirs.
         """
         sorted_messages: dict[PartitionId, list[ClientMessage]] = {}
         for_server: list[Message] = []
@@ -153,6 +141,8 @@ class Sorter:
             if kind in FOR_SERVER:
                 for_server.append(message)
                 continue
+            if kind is AppendBatch or kind is AppendRequest:
+                _check_request_ids(message, self._client_id)
             partition_id = message.request_id.partition_id
             if partition_id in sorted_messages:
                 sorted_messages[partition_id].append(message)
@@ -162,13 +152,36 @@ class Sorter:
             return Sorted((), tuple(for_server))
         peer = self._peer
         if peer is None or peer.version != version or peer.sequence != self._sequence:
-            self._peer = peer = Peer(self._connection_id, version, self._client_id, self._sequence)
+            self._peer = peer = Peer(
+                self._connection_id, version, self._client_id, self._sequence, self._proof
+            )
         for_partitions: list[tuple[PartitionId, MessagesReceived, int]] = []
         for partition_id, for_partition in sorted_messages.items():
             byte_count = sum(map(request_bytes, for_partition))
             received = MessagesReceived(peer, tuple(for_partition))
             for_partitions.append((partition_id, received, byte_count))
         return Sorted(tuple(for_partitions), tuple(for_server))
+
+
+def _check_request_ids(message: ClientMessage, client_id: ClientId) -> None:
+    """Raises RemoteProtocolError: the log would name another client, which would take the
+    transaction for its own; or a sequence number would be one that 32 bits do not hold.
+
+    Versions 0 to 4 number each append themselves, and the original's clients go on with -2^31: no
+    number comes again before 2^32 appends, so these are taken as they are.
+    """
+    request_id = message.request_id
+    if request_id.client_id != client_id:
+        raise RemoteProtocolError(
+            f"append of client {request_id.client_id} on a connection of client {client_id}"
+        )
+    if isinstance(message, AppendBatch):
+        last = request_id.sequence_number + len(message.appends) - 1
+        if last > SEQUENCE_NUMBER_MAX:
+            raise RemoteProtocolError(
+                f"appends with sequence numbers {request_id.sequence_number} to {last}; expected at"
+                f" most {SEQUENCE_NUMBER_MAX}: a client has to take another client ID before"
+            )
 
 
 def answer_without_partition(message: ClientMessage) -> ClientMessage | None:
@@ -196,6 +209,7 @@ class _Registration(NamedTuple):
     version: int
     sequence: int
     generation: Generation
+    proof: Proof
 
 
 class Mounts:
@@ -211,7 +225,8 @@ class Mounts:
         return len(self._registrations)
 
     def mount(self, peer: Peer, generation: Generation) -> int | None:
-        """Let `peer` speak for its client unless an older mount outranks it.
+        """Let `peer` speak for its client unless an older mount outranks it, or is that of another
+        client, which has the client ID for as long as its connection lives.
 
         A higher generation wins, then a higher connection sequence; the same two mount again.
         Returns the connection that is replaced, if there is one.
@@ -219,10 +234,12 @@ class Mounts:
         assert peer.sequence is not None
         known = self._registrations.get(peer.client_id)
         rank = (generation, peer.sequence)
-        if known is not None and rank < (known.generation, known.sequence):
+        if known is not None and (
+            rank < (known.generation, known.sequence) or not peer.proof.is_same_client(known.proof)
+        ):
             return None
         self._registrations[peer.client_id] = _Registration(
-            peer.connection_id, peer.version, peer.sequence, generation
+            peer.connection_id, peer.version, peer.sequence, generation, peer.proof
         )
         self._gone.pop(peer.client_id, None)
         if known is None or known.connection_id == peer.connection_id:
@@ -230,20 +247,23 @@ class Mounts:
         return known.connection_id
 
     def is_valid(self, peer: Peer) -> bool:
-        """Whether the messages of `peer` count: its client's last mount had its sequence."""
+        """Whether the messages of `peer` count: the last mount of its client came from it."""
         known = self._registrations.get(peer.client_id)
-        return known is not None and known.sequence == peer.sequence
+        return known is not None and known.connection_id == peer.connection_id
 
     def is_repeated(self, peer: Peer) -> bool:
         """Whether `peer` has what another connection has sent before.
 
-        From version 5 on a sequence number names one connection of a client for good. Who comes
-        with it on another one is not that client, or its words were here before it.
+        From version 5 on a sequence number names one connection of a client for good. What comes
+        with it on another one was here before, and is sent again by somebody who has seen it.
+        Another client with the same client ID has sequence numbers of its own.
         """
         last = self._registrations.get(peer.client_id) or self._gone.get(peer.client_id)
         if last is None or peer.sequence is None or last.connection_id == peer.connection_id:
             return False
         if min(last.version, peer.version) < BATCHES_SINCE:
+            return False
+        if not peer.proof.is_same_client(last.proof):
             return False
         is_older = peer.client_id in self._gone and peer.sequence < last.sequence
         return is_older or peer.sequence == last.sequence

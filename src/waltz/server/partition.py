@@ -81,6 +81,7 @@ from waltz.wire.client_protocol import (
 )
 
 STALE_CONNECTION = "stale connection"
+REPLACED = "a newer connection of its client has taken its place"
 REPEATED = "it repeats what another connection has sent"
 NO_SUCH_RECORD = "the store has no such record"
 STALE_GENERATION = "stale generation"
@@ -386,6 +387,7 @@ class ServerPartition:
         replaced = self._mounts.mount(peer, request.request_id.generation)
         if replaced is not None:
             self._feeds.remove(replaced)
+            self._effects.append(CloseConnection(replaced, REPLACED))
         if not self._mounts.is_valid(peer):
             self._effects.append(RequestsDropped(peer.connection_id, STALE_CONNECTION, 1))
             self._answer_mount(peer, request.request_id, MountState.NOT_READY)

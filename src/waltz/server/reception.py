@@ -42,7 +42,7 @@ class Terms:
     def answer(self, request: HandshakeRequest, connection_id: UUID) -> HandshakeResponse:
         """Return the answer to `request`; `connection_id` is in it if it is taken.
 
-        Extensions are all unknown to this server, and skipped (LC-35).
+        It says nothing of extensions; those that this server does not know are skipped (LC-35).
         """
         version = version_taken(request.version, self.supported)
         is_taken = version == request.version

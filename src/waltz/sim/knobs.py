@@ -84,6 +84,7 @@ KNOBS: Final[Mapping[str, tuple[float, ...]]] = {
     "CLIENT_BATCHES_IN_FLIGHT_MAX": (1, 5),
     "READ_AHEAD_HEADERS_MAX": (1, 20),
     "HEADER_READ_BYTES": (1, 500),
+    "SEQUENCE_NUMBERS_PER_CLIENT_ID": (20, 60),
 }
 """What each bound may be instead."""
 

@@ -568,6 +568,9 @@ class _End(Connection):
     def note_held(self, byte_count: int) -> None:
         """Memory has no bound here."""
 
+    def note_dispensable(self, is_dispensable: bool) -> None:
+        """There is room for everybody here."""
+
     async def drain(self) -> None:
         await self._outgoing.drained()
 

@@ -74,6 +74,10 @@ class Door(Protocol):
         """One that was let in holds so many bytes; it may be given up for that."""
         ...
 
+    def note_dispensable(self, connection: TcpConnection, is_dispensable: bool) -> None:
+        """One that was let in may be given up for another one, or not any more."""
+        ...
+
 
 class TcpConnection(asyncio.Protocol):
     """Implements `host.Connection`; one task reads at a time.
@@ -423,6 +427,10 @@ class TcpConnection(asyncio.Protocol):
         # Most connections never hold enough to be counted, and are asked for every message.
         if byte_count >= CONNECTION_BYTES_STEP // 2 or self._weight:
             self._weigh()
+
+    def note_dispensable(self, is_dispensable: bool) -> None:
+        if self._door is not None and not self._ended:
+            self._door.note_dispensable(self, is_dispensable)
 
     @property
     def held_bytes(self) -> int:

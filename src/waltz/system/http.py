@@ -13,6 +13,7 @@ import errno
 import socket
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
+from typing import cast
 
 import uvicorn
 from starlette.applications import Starlette
@@ -22,7 +23,12 @@ from starlette.routing import Route
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from waltz.errors import ConfigurationError
-from waltz.limits import HTTP_CONNECTIONS_MAX, HTTP_HEAD_BYTES_MAX, HTTP_IDLE_SECONDS_MAX
+from waltz.limits import (
+    HTTP_CONNECTIONS_MAX,
+    HTTP_HEAD_BYTES_MAX,
+    HTTP_IDLE_SECONDS_MAX,
+    HTTP_REQUEST_SECONDS_MAX,
+)
 from waltz.types import Address
 
 STOP_SECONDS_MAX = 1
@@ -92,16 +98,49 @@ class _Server(uvicorn.Server):
 
 
 class _BoundedConnection(H11Protocol):
-    """Uvicorn bounds neither how many connections there are nor how long a silent one stays."""
+    """Uvicorn bounds neither how many connections there are, nor how long a silent one stays, nor
+    how long a request may take to come, nor an answer to be taken."""
+
+    waiting_since = 0.0
+    """When it was made, or its last answer was given."""
+    _timer: asyncio.TimerHandle | None = None
+    _has_begun = False
+    """Whether a part of a request has come that is not answered yet."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         if len(self.connections) > HTTP_CONNECTIONS_MAX:
-            transport.abort()
-            return
-        self.timeout_keep_alive_task = self.loop.call_later(
-            self.timeout_keep_alive, self.timeout_keep_alive_handler
-        )
+            others = cast(set[_BoundedConnection], self.connections) - {self}
+            # Not the new one: who says nothing would keep out who has something to ask.
+            min(others, key=lambda each: each.waiting_since).transport.abort()
+        self._wait()
+
+    def data_received(self, data: bytes) -> None:
+        if not self._has_begun:
+            self._has_begun = True
+            self._arm(HTTP_REQUEST_SECONDS_MAX)
+        super().data_received(data)
+
+    def on_response_complete(self) -> None:
+        self._wait()
+        super().on_response_complete()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        super().connection_lost(error)
+
+    def _wait(self) -> None:
+        """Wait for the next request, and for the end of what the peer has yet to take."""
+        self._has_begun = False
+        self.waiting_since = self.loop.time()
+        self._arm(HTTP_IDLE_SECONDS_MAX)
+
+    def _arm(self, seconds: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        # Not `close`, which waits for as long as the peer does not take what is left.
+        self._timer = self.loop.call_later(seconds, self.transport.abort)
 
 
 def _endpoint(answer: Callable[[], Answer]) -> Callable[[Request], Response]:

@@ -25,6 +25,7 @@ from waltz.limits import (
     CONNECTIONS_DESCRIPTORS_SHARE,
     CONNECTIONS_MAX,
     CONNECTIONS_PER_PEER_MAX,
+    CONNECTIONS_PER_PEER_SHARE,
     CONNECTIONS_WAITING_MAX,
     RESOLVE_SECONDS_MAX,
     RESOLVER_THREADS_MAX,
@@ -82,16 +83,24 @@ class Guests:
         """Of those that hold enough to be counted."""
         self._held_bytes = 0
         self._counts: Counter[str] = Counter()
+        self._dispensable: dict[str, dict[Guest, None]] = {}
+        """By address, those first that were said to be so longest ago."""
         self._is_refusing = False
         self.log = PeerLog(log, timers)
 
     def enter(self, host: str) -> bool:
-        """Return whether there is room for one more from the IP address `host`."""
-        if self._counts.total() >= self._connections_max:
-            bound = f"process connections_max={self._connections_max}"
-        elif self._counts[host] >= self._connections_per_peer_max:
-            bound = f"peer connections_per_peer_max={self._connections_per_peer_max}"
-        else:
+        """Return whether there is room for one more from the IP address `host`, be it that of one
+        that is given up."""
+        bound = ""
+        if self._counts[host] >= self._connections_per_peer_max:
+            if not self._give_up_from(host):
+                bound = f"peer connections_per_peer_max={self._connections_per_peer_max}"
+        elif self._counts.total() >= self._connections_max:
+            # Who has most is the last to have a right to all of them.
+            most = max(self._dispensable, key=self._counts.__getitem__, default="")
+            if not self._give_up_from(most):
+                bound = f"process connections_max={self._connections_max}"
+        if not bound:
             self._counts[host] += 1
             self._is_refusing = False
             return True
@@ -99,6 +108,24 @@ class Guests:
             self.log.warning("connections_refused peer=%s bound=%s", host, bound)
         self._is_refusing = True
         return False
+
+    def _give_up_from(self, host: str) -> bool:
+        """Give up the connection from `host` that has been dispensable longest, if there is one."""
+        guest = next(iter(self._dispensable.get(host, ())), None)
+        if guest is None:
+            return False
+        self.note_dispensable(host, guest, False)
+        guest.give_up("another connection has its room: it has no mount and was silent longest")
+        return True
+
+    def note_dispensable(self, host: str, guest: Guest, is_dispensable: bool) -> None:
+        """`guest` may be given up for another one, or not any more."""
+        from_there = self._dispensable.setdefault(host, {})
+        from_there.pop(guest, None)
+        if is_dispensable:
+            from_there[guest] = None
+        if not from_there:
+            del self._dispensable[host]
 
     def leave(self, host: str) -> None:
         self._counts[host] -= 1
@@ -154,10 +181,14 @@ class ListeningDoor:
 
     def leave(self, connection: TcpConnection) -> None:
         self._guests.weigh(connection, 0)
+        self._guests.note_dispensable(connection.peer_host, connection, False)
         self._guests.leave(connection.peer_host)
 
     def weigh(self, connection: TcpConnection, byte_count: int) -> None:
         self._guests.weigh(connection, byte_count)
+
+    def note_dispensable(self, connection: TcpConnection, is_dispensable: bool) -> None:
+        self._guests.note_dispensable(connection.peer_host, connection, is_dispensable)
 
 
 class RealNetwork:
@@ -172,7 +203,9 @@ class RealNetwork:
         """
         self._listening = Tls(listening)
         self._connecting = self._listening if connecting is None else Tls(connecting)
-        self._guests = Guests(connections_max(), CONNECTIONS_PER_PEER_MAX, CONNECTIONS_BYTES_MAX)
+        in_all = connections_max()
+        per_peer = min(CONNECTIONS_PER_PEER_MAX, int(in_all * CONNECTIONS_PER_PEER_SHARE))
+        self._guests = Guests(in_all, per_peer, CONNECTIONS_BYTES_MAX)
         self._resolving = asyncio.Semaphore(RESOLVER_THREADS_MAX)
 
     async def resolve(self, address: Address) -> Sequence[Address]:

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from waltz.client.bulk import RowColumns
+from waltz.client.options import ClientOptions
 from waltz.client.partitions.shell import BlockedPartition
 from waltz.client.questions.shell import ServerReport
 from waltz.client.reader.columns import TransactionColumns
@@ -23,6 +24,7 @@ from waltz.client.reader.shell import AsyncLogReader, WantsData
 from waltz.client.shell import AsyncWaltzClient
 from waltz.client.submission import Submission
 from waltz.client.transaction import PartitionLocalLock, TransactionContext
+from waltz.cluster.shell import ClusterSnapshot
 from waltz.errors import ClientClosedError, UnavailableError
 from waltz.testing.paced_loop import SharedThread
 from waltz.types import NOTHING, Address, ClientId, PartitionId, RequestId, TransactionId
@@ -33,8 +35,15 @@ T = TypeVar("T")
 class AsyncTestClient(AsyncWaltzClient):
     """An `AsyncWaltzClient` for any loop: started by entering it, closed by leaving it."""
 
-    def __init__(self, thread: SharedThread, new_client: Callable[[], AsyncWaltzClient]) -> None:
-        """`new_client` is called on the cluster's loop."""
+    def __init__(
+        self,
+        thread: SharedThread,
+        options: ClientOptions,
+        new_client: Callable[[], AsyncWaltzClient],
+    ) -> None:
+        """`new_client` is called on the cluster's loop: what the client is made of belongs there,
+        and nothing of it is made here."""
+        self.options = options
         self._thread = thread
         self._new_client = new_client
         self._client: AsyncWaltzClient | None = None
@@ -67,6 +76,10 @@ class AsyncTestClient(AsyncWaltzClient):
     @property
     def client_id(self) -> ClientId:
         return self._there.client_id
+
+    @property
+    def snapshot(self) -> ClusterSnapshot:
+        return self._there.snapshot
 
     @property
     def partition_count(self) -> int:
@@ -152,8 +165,11 @@ class AsyncTestClient(AsyncWaltzClient):
             self._there.append_many(partition_id, data, timeout_seconds=timeout_seconds, **columns)
         )
 
-    async def outcome(self, request_id: RequestId, after: int = NOTHING) -> TransactionId | None:
-        return await self._do(self._there.outcome(request_id, after))
+    async def outcome(
+        self, request_id: RequestId, after: int = NOTHING, *, timeout_seconds: float | None = None
+    ) -> TransactionId | None:
+        there = self._there.outcome(request_id, after, timeout_seconds=timeout_seconds)
+        return await self._do(there)
 
     async def flush(self, timeout_seconds: float | None = None) -> None:
         await self._do(self._there.flush(timeout_seconds))

@@ -145,7 +145,7 @@ class InMemoryCluster(Closable):
             host, release_host = self._new_host()
             return FaultyClient(host, callbacks, settings, faults=knobs, release_host=release_host)
 
-        client = AsyncTestClient(self._thread, new_client)
+        client = AsyncTestClient(self._thread, settings, new_client)
         self._async_clients.append(client)
         return client
 

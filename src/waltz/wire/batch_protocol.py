@@ -22,7 +22,7 @@ from waltz.wire.columns import (
     FeedColumns,
 )
 from waltz.wire.fields import INT, LONG, NULLABLE_TEXT, Enumeration, ListOf, Structure
-from waltz.wire.message import Message, message
+from waltz.wire.message import Audience, Message, message
 
 
 class Reason(IntEnum):
@@ -69,7 +69,7 @@ REJECTIONS: Final = ListOf(REJECTION, BATCH_APPENDS_MAX)
 OUTCOME: Final = Enumeration(Outcome)
 
 
-@message(64, since=5)
+@message(64, since=5, audience=Audience.PARTITION)
 class AppendBatch(ClientMessage):
     """Ask a server to append transactions to a partition's log, in order.
 
@@ -80,7 +80,7 @@ class AppendBatch(ClientMessage):
     appends: Annotated[AppendColumns, APPEND_COLUMNS]
 
 
-@message(65, since=5)
+@message(65, since=5, audience=Audience.STREAM)
 class AppendRejected(ClientMessage):
     """Tell which appends of a client and generation are not in the log and never will be.
 
@@ -90,7 +90,7 @@ class AppendRejected(ClientMessage):
     rejections: Annotated[tuple[Rejection, ...], REJECTIONS]
 
 
-@message(66, since=5)
+@message(66, since=5, audience=Audience.STREAM)
 class FeedBatch(Message):
     """Transactions of the feed with dense IDs. All clients at one place get the same bytes."""
 
@@ -99,19 +99,19 @@ class FeedBatch(Message):
     feed: Annotated[FeedColumns, FEED_COLUMNS]
 
 
-@message(67, since=5)
+@message(67, since=5, audience=Audience.PARTITION)
 class DataWanted(ClientMessage):
     """Ask for the data along with the feed of a partition, on this connection from now on."""
 
 
-@message(68, since=5)
+@message(68, since=5, audience=Audience.PARTITION)
 class OutcomeRequest(ClientMessage):
     """Ask what became of the append with this request ID, which is not at `after` or before."""
 
     after: Annotated[TransactionId, LONG]
 
 
-@message(69, since=5)
+@message(69, since=5, audience=Audience.STREAM)
 class OutcomeResponse(ClientMessage):
     """Say what became of it. `transaction_id` is where it is, or through where it is not."""
 
@@ -119,7 +119,7 @@ class OutcomeResponse(ClientMessage):
     transaction_id: Annotated[TransactionId, LONG]
 
 
-@message(70, since=5)
+@message(70, since=5, audience=Audience.PARTITION)
 class ReadRequest(ClientMessage):
     """Ask for committed records: at most so many, and no more once there are so many bytes."""
 
@@ -128,7 +128,7 @@ class ReadRequest(ClientMessage):
     bytes_max: Annotated[int, INT]
 
 
-@message(71, since=5)
+@message(71, since=5, audience=Audience.ASKER)
 class RecordBlock(ClientMessage):
     """Records from the first one asked for, none if the log ends before it; or, with `error`, why
     there are none."""

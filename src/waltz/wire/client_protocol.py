@@ -44,6 +44,7 @@ from waltz.wire.fields import (
 from waltz.wire.header_columns import HeaderColumns
 from waltz.wire.lifecycle_protocol import LIFECYCLE_MESSAGES
 from waltz.wire.message import (
+    Audience,
     ChecksumOf,
     Codec,
     FastPath,
@@ -86,7 +87,7 @@ CONNECTIVITY: Final = ListOf(Pair(TEXT, BOOLEAN), METADATA_ENTRIES_MAX)
 HEALTH: Final = ListOf(Pair(INT, BOOLEAN), PARTITIONS_MAX)
 
 
-@message(0)
+@message(0, audience=Audience.PARTITION)
 class MountRequest(ClientMessage):
     """Ask a server to feed a partition from the client's high-water mark on.
 
@@ -98,14 +99,14 @@ class MountRequest(ClientMessage):
     connection_sequence: Annotated[int, LONG]
 
 
-@message(1)
+@message(1, audience=Audience.STREAM)
 class MountResponse(ClientMessage):
     """Say that the client has been fed all there was at the mount, or why not."""
 
     state: Annotated[MountState, READY_FLAG, MOUNT_STATE, since(3)]
 
 
-@message(2)
+@message(2, audience=Audience.PARTITION)
 class AppendRequest(ClientMessage):
     """Ask a server to append one transaction to a partition's log.
 
@@ -122,14 +123,14 @@ class AppendRequest(ClientMessage):
     checksum: Annotated[int, CHECKSUM, ChecksumOf("data")]
 
 
-@message(3)
+@message(3, audience=Audience.PARTITION)
 class FeedRequest(ClientMessage):
     """Ask for the transactions after the client's high-water mark."""
 
     client_high_water_mark: Annotated[TransactionId, LONG]
 
 
-@message(4)
+@message(4, audience=Audience.STREAM)
 class FeedData(ClientMessage):
     """One transaction of the feed.
 
@@ -141,17 +142,17 @@ class FeedData(ClientMessage):
     header: Annotated[int, INT]
 
 
-@message(5)
+@message(5, audience=Audience.STREAM)
 class FeedSuspended(ClientMessage):
     """Say that a feed request has been served in full."""
 
 
-@message(6)
+@message(6, audience=Audience.PARTITION)
 class TransactionDataRequest(ClientMessage):
     transaction_id: Annotated[TransactionId, LONG]
 
 
-@message(7)
+@message(7, audience=Audience.ASKER)
 class TransactionDataResponse(ClientMessage):
     """The data of one transaction with its CRC-32, or, with `data` None, why there is none."""
 
@@ -161,79 +162,79 @@ class TransactionDataResponse(ClientMessage):
     error: Annotated[str | None, NULLABLE_TEXT, only_without("data", absent=None)]
 
 
-@message(8)
+@message(8, audience=Audience.PARTITION)
 class FlushRequest(ClientMessage):
     """Ask to be told when every earlier append of the partition is decided."""
 
 
-@message(9)
+@message(9, audience=Audience.STREAM)
 class FlushResponse(ClientMessage):
     """Give the high-water mark after the flush."""
 
     transaction_id: Annotated[TransactionId, LONG]
 
 
-@message(10)
+@message(10, audience=Audience.STREAM)
 class LockFailure(ClientMessage):
     """Refuse an append; `transaction_id` is, by estimate, the one that holds the lock."""
 
     transaction_id: Annotated[TransactionId, LONG]
 
 
-@message(11)
+@message(11, audience=Audience.PARTITION)
 class HighWaterMarkRequest(ClientMessage): ...
 
 
-@message(12)
+@message(12, audience=Audience.ASKER)
 class HighWaterMarkResponse(ClientMessage):
     transaction_id: Annotated[TransactionId, LONG]
 
 
-@message(13, since=1)
+@message(13, since=1, audience=Audience.SERVER)
 class CheckStorageConnectivityRequest(ClientMessage): ...
 
 
-@message(14, since=1)
+@message(14, since=1, audience=Audience.ASKER)
 class CheckStorageConnectivityResponse(ClientMessage):
     """Whether the server reaches each storage node; the order has no meaning."""
 
     connectivity: Annotated[tuple[tuple[str, bool], ...], CONNECTIVITY]
 
 
-@message(15, since=2)
+@message(15, since=2, audience=Audience.SERVER)
 class ServerPartitionsAssignmentRequest(ClientMessage): ...
 
 
-@message(16, since=2)
+@message(16, since=2, audience=Audience.ASKER)
 class ServerPartitionsAssignmentResponse(ClientMessage):
     partition_ids: Annotated[tuple[PartitionId, ...], PARTITION_IDS]
 
 
-@message(17, since=2)
+@message(17, since=2, audience=Audience.SERVER)
 class AddPreferredPartitionRequest(ClientMessage):
     partition_ids: Annotated[tuple[PartitionId, ...], PARTITION_IDS]
 
 
-@message(18, since=2)
+@message(18, since=2, audience=Audience.ASKER)
 class AddPreferredPartitionResponse(ClientMessage):
     result: Annotated[bool, BOOLEAN]
 
 
-@message(19, since=2)
+@message(19, since=2, audience=Audience.SERVER)
 class RemovePreferredPartitionRequest(ClientMessage):
     partition_ids: Annotated[tuple[PartitionId, ...], PARTITION_IDS]
 
 
-@message(20, since=2)
+@message(20, since=2, audience=Audience.ASKER)
 class RemovePreferredPartitionResponse(ClientMessage):
     result: Annotated[bool, BOOLEAN]
 
 
-@message(21, since=4)
+@message(21, since=4, audience=Audience.SERVER)
 class ServerPartitionsHealthRequest(ClientMessage): ...
 
 
-@message(22, since=4)
+@message(22, since=4, audience=Audience.ASKER)
 class ServerPartitionsHealthResponse(ClientMessage):
     """Whether each partition's last store session was opened; the order has no meaning."""
 

@@ -27,7 +27,7 @@ from waltz.wire.fields import (
     Optional,
     Structure,
 )
-from waltz.wire.message import Message, message, only_without
+from waltz.wire.message import Audience, Message, message, only_without
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,14 +65,14 @@ PARTITION: Final = Structure(
 PROBLEM: Final = Structure("problem", PartitionProblem, partition_id=INT, reason=TEXT)
 
 
-@message(48, since=5)
+@message(48, since=5, audience=Audience.STRANGERS_SERVER)
 class TopologyRequest(Message):
     """Ask what the cluster is; with `subscribe` also to be told whenever that changes."""
 
     subscribe: Annotated[bool, BOOLEAN]
 
 
-@message(49, since=5)
+@message(49, since=5, audience=Audience.ASKER)
 class Topology(Message):
     """What the cluster is, as one server knows it, who may have lost touch with the others.
 
@@ -88,14 +88,14 @@ class Topology(Message):
     partitions: Annotated[tuple[PartitionEntry, ...], ListOf(PARTITION, PARTITIONS_MAX)]
 
 
-@message(50, since=5)
+@message(50, since=5, audience=Audience.STRANGERS_SERVER)
 class ClientIdRequest(Message):
     """Ask for a client ID that nobody else of the cluster has, or will have."""
 
     request_number: Annotated[int, LONG]
 
 
-@message(51, since=5)
+@message(51, since=5, audience=Audience.ASKER)
 class ClientIdResponse(Message):
     """Give the client ID or, with `client_id` None, say why there is none now."""
 
@@ -104,14 +104,14 @@ class ClientIdResponse(Message):
     error: Annotated[str | None, NULLABLE_TEXT, only_without("client_id", absent=None)]
 
 
-@message(52, since=5)
+@message(52, since=5, audience=Audience.STRANGERS_SERVER)
 class PartitionProblemsRequest(Message):
     """Ask why the server takes no appends, for those of its partitions where it takes none."""
 
     request_number: Annotated[int, LONG]
 
 
-@message(53, since=5)
+@message(53, since=5, audience=Audience.ASKER)
 class PartitionProblems(Message):
     """Say it, for people; of very many partitions some are left out."""
 

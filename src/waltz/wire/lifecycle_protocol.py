@@ -31,7 +31,7 @@ from waltz.wire.fields import (
     Structure,
     check_size,
 )
-from waltz.wire.message import Message, message
+from waltz.wire.message import Audience, Message, message
 
 LIFECYCLE_SINCE: Final = 5
 """The version of the client protocol that has all this."""
@@ -125,7 +125,23 @@ EXTENSIONS: Final = ListOf(
 )
 
 
-@message(32, since=LIFECYCLE_SINCE)
+CLIENT_TOKEN_EXTENSION: Final = "client-token"  # noqa: S105
+CLIENT_TOKEN_BYTES: Final = 16
+"""Random bytes that a client shows on each of its connections: proof of being the same client."""
+
+
+def client_token(extensions: Iterable[tuple[str, bytes]]) -> bytes:
+    """Return the token among the extensions of a handshake; empty if there is none. Raises
+    RemoteProtocolError: it has another length."""
+    token = dict(extensions).get(CLIENT_TOKEN_EXTENSION, b"")
+    if len(token) not in (0, CLIENT_TOKEN_BYTES):
+        raise RemoteProtocolError(
+            f"client token of {len(token)} bytes; expected {CLIENT_TOKEN_BYTES}"
+        )
+    return token
+
+
+@message(32, since=LIFECYCLE_SINCE, audience=Audience.LINK)
 class HandshakeRequest(Message):
     """Begin a logical connection. Extensions that the server does not know are skipped."""
 
@@ -136,7 +152,7 @@ class HandshakeRequest(Message):
     extensions: Annotated[tuple[tuple[str, bytes], ...], EXTENSIONS]
 
 
-@message(33, since=LIFECYCLE_SINCE)
+@message(33, since=LIFECYCLE_SINCE, audience=Audience.LINK)
 class HandshakeResponse(Message):
     """Name the logical connection, or say what is wrong.
 
@@ -157,7 +173,7 @@ class HandshakeResponse(Message):
     extensions: Annotated[tuple[tuple[str, bytes], ...], EXTENSIONS]
 
 
-@message(34, since=LIFECYCLE_SINCE)
+@message(34, since=LIFECYCLE_SINCE, audience=Audience.LINK)
 class ConnectionRestoreRequest(Message):
     """Go on with a logical connection; its stream is wanted from byte `received` on.
 
@@ -171,7 +187,7 @@ class ConnectionRestoreRequest(Message):
     attempt: Annotated[int, INT]
 
 
-@message(35, since=LIFECYCLE_SINCE)
+@message(35, since=LIFECYCLE_SINCE, audience=Audience.LINK)
 class ConnectionRestoreResponse(Message):
     """Restored: the other stream is wanted from byte `received` on. Or unknown, and why."""
 
@@ -180,7 +196,7 @@ class ConnectionRestoreResponse(Message):
     text: Annotated[str, TEXT]
 
 
-@message(36, since=LIFECYCLE_SINCE)
+@message(36, since=LIFECYCLE_SINCE, audience=Audience.LINK)
 class Heartbeat(Message):
     """Say that one lives and how much of the stream has arrived, and ask for the same or not."""
 
@@ -188,14 +204,14 @@ class Heartbeat(Message):
     wants_answer: Annotated[bool, BOOLEAN]
 
 
-@message(37, since=LIFECYCLE_SINCE)
+@message(37, since=LIFECYCLE_SINCE, audience=Audience.LINK)
 class Acknowledgement(Message):
     """Say how much of the stream has arrived: the sender need not keep it any longer."""
 
     received: Annotated[int, LONG]
 
 
-@message(38, since=LIFECYCLE_SINCE)
+@message(38, since=LIFECYCLE_SINCE, audience=Audience.LINK)
 class ConnectionEnd(Message):
     """The sender has given the logical connection up; nothing is kept."""
 

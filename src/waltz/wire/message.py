@@ -12,6 +12,7 @@ import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, fields
+from enum import Enum
 from itertools import groupby
 from operator import attrgetter
 from typing import Any, ClassVar, TypeVar, dataclass_transform, get_type_hints
@@ -79,6 +80,17 @@ class Place:
         return None
 
 
+class Audience(Enum):
+    """For whom a message between clients and servers is."""
+
+    PARTITION = "the partition of a server that its request ID names"
+    SERVER = "a server as a whole"
+    STRANGERS_SERVER = "a server as a whole, from a client that may have no ID yet"
+    STREAM = "the partition of a client, on its stream connection"
+    ASKER = "the part of a client that has asked, on a connection for requests"
+    LINK = "the logical connection itself"
+
+
 class Message:
     """A frozen value with one attribute per field; see `message`."""
 
@@ -86,6 +98,7 @@ class Message:
 
     CODE: ClassVar[int]
     SINCE: ClassVar[int]
+    AUDIENCE: ClassVar[Audience | None]
     LAYOUT: ClassVar[tuple[Place, ...]]
 
 
@@ -115,8 +128,12 @@ def _place(name: str, marks: Iterable[AnyField | Since | OnlyIf | ChecksumOf]) -
 
 
 @dataclass_transform(frozen_default=True)
-def message(code: int, *, since: int = 0) -> Callable[[type[M]], type[M]]:
+def message(
+    code: int, *, since: int = 0, audience: Audience | None = None
+) -> Callable[[type[M]], type[M]]:
     """Make a class the message with type byte `code`, known to versions from `since` on.
+
+    `audience` is who takes it where one connection carries messages for several.
 
     An annotation names, after the field's type, its encoding, and for what the versions disagree
     on, marks: `Annotated[bool, BOOLEAN]`, `Annotated[tuple[int, ...], LOCK_HASHES, since(1)]`,
@@ -127,6 +144,7 @@ def message(code: int, *, since: int = 0) -> Callable[[type[M]], type[M]]:
         declared = dataclass(frozen=True, slots=True)(kind)
         declared.CODE = code
         declared.SINCE = since
+        declared.AUDIENCE = audience
         declared.LAYOUT = layout_of(declared)
         return declared
 

@@ -22,7 +22,7 @@ from waltz.wire.fields import (
     Optional,
     Structure,
 )
-from waltz.wire.message import Message, message
+from waltz.wire.message import Audience, Message, message
 
 NEVER: Final = -1
 """The age of what has never been."""
@@ -75,7 +75,7 @@ REPORT: Final = Structure(
 )
 
 
-@message(80, since=5)
+@message(80, since=5, audience=Audience.STRANGERS_SERVER)
 class PartitionReportsRequest(Message):
     """Ask how these partitions are; the server asks their replicas first. Those that are not the
     server's are left out of the answer, and so are those beyond the first REPORTS_MAX."""
@@ -84,7 +84,7 @@ class PartitionReportsRequest(Message):
     partition_ids: Annotated[tuple[PartitionId, ...], PARTITION_IDS]
 
 
-@message(81, since=5)
+@message(81, since=5, audience=Audience.ASKER)
 class PartitionReports(Message):
     """Say it. The coordinator's age is that of its last answer to this server; `coordinator` is
     what is wrong with it."""
@@ -95,14 +95,14 @@ class PartitionReports(Message):
     reports: Annotated[tuple[PartitionReport, ...], ListOf(REPORT, REPORTS_MAX)]
 
 
-@message(82, since=5)
+@message(82, since=5, audience=Audience.STRANGERS_SERVER)
 class CoordinatorRequest(Message):
     """Ask where the cluster's coordinator is: tools are told one server of the cluster only."""
 
     request_number: Annotated[int, LONG]
 
 
-@message(83, since=5)
+@message(83, since=5, audience=Audience.ASKER)
 class CoordinatorLocation(Message):
     """Say where this server has found it, without any secret; None: it does not tell."""
 

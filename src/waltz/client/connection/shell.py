@@ -29,6 +29,7 @@ from waltz.client.cluster_connection import (
     RestoreConnection,
     Restored,
     Role,
+    RoleRenewed,
     Stopped,
     ViewChanged,
 )
@@ -346,7 +347,7 @@ class _Introduction:
 
     async def shake_hands(self, rest: bytes) -> tuple[Agreement, bytes]:
         """Return what both agree on, and what came after that."""
-        handshake = Handshake(self._settings.features)
+        handshake = Handshake(self._settings.features, token=self._settings.token)
         while True:
             answer, rest = await self.ask(handshake.request, rest)
             agreement = handshake.take(answer)
@@ -430,6 +431,10 @@ class Connections:
     def change_view(self, partitions: Mapping[PartitionId, tuple[Address, Generation]]) -> None:
         """Connect to these servers and to no others."""
         self._mailbox.put(ViewChanged(partitions))
+
+    def renew(self, role: Role) -> None:
+        """Close the connections of this role and open others."""
+        self._mailbox.put(RoleRenewed(role))
 
     def stop(self) -> None:
         """Close all connections."""

@@ -26,9 +26,11 @@ from waltz.client.outcome_questions import OutcomeKnown, OutcomeRefused
 from waltz.client.partition import ClientPartition
 from waltz.client.partition_events import (
     AppendRefused,
+    AppendsSettled,
     Applied,
     ApplyTransactions,
     BulkApplied,
+    ClientIdRunsOut,
     Effect,
     Event,
     FailSubmission,
@@ -170,6 +172,7 @@ class Services:
     fail: Callable[[Submission, Exception], None]
     give_up: Callable[[PartitionId, Exception], None]
     mounted: Callable[[PartitionId, bool], None]
+    see_to_client_id: Callable[[ClientIdRunsOut | AppendsSettled], None]
 
     def call(self, function: Callable[[], T]) -> Awaitable[T]:
         """Run an application's callback on a worker."""
@@ -293,9 +296,9 @@ class PartitionRunner:
             case FailSubmission():
                 services.fail(effect.submission, effect.error)
             case LoadHighWaterMark():
-                if not self._loading:
-                    self._loading = True
-                    services.tasks.start(self._load())
+                self._start_loading()
+            case ClientIdRunsOut() | AppendsSettled():
+                services.see_to_client_id(effect)
             case MountChanged():
                 self._change_mount(effect.state)
             case OutcomeKnown() | OutcomeRefused():
@@ -317,6 +320,11 @@ class PartitionRunner:
             )
 
     # Callbacks
+
+    def _start_loading(self) -> None:
+        if not self._loading:
+            self._loading = True
+            self._services.tasks.start(self._load())
 
     async def _load(self) -> None:
         """Ask the application for its mark until it gives one."""

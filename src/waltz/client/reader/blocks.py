@@ -18,7 +18,14 @@ from waltz.limits import (
     READER_FETCHES_IN_FLIGHT_MAX,
 )
 from waltz.record import RecordBatch
-from waltz.types import NO_GENERATION, ClientId, PartitionId, RequestId, TransactionId
+from waltz.types import (
+    NO_GENERATION,
+    ClientId,
+    PartitionId,
+    RequestId,
+    TransactionId,
+    following_number,
+)
 from waltz.wire.batch_protocol import ReadRequest, RecordBlock
 from waltz.wire.message import Message
 
@@ -65,7 +72,7 @@ class BlockCursor:
                 self._next = wanted.stop
             else:
                 break
-            self._sequence_number += 1
+            self._sequence_number = following_number(self._sequence_number)
             self._asked[self._sequence_number] = wanted
             requests.append(
                 ReadRequest(

@@ -12,7 +12,14 @@ from typing import assert_never
 
 from waltz.client.fed import FedRun, fed_apart, next_of
 from waltz.errors import ClientAheadError, NotFoundError
-from waltz.types import ClientId, Generation, PartitionId, RequestId, TransactionId
+from waltz.types import (
+    ClientId,
+    Generation,
+    PartitionId,
+    RequestId,
+    TransactionId,
+    following_number,
+)
 from waltz.wire.batch_protocol import FeedBatch
 from waltz.wire.client_protocol import (
     FeedData,
@@ -56,7 +63,7 @@ class FeedCursor:
 
     def mount(self, generation: Generation, connection_sequence: int) -> MountRequest:
         """Return what to send first on a connection, and again after a server was not ready."""
-        self._sequence_number += 1
+        self._sequence_number = following_number(self._sequence_number)
         self.phase = FeedPhase.MOUNTING
         self._mount_request_id = RequestId(
             self.client_id, generation, self._partition_id, self._sequence_number

@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
+from dataclasses import replace
 from functools import partial
 from types import TracebackType
 from typing import Any, TypeAlias, TypeVar
@@ -103,6 +104,7 @@ class AsyncLogReader:
             self._change_cluster,
         )
         self._retry_policy = retry_policy or RetryReads()
+        self._settings = replace(UNRESTORED, token=host.random.uuid().bytes)
         self._view_changed = asyncio.Event()
         self._free_client_ids: list[ClientId] = []
         self._next_sequence = 0
@@ -339,7 +341,7 @@ class AsyncLogReader:
             try:
                 async with asyncio.timeout(seconds_left):
                     address, generation = await self._owner(partition_id)
-                    connection = await self._source.open(address, Role.STREAM, UNRESTORED)
+                    connection = await self._source.open(address, Role.STREAM, self._settings)
             except TimeoutError:
                 raise self._out_of_time(partition_id, f"transaction {cursor.position}") from None
             except (UnavailableError, RemoteProtocolError) as error:

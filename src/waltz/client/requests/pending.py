@@ -20,7 +20,15 @@ from waltz.limits import (
     DATA_RETRY_SECONDS_MIN,
     HIGH_WATER_MARK_REQUEST_SECONDS,
 )
-from waltz.types import NO_GENERATION, NOTHING, ClientId, PartitionId, RequestId, TransactionId
+from waltz.types import (
+    NO_GENERATION,
+    NOTHING,
+    ClientId,
+    PartitionId,
+    RequestId,
+    TransactionId,
+    following_number,
+)
 from waltz.wire.client_protocol import (
     HighWaterMarkRequest,
     HighWaterMarkResponse,
@@ -299,5 +307,5 @@ class PendingRequests:
             self._waiting[partition_id] = None
 
     def _next_request_id(self, partition_id: PartitionId) -> RequestId:
-        self._sequence_number += 1
+        self._sequence_number = following_number(self._sequence_number)
         return RequestId(self._client_id, NO_GENERATION, partition_id, self._sequence_number)

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 from waltz.client.partition_events import Received, StreamLost, StreamOpened
 from waltz.client.partitions.shell import PartitionRunner
+from waltz.errors import RemoteProtocolError
 from waltz.types import PartitionId
-from waltz.wire.message import Message
+from waltz.wire.message import Audience, Message
 
 
 class StreamSide:
@@ -35,8 +36,11 @@ class StreamSide:
             self._runners[partition_id].mailbox.put(StreamLost(connection_sequence))
 
     async def receive(self, connection_sequence: int, messages: Sequence[Message]) -> None:
+        """Raises RemoteProtocolError: a message that is for no partition of a client."""
         runs: dict[PartitionId, list[Message]] = {}
         for message in messages:
+            if message.AUDIENCE is not Audience.STREAM:
+                raise RemoteProtocolError(f"{type(message).__name__} on a stream connection")
             partition_id = message.partition_id  # type: ignore[attr-defined]
             if partition_id in runs:
                 runs[partition_id].append(message)

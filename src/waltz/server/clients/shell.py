@@ -22,7 +22,7 @@ from waltz.limits import (
 from waltz.peer_log import PeerLog
 from waltz.server.arrivals.shell import Arrival, receive_arrival, receive_next_request
 from waltz.server.backlog import Intake
-from waltz.server.connection import Sorter
+from waltz.server.connection import Proof, Sorter
 from waltz.server.contexts import (
     UNKNOWN,
     ContextBroken,
@@ -46,6 +46,7 @@ from waltz.wire.lifecycle_protocol import (
     Feature,
     HandshakeCode,
     HandshakeRequest,
+    client_token,
 )
 from waltz.wire.logical_link import LogicalLink
 from waltz.wire.message import Codec, Message
@@ -64,13 +65,15 @@ class Client:
         clock: Clock,
         idle_seconds: float,
         peer_log: PeerLog,
+        token: bytes = b"",
     ) -> None:
-        """`idle_seconds` 0: it may be silent for ever."""
+        """`idle_seconds` 0: it may be silent for ever. `token`: what it showed, if anything."""
         self.connection_id = connection_id
         self.connection: Connection | None = connection
         self.peer = connection.peer
         self.link = link
-        self.sorter = Sorter(connection_id)
+        host, _, _ = connection.peer.rpartition(":")
+        self.sorter = Sorter(connection_id, Proof(token, connection.identity, host))
         self.intake = Intake()
         self.questions = 0
         """To the server as a whole, not answered yet."""
@@ -78,6 +81,8 @@ class Client:
         self.may_read.set()
         self._is_read = True
         """Whether `may_read` is set."""
+        self._is_dispensable = False
+        """Whether it may give way to others: it has no mount, and its silence has no bound."""
         self.draining: asyncio.Task[None] | None = None
         """Runs while the connection has more to send than it should."""
         self.turn = asyncio.Lock()
@@ -99,6 +104,9 @@ class Client:
             unfinished = self.link.link.frames.unfinished_bytes
             held = self.intake.byte_count + unfinished + self.link.retained_bytes
             self.connection.note_held(held)
+            if self._is_dispensable:
+                self._is_dispensable = not self.sorter.has_mounted
+                self.connection.note_dispensable(self._is_dispensable)
         if self.intake.may_read is not self._is_read:
             self._is_read = self.intake.may_read
             if self._is_read:
@@ -142,6 +150,9 @@ class Client:
 
     def watch(self) -> None:
         """Begin to look whether the peer is silent."""
+        if not self._idle_seconds and self.connection is not None:
+            self._is_dispensable = True
+            self.connection.note_dispensable(True)
         if self._idle_seconds:
             self._idleness = Idleness(self._idle_seconds, self._clock.now())
             if self._timer is None:
@@ -332,15 +343,22 @@ class Clients:
                 case HandshakeRequest():
                     key = self._host.random.uuid()
                     answer = self._terms.answer(arrival.request, key)
+                    token = client_token(arrival.request.extensions)
                     arrival.connection.write(arrival.link.encode(answer))
                     if answer.error_code == HandshakeCode.NONE:
                         arrival.link.opened()
-                        return self._add(arrival, answer.features, key), arrival
+                        return self._add(arrival, answer.features, key, token), arrival
             next_arrival = await receive_next_request(arrival)
         self._peer_log.info("client_not_let_in peer=%s", arrival.connection.peer)
         return None, None
 
-    def _add(self, arrival: Arrival, features: Collection[int], key: UUID | None = None) -> Client:
+    def _add(
+        self,
+        arrival: Arrival,
+        features: Collection[int],
+        key: UUID | None = None,
+        token: bytes = b"",
+    ) -> Client:
         self._count += 1
         connection = arrival.connection
         client = Client(
@@ -350,6 +368,7 @@ class Clients:
             self._host.clock,
             0.0 if key is None else self._idle_seconds,
             self._peer_log,
+            token,
         )
         client.watch()
         self._clients[client.connection_id] = client

@@ -37,6 +37,18 @@ def _numbering_anew(lose: Callable[..., None]) -> Callable[..., None]:
     return opened
 
 
+def _giving_up_what_is_undecided(see_to_client_id: Callable[..., None]) -> Callable[..., None]:
+    def seen_to(self: Any) -> None:
+        if self._held:
+            own = self.own
+            own.retries += own.monitor.stop()
+            own.monitor.start()
+            own.rows.fail_before(own.sequence_number + 1)
+        see_to_client_id(self)
+
+    return seen_to
+
+
 def _settling_at_once(settle: Callable[..., Any]) -> Callable[..., Any]:
     def settled(self: Any, mark: Any) -> Any:
         for answer in self._held_flushes:
@@ -220,6 +232,14 @@ CLIENT_BUGS: Final = (
         workloads=("late_reader",),
         plans=("flapping", "server_crash"),
         caught=Scene(1, "late_reader", "server_crash"),
+    ),
+    Bug(
+        name="a client takes its next ID while appends of the last are undecided",
+        breaks="I6 at most once",
+        patches=(Patch(ClientPartition, "_see_to_client_id", _giving_up_what_is_undecided),),
+        workloads=("append", "bulk"),
+        plans=("none", "slow_links"),
+        caught=Scene(18, "bulk", "none"),
     ),
     Bug(
         name="two clients may get one ID",

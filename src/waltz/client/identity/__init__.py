@@ -1,0 +1,1 @@
+"""The client ID that a client uses."""

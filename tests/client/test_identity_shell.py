@@ -1,0 +1,133 @@
+"""A client goes over to another client ID, and nobody who uses it can tell."""
+
+from __future__ import annotations
+
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from tests.client.applications import Note, Recorder
+from tests.clusters import wait_until
+from waltz.client.identity.shell import ClientIdentity
+from waltz.client.partition_events import ClientIdRunsOut
+from waltz.limits import SEQUENCE_NUMBERS_PER_CLIENT_ID
+from waltz.sim.knobs import turned
+from waltz.testing import InMemoryCluster
+from waltz.types import PartitionId
+
+LAST = SEQUENCE_NUMBERS_PER_CLIENT_ID
+
+
+@pytest.fixture
+def near_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Clients begin 40 appends before the end of the client ID that they get first."""
+    start = ClientIdentity.__init__
+
+    def started(self: Any, *arguments: Any) -> None:
+        start(self, *arguments)
+        self._sequence_numbers = {PartitionId(number): LAST - 40 for number in range(2)}
+
+    monkeypatch.setattr(ClientIdentity, "__init__", started)
+
+
+def logged(cluster: InMemoryCluster, partition_id: int, end: int) -> list[tuple[bytes, bytes]]:
+    """Data and request ID of each transaction."""
+    with cluster.open_reader() as reader:
+        return [
+            (data, columns.request_ids[16 * place : 16 * place + 16])
+            for columns in reader.read(partition_id, 0, end)
+            for place, data in enumerate(columns.data)
+        ]
+
+
+@pytest.mark.usefixtures("near_the_end")
+@pytest.mark.parametrize("version", [4, 5])
+def test_threads_and_append_many_pass_the_last_number(version: int) -> None:
+    with InMemoryCluster(for_tests=True, partitions=2) as cluster:
+        recorder = Recorder()
+        client = cluster.open_client(recorder, protocol_version_max=version)
+        before = client.client_id
+        with ThreadPoolExecutor(4) as threads:
+            singles = [
+                threads.submit(client.append, number % 2, b"single %d" % number)
+                for number in range(100)
+            ]
+            rows = [b"row %d" % number for number in range(150)]
+            many = [threads.submit(client.append_many, each, rows) for each in (0, 1)]
+            taken = [(number % 2, single.result(60)) for number, single in enumerate(singles)]
+            places = [each.result(60).tolist() for each in many]
+        assert client.client_id != before
+        for partition_id in (0, 1):
+            found = logged(cluster, partition_id, 200)
+            assert client.get_high_water_mark(partition_id) == 199, "nothing is there twice"
+            assert len({request_id for _, request_id in found}) == 200
+            for number, (partition, place) in enumerate(taken):
+                if partition == partition_id:
+                    assert found[place][0] == b"single %d" % number
+            assert [found[place][0] for place in places[partition_id]] == rows
+        wait_until(lambda: recorder.applied_in(1) == [*range(200)], "not all is applied")
+
+
+@pytest.mark.usefixtures("near_the_end")
+def test_tasks_pass_the_last_number_and_ask_for_outcomes_of_both_client_ids() -> None:
+    with InMemoryCluster(for_tests=True, partitions=2) as cluster:
+
+        async def work() -> None:
+            async with cluster.open_async_client(Recorder()) as client:
+                before = client.client_id
+                notes = [Note(f"{number}") for number in range(60)]
+                for note in notes:
+                    await client.submit(note)
+                await client.flush(60)
+                rows = await client.append_many(1, [b"row"] * 100, timeout_seconds=60)
+                assert rows.tolist() == [*range(100)]
+                assert client.client_id != before
+                asked = [note.request_id for note in notes if note.request_id is not None]
+                assert {each.client_id for each in asked} == {before, client.client_id}
+                assert len(set(asked)) == 60
+                found = await asyncio.gather(*(client.outcome(each) for each in asked))
+                assert sorted(each for each in found if each is not None) == [*range(60)]
+
+        asyncio.run(work())
+
+
+def test_client_ids_follow_on_each_other_while_contexts_and_rows_go_on() -> None:
+    with (
+        turned({"SEQUENCE_NUMBERS_PER_CLIENT_ID": 30}),
+        InMemoryCluster(for_tests=True, partitions=2) as cluster,
+    ):
+        client = cluster.open_client(Recorder())
+        for number in range(20):
+            rows = [b"%d %d" % (number, row) for row in range(40)]
+            assert len(client.append_many(number % 2, rows, timeout_seconds=60)) == 40
+            client.append(1, b"single")
+        assert client.client_id > 10
+        assert len({request_id for _, request_id in logged(cluster, 1, 420)}) == 420
+        assert client.get_high_water_mark(0) == 399
+
+
+def test_a_partition_that_comes_while_appends_are_held_holds_its_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It would send under the client ID before, and be left behind with what is undecided."""
+    with InMemoryCluster(for_tests=True, partitions=2) as cluster:
+
+        async def work() -> None:
+            async with cluster.open_async_client(Recorder(), partitions=[0]) as client:
+                before = client.client_id
+                real = client._there  # type: ignore[attr-defined]
+
+                async def renew() -> None:
+                    real._identity.see_to(ClientIdRunsOut())
+
+                await client._do(renew())  # type: ignore[attr-defined]
+                await client.set_partitions([0, 1])
+                await client.append(1, b"of the new one")
+                await client.append(0, b"of the old one")
+                while client.client_id == before:
+                    await client.append(0, b"again")
+                assert await client.append(1, b"under the next") == 1
+
+        asyncio.run(work())
