@@ -84,10 +84,8 @@ OPEN: Final[dict[str, Open]] = {
         "harmless with storage nodes of this release: what one lacks below its own mark it counts"
         " as damage, and a damaged one does not say what it holds",
     ),
-    "recovery settles for less than a voter's own mark": Open(
-        174,
-        "harmless while a voter is given a mark only when a majority is sure to keep what is up to"
-        " it: no majority without that is ever counted",
+    "recovery settles for less than a voter's own mark": _in_model(
+        174, "recovery settles for less than a voter's own mark"
     ),
     "metadata are written whoever has written since": Open(
         268,
