@@ -118,8 +118,8 @@ OPEN: Final[dict[str, Open]] = {
     ),
     "a database's mark that another process has moved is taken for moved far enough": Open(
         60,
-        "harmless: the process that has moved it is at its mark and applies the rest; one that takes"
-        " the mark for higher than it is moves nothing",
+        "harmless: the process that has moved it is at its mark and applies the rest; another, which"
+        " takes the mark for higher than it is, moves nothing",
     ),
     "what a connection given up has brought counts": Open(
         24, "not known: what comes late is true, though old, and IDs that are not the next drop"
