@@ -122,7 +122,7 @@ def test_a_process_may_die_before_each_statement_of_a_database_transaction() -> 
                 raise DeadError
 
         callbacks = WatchedCallbacks(Applying(engine), "client-0", operation)
-        before = callbacks._inner.get_client_high_water_mark(P0)
+        before = Applying(engine).get_client_high_water_mark(P0)
         try:
             callbacks.apply_transactions(transactions(before + 1, before + 3))
         except DeadError:

@@ -118,7 +118,7 @@ OPEN: Final[dict[str, Open]] = {
     ),
     "a database's mark that another process has moved is taken for moved far enough": Open(
         60,
-        "harmless: the process that has moved it is at its mark and applies the rest; another, which"
+        "harmless: the process that has moved it is at its mark and applies the rest; another, that"
         " takes the mark for higher than it is, moves nothing",
     ),
     "what a connection given up has brought counts": Open(
