@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from waltz.sim.bugs.callbacks import CALLBACK_BUGS
 from waltz.sim.bugs.client import CLIENT_BUGS
 from waltz.sim.bugs.connection import CONNECTION_BUGS
 from waltz.sim.bugs.discovery import DISCOVERY_BUGS
+from waltz.sim.bugs.feed import FEED_BUGS
+from waltz.sim.bugs.locks import LOCK_BUGS
 from waltz.sim.bugs.registry import BUGS, OPEN
 from waltz.sim.bugs.server import SERVER_BUGS
 from waltz.sim.bugs.storage import STORAGE_BUGS
 from waltz.sim.bugs.store import STORE_BUGS
 from waltz.sim.model.mutations import MUTATIONS
 
-BUGS_MIN = 30
+BUGS_MIN = 90
 
 
 def test_there_are_enough_bugs_of_all_parts_with_names_of_their_own() -> None:
@@ -22,6 +25,9 @@ def test_there_are_enough_bugs_of_all_parts_with_names_of_their_own() -> None:
         CLIENT_BUGS,
         CONNECTION_BUGS,
         DISCOVERY_BUGS,
+        LOCK_BUGS,
+        CALLBACK_BUGS,
+        FEED_BUGS,
     )
     assert sum(map(len, parts)) == len(BUGS) >= BUGS_MIN
     assert min(map(len, parts)) >= 5

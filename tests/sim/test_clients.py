@@ -57,7 +57,7 @@ class Field:
     def next_version(self, _: str) -> int:
         return 5
 
-    def application(self, name: str) -> Application:
+    def application(self, name: str, kind: str = "plain") -> Application:
         return Application(name, self.history, Trace(), self.loop.time)
 
     async def reached(self, progress: float) -> None:

@@ -7,7 +7,7 @@ import pytest
 from waltz.sim.model.cases import Case
 from waltz.sim.model.mutations import LIMITS, MUTATIONS
 
-STATES_MAX = 100_000
+STATES_MAX = 250_000
 
 
 @pytest.mark.parametrize("case", [*MUTATIONS, *LIMITS], ids=lambda case: case.name)

@@ -7,6 +7,8 @@ from random import Random
 import pytest
 
 from waltz.client.transaction import TransactionBuilder
+from waltz.limits import LOCK_TABLE_SLOTS
+from waltz.server.lock_table import COLUMNS_MIN
 from waltz.sim.application import Application
 from waltz.sim.history import Fed, History
 from waltz.sim.payload import Kind, Payload
@@ -29,6 +31,8 @@ BY_WORK = {
     "count": {Kind.COUNT},
     "bank": {Kind.TRANSFER, Kind.DEPOSIT, Kind.AUDIT},
     "alone": {Kind.NOTE},
+    "many_locks": {Kind.COUNT},
+    "crowd": {Kind.COUNT},
 }
 
 
@@ -146,3 +150,33 @@ def test_some_contexts_have_little_time() -> None:
     drawn = [draw_intent(Random(seed), application(), 2, plan, 0) for seed in range(50)]
     assert {intent.timeout_seconds is None for intent in drawn} == {True, False}
     assert {intent.partition_id(2) for intent in drawn} == {0, 1}
+
+
+def test_many_locks_are_taken_by_contexts_that_count_a_few() -> None:
+    """As many as have a lock table of the usual size grow while a handful is undecided."""
+    for seed in range(50):
+        payload = write(application(), "many_locks", seed)
+        assert payload is not None
+        assert 50 <= len(payload.append_locks) <= 190
+        (counted,) = payload.write_locks
+        assert counted not in payload.append_locks
+        assert payload.entries == ((counted, 1),)
+    plans = [plan for seed in range(20) for plan in WORKLOADS["many_locks"](Random(seed), 1)]
+    assert min(plan.contexts_max for plan in plans) * 50 > LOCK_TABLE_SLOTS // 64
+
+
+def test_a_crowd_has_more_contexts_under_way_than_are_checked_one_by_one() -> None:
+    plans = [plan for seed in range(20) for plan in WORKLOADS["crowd"](Random(seed), 1)]
+    assert all(min(plan.concurrency, plan.contexts_max) > COLUMNS_MIN for plan in plans)
+
+
+def test_processes_share_databases_and_others_stop_in_the_middle() -> None:
+    shared = [
+        [plan.application for plan in WORKLOADS["database"](Random(seed), 1)] for seed in range(50)
+    ]
+    assert any(len(names) > len({*names}) for names in shared)
+    assert any(len({*names}) == 2 for names in shared)
+    for seed in range(20):
+        plans = WORKLOADS["postponing"](Random(seed), 1)
+        assert {plan.application for plan in plans} == {"postponing"}
+        assert not any(plan.forgets for plan in plans)

@@ -560,6 +560,23 @@ def test_a_mark_on_a_disk_is_never_undercut() -> None:
     assert third.mark() == 15
 
 
+def test_a_voter_s_low_water_mark_is_the_floor_of_the_resolved_mark() -> None:
+    """Session 2 had A and B. Session 3 resolved 5 with A's tail and a copy on C, put 5
+    on both disks, and did not open; then C lost its disk. Without the floor B and C, or A and B,
+    would settle for 3, and A could take part again only once the log had grown past 5."""
+    states = {A: open_state(2), B: open_state(2), C: closed(1, 1)}
+    for seed in range(20):
+        nodes = [node(A, 3, 5, 5), node(B, 2, 3, 3), node(C, -1, -1, -1)]
+        bench = Bench(4, states, nodes)
+        order = Random(seed).sample((A, B, C), 3)
+        for replica_id in order:
+            bench.feed(ReplicaReached(replica_id))
+        bench.run()
+        assert bench.mark() == 5
+        assert bench.admitted() == (A, B, C)
+        assert bench.recovery.awaited_mark is None
+
+
 def test_a_mark_that_was_undercut_by_another_is_waited_for() -> None:
     """A node never lowers its low-water mark; it takes part once the log has grown beyond it."""
     states = {A: open_state(4), B: open_state(4), C: closed(3, 3)}

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Iterator, Sequence
+from functools import partial
 
 import pytest
+import sqlalchemy
 
 from tests.client.applications import Recorder
-from tests.client.sql_applications import P0, transactions
+from tests.client.sql_applications import APPLIED, P0, Applying, transactions
 from waltz.client.callbacks import NoCallbacks, WaltzClientCallbacks
 from waltz.client.transaction import Transaction
 from waltz.testing.watching import WatchedCallbacks
@@ -100,3 +103,50 @@ def test_the_last_error_is_kept() -> None:
     error = ValueError()
     callbacks.uncaught_exception(P0, TransactionId(3), error)
     assert callbacks.errors == {P0: error}
+
+
+def test_a_process_may_die_before_each_statement_of_a_database_transaction() -> None:
+    """And what it had done is not there then; the next process does it."""
+
+    class DeadError(BaseException):
+        pass
+
+    engine = sqlalchemy.create_engine("sqlite://", poolclass=sqlalchemy.StaticPool)
+    APPLIED.create(engine)
+    deaths = 0
+    for left in range(30):
+        operations = itertools.count()
+
+        def operation(left: int = left, operations: Iterator[int] = operations) -> None:
+            if next(operations) >= left:
+                raise DeadError
+
+        callbacks = WatchedCallbacks(Applying(engine), "client-0", operation)
+        before = Applying(engine).get_client_high_water_mark(P0)
+        try:
+            callbacks.apply_transactions(transactions(before + 1, before + 3))
+        except DeadError:
+            deaths += 1
+        mark = Applying(engine).get_client_high_water_mark(P0)
+        assert mark in (before, before + 2)
+        with engine.connect() as connection:
+            assert (
+                connection.exec_driver_sql("SELECT count(*) FROM applied").scalar_one() == mark + 1
+            )
+    assert deaths > 4, "around the whole, and before each statement"
+
+
+def test_statements_of_other_processes_and_of_contexts_are_not_its_own() -> None:
+    engine = sqlalchemy.create_engine("sqlite://", poolclass=sqlalchemy.StaticPool)
+    APPLIED.create(engine)
+    passed: list[str] = []
+    one, other = (
+        WatchedCallbacks(Applying(engine), name, partial(passed.append, name)) for name in "ab"
+    )
+    one._inner.get_client_high_water_mark(P0)
+    with engine.connect() as connection:
+        connection.exec_driver_sql("SELECT 1")
+    assert passed == []
+    other.apply_transactions(transactions(0, 1))
+    assert {*passed} == {"b"}
+    assert len(passed) > 2

@@ -60,6 +60,18 @@ class Application(WaltzClientCallbacks):
     def get_client_high_water_mark(self, partition_id: PartitionId) -> TransactionId:
         return self.marks.get(partition_id, NOTHING)
 
+    def applied_through(self, partition_id: PartitionId) -> TransactionId:
+        """The last transaction in the state that its contexts see."""
+        return self.marks.get(partition_id, NOTHING)
+
+    def passed_through(self, partition_id: PartitionId) -> TransactionId:
+        """The last transaction that its client takes for applied: others may have applied more."""
+        return self.marks.get(partition_id, NOTHING)
+
+    def value(self, partition_id: PartitionId, key: int) -> int:
+        """What has been counted."""
+        return self.values.get((partition_id, key), 0)
+
     def apply_transaction(self, transaction: Transaction) -> None:
         self.take(
             transaction.partition_id,
@@ -111,7 +123,7 @@ class Intent(TransactionContext):
         self._compose = compose
         self._header = header
         self._padding = padding
-        self._mark = NOTHING
+        self._mark = self._passed = NOTHING
         self.number = application.history.submit(application.name, partition_id)
         self.submission = application.history.submissions[self.number]
         self.ended = asyncio.Event()
@@ -125,7 +137,8 @@ class Intent(TransactionContext):
         self._application.note("execute", self.number, draft is not None)
         if draft is None:
             return False
-        self._mark = self._application.get_client_high_water_mark(self._partition_id)
+        self._mark = self._application.applied_through(self._partition_id)
+        self._passed = self._application.passed_through(self._partition_id)
         data = Payload(
             self.number,
             len(self.submission.written) + 1,
@@ -149,7 +162,7 @@ class Intent(TransactionContext):
         self._end(Verdict.COMMITTED if result else Verdict.REFUSED)
 
     def on_lock_failure(self, transaction_id: TransactionId) -> None:
-        self.submission.refusals.append(Refusal(self._mark, transaction_id))
+        self.submission.refusals.append(Refusal(self._passed, transaction_id))
         self._application.note("refused", self.number, transaction_id)
 
     def on_expiration(self) -> None:

@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from random import Random
 from typing import Final, Protocol, cast
 
@@ -18,9 +19,11 @@ from waltz.client.reader.columns import TransactionColumns
 from waltz.client.reader.shell import AsyncLogReader
 from waltz.client.shell import AsyncWaltzClient
 from waltz.errors import UnavailableError, WaltzError
-from waltz.host import Coordinator, Host
+from waltz.host import Coordinator, Disk, Host
 from waltz.sim.application import Application, Intent
 from waltz.sim.bulks import Bulk
+from waltz.sim.databases import DatabaseApplication
+from waltz.sim.disk import Operation, SimulatedDisk
 from waltz.sim.history import Fed, OutcomeTold, Verdict
 from waltz.sim.loop import PROCESS
 from waltz.sim.sites import until_stopped
@@ -48,8 +51,8 @@ class Field(Protocol):
     peace: asyncio.Event
     """Set once nothing more is expected of anybody."""
 
-    def application(self, name: str) -> Application:
-        """Return a new application."""
+    def application(self, name: str, kind: str = "plain") -> Application:
+        """Return a new application; `kind` is that of a `ClientPlan`."""
         ...
 
     async def reached(self, progress: float) -> None:
@@ -70,7 +73,7 @@ class Client:
     def __init__(self, field: Field, name: str, plan: ClientPlan, random: Random) -> None:
         self.name = name
         self.plan = plan
-        self.application = field.application(name)
+        self.application = field.application(name, plan.application)
         self._field = field
         self._random = random
         self._asking = Random()
@@ -98,10 +101,25 @@ class Client:
             return
         self._lives_count += 1
         if self.plan.forgets and self._lives_count > 1:
-            self.application = self._field.application(f"{self.name}~{self._lives_count}")
+            self.application = self._field.application(
+                f"{self.name}~{self._lives_count}", self.plan.application
+            )
+        if isinstance(self.application, DatabaseApplication):
+            # Only the database outlives the process.
+            self.application = application = self._field.application(
+                self.name, self.plan.application
+            )
+            assert isinstance(application, DatabaseApplication)
+            application.pass_statement = partial(self._pass_statement, host.disk)
         if self.plan.by_servers:
             host = replace(host, coordinator=cast(Coordinator, _NobodyThere()))
         await until_stopped(self._read(host) if self.plan.work == "read" else self._work(host))
+
+    def _pass_statement(self, disk: Disk) -> None:
+        """A database's statement counts as an operation on the disk: the process may die there."""
+        assert isinstance(disk, SimulatedDisk)
+        if disk.fault is not None:
+            disk.fault(Operation.WRITE, "database")
 
     @property
     def _servers(self) -> Sequence[Address]:
@@ -111,7 +129,7 @@ class Client:
 
     async def _work(self, host: Host) -> None:
         options = ClientOptions(
-            max_concurrent_transactions=5,
+            max_concurrent_transactions=self.plan.contexts_max,
             protocol_version_max=self._field.next_version(self.name),
             servers=self._servers,
             refresh_seconds=self.plan.refresh_seconds,

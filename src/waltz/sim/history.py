@@ -49,7 +49,7 @@ class Refusal(NamedTuple):
     """A context was told that a lock was newer than what its attempt was based on."""
 
     mark: TransactionId
-    """What was applied when the attempt was executed."""
+    """What its client took for applied when the attempt was executed."""
     estimate: TransactionId
     """The transaction that is said to hold the lock."""
 

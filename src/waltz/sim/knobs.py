@@ -85,6 +85,11 @@ KNOBS: Final[Mapping[str, tuple[float, ...]]] = {
     "READ_AHEAD_HEADERS_MAX": (1, 20),
     "HEADER_READ_BYTES": (1, 500),
     "SEQUENCE_NUMBERS_PER_CLIENT_ID": (20, 60),
+    # Outcomes
+    "OUTCOME_RECORDS_MAX": (1, 5),
+    "OUTCOME_RECORDS_PER_STEP_MAX": (1, 5),
+    # Locks
+    "LOCK_TABLE_SLOTS_PER_CLAIM": (1, 5_000),
 }
 """What each bound may be instead."""
 

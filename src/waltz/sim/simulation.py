@@ -25,6 +25,7 @@ from waltz.sim.application import Application, Draft, Intent
 from waltz.sim.checkers import Log, check_users
 from waltz.sim.clients import Client, submit
 from waltz.sim.cluster import SimulatedCluster, server_addresses
+from waltz.sim.databases import DatabaseApplication, SimulatedDatabase
 from waltz.sim.disk import SimulatedDisk
 from waltz.sim.faults import DiskFailure
 from waltz.sim.history import History, Verdict
@@ -33,6 +34,7 @@ from waltz.sim.loop import PROCESS, SimulatedLoop, SimulationError
 from waltz.sim.overseer import Overseer
 from waltz.sim.payload import Kind
 from waltz.sim.plans import PLANS
+from waltz.sim.postponing import PostponingApplication
 from waltz.sim.replicas import MarkWatch, agreement, held_by_enough, settledness, tidiness
 from waltz.sim.scenario import Scenario, draw_scenario
 from waltz.sim.sites import Sites
@@ -160,6 +162,7 @@ class _Run:
         self.strikes.expect(scenario.faults)
         self.history = History(on_end=self._ended)
         self.applications: list[Application] = []
+        self.databases: dict[str, SimulatedDatabase] = {}
         self.clients = [
             Client(self, name, plan, Random(f"{source}/{name}"))
             for name, plan in zip(scenario.client_names, scenario.clients, strict=True)
@@ -190,6 +193,8 @@ class _Run:
             violations.append(f"did not stop in time: {self.strikes.stubborn}")
         seconds = self.loop.time()
         self.loop.shut_down()
+        for database in self.databases.values():
+            database.close()
         return Outcome(
             self.scenario,
             violations=tuple(violations),
@@ -206,10 +211,25 @@ class _Run:
 
     # The field
 
-    def application(self, name: str) -> Application:
-        application = Application(name, self.history, self.trace, self.loop.time)
+    def application(self, name: str, kind: str = "plain") -> Application:
+        known = name, self.history, self.trace, self.loop.time
+        application: Application
+        match kind:
+            case "plain":
+                application = Application(*known)
+            case "postponing":
+                application = PostponingApplication(*known, self._random_of(name))
+            case _:
+                if kind not in self.databases:
+                    self.databases[kind] = SimulatedDatabase()
+                application = DatabaseApplication(
+                    *known, self._random_of(name), self.databases[kind]
+                )
         self.applications.append(application)
         return application
+
+    def _random_of(self, name: str) -> Random:
+        return Random(f"{self.scenario.source}/{name}/application {len(self.applications)}")
 
     def next_version(self, name: str) -> int:
         """An upgrade is a restart with another version; the last one stays."""

@@ -25,6 +25,12 @@ KEYS_ALONE: Final = 200
 ACCOUNTS: Final = 5
 """Bank accounts per partition."""
 
+KEYS_MANY: Final = 250
+"""Keys of contexts that lock many, and of many at a time: as many as a payload can name."""
+
+KEYS_COUNTED: Final = 40
+"""Those of them that are counted; the rest is only locked."""
+
 PADDING_BYTES: Final = (0, 10, 100, 1_000, 20_000)
 
 
@@ -54,6 +60,10 @@ class ClientPlan:
     """Whether it finds its cluster by servers and has no coordinator."""
     refresh_seconds: float = REFRESH_SECONDS
     """How often it then looks at a server that it has no connection to."""
+    contexts_max: int = 5
+    """How many of a partition its client lets be undecided at a time."""
+    application: str = "plain"
+    """`plain`; `postponing`; or the name of a database that it shares with others of that name."""
 
 
 Workload = Callable[[Random, int], tuple[ClientPlan, ...]]
@@ -115,6 +125,46 @@ def bulk(random: Random, length: int) -> tuple[ClientPlan, ...]:
     return (*_writers(random, length, "many"), *_writers(random, length, "append")[:1])
 
 
+def many_locks(random: Random, length: int) -> tuple[ClientPlan, ...]:
+    """Contexts lock so much that the servers' lock tables have to grow while others wait."""
+    return tuple(
+        replace(writer, concurrency=random.choice((10, 30)), contexts_max=20, think_seconds_max=0.0)
+        for writer in _writers(random, length, "many_locks")
+    )
+
+
+def crowd(random: Random, length: int) -> tuple[ClientPlan, ...]:
+    """Clients have so many contexts under way that servers take dozens of requests at a time."""
+    return tuple(
+        replace(
+            writer,
+            transactions=3 * writer.transactions,
+            concurrency=random.choice((60, 100)),
+            contexts_max=200,
+            think_seconds_max=0.0,
+            padding_bytes_max=min(writer.padding_bytes_max, 100),
+        )
+        for writer in _writers(random, length, "crowd")
+    )
+
+
+def postponing(random: Random, length: int) -> tuple[ClientPlan, ...]:
+    """Clients apply parts of what they are handed, and ask for the rest later."""
+    return tuple(
+        replace(writer, application="postponing", forgets=False)
+        for writer in _writers(random, length, random.choice(("append", "count", "bank")))
+    )
+
+
+def database(random: Random, length: int) -> tuple[ClientPlan, ...]:
+    """Processes keep their state in SQL databases, of their own or shared."""
+    names = random.choice((("one",), ("one", "other")))
+    return tuple(
+        replace(writer, application=random.choice(names), forgets=False)
+        for writer in _writers(random, length, random.choice(("append", "count")))
+    )
+
+
 def _writers(random: Random, length: int, work: str) -> tuple[ClientPlan, ...]:
     count = random.randint(1, 3)
     return tuple(
@@ -139,6 +189,10 @@ WORKLOADS: Final[dict[str, Workload]] = {
     "slow_consumer": slow_consumer,
     "late_reader": late_reader,
     "bulk": bulk,
+    "many_locks": many_locks,
+    "crowd": crowd,
+    "postponing": postponing,
+    "database": database,
 }
 
 
@@ -189,8 +243,46 @@ def _count(random: Random) -> Callable[[Application, PartitionId], Draft | None]
     key = random.randrange(KEYS)
 
     def compose(application: Application, partition_id: PartitionId) -> Draft:
-        value = application.values.get((partition_id, key), 0) + 1
+        value = application.value(partition_id, key) + 1
         return Draft(Kind.COUNT, write_locks=(key,), entries=((key, value),))
+
+    return compose
+
+
+def _many_locks(random: Random) -> Callable[[Application, PartitionId], Draft | None]:
+    key = random.randrange(KEYS_COUNTED)
+    others = range(KEYS_COUNTED, KEYS_MANY)
+    taken = tuple(random.sample(others, random.randint(50, 190)))
+    read = (random.choice(others),) if random.random() < 0.3 else ()
+
+    def compose(application: Application, partition_id: PartitionId) -> Draft:
+        value = application.value(partition_id, key) + 1
+        return Draft(
+            Kind.COUNT,
+            write_locks=(key,),
+            read_locks=read,
+            append_locks=taken,
+            entries=((key, value),),
+        )
+
+    return compose
+
+
+def _crowd(random: Random) -> Callable[[Application, PartitionId], Draft | None]:
+    """Now and then a key that others count, too; most contexts are in nobody's way."""
+    key = random.randrange(KEYS if random.random() < 0.1 else KEYS_MANY)
+    read = (random.randrange(KEYS_MANY),) if random.random() < 0.1 else ()
+    taken = (random.randrange(KEYS_MANY),) if random.random() < 0.1 else ()
+
+    def compose(application: Application, partition_id: PartitionId) -> Draft:
+        value = application.value(partition_id, key) + 1
+        return Draft(
+            Kind.COUNT,
+            write_locks=(key,),
+            read_locks=read,
+            append_locks=taken,
+            entries=((key, value),),
+        )
 
     return compose
 
@@ -228,4 +320,10 @@ def _bank(random: Random) -> Callable[[Application, PartitionId], Draft | None]:
     return transfer if choice < 0.6 else deposit if choice < 0.85 else audit
 
 
-WORK: Final[dict[str, Work]] = {"append": _append, "count": _count, "bank": _bank}
+WORK: Final[dict[str, Work]] = {
+    "append": _append,
+    "count": _count,
+    "bank": _bank,
+    "many_locks": _many_locks,
+    "crowd": _crowd,
+}

@@ -374,7 +374,8 @@ class Recovery:
             ]
             present = [replica for replica in last if replica.holding is not None]
             votes = [replica.vote for replica in present if replica.vote is not None]
-            # A voter's own low-water mark was the mark of a majority once, and is on its disk.
+            # A voter's own low-water mark was the mark of a majority once. One of that majority may
+            # have lost its disk since, and the voter never lowers its mark (decision 0032).
             floor = max(
                 (replica.low_water_mark for replica in present if replica.vote is not None),
                 default=NOTHING,

@@ -243,6 +243,10 @@ class StoreSession:
             )
             if self.in_flight:
                 assert self.in_flight[0].first_transaction_id == self.high_water_mark + 1
+            # Nobody acknowledges a part of a batch in flight (decision 0032).
+            ends = {batch.last_transaction_id for batch in self.in_flight}
+            for mark in (each.acknowledged_through for each in self._replicas.values()):
+                assert mark is None or mark <= self.high_water_mark or mark in ends
         if self.is_open and self._is_fed:
             for replica in self._replicas.values():
                 assert replica.phase is not Phase.LIVE or replica.lacks >= self.next_transaction_id

@@ -1,7 +1,8 @@
 """Looks over the shoulder of an application's callbacks in a simulated run.
 
 Owns what every application has promised: the high-water mark that it gives is that of what it has
-applied. A process may die before, after and within each callback, whenever data is asked for.
+applied. A process may die before, after and within each callback: whenever data is asked for, and
+before each statement of a `SqlCallbacks`.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from waltz.client.callbacks import WaltzClientCallbacks
+from waltz.client.sql_callbacks import SqlCallbacks
 from waltz.client.transaction import Transaction
 from waltz.types import PartitionId, TransactionId
 
@@ -37,6 +39,9 @@ class WatchedCallbacks(WaltzClientCallbacks):
         """The last transaction for which applying has returned, through all lives."""
         self.errors: dict[PartitionId, Exception] = {}
         self.violations: list[str] = before.violations if before else []
+        self._is_applying = False
+        if isinstance(inner, SqlCallbacks):
+            self._watch_statements(inner)
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._inner, name)
@@ -62,7 +67,11 @@ class WatchedCallbacks(WaltzClientCallbacks):
     def _apply_transactions(self, transactions: Sequence[Transaction]) -> None:
         self._operation()
         apply: Any = self._inner
-        apply.apply_transactions([self._watched(each) for each in transactions])
+        self._is_applying = True
+        try:
+            apply.apply_transactions([self._watched(each) for each in transactions])
+        finally:
+            self._is_applying = False
         self._note(transactions[-1])
         self._operation()
 
@@ -71,6 +80,21 @@ class WatchedCallbacks(WaltzClientCallbacks):
     ) -> None:
         self.errors[partition_id] = error
         self._inner.uncaught_exception(partition_id, transaction_id, error)
+
+    def _watch_statements(self, inner: SqlCallbacks) -> None:
+        """The engine may be that of several processes, and of several lives: only what is applied
+        through this object counts, and only on the connection that cannot end its transaction."""
+        from sqlalchemy import event
+
+        from waltz.client.guarded_connection import GuardedConnection
+
+        def pass_statement(connection: object, *_: object) -> None:
+            if self._is_applying and isinstance(connection, GuardedConnection):
+                self._operation()
+
+        # Not as late as the cursor: SQLAlchemy would take the connection for broken, and close it,
+        # and a database in memory is gone with its only one.
+        event.listen(inner.engine, "before_execute", pass_statement)
 
     def _watched(self, transaction: Transaction) -> Transaction:
         """The same, whose data is an operation of the process, too."""

@@ -5,9 +5,12 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from waltz.sim.bugs.bug import Bug
+from waltz.sim.bugs.callbacks import CALLBACK_BUGS
 from waltz.sim.bugs.client import CLIENT_BUGS
 from waltz.sim.bugs.connection import CONNECTION_BUGS
 from waltz.sim.bugs.discovery import DISCOVERY_BUGS
+from waltz.sim.bugs.feed import FEED_BUGS
+from waltz.sim.bugs.locks import LOCK_BUGS
 from waltz.sim.bugs.server import SERVER_BUGS
 from waltz.sim.bugs.storage import STORAGE_BUGS
 from waltz.sim.bugs.store import STORE_BUGS
@@ -21,6 +24,9 @@ BUGS: Final[dict[str, Bug]] = {
         *CLIENT_BUGS,
         *CONNECTION_BUGS,
         *DISCOVERY_BUGS,
+        *LOCK_BUGS,
+        *CALLBACK_BUGS,
+        *FEED_BUGS,
     )
 }
 
@@ -84,10 +90,8 @@ OPEN: Final[dict[str, Open]] = {
         "harmless with storage nodes of this release: what one lacks below its own mark it counts"
         " as damage, and a damaged one does not say what it holds",
     ),
-    "recovery settles for less than a voter's own mark": Open(
-        174,
-        "harmless while a voter is given a mark only when a majority is sure to keep what is up to"
-        " it: no majority without that is ever counted",
+    "recovery settles for less than a voter's own mark": _in_model(
+        174, "recovery settles for less than a voter's own mark"
     ),
     "metadata are written whoever has written since": Open(
         268,
@@ -102,6 +106,20 @@ OPEN: Final[dict[str, Open]] = {
     ),
     "a commit does not fail the appends before it": Open(
         24, "rare: what fails is followed by another connection, whose flush says so"
+    ),
+    "an undecided outcome is told as not committed": Open(
+        160,
+        "rare: a server must lose the partition, or a read, while it looks for an append that is in"
+        " the log, and questions are mostly answered from what is cached",
+    ),
+    "of a range of refused appends the last one is overlooked": Open(
+        60,
+        "harmless: what its client has sent since, or a flush, decides it, later",
+    ),
+    "a database's mark that another process has moved is taken for moved far enough": Open(
+        60,
+        "harmless: the process that has moved it is at its mark and applies the rest; another, that"
+        " takes the mark for higher than it is, moves nothing",
     ),
     "what a connection given up has brought counts": Open(
         24, "not known: what comes late is true, though old, and IDs that are not the next drop"

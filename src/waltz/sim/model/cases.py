@@ -13,7 +13,7 @@ from typing import Final
 
 from waltz.sim.model.explore import Exploration, explore
 from waltz.sim.model.replica import CORRECT, ReplicaRules
-from waltz.sim.model.scope import INVARIANTS, Scope
+from waltz.sim.model.scope import INVARIANTS, LOST_HELPER_INVARIANTS, Scope
 from waltz.sim.model.world import World
 from waltz.sim.patches import Patch, patched
 
@@ -152,5 +152,11 @@ CHECKS: Final = (
             exchanges=1,
             is_reduced=False,
         ),
+    ),
+    Case(
+        "a replica that made a majority in a failed recovery loses its disk",
+        Scope(starts_with=2, servers=1, sessions=3, transaction_ids=1, appends=1, cuts=2, blanks=1),
+        invariants=LOST_HELPER_INVARIANTS,
+        heal_every=100,
     ),
 )

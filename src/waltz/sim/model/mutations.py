@@ -15,7 +15,7 @@ from waltz.cluster import partition_metadata
 from waltz.cluster.partition_metadata import PartitionMetadata
 from waltz.sim.model.cases import HARM, Case
 from waltz.sim.model.replica import ReplicaRules
-from waltz.sim.model.scope import Scope
+from waltz.sim.model.scope import LOST_HELPER_INVARIANTS, Scope
 from waltz.sim.patches import Patch
 from waltz.store import recovery, session_keeper, store_session
 from waltz.store.events import AppendsFailed
@@ -23,7 +23,7 @@ from waltz.store.recovery import Recovery, Standing
 from waltz.store.replica_session import ReplicaSession
 from waltz.store.requests import MetadataRead
 from waltz.store.session_keeper import SessionKeeper
-from waltz.types import Generation, SessionId, TransactionId
+from waltz.types import NOTHING, Generation, SessionId, TransactionId
 
 # What replaces the product's decisions
 
@@ -132,6 +132,22 @@ def _of_any_generation(_: Any) -> Callable[..., PartitionMetadata]:
         return replace(metadata, generation=generation, session_id=session_id)
 
     return bumped
+
+
+def _without_floor(resolve: Callable[..., Any]) -> Callable[..., Any]:
+    """The smallest vote is the only floor."""
+
+    def resolved(self: Any) -> Any:
+        replicas = [*self._replicas.values()]
+        marks = [replica.low_water_mark for replica in replicas]
+        if self.high_water_mark is None:
+            for replica in replicas:
+                replica.low_water_mark = NOTHING
+        resolve(self)
+        for replica, mark in zip(replicas, marks, strict=True):
+            replica.low_water_mark = mark
+
+    return resolved
 
 
 SMALL: Final = Scope(starts_with=3, sessions=2, transaction_ids=2, appends=1, cuts=0)
@@ -255,6 +271,12 @@ MUTATIONS: Final = (
         "a crash makes a replica forget which session it has answered",
         replace(SMALL, starts_with=2, sessions=3, cuts=1, crashes=1),
         ReplicaRules(fence_survives_crash=False),
+    ),
+    Case(
+        "recovery settles for less than a voter's own mark",
+        replace(SMALL, starts_with=2, servers=1, sessions=3, transaction_ids=1, cuts=2, blanks=1),
+        patches=(Patch(Recovery, "_resolve", _without_floor),),
+        invariants=LOST_HELPER_INVARIANTS,
     ),
 )
 

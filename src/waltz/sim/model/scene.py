@@ -324,15 +324,30 @@ class Scene:
             self.world.object("I11", "a replica that has lost committed records votes")
 
     def check_undercut(self, session_id: SessionId, mark: TransactionId) -> None:
+        """No mark on a disk is undercut (I10): unless a disk was lost, and even then not that of a
+        replica that votes (I14)."""
         for index, number in enumerate(self.replicas):
             replica = self.world.replicas[number]
             low_water_mark = replica.low_water_mark
             if low_water_mark > mark and replica.session_id < session_id:
-                self.world.object(
-                    "I10",
+                text = (
                     f"session {session_id} resolves {mark}, but replica {index} has the low-water"
-                    f" mark {low_water_mark}",
+                    f" mark {low_water_mark}"
                 )
+                self.world.object("I10", text)
+                if self.votes(index, session_id):
+                    self.world.object("I14", text)
+
+    def votes(self, index: int, session_id: SessionId) -> bool:
+        """Whether the session asks this replica, and it is as the last session left it."""
+        metadata = thaw_metadata(self.world.coordinators[self.coordinator].metadata)
+        state = metadata.replica_states.get(REPLICA_IDS[index])
+        if state is None or state.closing_high_water_mark is not None:
+            return False
+        return self.replica(index).session_id >= state.session_id and any(
+            server.session_id == session_id and server.queues[index] is not None
+            for server in (self.world.servers[number] for number in self.servers)
+        )
 
     def take(self, notes: Collection[Note]) -> None:
         """Write down what a server has said, and what it has given up."""

@@ -5,7 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-INVARIANTS: Final = ("I1", "I2", "I3", "I4", "I5", "I9", "I10", "I11", "assertion")
+INVARIANTS: Final = ("I1", "I2", "I3", "I4", "I5", "I9", "I10", "I11", "I14", "assertion")
+LOST_HELPER_INVARIANTS: Final = tuple(each for each in INVARIANTS if each != "I10")
+"""Where a replica that made a majority for a mark may lose its disk before the mark was told to
+anybody: then the mark on a disk of a replica that is away may be undercut."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,144 @@
+"""The Spark sink's promise in simulated clusters: every row is in the log once, whoever dies when.
+
+Row PS-07. The mistakes at the end are planted in the sink, and runs find them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tests.simulation.sinks import SinkRun
+from waltz.client.notes import shell as notes_shell
+from waltz.host import ANY_VERSION
+from waltz.sim.bugs.bug import Bug, Scene
+from waltz.sim.patches import Patch
+from waltz.sim.plans import PLANS
+from waltz.spark import sink
+from waltz.spark.sink_progress import TaskProgress, current
+from waltz.spark.sink_state import LoggedRows
+
+SEEDS = range(3)
+SEEDS_MAX = 40
+
+
+@pytest.mark.parametrize("plan", PLANS)
+def test_every_row_is_in_the_log_once(plan: str) -> None:
+    for seed in SEEDS:
+        assert SinkRun(seed, plan).play().violations == []
+
+
+def test_one_seed_is_one_run() -> None:
+    runs = [SinkRun(5, "client_crash").play() for _ in range(2)]
+    assert runs[0].digest == runs[1].digest
+    assert runs[0].written == runs[1].written
+
+
+def test_attempts_meet_die_and_find_what_others_have_written() -> None:
+    """What the runs are for happens in them."""
+    runs = [SinkRun(seed, "client_crash").play() for seed in range(12)]
+    assert sum(run.killed for run in runs) >= 5
+    assert sum(written.found for run in runs for written in run.written) > 20
+    assert any(each.found > 0 and each.appended > 0 for run in runs for each in run.written)
+    assert any(run.failures["ConfigurationError"] for run in runs), "a zombie of an earlier batch"
+
+
+def _joining_unseen(join: Callable[..., bytes]) -> Callable[..., bytes]:
+    """Only the first attempt is noted."""
+
+    def joined(data: Any, identity: Any, client_id: Any, marks: Any) -> bytes:
+        found = current(data, identity)
+        if found is not None and data is not None:
+            return bytes(data)
+        return join(data, identity, client_id, marks)
+
+    return joined
+
+
+def _beginning_late(join: Callable[..., bytes]) -> Callable[..., bytes]:
+    """Every attempt begins with the marks that it has found itself."""
+
+    def joined(data: Any, identity: Any, client_id: Any, marks: Any) -> bytes:
+        progress = TaskProgress.decode(join(data, identity, client_id, marks))
+        return replace(progress, marks=marks).encode()
+
+    return joined
+
+
+def _locking_alone(lock: Callable[..., Any]) -> Callable[..., Any]:
+    """Each attempt has a lock of its own for a row."""
+
+    def locked(self: Any, key: Any) -> Any:
+        return lock(self, (key[0], key[1] + bytes(str(self.client_id), "ascii")))
+
+    return locked
+
+
+def _trusting_the_first_look(_: Callable[..., bool]) -> Callable[..., bool]:
+    return lambda self, client_id: client_id in self._attempts
+
+
+def _one_of_each(_: Callable[..., bool]) -> Callable[..., bool]:
+    return lambda self, row: self.error is None and self._logged[row.key] == 0
+
+
+def _written_blindly(change: Callable[..., Any]) -> Callable[..., Any]:
+    class Careless:
+        def __init__(self, coordinator: Any) -> None:
+            self._coordinator = coordinator
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._coordinator, name)
+
+        async def write(self, path: str, data: bytes, *, version: int) -> Any:
+            return await self._coordinator.write(path, data, version=ANY_VERSION)
+
+    def changed(coordinator: Any, *arguments: Any) -> Any:
+        return change(Careless(coordinator), *arguments)
+
+    return changed
+
+
+def bug(name: str, *patches: Patch) -> Bug:
+    return Bug(
+        name=name,
+        breaks="each row once",
+        patches=patches,
+        workloads=("sink",),
+        plans=("none", "client_crash"),
+        caught=Scene(0, "sink", "client_crash"),
+    )
+
+
+SINK_BUGS = (
+    bug("an attempt appends without having noted itself", Patch(sink, "join", _joining_unseen)),
+    bug("an attempt follows the log from where it began", Patch(sink, "join", _beginning_late)),
+    bug(
+        "each attempt has a lock of its own for a row",
+        Patch(LoggedRows, "row_lock", _locking_alone),
+    ),
+    bug(
+        "the note is not read again when somebody unknown appends",
+        Patch(LoggedRows, "_is_attempt", _trusting_the_first_look),
+    ),
+    bug("rows with the same content count as one", Patch(LoggedRows, "wants", _one_of_each)),
+    bug(
+        "a note is written whoever has changed it since",
+        Patch(notes_shell, "_change", _written_blindly),
+    ),
+)
+
+
+@pytest.mark.parametrize("planted", SINK_BUGS, ids=lambda each: each.name)
+def test_runs_find_what_is_planted_in_the_sink(planted: Bug) -> None:
+    for seed in range(SEEDS_MAX):
+        plan = planted.plans[seed % len(planted.plans)]
+        with planted.planted():
+            violations = SinkRun(seed, plan).play().violations
+        if violations:
+            assert SinkRun(seed, plan).play().violations == []
+            return
+    pytest.fail(f"not found in {SEEDS_MAX} seeds")
