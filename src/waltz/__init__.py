@@ -18,6 +18,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from waltz.client.blocked import BlockedPartition, OnApplyFailure
 from waltz.client.blocking import WaltzClient
 from waltz.client.bulk import RowColumns, lock_hashes
 from waltz.client.callbacks import NoCallbacks, WaltzClientCallbacks
@@ -32,7 +33,6 @@ from waltz.client.lifecycle_events import (
 )
 from waltz.client.notes.shell import ClusterNotes
 from waltz.client.options import options_from
-from waltz.client.partitions.shell import BlockedPartition
 from waltz.client.questions.shell import ServerReport
 from waltz.client.reader.blocking import LogReader
 from waltz.client.reader.columns import BlockData, TransactionColumns
@@ -63,9 +63,11 @@ from waltz.errors import (
     ConnectionLostError,
     CoordinatorLostError,
     CorruptionError,
+    HistoryChangedError,
     LocalProtocolError,
     NotFoundError,
     OperationTimeoutError,
+    PartitionBlockedError,
     PartitionInactiveError,
     PartitionNotReadyError,
     PostponedError,
@@ -112,6 +114,7 @@ __all__ = [
     "ConnectionRestored",
     "CoordinatorLostError",
     "CorruptionError",
+    "HistoryChangedError",
     "JsonSerializer",
     "LifecycleEvent",
     "LocalProtocolError",
@@ -120,8 +123,10 @@ __all__ = [
     "NoCallbacks",
     "NoRetries",
     "NotFoundError",
+    "OnApplyFailure",
     "Operation",
     "OperationTimeoutError",
+    "PartitionBlockedError",
     "PartitionId",
     "PartitionInactiveError",
     "PartitionLocalLock",

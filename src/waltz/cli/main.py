@@ -17,6 +17,7 @@ from waltz.cli.client import append, status, tail
 from waltz.cli.cluster import cluster
 from waltz.cli.disk import disk
 from waltz.cli.nodes import installed_version
+from waltz.cli.parked import parked
 from waltz.cli.pipeline import pipeline
 from waltz.cli.server_node import server
 from waltz.cli.storage_node import storage
@@ -30,7 +31,20 @@ def waltz() -> None:
     """Waltz: a replicated write-ahead log for transactions."""
 
 
-for command in (up, status, append, tail, server, storage, cluster, admin, disk, pipeline, bench):
+for command in (
+    up,
+    status,
+    append,
+    tail,
+    server,
+    storage,
+    cluster,
+    admin,
+    disk,
+    pipeline,
+    parked,
+    bench,
+):
     waltz.add_command(command)
 
 

@@ -178,6 +178,13 @@ class ReleaseRoom:
 
 
 @dataclass(frozen=True, slots=True)
+class AheadSuspected:
+    """A server says that the log ends before this mark; it is asked again before it is believed."""
+
+    high_water_mark: TransactionId
+
+
+@dataclass(frozen=True, slots=True)
 class MountChanged:
     """Whether submits may go on. CLIENT_AHEAD is for good (CI-12); None is not mounted."""
 
@@ -192,6 +199,7 @@ Effect: TypeAlias = (
     | RetrySubmissions
     | FailSubmission
     | ReleaseRoom
+    | AheadSuspected
     | MountChanged
     | OutcomeKnown
     | OutcomeRefused

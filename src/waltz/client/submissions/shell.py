@@ -57,7 +57,7 @@ class _Flush:
     """Somebody who waits for the end of these submissions."""
 
     def __init__(self, numbers: dict[int, Submission]) -> None:
-        self.numbers = dict.fromkeys(numbers)
+        self.numbers = {number: each.partition_id for number, each in numbers.items()}
         self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
 
@@ -295,6 +295,12 @@ class Submissions:
             ) from None
         finally:
             self._flushes.remove(flush)
+
+    def fail_flushes(self, partition_id: PartitionId, error: Exception) -> None:
+        """Whoever waits for submissions of the partition waits no longer; they go on."""
+        for flush in self._flushes:
+            if partition_id in flush.numbers.values() and not flush.done.done():
+                flush.done.set_exception(error)
 
     # Retries
 
