@@ -129,6 +129,10 @@ def test_what_waits_is_named_once_with_a_traceback_and_then_in_a_line_each(
         client.submit(waltz.PlainAppend(0, b"behind it"))
         with pytest.raises(PartitionBlockedError, match="transaction 1 of partition 0"):
             client.flush()
+        with pytest.raises(PartitionBlockedError, match="transaction 1 of partition 0"):
+            client.append(0, b"in the log, behind it")
+        with pytest.raises(PartitionBlockedError, match="transaction 1 of partition 0"):
+            client.append_many(0, [b"too"] * 2)
         (blocked,) = client.blocked_partitions().values()
         assert (blocked.transaction_id, type(blocked.error)) == (1, ValueError)
         assert blocked.since_milliseconds > 0
@@ -136,10 +140,10 @@ def test_what_waits_is_named_once_with_a_traceback_and_then_in_a_line_each(
         callbacks = Applying(open_engine())
         table = ParkedTable(callbacks.parked_table_name)
         skip(callbacks.engine, callbacks.table, table, 0, 1, "not ours")
-        assert client.wait_until_applied()[P0] == 3
+        assert client.wait_until_applied()[P0] == 6
         client.flush()
     assert "waltz parked skip" in str(raised.value)
-    assert rows(open_engine()) == [0, 2, 3]
+    assert rows(open_engine()) == [0, 2, 3, 4, 5, 6]
     assert parked(callbacks) == [(1, None, None, "not ours", "parked")]
     lines = [each for each in caplog.records if each.getMessage().startswith("apply_failed")]
     assert len(lines) >= 3

@@ -410,7 +410,8 @@ class WaltzClient(Closable):
 
         For data that does not depend on what was applied: a refused lock is tried again with the
         same data. By default it has no time limit; one that passes raises OperationTimeoutError.
-        Raises as `submit`; that and ClientClosedError may leave it in the log.
+        Raises as `submit`; PartitionBlockedError: the application cannot apply one before it; these
+        and ClientClosedError may leave it in the log.
         """
         self._refuse_inside_callbacks("append")
         context = PlainAppend(partition_id, data, header, write_locks, read_locks, append_locks)

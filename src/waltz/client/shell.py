@@ -438,7 +438,7 @@ class AsyncWaltzClient(PlainVerbs):
         """An attempt to apply has failed; those that wait for the partition may wait no longer."""
         if seconds >= self.options.blocked_seconds_max:
             self.runners[partition_id].fail_waiting(error)
-            self.submissions.fail_flushes(partition_id, error)
+            self.submissions.let_go(partition_id, error)
 
     def _nudge_all(self) -> None:
         for runner in self.runners.values():
