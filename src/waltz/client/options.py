@@ -102,8 +102,8 @@ class ClientOptions:
 
     blocked_seconds_max: float = BLOCKED_SECONDS_MAX
     """How long a flush, an append or `wait_until_applied` waits for a partition whose next
-    transaction cannot be applied, before it ends with PartitionBlockedError; at each attempt this is
-    looked at."""
+    transaction cannot be applied, before it ends with PartitionBlockedError. Attempts fail at most
+    10 s apart, and it is looked at after each."""
 
     ahead_seconds_max: float = CLIENT_AHEAD_SECONDS
     """How long a server has to say that the application has applied more than the log holds before

@@ -408,9 +408,12 @@ class PartitionRunner:
                 except PostponedError as error:
                     logger.info("mark_postponed partition=%d reason=%s", partition_id, error)
                     await asyncio.sleep(error.delay_seconds)
-                except Exception:  # an application's error keeps its partition back, no more
-                    logger.exception("mark_failed partition=%d", partition_id)
+                except Exception as error:  # it keeps its partition back, no more
                     failures += 1
+                    logger.error(
+                        "mark_failed partition=%d attempt=%d error=%r", partition_id, failures,
+                        one_line(error), exc_info=error if failures == 1 else None,
+                    )  # fmt: skip
                     await asyncio.sleep(self._back_off(failures))
             if mark is None:
                 mark = self.high_water_mark
