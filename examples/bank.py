@@ -141,6 +141,7 @@ def main() -> None:
     options = parser.parse_args()
     engine = sql.create_engine(options.database)
     with waltz.open_client(options.cluster, Bank(engine, rebuild=options.rebuild)) as client:
+        client.wait_until_applied()
         for answer in talk(client, engine, sys.stdin):
             print(answer, flush=True)
 

@@ -92,11 +92,7 @@ async def sell(
 
 def count(client: waltz.WaltzClient, seats: Seats) -> dict[str, int]:
     """Return how many seats each buyer has, by all that is in the log by now."""
-    ends = {n: client.get_high_water_mark(n) for n in range(client.partition_count)}
-    client.flush()
-    while any(client.client_high_water_mark(number) < end for number, end in ends.items()):
-        if blocked := client.blocked_partitions():
-            raise SystemExit(f"cannot go on: {blocked}")
+    client.wait_until_applied()
     buyers = list(seats.buyers.values())
     return {buyer: buyers.count(buyer) for buyer in sorted(set(buyers))}
 

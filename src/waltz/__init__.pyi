@@ -1,5 +1,6 @@
 """The public names, and the module that each comes from; `waltz/__init__.py` loads by this list."""
 
+from .client.blocked import BlockedPartition, OnApplyFailure
 from .client.blocking import WaltzClient
 from .client.bulk import RowColumns, lock_hashes
 from .client.callbacks import NoCallbacks, WaltzClientCallbacks
@@ -13,7 +14,6 @@ from .client.lifecycle_events import (
     ServerDisconnected,
 )
 from .client.notes.shell import ClusterNotes
-from .client.partitions.shell import BlockedPartition
 from .client.questions.shell import ServerReport
 from .client.reader.blocking import LogReader
 from .client.reader.columns import BlockData, TransactionColumns
@@ -44,9 +44,11 @@ from .errors import (
     ConnectionLostError,
     CoordinatorLostError,
     CorruptionError,
+    HistoryChangedError,
     LocalProtocolError,
     NotFoundError,
     OperationTimeoutError,
+    PartitionBlockedError,
     PartitionInactiveError,
     PartitionNotReadyError,
     PostponedError,
@@ -96,6 +98,7 @@ __all__ = [
     "ConnectionRestored",
     "CoordinatorLostError",
     "CorruptionError",
+    "HistoryChangedError",
     "JsonSerializer",
     "LifecycleEvent",
     "LocalProtocolError",
@@ -104,8 +107,10 @@ __all__ = [
     "NoCallbacks",
     "NoRetries",
     "NotFoundError",
+    "OnApplyFailure",
     "Operation",
     "OperationTimeoutError",
+    "PartitionBlockedError",
     "PartitionId",
     "PartitionInactiveError",
     "PartitionLocalLock",

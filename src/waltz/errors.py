@@ -13,6 +13,7 @@
         CoordinatorLostError     the coordinator cannot be reached; what was asked: unknown
         PartitionNotReadyError   the partition has no usable store session or server yet
         OperationTimeoutError    the caller's time ran out; what was sent: unknown
+        PartitionBlockedError    the application cannot apply the partition's next transaction
         PostponedError           a callback asks to be called again later; nothing is wrong
       StorageError               a replica's disk
         SegmentFailedError       a write or sync failed; the writer stays closed until reopened
@@ -25,7 +26,8 @@
         ForeignDirectoryError    the directory belongs to another cluster or storage node
       NotFoundError              no such transaction or partition
       PartitionInactiveError     this client has not activated the partition
-      ClientAheadError           the client has applied more than the log holds
+      HistoryChangedError        the application has applied another log than this cluster's
+        ClientAheadError         the application has applied more than the log holds
       ClusterChangedError        another cluster answers at the known addresses; this client is done
       ClientClosedError          the client was closed before the outcome was known
       SubmitCancelledError       the submit was cancelled before anything was sent
@@ -99,6 +101,13 @@ class OperationTimeoutError(UnavailableError):
     may_be_written = True
 
 
+class PartitionBlockedError(UnavailableError):
+    """The application cannot apply the next transaction of a partition, so that nothing after it is
+    applied either. The text names it, and how to go on without it."""
+
+    may_be_written = True
+
+
 class PostponedError(UnavailableError):
     """Raised by a callback to be called again, after `delay_seconds`, with what is not applied.
 
@@ -161,7 +170,15 @@ class NotFoundError(WaltzError): ...
 class PartitionInactiveError(WaltzError): ...
 
 
-class ClientAheadError(WaltzError): ...
+class HistoryChangedError(WaltzError):
+    """The application's marks belong to another log than the one that the client follows; nothing
+    was applied. Both are named, and the remedy."""
+
+    may_be_written = True
+
+
+class ClientAheadError(HistoryChangedError):
+    """The application has applied more than the log holds: one of the two was set back."""
 
 
 class ClusterChangedError(WaltzError):

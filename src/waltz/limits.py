@@ -542,6 +542,16 @@ TRANSACTION_RETRY_SECONDS_MIN: Final = 0.001
 TRANSACTION_RETRY_SECONDS_MAX: Final = 1.0
 """Back-off, with jitter, between attempts of one transaction context."""
 
+APPLY_ATTEMPTS_MAX: Final = 5
+"""After which a transaction is parked or its partition stopped, if that is the policy."""
+
+BLOCKED_SECONDS_MAX: Final = 10.0
+"""How long a flush waits for a partition whose next transaction cannot be applied."""
+
+CLIENT_AHEAD_SECONDS: Final = 35.0
+"""For how long a server has to say that a client is ahead of the log before it is believed: longer
+than a ZooKeeper session, so that one which has lost the partition without knowing has lost it."""
+
 APPLY_RETRY_SECONDS_MIN: Final = 0.01
 APPLY_RETRY_SECONDS_MAX: Final = 10.0
 """Back-off after a callback raised (PM-38)."""

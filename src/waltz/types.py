@@ -57,6 +57,9 @@ def following_number(sequence_number: int) -> int:
     return sequence_number % SEQUENCE_NUMBER_MAX + 1
 
 
+PORT_DIGITS_MAX: Final = 5
+
+
 class Address(NamedTuple):
     """Where a process listens: host name or IP address, and TCP port."""
 
@@ -79,7 +82,7 @@ class Address(NamedTuple):
             host = ""
         if not (separator and host and port.isascii() and port.isdigit()):
             raise ConfigurationError(f"not an address: {text!r}; expected host:port")
-        if not 1 <= int(port) <= 65535:
+        if len(port) > PORT_DIGITS_MAX or not 1 <= int(port) <= 65535:
             raise ConfigurationError(f"port out of range in address {text!r}; expected 1 to 65535")
         return cls(host, int(port))
 
@@ -155,6 +158,8 @@ OPEN_ACCESS: Final = ZooKeeperAccess()
 
 ZOOKEEPER_SCHEME: Final = "zookeeper"
 ZOOKEEPER_SESSION_KEY: Final = "sessionTimeout"
+MILLISECONDS_DIGITS_MAX: Final = 9
+"""Of a session's length: eleven days."""
 
 
 class ZooKeeperAddress(NamedTuple):
@@ -197,7 +202,12 @@ class ZooKeeperAddress(NamedTuple):
             raise ConfigurationError(
                 f"not a ZooKeeper address: {text!r}; expected {ZOOKEEPER_SCHEME}://host:port/root"
             )
-        is_number = milliseconds.isascii() and milliseconds.isdigit() and int(milliseconds) > 0
+        is_number = (
+            milliseconds.isascii()
+            and milliseconds.isdigit()
+            and len(milliseconds) <= MILLISECONDS_DIGITS_MAX
+            and int(milliseconds) > 0
+        )
         if has_query and not is_number:
             raise ConfigurationError(
                 f"{ZOOKEEPER_SESSION_KEY} is {milliseconds!r} in {text!r}; expected milliseconds"

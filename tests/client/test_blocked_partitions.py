@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import threading
 
+import pytest
+
+import waltz
 from tests.client.applications import Recorder
 from tests.clusters import wait_until
 from waltz.client.transaction import Transaction
 from waltz.testing import InMemoryCluster
+from waltz.types import PartitionId, TransactionId
 
 
 class Poisoned(Recorder):
@@ -50,3 +54,38 @@ def test_what_cannot_be_applied_is_named_and_the_rest_flows() -> None:
         poisoned.cured.set()
         wait_until(lambda: poisoned.applied_in(0) == [0, 1, 2], "it is not applied")
         wait_until(lambda: not client.blocked_partitions(), "it is still called blocked")
+
+
+def test_a_partition_that_is_blocked_can_be_left() -> None:
+    """Leaving flushes first, and what is in the way ends the flush, not the leaving."""
+    with InMemoryCluster(for_tests=True, partitions=2) as cluster:
+        poisoned = Poisoned()
+        client = cluster.open_client(poisoned, partitions=[0], blocked_seconds_max=0.001)
+        for _ in range(2):
+            client.submit(waltz.PlainAppend(0, b""))
+        wait_until(lambda: 0 in client.blocked_partitions(), "it is not blocked")
+        client.set_partitions([1])
+        assert client.append(1, b"") == 0
+        assert client.blocked_partitions() == {}
+
+
+def test_a_mark_that_cannot_be_read_is_one_traceback_and_a_line_each(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    failures = 3
+
+    class Failing(Recorder):
+        def get_client_high_water_mark(self, partition_id: PartitionId) -> TransactionId:
+            nonlocal failures
+            if failures:
+                failures -= 1
+                raise ValueError("no mark\nin two lines")
+            return super().get_client_high_water_mark(partition_id)
+
+    with InMemoryCluster(for_tests=True) as cluster:
+        assert cluster.open_client(Failing()).append(0, b"") == 0
+    lines = [each for each in caplog.records if each.getMessage().startswith("mark_failed")]
+    assert [each.exc_info is not None for each in lines] == [True, False, False]
+    assert lines[2].getMessage() == (
+        "mark_failed partition=0 attempt=3 error='ValueError: no mark in two lines'"
+    )

@@ -160,7 +160,7 @@ def test_an_error_stops_at_its_transaction_and_a_repetition_repeats_no_verdict()
     callbacks = OneByOne(story, {5: error})
     mine = own(story, 5)
     outcome = apply_in_order(callbacks, P0, transactions(4, 5), mine, lambda _: None)
-    assert outcome == ApplyOutcome(TransactionId(4), error)
+    assert outcome == ApplyOutcome(TransactionId(4), error, is_alone=True)
     assert apply_in_order(callbacks, P0, transactions(5), mine, lambda _: None) == ApplyOutcome(
         TransactionId(5)
     )

@@ -125,3 +125,34 @@ def test_it_is_an_ordinary_connection_outside_of_the_block(engine: sql.Engine) -
         connection.rollback()
         assert connection.get_transaction() is None
     assert rows(engine) == [1]
+
+
+BLANKS = ["  ", "\n\t", ";", "-- a; commit\n", "/* now */", "/**/", "/*\n*/"]
+
+
+@pytest.mark.parametrize("blank", BLANKS)
+def test_what_stands_before_a_statement_hides_it_from_nobody(blank: str) -> None:
+    engine = sql.create_engine("sqlite://")
+    with GuardedConnection(engine) as connection:
+        connection.exec_driver_sql("SELECT 1")  # begins the transaction
+        with connection.guarded():
+            for before in (blank, blank * 3, f"{blank} {blank}"):
+                with pytest.raises(LocalProtocolError, match="statement 'COMMIT'"):
+                    connection.exec_driver_sql(f"{before}COMMIT")
+                assert connection.exec_driver_sql(f"{before}SELECT 'COMMIT'").scalar() == "COMMIT"
+    engine.dispose()
+
+
+def test_a_comment_that_the_database_runs_is_no_comment(engine: sql.Engine) -> None:
+    """MySQL and MariaDB run it; for others it is one, and nothing else is in the statement."""
+
+    def try_them(connection: sql.Connection) -> None:
+        for statement in ("/*! COMMIT */", " # now\n/*!50000 COMMIT */", "/*M!100100 COMMIT */"):
+            with pytest.raises(LocalProtocolError, match="a comment that is run"):
+                connection.exec_driver_sql(statement)
+
+    is_mysql = engine.dialect.name == "mysql"
+    callbacks = Applying(engine, also=try_them if is_mysql else lambda connection: None)
+    callbacks.get_client_high_water_mark(P0)
+    callbacks.apply_transactions(transactions(0, 2))
+    assert rows(engine) == [0, 1]

@@ -31,7 +31,7 @@ def test_the_page_on_connecting_gives_the_defaults() -> None:
     rows = re.findall(
         r"^\| `(\w+_max|refresh_seconds)` \| (\d+) \|", PAGE.read_text(), re.MULTILINE
     )
-    assert len(rows) == 6
+    assert len(rows) == 9
     for name, default in rows:
         assert getattr(options, name) == float(default), name
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from random import Random
+from typing import Any
 
 import pytest
 
 from waltz.client.fed import fed_apart
 from waltz.client.partition import ClientPartition, Phase
 from waltz.client.partition_events import (
+    AheadSuspected,
     AppendRefused,
     AppendsHeld,
     AppendsSettled,
@@ -38,6 +40,7 @@ from waltz.client.submission import Submission
 from waltz.client.transaction import PlainAppend
 from waltz.errors import LocalProtocolError
 from waltz.limits import (
+    CLIENT_AHEAD_SECONDS,
     LONG_WAIT_SECONDS,
     MOUNT_SECONDS_MAX,
     NOT_READY_SECONDS_MAX,
@@ -81,7 +84,7 @@ def submission(number: int = 1, mark: int = -1) -> Submission:
 class World:
     """A partition and what it has done; every step is checked."""
 
-    def __init__(self, *, with_data: bool = False, **settings: int) -> None:
+    def __init__(self, *, with_data: bool = False, **settings: Any) -> None:
         self.machine = ClientPartition(ME, PartitionId(2), with_data=with_data, **settings)
         self.now = 100.0
         self.step(GenerationRaised(Generation(3)))
@@ -205,14 +208,49 @@ def test_a_mount_is_not_repeated_while_this_side_is_the_slow_one() -> None:
     assert sent(world.sleep(MOUNT_SECONDS_MAX)) == [MountRequest(request(2), TransactionId(1), 0)]
 
 
+def ahead(world: World) -> list[Effect]:
+    """A server says so to every mount, for as long as it is asked again."""
+    effects: list[Effect] = []
+    while world.machine.deadline is not None:
+        state = MountState.CLIENT_AHEAD
+        effects += world.hear(MountResponse(request(world.machine.own.sequence_number), state))
+        if world.machine.deadline is not None:
+            effects += world.sleep(world.machine.deadline - world.now)
+    return [each for each in effects if not isinstance(each, SendMessages)]
+
+
 def test_a_client_that_is_ahead_says_so_for_good() -> None:
     """CI-12."""
     world = World()
     world.step(StreamOpened(0), HighWaterMarkLoaded(TransactionId(1000)))
-    effects = world.hear(MountResponse(request(1), MountState.CLIENT_AHEAD))
-    assert effects == [MountChanged(MountState.CLIENT_AHEAD)]
+    assert ahead(world) == [
+        AheadSuspected(TransactionId(1000)),
+        MountChanged(MountState.CLIENT_AHEAD),
+    ]
+    assert world.now >= CLIENT_AHEAD_SECONDS
     assert world.step(StreamLost(0), StreamOpened(1)) == []
     assert world.machine.deadline is None
+
+
+def test_a_server_that_has_lost_the_partition_does_not_make_a_client_ahead() -> None:
+    """It says what it knows, which is old; the one that has the partition now knows better."""
+    world = World()
+    world.step(StreamOpened(0), HighWaterMarkLoaded(TransactionId(1000)))
+    world.hear(MountResponse(request(1), MountState.CLIENT_AHEAD))
+    world.step(StreamLost(0), StreamOpened(1), HighWaterMarkLoaded(TransactionId(1000)))
+    effects = world.hear(MountResponse(request(2), MountState.READY), stream=1)
+    assert MountChanged(MountState.READY) in effects
+
+
+def test_a_server_that_is_not_ready_in_between_is_not_believed_sooner() -> None:
+    world = World(ahead_seconds_max=1.0)
+    world.step(StreamOpened(0), HighWaterMarkLoaded(TransactionId(1000)))
+    said = [*world.hear(MountResponse(request(1), MountState.CLIENT_AHEAD))]
+    world.sleep(0.9)
+    said += world.hear(MountResponse(request(2), MountState.NOT_READY))
+    world.sleep(0.9)
+    said += world.hear(MountResponse(request(3), MountState.CLIENT_AHEAD))
+    assert said == [AheadSuspected(TransactionId(1000))] * 2
 
 
 def test_a_lost_stream_unmounts_and_the_next_one_mounts_where_the_feed_stopped() -> None:

@@ -318,7 +318,7 @@ def test_a_client_ahead_of_the_log_is_told_so() -> None:
 
     async def work(cluster: FakeCluster) -> None:
         recorder = Recorder(mark=1000)
-        async with opened(cluster, recorder) as client:
+        async with opened(cluster, recorder, ahead_seconds_max=0.05) as client:
             with pytest.raises(ClientAheadError, match="through transaction 1000"):
                 await client.submit(Note())
         assert recorder.applied == {}

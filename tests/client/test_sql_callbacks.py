@@ -42,7 +42,7 @@ def test_the_first_use_of_a_partition_makes_its_row(engine: sql.Engine) -> None:
     assert callbacks.get_client_high_water_mark(P0) == -1
     with engine.connect() as connection:
         (row,) = connection.execute(callbacks.table.select())
-    assert tuple(row) == (0, -1)
+    assert tuple(row) == (0, -1, None)
     assert callbacks.get_client_high_water_mark(P0) == -1
 
 
@@ -92,7 +92,7 @@ def test_processes_that_come_first_at_once_make_one_table(open_engine: OpenEngin
 
     in_threads([partial(mark, each) for each in all_])
     with open_engine().connect() as connection:
-        assert [tuple(row) for row in connection.execute(all_[0].table.select())] == [(0, -1)]
+        assert [tuple(row) for row in connection.execute(all_[0].table.select())] == [(0, -1, None)]
 
 
 def test_five_processes_that_race_apply_each_transaction_once(open_engine: OpenEngine) -> None:

@@ -19,6 +19,7 @@ from waltz.errors import (
     LocalProtocolError,
     NotFoundError,
     OperationTimeoutError,
+    PartitionInactiveError,
 )
 from waltz.testing import InMemoryCluster
 
@@ -146,3 +147,95 @@ def test_the_same_on_a_loop() -> None:
             assert (await client.append_many(0, [])).tolist() == []
 
     asyncio.run(main())
+
+
+class Held(Recorder):
+    """Applies nothing until it is let go."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.go = threading.Event()
+
+    def apply_transaction(self, transaction: waltz.Transaction) -> None:
+        self.go.wait()
+        super().apply_transaction(transaction)
+
+
+def test_all_that_the_log_holds_at_that_moment_is_waited_for(cluster: InMemoryCluster) -> None:
+    """F-48: and the marks are those of the servers, not of what has been fed."""
+    writer = cluster.open_client(waltz.NoCallbacks())
+    held = Held()
+    client = cluster.open_client(held)
+    assert client.wait_until_applied() == {0: -1, 1: -1}
+    writer.append_many(0, [b"x"] * 5)
+    writer.append(1, b"y")
+    with pytest.raises(OperationTimeoutError, match="partition 0 is at -1 of 4"):
+        client.wait_until_applied(timeout_seconds=0.2)
+    held.go.set()
+    assert client.wait_until_applied() == {0: 4, 1: 0}
+    assert (held.applied_in(0), held.applied_in(1)) == ([0, 1, 2, 3, 4], [0])
+    writer.append(1, b"z")
+    assert client.wait_until_applied(partitions=[1]) == {1: 1}
+    assert held.applied_in(1) == [0, 1]
+
+
+def test_waiting_for_what_cannot_be_waited_for_is_an_error(cluster: InMemoryCluster) -> None:
+    client = cluster.open_client(Recorder(), partitions=[0])
+    assert client.wait_until_applied() == {0: -1}
+    with pytest.raises(NotFoundError):
+        client.wait_until_applied(partitions=[2])
+    with pytest.raises(PartitionInactiveError):
+        client.wait_until_applied(partitions=[1])
+    client.close()
+    with pytest.raises(ClientClosedError):
+        client.wait_until_applied()
+
+
+def test_who_waits_when_the_client_closes_is_let_go(cluster: InMemoryCluster) -> None:
+    cluster.open_client(waltz.NoCallbacks()).append(0, b"x")
+    held = Held()
+    client = cluster.open_client(held, close_seconds_max=0.1)
+    ended: list[BaseException] = []
+
+    def wait() -> None:
+        try:
+            client.wait_until_applied()
+        except BaseException as error:
+            ended.append(error)
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    client.close()
+    thread.join()
+    held.go.set()
+    assert [type(error) for error in ended] == [ClientClosedError]
+
+
+def test_a_callback_may_not_wait_for_itself(cluster: InMemoryCluster) -> None:
+    raised: list[Exception] = []
+
+    class Waiting(Recorder):
+        def apply_transaction(self, transaction: waltz.Transaction) -> None:
+            try:
+                client.wait_until_applied()
+            except Exception as error:
+                raised.append(error)
+
+    client = cluster.open_client(Waiting())
+    client.append(0, b"")
+    assert [type(error) for error in raised] == [LocalProtocolError]
+
+
+def test_all_faces_wait(cluster: InMemoryCluster) -> None:
+    cluster.open_client(waltz.NoCallbacks()).append(0, b"x")
+
+    async def main() -> None:
+        async with cluster.open_async_client(Recorder()) as client:
+            assert client.active_partitions() == [0, 1]
+            assert client.parked_transactions() == {}
+            assert await client.wait_until_applied(timeout_seconds=60) == {0: 0, 1: -1}
+
+    asyncio.run(main())
+    client = cluster.open_client(Recorder())
+    assert client.active_partitions() == [0, 1]
+    assert client.parked_transactions() == {}

@@ -19,7 +19,7 @@ from typing import Any
 
 from tests.storage.small_disk import SmallDisk
 from waltz.cli import server_node, storage_node
-from waltz.cli.main import waltz
+from waltz.cli.commands import waltz
 from waltz.host import Host
 from waltz.server.shell import ServerConfig
 from waltz.storage.shell import StorageConfig

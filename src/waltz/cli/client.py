@@ -84,9 +84,10 @@ def show_overview(overview: ClusterOverview) -> None:
 
 def parse_lock(text: str) -> waltz.PartitionLocalLock:
     name, separator, number = text.rpartition(":")
-    if not separator or not number.lstrip("-").isdigit():
-        raise click.BadParameter(f"{text!r} is not a lock; expected name:number")
-    return waltz.PartitionLocalLock(name, int(number))
+    try:
+        return waltz.PartitionLocalLock(name, int(number if separator else ""))
+    except ValueError:
+        raise click.BadParameter(f"{text!r} is not a lock; expected name:number") from None
 
 
 @click.command()

@@ -27,6 +27,9 @@ PLACES: Final = {
     "pipeline": Place(
         "waltz.cli.pipeline", "pipeline", "Derive data from the log with Spark, and prove it."
     ),
+    "parked": Place(
+        "waltz.cli.parked", "parked", "Show transactions that could not be applied, and skip them."
+    ),
     "bench": Place("waltz.cli.bench", "bench", "Measure workloads."),
 }
 

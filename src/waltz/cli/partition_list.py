@@ -38,7 +38,7 @@ partitions_option = click.option(
 
 def parse_partitions(text: str) -> tuple[PartitionId, ...]:
     """Raises ValueError: not of that form, a range that runs backwards, or an ID too large."""
-    found: set[int] = set()
+    ranges: list[tuple[int, int]] = []
     for part in text.split(","):
         first, dash, last = part.strip().partition("-")
         ends = (first.strip(), last.strip()) if dash else (first.strip(), first.strip())
@@ -51,8 +51,12 @@ def parse_partitions(text: str) -> tuple[PartitionId, ...]:
             )
         if low > high:
             raise ValueError(f"range {part.strip()} runs backwards; did you mean {high}-{low}?")
-        found.update(range(low, high + 1))
-    return tuple(map(PartitionId, sorted(found)))
+        ranges.append((low, high))
+    found: list[PartitionId] = []
+    for low, high in sorted(ranges):  # each ID is made once, however many ranges have it
+        start = max(low, found[-1] + 1 if found else 0)
+        found.extend(map(PartitionId, range(start, high + 1)))
+    return tuple(found)
 
 
 def listed_partitions(partition_ids: Iterable[int]) -> str:

@@ -17,7 +17,7 @@ from waltz.client.replicas.shell import talk_to_admin_port
 from waltz.cluster.store_params import StoreParams
 from waltz.errors import ConfigurationError, RemoteStorageError, UnavailableError
 from waltz.host import Host
-from waltz.limits import HANDSHAKE_SECONDS_MAX
+from waltz.limits import HANDSHAKE_SECONDS_MAX, PARTITIONS_MAX
 from waltz.types import NO_SESSION, Address, PartitionId, ReplicaId
 from waltz.wire.admin_protocol import (
     AdminLastSessionInfoRequest,
@@ -169,7 +169,7 @@ def problems_in(metrics_json: str) -> tuple[tuple[str, ...], Mapping[PartitionId
     """What a node's metrics say of problems; whatever is not of the form that ours have is none."""
     try:
         found: Any = json.loads(metrics_json)
-    except ValueError:
+    except (ValueError, RecursionError):
         return (), {}
     if not isinstance(found, dict):
         return (), {}
@@ -177,10 +177,14 @@ def problems_in(metrics_json: str) -> tuple[tuple[str, ...], Mapping[PartitionId
     of_partitions = {
         PartitionId(int(name)): texts
         for name, entry in (partitions.items() if isinstance(partitions, dict) else ())
-        if name.isascii() and name.isdigit() and isinstance(entry, dict)
+        if _is_partition_id(name) and isinstance(entry, dict)
         if (texts := _texts(entry.get("problems")))
     }
     return _texts(found.get("problems")), of_partitions
+
+
+def _is_partition_id(name: str) -> bool:
+    return name.isascii() and name.isdigit() and len(name) <= len(str(PARTITIONS_MAX))
 
 
 def _texts(value: object) -> tuple[str, ...]:

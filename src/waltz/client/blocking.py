@@ -24,11 +24,12 @@ from uuid import UUID
 import numpy as np
 from numpy.typing import NDArray
 
+from waltz.client.blocked import BlockedPartition
 from waltz.client.bulk import BulkRows, ManyAppends, RowColumns
 from waltz.client.callbacks import WaltzClientCallbacks
 from waltz.client.calls import is_called_by, tell_exception, tell_expiration, tell_refusal
 from waltz.client.options import ClientOptions
-from waltz.client.partitions.shell import BlockedPartition, PartitionRunner
+from waltz.client.partitions.shell import PartitionRunner
 from waltz.client.questions.shell import ServerReport
 from waltz.client.shell import AsyncWaltzClient
 from waltz.client.submission import Submission, append_result
@@ -318,6 +319,28 @@ class WaltzClient(Closable):
         """
         return self._core.blocked_partitions()
 
+    def active_partitions(self) -> list[PartitionId]:
+        """Return the partitions that this client follows."""
+        return self._core.active_partitions()
+
+    def parked_transactions(self) -> dict[PartitionId, int]:
+        """Return how many transactions this client has parked, per partition that has some."""
+        return self._core.parked_transactions()
+
+    def wait_until_applied(
+        self,
+        *,
+        partitions: Collection[int] | None = None,
+        timeout_seconds: float | None = None,
+    ) -> dict[PartitionId, TransactionId]:
+        """Return once all that the log holds at this moment has been applied here.
+
+        As for `AsyncWaltzClient.wait_until_applied`.
+        """
+        self._refuse_inside_callbacks("wait_until_applied")
+        work = self._core.wait_until_applied(partitions=partitions, timeout_seconds=timeout_seconds)
+        return self._thread.call(work)
+
     def get_high_water_mark(
         self, partition_id: int, timeout_seconds: float | None = None
     ) -> TransactionId:
@@ -392,7 +415,8 @@ class WaltzClient(Closable):
 
         For data that does not depend on what was applied: a refused lock is tried again with the
         same data. By default it has no time limit; one that passes raises OperationTimeoutError.
-        Raises as `submit`; that and ClientClosedError may leave it in the log.
+        Raises as `submit`; PartitionBlockedError: the application cannot apply one before it; these
+        and ClientClosedError may leave it in the log.
         """
         self._refuse_inside_callbacks("append")
         context = PlainAppend(partition_id, data, header, write_locks, read_locks, append_locks)

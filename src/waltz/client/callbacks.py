@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from uuid import UUID
 
 from waltz.client.transaction import Transaction
 from waltz.errors import LocalProtocolError
@@ -37,6 +38,20 @@ class WaltzClientCallbacks(ABC):
 
         None means: whatever the log holds now, so that only what comes later is handed over.
         """
+
+    def get_client_history(self, partition_id: PartitionId) -> UUID | None:
+        """Return what `keep_client_history` was given; None: it was not called for the partition.
+
+        With both an application is bound to its cluster: before anything is applied the client
+        looks whether it is the same one, and ends with HistoryChangedError if not. None, the
+        default, is taken for the history of whatever cluster is there.
+        """
+        return None
+
+    def keep_client_history(
+        self, partition_id: PartitionId, history: UUID, before: UUID | None
+    ) -> None:
+        """Keep `history` beside the mark, if what is kept is still `before`; do nothing if not."""
 
     def apply_transaction(self, transaction: Transaction) -> None:
         """Apply one transaction. An application defines this or `apply_transactions`.

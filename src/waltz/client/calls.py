@@ -11,9 +11,11 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Final, NamedTuple, TypeVar
+from uuid import UUID
 
 from waltz.client.callbacks import NoCallbacks, WaltzClientCallbacks
+from waltz.client.histories import Histories
 from waltz.client.submission import Submission
 from waltz.client.transaction import PlainAppend, Transaction
 from waltz.client.transactions import Transactions
@@ -48,12 +50,50 @@ def calls_nothing(callbacks: WaltzClientCallbacks, own: Mapping[TransactionId, S
     )
 
 
+class LoadedMark(NamedTuple):
+    """Up to where an application has applied a partition, and of which history, None where it has
+    not kept one."""
+
+    high_water_mark: TransactionId | int | None
+    history: UUID | None
+
+
+def load_mark(
+    callbacks: WaltzClientCallbacks,
+    histories: Histories,
+    partition_id: PartitionId,
+    partition_count: int,
+) -> LoadedMark:
+    """Ask the application for its mark, and see that all it has applied is of this cluster.
+
+    Raises HistoryChangedError: of another one, or of a part of the log that was written anew.
+    """
+    mark = callbacks.get_client_high_water_mark(partition_id)
+    if mark is None or type(callbacks).get_client_history is _KEEPS_NO_HISTORY:
+        return LoadedMark(mark, None)
+    current = histories.current(partition_id)
+    for _ in range(2):  # after it was kept, once more: another process may have been faster
+        stored = callbacks.get_client_history(partition_id)
+        histories.check(partition_id, stored, mark)
+        for other in map(PartitionId, range(partition_count)):
+            histories.check(other, callbacks.get_client_history(other))
+        if stored == current:
+            break
+        callbacks.keep_client_history(partition_id, current, stored)
+    return LoadedMark(mark, stored)
+
+
+_KEEPS_NO_HISTORY: Final = WaltzClientCallbacks.get_client_history
+
+
 @dataclass(frozen=True, slots=True)
 class ApplyOutcome:
-    """`error` is None if all was applied; PostponedError is no failure."""
+    """`error` is None if all was applied; PostponedError is no failure. `is_alone`: it is the error
+    of the next transaction, and not of several that were applied together."""
 
     last_transaction_id: TransactionId
     error: Exception | None = None
+    is_alone: bool = False
 
 
 def apply_in_order(
@@ -62,8 +102,13 @@ def apply_in_order(
     transactions: Transactions,
     own: Mapping[TransactionId, Submission],
     move_mark: Callable[[TransactionId], None],
+    *,
+    report: bool = True,
 ) -> ApplyOutcome:
-    """Apply `transactions`, dense and in order, and tell the contexts in `own` about it."""
+    """Apply `transactions`, dense and in order, and tell the contexts in `own` about it.
+
+    With `report` the application is told what it has raised itself.
+    """
     in_batches = getattr(callbacks, "apply_transactions", None)
     if in_batches is None:
         return _apply_one_by_one(callbacks, partition_id, transactions, own, move_mark)
@@ -73,11 +118,42 @@ def apply_in_order(
     try:
         in_batches(transactions)
     except Exception as error:  # whatever an application raises blocks its partition only
-        return _failed(callbacks, partition_id, transactions, own, move_mark, error)
+        told = callbacks if report else None
+        return _failed(told, partition_id, transactions, own, move_mark, error)
     move_mark(last)
     for submission in own.values():
         _tell_application(submission)
     return ApplyOutcome(last)
+
+
+def apply_narrowed(
+    callbacks: WaltzClientCallbacks,
+    partition_id: PartitionId,
+    transactions: Transactions,
+    own: Mapping[TransactionId, Submission],
+    move_mark: Callable[[TransactionId], None],
+) -> ApplyOutcome:
+    """As `apply_in_order`, in ever smaller batches, until the one that cannot be applied is alone.
+
+    `uncaught_exception` is called for that one only.
+    """
+    left, count = transactions, (len(transactions) + 1) // 2
+    while True:
+        part = left.first(count)
+        first, last = part.first_transaction_id, part.last_transaction_id
+        chosen = {each: own[each] for each in own if first <= each <= last}
+        outcome = apply_in_order(
+            callbacks, partition_id, part, chosen, move_mark, report=len(part) == 1
+        )
+        error = outcome.error
+        if error is not None:
+            if outcome.is_alone or isinstance(error, PostponedError | ClientClosedError):
+                return outcome
+            count = (count + 1) // 2
+            continue
+        left = left.after(outcome.last_transaction_id)
+        if not len(left):
+            return outcome
 
 
 def choose_prefetch(
@@ -105,14 +181,15 @@ def choose_prefetch(
 
 
 def _failed(
-    callbacks: WaltzClientCallbacks,
+    callbacks: WaltzClientCallbacks | None,
     partition_id: PartitionId,
     transactions: Transactions,
     own: Mapping[TransactionId, Submission],
     move_mark: Callable[[TransactionId], None],
     error: Exception,
 ) -> ApplyOutcome:
-    """Pass on what is applied all the same: others wait for the mark, to try again after it."""
+    """Pass on what is applied all the same: others wait for the mark, to try again after it.
+    `callbacks` None: the error is not told yet."""
     first = transactions.first_transaction_id
     last = TransactionId(first - 1)
     if isinstance(error, PostponedError) and error.applied_through is not None:
@@ -123,8 +200,9 @@ def _failed(
             if transaction_id <= last:
                 _tell_application(submission)
         return ApplyOutcome(last, error)
-    _report(callbacks, partition_id, first, error)
-    return ApplyOutcome(TransactionId(first - 1), error)
+    if callbacks is not None:
+        _report(callbacks, partition_id, first, error)
+    return ApplyOutcome(TransactionId(first - 1), error, is_alone=len(transactions) == 1)
 
 
 def _apply_one_by_one(
@@ -144,7 +222,7 @@ def _apply_one_by_one(
             apply(transaction)
         except Exception as error:  # as above
             _report(callbacks, partition_id, transaction_id, error)
-            return ApplyOutcome(TransactionId(transaction_id - 1), error)
+            return ApplyOutcome(TransactionId(transaction_id - 1), error, is_alone=True)
         move_mark(transaction_id)
         if submission is not None:
             _tell_application(submission)

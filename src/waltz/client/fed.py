@@ -220,6 +220,15 @@ class FedRuns(Sequence[Fed]):
                 left.append(run[done:])
         return FedRuns(left)
 
+    def through(self, transaction_id: TransactionId) -> FedRuns:
+        """Return those with this ID and lower ones."""
+        chosen = []
+        for run in self.runs:
+            count = transaction_id + 1 - run.first_transaction_id
+            if count > 0:
+                chosen.append(run[:count])
+        return FedRuns(chosen)
+
     def __eq__(self, other: object) -> bool:
         return list(self) == list(other) if isinstance(other, Sequence) else NotImplemented
 

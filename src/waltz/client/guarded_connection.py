@@ -21,23 +21,42 @@ FORBIDDEN_OPTIONS: Final = frozenset(
 )
 """How a transaction runs, and where its tables are."""
 
-_COMMENTS: Final = r"(?:\s+|--[^\n]*\n|/\*.*?\*/)*"
+_BLANK: Final = re.compile(r"[\s;]+|--[^\n]*|/\*.*?\*/", re.DOTALL)
+"""One piece of what may stand before a statement: blanks, empty statements, a comment."""
+
+_MYSQL_BLANK: Final = re.compile(r"[\s;]+|--[^\n]*|#[^\n]*|/\*(?!M?!).*?\*/", re.DOTALL)
+"""The same in MySQL and MariaDB, which have one more kind of comment and run another kind."""
 
 _ENDS_OR_CHANGES: Final = re.compile(
-    _COMMENTS + r"(?:COMMIT|END|ABORT|BEGIN|START\s+TRANSACTION|PREPARE\s+TRANSACTION|XA|USE"
+    r"(?:COMMIT|END|ABORT|BEGIN|START\s+TRANSACTION|PREPARE\s+TRANSACTION|XA|USE"
     r"|ROLLBACK(?!(?:\s+WORK|\s+TRANSACTION)?\s+TO\b)"
     r"|SET\s+(?:\w+\s+)?(?:TRANSACTION|AUTOCOMMIT|CHARACTERISTICS)"
     r"|SET\s+(?:@@(?:\w+\.)?)?AUTOCOMMIT)\b",
-    re.IGNORECASE | re.DOTALL,
+    re.IGNORECASE,
 )
 """Statements that do what the forbidden methods do."""
 
 _COMMITS_IN_MYSQL: Final = re.compile(
-    _COMMENTS + r"(?:(?:CREATE(?:\s+OR\s+REPLACE)?|DROP)(?!\s+TEMPORARY)|ALTER|TRUNCATE|RENAME"
+    r"(?:(?:CREATE(?:\s+OR\s+REPLACE)?|DROP)(?!\s+TEMPORARY)|ALTER|TRUNCATE|RENAME"
     r"|GRANT|REVOKE|LOCK|UNLOCK|ANALYZE|OPTIMIZE|REPAIR|FLUSH)\b",
-    re.IGNORECASE | re.DOTALL,
+    re.IGNORECASE,
 )
 """Statements before which MySQL and MariaDB commit whatever is under way."""
+
+_RUN_BY_MYSQL: Final = re.compile(r"/\*M?!")
+"""Where MySQL and MariaDB run what others take for a comment."""
+
+
+def _first_word_at(statement: str, blank: re.Pattern[str]) -> int:
+    """Return where `statement` begins, after blanks and comments.
+
+    Piece by piece, so that no piece is looked at twice: one expression for all of them would try
+    every way of cutting a run of blanks into pieces.
+    """
+    position = 0
+    while (piece := blank.match(statement, position)) is not None:
+        position = piece.end()
+    return position
 
 
 class GuardedConnection(Connection):
@@ -138,10 +157,16 @@ class GuardedConnection(Connection):
     ) -> None:
         if not self._guarded:
             return
-        if _ENDS_OR_CHANGES.match(statement):
-            self._refuse(f"the statement {statement[:60]!r}")
-        if self._is_mysql and _COMMITS_IN_MYSQL.match(statement):
-            self._refuse(f"the statement {statement[:60]!r}, which commits in {self.dialect.name},")
+        begin = _first_word_at(statement, _MYSQL_BLANK if self._is_mysql else _BLANK)
+        if _ENDS_OR_CHANGES.match(statement, begin):
+            self._refuse(f"the statement {statement[begin : begin + 60]!r}")
+        if not self._is_mysql:
+            return
+        if _COMMITS_IN_MYSQL.match(statement, begin):
+            what = f"the statement {statement[begin : begin + 60]!r}"
+            self._refuse(f"{what}, which commits in {self.dialect.name},")
+        if _RUN_BY_MYSQL.match(statement, begin):
+            self._refuse("a statement that begins with a comment that is run")
 
     def _refuse(self, what: str) -> NoReturn:
         raise LocalProtocolError(

@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
+from waltz.client.blocked import OnApplyFailure
 from waltz.client.handshake import ConnectionSettings
 from waltz.client.lifecycle_events import LifecycleListener
 from waltz.client.retry import RetryPolicy, RetryReads
 from waltz.cluster.paths import DEFAULT_ROOT
 from waltz.errors import ConfigurationError
 from waltz.limits import (
+    APPLY_ATTEMPTS_MAX,
+    BLOCKED_SECONDS_MAX,
+    CLIENT_AHEAD_SECONDS,
     CLIENT_CLOSE_SECONDS,
     CONNECTION_SECONDS_MAX,
     LONG_WAIT_SECONDS,
@@ -88,10 +92,36 @@ class ClientOptions:
     retry_policy: RetryPolicy = field(default_factory=RetryReads)
     """Whether an operation whose connection was lost is repeated."""
 
+    on_apply_failure: OnApplyFailure = OnApplyFailure.WAIT
+    """What becomes of a transaction that the application cannot apply; `"wait"`, `"park"` or
+    `"stop"` will do."""
+
+    apply_attempts_max: int = APPLY_ATTEMPTS_MAX
+    """With `park` and `stop`: after how many attempts that transaction is parked or its partition
+    stopped."""
+
+    blocked_seconds_max: float = BLOCKED_SECONDS_MAX
+    """How long a flush, an append or `wait_until_applied` waits for a partition whose next
+    transaction cannot be applied, before it ends with PartitionBlockedError. Attempts fail at most
+    10 s apart, and it is looked at after each."""
+
+    ahead_seconds_max: float = CLIENT_AHEAD_SECONDS
+    """How long a server has to say that the application has applied more than the log holds before
+    it is believed: it may have lost the partition without knowing."""
+
     listener: LifecycleListener | None = None
     """Is told when servers are connected and lost, and partitions mounted and unmounted."""
 
     def __post_init__(self) -> None:
+        try:
+            policy = OnApplyFailure(self.on_apply_failure)
+        except ValueError:
+            raise ConfigurationError(
+                f"on_apply_failure is {self.on_apply_failure!r}; expected"
+                f" {', '.join(OnApplyFailure)}"
+            ) from None
+        object.__setattr__(self, "on_apply_failure", policy)
+        self._check("apply_attempts_max", 1, 1_000_000)
         self._check("max_concurrent_transactions", 1, TRANSACTIONS_PENDING_LIMIT)
         self._check("retry_threads", 0, WORKER_THREADS_MAX)
         for name in (
@@ -102,6 +132,8 @@ class ClientOptions:
             "connection_seconds_max",
             "reconnect_seconds_max",
             "operation_seconds_max",
+            "blocked_seconds_max",
+            "ahead_seconds_max",
         ):
             self._check(name, 0.001, 86_400.0)
         self._check("refresh_seconds", 0.0, 86_400.0)

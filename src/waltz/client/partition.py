@@ -18,6 +18,7 @@ from waltz.client.fed import FedBuffer, FedRun, FedRuns, fed_apart, next_of
 from waltz.client.outcome_questions import OutcomeQuestions, OutcomeRefused
 from waltz.client.own_appends import OwnAppends
 from waltz.client.partition_events import (
+    AheadSuspected,
     AppendRefused,
     AppendsHeld,
     AppendsSettled,
@@ -45,6 +46,7 @@ from waltz.client.submission import Submission
 from waltz.errors import LocalProtocolError
 from waltz.limits import (
     APPLY_TRANSACTIONS_MAX,
+    CLIENT_AHEAD_SECONDS,
     FEED_BUFFER_BYTES_MAX,
     FEED_BUFFER_TRANSACTIONS_MAX,
     LONG_WAIT_SECONDS,
@@ -87,7 +89,7 @@ class Phase(Enum):
     MOUNTING = "mount request sent"
     NOT_READY = "the server was not ready; asked again soon"
     MOUNTED = "mounted"
-    AHEAD = "this client has applied more than the log holds"
+    AHEAD = "the application has applied more than the log holds"
     CLOSED = "closed"
 
 
@@ -100,12 +102,15 @@ class ClientPartition:
         partition_id: PartitionId,
         *,
         long_wait_seconds: float = LONG_WAIT_SECONDS,
+        ahead_seconds_max: float = CLIENT_AHEAD_SECONDS,
         apply_count_max: int = APPLY_TRANSACTIONS_MAX,
         buffer_count_max: int = FEED_BUFFER_TRANSACTIONS_MAX,
         sequence_number: int = 0,
         with_data: bool = False,
     ) -> None:
-        """`with_data`: the feed is to bring the data along, as far as its version can."""
+        """`with_data`: the feed is to bring the data along, as far as its version can.
+        `ahead_seconds_max`: how long a server that says AHEAD is asked again before it is believed.
+        """
         self.phase = Phase.DETACHED
         self.closed = False
         self.generation = NO_GENERATION
@@ -129,6 +134,8 @@ class ClientPartition:
         self._mount_request_id: RequestId | None = None
         self._mount_at: float | None = None
         self._not_ready_seconds = NOT_READY_SECONDS_MIN
+        self._ahead_seconds_max = ahead_seconds_max
+        self._ahead_since: float | None = None
         self._waiting: deque[Submission] = deque()
         self._buffer = FedBuffer()
         self._in_hand = FedRuns()
@@ -312,22 +319,33 @@ class ClientPartition:
         match response.state:
             case MountState.READY:
                 self.phase = Phase.MOUNTED
-                self._mount_at = None
+                self._mount_at = self._ahead_since = None
                 self._effects.append(MountChanged(MountState.READY))
                 # Whatever was sent on an earlier stream is decided now; the answer says up to
                 # which transaction one has to look (CI-17).
                 self._flush(now)
                 self._feed_due = True
             case MountState.NOT_READY:
-                self.phase = Phase.NOT_READY
-                self._mount_at = now + self._not_ready_seconds
-                self._not_ready_seconds = min(2 * self._not_ready_seconds, NOT_READY_SECONDS_MAX)
+                self._ahead_since = None
+                self._mount_later(now)
             case MountState.CLIENT_AHEAD:
+                # It may be a server that has lost the partition and does not know yet.
+                if self._ahead_since is None:
+                    self._ahead_since = now
+                    self._effects.append(AheadSuspected(self.high_water_mark))
+                if now - self._ahead_since < self._ahead_seconds_max:
+                    self._mount_later(now)
+                    return
                 self.phase = Phase.AHEAD
                 self._mount_at = None
                 self._effects.append(MountChanged(MountState.CLIENT_AHEAD))
             case _:
                 assert_never(response.state)
+
+    def _mount_later(self, now: float) -> None:
+        self.phase = Phase.NOT_READY
+        self._mount_at = now + self._not_ready_seconds
+        self._not_ready_seconds = min(2 * self._not_ready_seconds, NOT_READY_SECONDS_MAX)
 
     # Appending
 

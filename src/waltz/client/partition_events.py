@@ -203,6 +203,13 @@ class AppendsSettled:
 
 
 @dataclass(frozen=True, slots=True)
+class AheadSuspected:
+    """A server says that the log ends before this mark; it is asked again before it is believed."""
+
+    high_water_mark: TransactionId
+
+
+@dataclass(frozen=True, slots=True)
 class MountChanged:
     """Whether submits may go on. CLIENT_AHEAD is for good (CI-12); None is not mounted."""
 
@@ -219,6 +226,7 @@ Effect: TypeAlias = (
     | ReleaseRoom
     | ClientIdRunsOut
     | AppendsSettled
+    | AheadSuspected
     | MountChanged
     | OutcomeKnown
     | OutcomeRefused

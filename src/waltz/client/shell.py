@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 from uuid import UUID
 
 from waltz.client.activation.shell import deactivate, end_submissions
+from waltz.client.blocked import check_policy
 from waltz.client.callbacks import WaltzClientCallbacks
 from waltz.client.calls import (
     is_called_by,
@@ -38,7 +39,6 @@ from waltz.client.partition_events import (
     Submitted,
 )
 from waltz.client.partitions.shell import (
-    BlockedPartition,
     Gate,
     LoopGate,
     PartitionRunner,
@@ -58,9 +58,11 @@ from waltz.cluster.shell import ClusterSnapshot
 from waltz.errors import (
     ClientClosedError,
     ClusterChangedError,
+    HistoryChangedError,
     LocalProtocolError,
     NotFoundError,
     OperationTimeoutError,
+    PartitionBlockedError,
     PartitionInactiveError,
     SubmitCancelledError,
     UnavailableError,
@@ -105,6 +107,7 @@ class AsyncWaltzClient(PlainVerbs):
         new_gate: Callable[[int], Gate] = LoopGate,
     ) -> None:
         self.options = options or ClientOptions()
+        check_policy(self.options.on_apply_failure, callbacks)
         self.runners: dict[PartitionId, PartitionRunner] = {}
         self._host = host
         self._callbacks = callbacks
@@ -185,6 +188,9 @@ class AsyncWaltzClient(PlainVerbs):
             finish=submissions.finish_all,
             fail=submissions.fail,
             give_up=submissions.give_up,
+            end=self._end,
+            blocked=self._block,
+            snapshot=lambda: self.snapshot,
             mounted=self._listening.partition_mounted,
             see_to_client_id=identity.see_to,
         )
@@ -263,14 +269,6 @@ class AsyncWaltzClient(PlainVerbs):
     def client_high_water_mark(self, partition_id: int) -> TransactionId:
         """Return the last transaction of the partition that was applied here."""
         return self.runner(partition_id).high_water_mark
-
-    def blocked_partitions(self) -> dict[PartitionId, BlockedPartition]:
-        """Return the partitions whose next transaction the application cannot apply now, and why.
-
-        Each is tried again, later and later, while the others go on (PM-38).
-        """
-        runners = list(self.runners.values())
-        return {each.partition_id: each.blocked for each in runners if each.blocked is not None}
 
     async def get_high_water_mark(
         self, partition_id: int, timeout_seconds: float | None = None
@@ -439,10 +437,21 @@ class AsyncWaltzClient(PlainVerbs):
     async def flush(self, timeout_seconds: float | None = None) -> None:
         """Return once every context submitted before has ended, retries included (PM-37).
 
-        Raises OperationTimeoutError; LocalProtocolError: called inside a callback.
+        Raises OperationTimeoutError; PartitionBlockedError: one of them waits for a transaction
+        that the application cannot apply; LocalProtocolError: called inside a callback.
         """
         self._refuse_inside_callbacks("flush")
+        if isinstance(self._error, HistoryChangedError):
+            raise self._error
         await self.submissions.flush(timeout_seconds, self._nudge_all)
+
+    def _block(
+        self, partition_id: PartitionId, error: PartitionBlockedError, seconds: float
+    ) -> None:
+        """An attempt to apply has failed; those that wait for the partition may wait no longer."""
+        if seconds >= self.options.blocked_seconds_max:
+            self.runners[partition_id].fail_waiting(error)
+            self.submissions.let_go(partition_id, error)
 
     def _nudge_all(self) -> None:
         for runner in self.runners.values():

@@ -9,13 +9,19 @@ from __future__ import annotations
 
 import logging
 from abc import abstractmethod
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
+from uuid import UUID
 
 from waltz.client.callbacks import WaltzClientCallbacks
 from waltz.client.transaction import Transaction
-from waltz.errors import LocalProtocolError, PostponedError
+from waltz.errors import (
+    HistoryChangedError,
+    LocalProtocolError,
+    NotFoundError,
+    PostponedError,
+)
 from waltz.limits import (
     APPLY_RETRY_SECONDS_MAX,
     APPLY_RETRY_SECONDS_MIN,
@@ -32,6 +38,8 @@ if TYPE_CHECKING:
     from waltz.client.guarded_connection import GuardedConnection
 
 logger = logging.getLogger(__name__)
+
+MARKS_TABLE: Final = "waltz_high_water_marks"
 
 CONTENTION_STATES: Final = frozenset({"40001", "40P01", "55P03"})
 """PostgreSQL's SQLSTATE of a serialization failure, a deadlock and a lock that is not free."""
@@ -56,6 +64,10 @@ class _Progress:
     pause_seconds: float = 0.0
     failures: int = 0
     readings: int = 0
+    found: UUID | None = None
+    """The history that lay beside the mark when it was read last; None: there was none."""
+    history: UUID | None = None
+    """The one that is bound to this process's changes, as the client has checked it."""
 
 
 class SqlCallbacks(WaltzClientCallbacks):
@@ -73,6 +85,12 @@ class SqlCallbacks(WaltzClientCallbacks):
     connection that `apply` gets cannot end it (PM-53, PM-56). When the database fails, be it for a
     deadlock or because it is away, all is rolled back and done again, later and later (PM-54).
 
+    Beside the mark lies the history that it belongs to, at first the cluster's key: a database
+    that has followed one cluster is refused for another one, before anything is applied.
+
+    With `on_apply_failure="park"` a transaction that cannot be applied comes into a table of its
+    own, `waltz_parked`, in the database transaction in which the mark passes it.
+
     A subclass has `apply(connection, transactions)`; it may override `wants_data`.
     """
 
@@ -80,24 +98,22 @@ class SqlCallbacks(WaltzClientCallbacks):
         self,
         engine: Engine,
         *,
-        table_name: str = "waltz_high_water_marks",
+        table_name: str = MARKS_TABLE,
         preferred_partitions: Collection[int] | None = None,
         patience_seconds: float = CALLBACK_PATIENCE_SECONDS,
     ) -> None:
         import sqlalchemy
 
+        from waltz.client.sql_tables import marks_table
+
         self.engine = engine
-        self.table: Table = sqlalchemy.Table(
-            table_name,
-            sqlalchemy.MetaData(),
-            sqlalchemy.Column(
-                "partition_id", sqlalchemy.Integer, primary_key=True, autoincrement=False
-            ),
-            sqlalchemy.Column("high_water_mark", sqlalchemy.BigInteger, nullable=False),
-        )
+        self.table: Table = marks_table(table_name)
+        self.parked_table_name = parked_table_name(table_name)
         self._select_marks = sqlalchemy.select(
-            self.table.c.partition_id, self.table.c.high_water_mark
+            self.table.c.partition_id, self.table.c.high_water_mark, self.table.c.history
         )
+        self._table_is_ready = False
+        self._seen_histories: dict[PartitionId, UUID | None] = {}
         self._preferred = None if preferred_partitions is None else frozenset(preferred_partitions)
         self._patience_seconds = patience_seconds
         self._progress_by_partition: dict[PartitionId, _Progress] = {}
@@ -129,8 +145,9 @@ class SqlCallbacks(WaltzClientCallbacks):
 
         progress = self._progress_of(partition_id)
         try:
-            self._create_table()
+            self._make_table_ready()
             mark = self._stored_or_new(partition_id)
+            self._apply_again(partition_id)
         except DBAPIError as error:
             progress.readings += 1
             self.on_error_getting_client_high_water_mark(progress.readings, error)
@@ -139,7 +156,71 @@ class SqlCallbacks(WaltzClientCallbacks):
                 _back_off(progress.readings),
             ) from error
         progress.readings = 0
+        self._bind(partition_id)
         return mark
+
+    def get_client_history(self, partition_id: PartitionId) -> UUID | None:
+        """Return the history beside the mark, as it was when marks were read last."""
+        return self._progress_of(partition_id).found or self._seen_histories.get(partition_id)
+
+    def keep_client_history(
+        self, partition_id: PartitionId, history: UUID, before: UUID | None
+    ) -> None:
+        """Raises PostponedError: the database failed."""
+        column = self.table.c.history
+        is_before = column.is_(None) if before is None else column == str(before)
+        update = (
+            self.table.update()
+            .where(self.table.c.partition_id == partition_id, is_before)
+            .values(history=str(history))
+        )
+        with _Retrying(self._progress_of(partition_id)):
+            with self.engine.begin() as connection:
+                connection.execute(update)
+            self._read_mark(partition_id)
+        self._bind(partition_id)
+
+    def park(self, transaction: Transaction, error: Exception) -> None:
+        """Move the mark past `transaction`, which `apply` cannot apply, and keep it in a table.
+
+        Raises PostponedError: the database failed.
+        """
+        from waltz.client.blocked import one_line
+        from waltz.client.sql_tables import ParkedTable
+
+        parked = ParkedTable(self.parked_table_name)
+        partition_id, number = transaction.partition_id, transaction.transaction_id
+        _ = transaction.data  # fetched here, not while the database waits
+        progress = self._progress_of(partition_id)
+        with _Retrying(progress):
+            parked.create(self.engine)
+            self._change_guarded(
+                partition_id,
+                TransactionId(number - 1),
+                number,
+                lambda connection: parked.add(connection, transaction, one_line(error)),
+            )
+            self._read_mark(partition_id)  # also where another process was faster
+
+    def apply_parked(self, partition_id: int, transaction_id: int) -> None:
+        """Apply a parked transaction after all, and take it out of the table, at once.
+
+        Those after it are applied already: that this does no harm is the application's to know.
+        Raises NotFoundError: it is not parked; LocalProtocolError: its data was not kept; and what
+        `apply` raises: then it stays.
+        """
+        from waltz.client.guarded_connection import GuardedConnection
+        from waltz.client.sql_tables import ParkedTable
+
+        parked = ParkedTable(self.parked_table_name)
+        with GuardedConnection(self.engine) as connection:
+            connection.make_serializable()
+            _begin_immediate(connection)
+            row = parked.one(connection, partition_id, transaction_id)
+            parked.remove(connection, partition_id, transaction_id)
+            with connection.guarded():
+                self.apply(connection, [row.transaction()])
+            connection.commit()
 
     def choose_prefetch(self, transactions: Sequence[Transaction]) -> Sequence[Transaction]:
         """Return what this process is about to apply, if it is its turn.
@@ -196,22 +277,38 @@ class SqlCallbacks(WaltzClientCallbacks):
 
         The guarded update comes first: its lock makes everybody else wait for the outcome.
         """
+
+        def apply(connection: GuardedConnection) -> None:
+            with connection.guarded():
+                self.apply(connection, rest)
+
+        return self._change_guarded(partition_id, expected, rest[-1].transaction_id, apply)
+
+    def _change_guarded(
+        self,
+        partition_id: PartitionId,
+        expected: TransactionId,
+        mark: TransactionId,
+        change: Callable[[GuardedConnection], None],
+    ) -> bool:
+        """Move the mark from `expected` and make `change`; False: somebody else has moved it."""
         from waltz.client.guarded_connection import GuardedConnection
 
-        table, mark = self.table, rest[-1].transaction_id
+        table = self.table
+        history = self._progress_of(partition_id).history
+        conditions = [table.c.partition_id == partition_id, table.c.high_water_mark == expected]
+        if history is not None:
+            conditions.append(table.c.history == str(history))
         with GuardedConnection(self.engine) as connection:
             connection.make_serializable()
             _begin_immediate(connection)
             updated = connection.execute(
-                table.update()
-                .where(table.c.partition_id == partition_id, table.c.high_water_mark == expected)
-                .values(high_water_mark=mark)
+                table.update().where(*conditions).values(high_water_mark=mark)
             )
             if updated.rowcount != 1:
                 connection.rollback()
                 return False
-            with connection.guarded():
-                self.apply(connection, rest)
+            change(connection)
             self._check_transaction(connection, partition_id, mark)
             connection.commit()
         return True
@@ -241,25 +338,96 @@ class SqlCallbacks(WaltzClientCallbacks):
                 " errors of the database may be caught around a savepoint only"
             )
 
-    def _create_table(self) -> None:
+    def _make_table_ready(self) -> None:
+        """Make the table; add the column that a release before did not have."""
+        from waltz.client.sql_tables import create_table
+
+        if self._table_is_ready:
+            return
+        create_table(self.table, self.engine)
+        if not self._has_history():
+            self._add_history()
+        self._table_is_ready = True
+
+    def _has_history(self) -> bool:
         from sqlalchemy import inspect
+
+        columns = inspect(self.engine).get_columns(self.table.name)
+        return any(column["name"] == "history" for column in columns)
+
+    def _add_history(self) -> None:
         from sqlalchemy.exc import DBAPIError
 
+        from waltz.client.sql_tables import HISTORY_CHARACTERS
+
+        name = self.engine.dialect.identifier_preparer.format_table(self.table)
+        statement = f"ALTER TABLE {name} ADD COLUMN history VARCHAR({HISTORY_CHARACTERS})"
         try:
-            self.table.create(self.engine, checkfirst=True)
-        except DBAPIError:
-            if not inspect(self.engine).has_table(self.table.name):
-                raise  # otherwise another process was faster
+            with self.engine.begin() as connection:
+                connection.exec_driver_sql(statement)
+        except DBAPIError as error:
+            if self._has_history():
+                return  # another process was faster
+            logger.warning(
+                "column_not_added table=%s error=%s; nothing is applied without it: run `%s` as a"
+                " user who may",
+                self.table.name, error.orig, statement,
+            )  # fmt: skip
+            raise
+
+    def _apply_again(self, partition_id: PartitionId) -> None:
+        """Apply the parked transactions that an operator wants to be tried again."""
+        from waltz.client.blocked import one_line
+        from waltz.client.sql_tables import PARKED, RETRY, ParkedTable
+
+        parked = ParkedTable(self.parked_table_name)
+        if not parked.exists(self.engine):
+            return
+        with self.engine.connect() as connection:
+            wanted = parked.rows(connection, partition_id=partition_id, state=RETRY)
+        for row in wanted:
+            number = row.transaction_id
+            try:
+                self.apply_parked(partition_id, number)
+            except NotFoundError:
+                pass  # another process was faster
+            except Exception as error:  # whatever an application raises, the transaction stays
+                _raise_if_away(error)
+                logger.warning(
+                    "parked_not_applied partition=%d transaction=%d error=%r; it stays in %s",
+                    partition_id, number, one_line(error), parked.table.name,
+                )  # fmt: skip
+                with self.engine.begin() as connection:
+                    parked.change(connection, partition_id, number, PARKED, one_line(error))
+            else:
+                logger.info("parked_applied partition=%d transaction=%d", partition_id, number)
 
     def _read_again(self, partition_id: PartitionId, expected: TransactionId) -> None:
         """Raises LocalProtocolError: the database holds less than this client has passed."""
         progress = self._progress_of(partition_id)
         with _Retrying(progress):
             mark = self._read_mark(partition_id)
+        self._check_history(partition_id)
         if mark < expected:
             raise LocalProtocolError(
                 f"the database is at transaction {mark} of partition {partition_id}; expected"
                 f" {expected}: it was set back, restart the client"
+            )
+
+    def _bind(self, partition_id: PartitionId) -> None:
+        """The client checks what was found before it hands anything over."""
+        progress = self._progress_of(partition_id)
+        progress.history = progress.found
+
+    def _check_history(self, partition_id: PartitionId) -> None:
+        """Raises HistoryChangedError: somebody has bound the database to another log."""
+        progress = self._progress_of(partition_id)
+        known, found = progress.history, progress.found
+        if known is not None and found != known:
+            raise HistoryChangedError(
+                f"the database belongs to history {found} of partition {partition_id} now; this"
+                f" client has applied history {known} to it. Nothing more was applied: restart the"
+                " client once it is clear which of the two is right"
             )
 
     def _read_mark(self, partition_id: PartitionId) -> TransactionId:
@@ -272,11 +440,13 @@ class SqlCallbacks(WaltzClientCallbacks):
 
         with self.engine.connect() as connection:
             rows = connection.execute(self._select_marks).all()
-        stored = {PartitionId(each): TransactionId(mark) for each, mark in rows}
-        self._seen = stored
+        stored = {PartitionId(each): TransactionId(mark) for each, mark, _ in rows}
+        histories = {PartitionId(each): _history(text) for each, _, text in rows}
+        self._seen, self._seen_histories = stored, histories
         if partition_id not in stored:
             raise NoResultFound(f"no mark of partition {partition_id} in {self.table.name}")
         progress = self._progress_of(partition_id)
+        progress.found = histories[partition_id]
         if stored[partition_id] > progress.mark:
             progress.mark = stored[partition_id]
             progress.failures = 0
@@ -305,6 +475,24 @@ class SqlCallbacks(WaltzClientCallbacks):
         return self._progress_by_partition.setdefault(partition_id, _Progress())
 
 
+def parked_table_name(table_name: str) -> str:
+    """Return the name of the table of parked transactions that goes with a table of marks."""
+    return "waltz_parked" if table_name == MARKS_TABLE else f"{table_name}_parked"
+
+
+def _history(text: str | None) -> UUID | None:
+    """Raises HistoryChangedError: somebody has written what is no history."""
+    if text is None:
+        return None
+    try:
+        return UUID(text)
+    except ValueError:
+        raise HistoryChangedError(
+            f"the column history has {text!r}; expected the key of a cluster. Nothing was applied:"
+            " restore the database, or set the column to the key that `waltz status` shows"
+        ) from None
+
+
 class _Retrying:
     """Turns a database that is away, locked or in a deadlock into PostponedError (PM-54).
 
@@ -317,13 +505,11 @@ class _Retrying:
     def __enter__(self) -> None: ...
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        from sqlalchemy.exc import DBAPIError, InterfaceError, InternalError, OperationalError
+        from sqlalchemy.exc import DBAPIError
 
         if error is None:
             return
-        if isinstance(error, OperationalError | InterfaceError | InternalError) or (
-            isinstance(error, DBAPIError) and error.connection_invalidated
-        ):
+        if isinstance(error, DBAPIError) and _is_away(error):
             self._progress.failures += 1
             if not _is_contention(error):
                 logger.warning(
@@ -332,6 +518,20 @@ class _Retrying:
             raise PostponedError(
                 f"database failed: {error}", _back_off(self._progress.failures)
             ) from error
+
+
+def _is_away(error: DBAPIError) -> bool:
+    from sqlalchemy.exc import InterfaceError, InternalError, OperationalError
+
+    kinds = OperationalError | InterfaceError | InternalError
+    return isinstance(error, kinds) or error.connection_invalidated
+
+
+def _raise_if_away(error: Exception) -> None:
+    from sqlalchemy.exc import DBAPIError
+
+    if isinstance(error, DBAPIError) and _is_away(error):
+        raise error
 
 
 def _is_contention(error: DBAPIError) -> bool:

@@ -17,7 +17,7 @@ from waltz.client.transaction import (
     TransactionContext,
     check_complete,
 )
-from waltz.errors import NotFoundError, OperationTimeoutError
+from waltz.errors import NotFoundError, OperationTimeoutError, PartitionBlockedError
 from waltz.types import NOTHING, PartitionId, RequestId, TransactionId
 
 
@@ -132,7 +132,8 @@ def checked_partition(context: TransactionContext, partition_count: int) -> Part
 
 
 def append_result(submission: Submission, error: Exception | None) -> TransactionId | Exception:
-    """Return what whoever waits for a plain append, which has ended, is to be told."""
-    if submission.transaction_id is not None:
+    """Return what whoever waits for a plain append is to be told: it has ended, or it is in the log
+    and cannot be applied, for another one before it cannot."""
+    if submission.transaction_id is not None and not isinstance(error, PartitionBlockedError):
         return submission.transaction_id
     return error or OperationTimeoutError("not appended: this client has no retry threads")

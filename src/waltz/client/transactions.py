@@ -73,6 +73,14 @@ class Transactions(Sequence[Transaction]):
             left._made = self._made[count:]
         return left
 
+    def first(self, count: int) -> Transactions:
+        """Return the first `count`, at least one; what is made of them stays."""
+        made = self._objects()[:count]
+        last = TransactionId(self.first_transaction_id + len(made) - 1)
+        part = Transactions(self._fed.through(last), self._fetch, self._own, self._bulks)
+        part._made = made
+        return part
+
     def _objects(self) -> list[Transaction]:
         if self._made is None:
             data = iter(self._data())

@@ -171,7 +171,7 @@ def read_yaml(content: str, path: str) -> dict[str, Given]:
         )
     try:
         # A subclass of the safe loader: only plain values come out of it.
-        root = yaml.load(content, Loader=_UniqueKeyLoader)  # noqa: S506
+        root = yaml.load(content, Loader=PlainLoader)  # noqa: S506
     except yaml.MarkedYAMLError as error:
         # The mark's own text would quote the line, and there may be a password in it.
         mark = error.problem_mark
@@ -219,8 +219,21 @@ def _hint(name: str, known: Iterable[str]) -> str:
     return f"; did you mean {folded[found[0]]}?" if found else ""
 
 
-class _UniqueKeyLoader(yaml.SafeLoader):
-    """YAML's safe loader would let the last of two equal keys win in silence."""
+class PlainLoader(yaml.SafeLoader):
+    """What a file says once it says once: no key twice, and no alias.
+
+    YAML's safe loader would let the last of two equal keys win in silence, and a few lines of
+    aliases of aliases stand for more values than any memory holds.
+    """
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        if self.check_event(yaml.AliasEvent):
+            event = self.peek_event()  # type: ignore[no-untyped-call]
+            raise yaml.MarkedYAMLError(
+                problem="an alias (*name) is not allowed; write the value out",
+                problem_mark=event.start_mark,
+            )
+        return super().compose_node(parent, index)
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen = set()

@@ -165,7 +165,7 @@ class Archive:
             raise ConfigurationError(
                 f"{INVALID_ARCHIVE} {directory} holds no archive: {error.strerror}"
             ) from error
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise ConfigurationError(f"{INVALID_ARCHIVE} {path} is damaged: {error!r}") from error
 
     @classmethod
@@ -206,7 +206,7 @@ class Archive:
                 return contents
             try:
                 files = [ArchivedFile.decode(entry) for entry in json.loads(text)["files"]]
-            except (ValueError, KeyError, TypeError) as error:
+            except (ValueError, KeyError, TypeError, RecursionError) as error:
                 raise CorruptionError(f"{INVALID_ARCHIVE} {path} is damaged: {error!r}") from error
             contents = followed(contents, files)
 

@@ -25,6 +25,8 @@ TASK_ROWS: Final = 100_000
 """A range shorter than twice this is not split unless more tasks are asked for: starting a task
 costs what reading some ten thousand rows does."""
 
+PARTITION_DIGITS_MAX: Final = 10
+"""Of a 32-bit number."""
 TASKS_MAX: Final = 10_000
 """Tasks of one read."""
 
@@ -73,7 +75,7 @@ def parse_partitions(text: str) -> tuple[PartitionId, ...]:
 
     Raises ConfigurationError: not that form, or a range that runs backwards.
     """
-    partition_ids: set[PartitionId] = set()
+    ranges: list[tuple[int, int]] = []
     for part in text.split(","):
         first, separator, last = part.strip().partition("-")
         last = last if separator else first
@@ -81,13 +83,19 @@ def parse_partitions(text: str) -> tuple[PartitionId, ...]:
             raise ConfigurationError(
                 f'{INVALID_OPTION} option partitions is {text!r}; expected the form "0-3,7"'
             )
-        if not int(first) <= int(last) < int(first) + TASKS_MAX:
+        if max(len(first), len(last)) > PARTITION_DIGITS_MAX or not (
+            int(first) <= int(last) < int(first) + TASKS_MAX
+        ):
             raise ConfigurationError(
                 f"{INVALID_OPTION} option partitions has the range {part.strip()!r}; expected"
                 f" ascending, at most {TASKS_MAX} partitions"
             )
-        partition_ids.update(PartitionId(value) for value in range(int(first), int(last) + 1))
-    return tuple(sorted(partition_ids))
+        ranges.append((int(first), int(last)))
+    found: list[PartitionId] = []
+    for low, high in sorted(ranges):  # each is made once, however many ranges have it
+        start = max(low, found[-1] + 1 if found else 0)
+        found.extend(map(PartitionId, range(start, high + 1)))
+    return tuple(found)
 
 
 def parse_offsets(option: str, text: str, otherwise: Literal["earliest", "latest"]) -> Offsets:
@@ -100,7 +108,7 @@ def parse_offsets(option: str, text: str, otherwise: Literal["earliest", "latest
         return Offsets("earliest" if text == "earliest" else "latest", {})
     try:
         positions = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         positions = None
     if not isinstance(positions, dict):
         raise ConfigurationError(
@@ -117,7 +125,7 @@ def parse_offsets(option: str, text: str, otherwise: Literal["earliest", "latest
 
 
 def _partition_key(option: str, key: str) -> PartitionId:
-    if not (key.isascii() and key.isdigit()):
+    if not (key.isascii() and key.isdigit() and len(key) <= PARTITION_DIGITS_MAX):
         raise ConfigurationError(
             f"{INVALID_OPTION} option {option} names partition {key!r}; expected a number"
         )

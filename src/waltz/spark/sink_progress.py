@@ -92,7 +92,7 @@ class TaskProgress:
                 tuple(ClientId(int(each)) for each in found["clients"]),
                 None if refusal is None else (str(refusal[0]), str(refusal[1])),
             )
-        except (ValueError, KeyError, TypeError, AttributeError, IndexError):
+        except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError):
             raise _no_note(data) from None
 
 
@@ -143,7 +143,7 @@ def _tasks(data: bytes | None) -> tuple[int, frozenset[int]]:
         if found["format"] != FORMAT:
             raise ValueError(found["format"])
         return int(found["batch"]), frozenset(int(each) for each in found["tasks"])
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         raise _no_note(data) from None
 
 

@@ -14,6 +14,7 @@ The state follows the disk, never an operator: it is left again as soon as a rea
 from __future__ import annotations
 
 import errno
+import math
 import re
 import sys
 from dataclasses import dataclass
@@ -62,14 +63,15 @@ class FreeMinimum:
     def parse(cls, text: str) -> FreeMinimum:
         """Read `5%`, `64MiB` or a plain number of bytes. Raises ConfigurationError."""
         found = _SETTING.fullmatch(text.strip())
-        if found is None or (found[2] == "%" and float(found[1]) > 100):
+        number = math.inf if found is None else float(found[1])
+        if found is None or not math.isfinite(number) or (found[2] == "%" and number > 100):
             raise ConfigurationError(
                 f"storage.diskFreeMin is {text!r}; expected a percentage like 5% or a size like"
                 " 64MiB"
             )
         if found[2] == "%":
-            return cls(float(found[1]), sys.maxsize)
-        return cls(100.0, int(float(found[1]) * UNITS[found[2]]))
+            return cls(number, sys.maxsize)
+        return cls(100.0, int(number * UNITS[found[2]]))
 
     def of(self, total_bytes: int) -> int:
         """Return the minimum in bytes on a file system of `total_bytes`."""

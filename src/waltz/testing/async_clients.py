@@ -15,9 +15,9 @@ from uuid import UUID
 import numpy as np
 from numpy.typing import NDArray
 
+from waltz.client.blocked import BlockedPartition
 from waltz.client.bulk import RowColumns
 from waltz.client.options import ClientOptions
-from waltz.client.partitions.shell import BlockedPartition
 from waltz.client.questions.shell import ServerReport
 from waltz.client.reader.columns import TransactionColumns
 from waltz.client.reader.shell import AsyncLogReader, WantsData
@@ -105,6 +105,22 @@ class AsyncTestClient(AsyncWaltzClient):
 
     def blocked_partitions(self) -> dict[PartitionId, BlockedPartition]:
         return self._there.blocked_partitions()
+
+    def active_partitions(self) -> list[PartitionId]:
+        return self._there.active_partitions()
+
+    def parked_transactions(self) -> dict[PartitionId, int]:
+        return self._there.parked_transactions()
+
+    async def wait_until_applied(
+        self,
+        *,
+        partitions: Collection[int] | None = None,
+        timeout_seconds: float | None = None,
+    ) -> dict[PartitionId, TransactionId]:
+        return await self._do(
+            self._there.wait_until_applied(partitions=partitions, timeout_seconds=timeout_seconds)
+        )
 
     async def get_high_water_mark(
         self, partition_id: int, timeout_seconds: float | None = None

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from waltz.client.partition_events import PartitionClosed
 from waltz.client.partitions.shell import PartitionRunner
 from waltz.client.submissions.shell import Submissions
-from waltz.errors import OperationTimeoutError, PartitionInactiveError
+from waltz.errors import OperationTimeoutError, PartitionBlockedError, PartitionInactiveError
 
 logger = logging.getLogger(__name__)
 
@@ -28,7 +28,7 @@ async def deactivate(
     gone = {runner.partition_id for runner in leaving}
     try:
         await submissions.flush(flush_seconds_max, nudge_all, partitions=gone)
-    except OperationTimeoutError as late:
+    except (OperationTimeoutError, PartitionBlockedError) as late:
         logger.info("deactivated_with_pending partitions=%s reason=%s", sorted(gone), late)
     for runner in leaving:
         runner.mailbox.put(PartitionClosed())

@@ -12,19 +12,32 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Protocol, TypeVar, assert_never
+from uuid import UUID
 
+from waltz.client.blocked import (
+    REMEDY,
+    BlockedPartition,
+    FailedAttempts,
+    OnApplyFailure,
+    content,
+    one_line,
+)
 from waltz.client.callbacks import WaltzClientCallbacks
 from waltz.client.calls import (
     ApplyOutcome,
     apply_in_order,
+    apply_narrowed,
     call_for,
     calls_nothing,
     choose_prefetch,
+    load_mark,
 )
+from waltz.client.histories import Histories, ahead
 from waltz.client.options import ClientOptions
 from waltz.client.outcome_questions import OutcomeKnown, OutcomeRefused
 from waltz.client.partition import ClientPartition
 from waltz.client.partition_events import (
+    AheadSuspected,
     AppendRefused,
     AppendsSettled,
     Applied,
@@ -38,6 +51,7 @@ from waltz.client.partition_events import (
     LoadHighWaterMark,
     MountChanged,
     OutcomeWanted,
+    PartitionClosed,
     ReleaseRoom,
     RetrySubmissions,
     SendMessages,
@@ -47,10 +61,13 @@ from waltz.client.submission import Submission
 from waltz.client.tasks.shell import Tasks
 from waltz.client.transaction import FetchData, Transaction
 from waltz.client.transactions import Transactions
+from waltz.cluster.shell import ClusterSnapshot
 from waltz.errors import (
     ClientAheadError,
     ClientClosedError,
+    HistoryChangedError,
     LocalProtocolError,
+    PartitionBlockedError,
     PartitionNotReadyError,
     PostponedError,
 )
@@ -171,21 +188,17 @@ class Services:
     finish: Callable[[Sequence[Submission]], None]
     fail: Callable[[Submission, Exception], None]
     give_up: Callable[[PartitionId, Exception], None]
+    end: Callable[[Exception], None]
+    """Ends the client."""
+    blocked: Callable[[PartitionId, PartitionBlockedError, float], None]
+    """The partition is blocked, for so many seconds by now."""
+    snapshot: Callable[[], ClusterSnapshot]
     mounted: Callable[[PartitionId, bool], None]
     see_to_client_id: Callable[[ClientIdRunsOut | AppendsSettled], None]
 
     def call(self, function: Callable[[], T]) -> Awaitable[T]:
         """Run an application's callback on a worker."""
         return self.host.workers.run_blocking(partial(call_for, self.client, function))
-
-
-@dataclass(frozen=True, slots=True)
-class BlockedPartition:
-    """`transaction_id` could not be applied, `attempts` times in a row; `error` is the last one."""
-
-    transaction_id: TransactionId
-    attempts: int
-    error: Exception
 
 
 class PartitionRunner:
@@ -212,6 +225,7 @@ class PartitionRunner:
             long_wait_seconds=services.options.long_wait_seconds,
             sequence_number=sequence_number,
             with_data=services.callbacks.prefetch,
+            ahead_seconds_max=services.options.ahead_seconds_max,
         )
         self.mailbox: Mailbox[Event] = Mailbox(services.host.clock, CLIENT_MAILBOX_EVENTS_MAX)
         self._services = services
@@ -221,7 +235,14 @@ class PartitionRunner:
         self._idle.set()
         self._room = asyncio.Event()
         self._stalled = False
-        self._failures = 0
+        self.parked_count = 0
+        """How many transactions this client has parked."""
+        self._history: UUID | None = None
+        self._failed = FailedAttempts(
+            partition_id, services.options.on_apply_failure, services.options.apply_attempts_max
+        )
+        self._given_up: Exception | None = None
+        self._waiting: list[tuple[TransactionId, asyncio.Future[None]]] = []
         self._prepared: Transactions | None = None
         self._outcomes: dict[RequestId, list[asyncio.Future[TransactionId | None]]] = {}
 
@@ -250,6 +271,34 @@ class PartitionRunner:
         self.mailbox.put(OutcomeWanted(request_id, after))
         return await future
 
+    async def applied(self, transaction_id: TransactionId) -> None:
+        """Return once the application has applied the transaction, and all before it.
+
+        Raises PartitionBlockedError: the next one cannot be applied.
+        """
+        if self._given_up is not None:
+            raise self._given_up
+        if self.machine.mark_known and self.machine.high_water_mark >= transaction_id:
+            return
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append((transaction_id, future))
+        try:
+            await future
+        finally:
+            self._waiting.remove((transaction_id, future))
+
+    def _tell_applied(self, last: TransactionId) -> None:
+        for transaction_id, future in self._waiting:
+            if transaction_id <= last and not future.done():
+                future.set_result(None)
+
+    def fail_waiting(self, error: Exception) -> None:
+        """Let whoever waits for what is applied go."""
+        for _, future in self._waiting:
+            if not future.done():
+                future.set_exception(error)
+                future.exception()  # whoever waited may have gone
+
     def _tell_outcome(self, effect: OutcomeKnown | OutcomeRefused) -> None:
         for future in self._outcomes.pop(effect.request_id, ()):
             if future.done():
@@ -261,6 +310,7 @@ class PartitionRunner:
 
     def end_questions(self, error: Exception) -> None:
         """Nobody will answer any more."""
+        self.fail_waiting(error)
         for futures in self._outcomes.values():
             for future in futures:
                 if not future.done():
@@ -299,25 +349,38 @@ class PartitionRunner:
                 self._start_loading()
             case ClientIdRunsOut() | AppendsSettled():
                 services.see_to_client_id(effect)
-            case MountChanged():
-                self._change_mount(effect.state)
+            case MountChanged() | AheadSuspected():
+                self._note_mount(effect)
             case OutcomeKnown() | OutcomeRefused():
                 self._tell_outcome(effect)
             case _:
                 assert_never(effect)
 
-    def _change_mount(self, state: MountState | None) -> None:
+    def _note_mount(self, effect: MountChanged | AheadSuspected) -> None:
+        """Tell of the mount; end the partition if its mark is beyond the log for good."""
+        if isinstance(effect, AheadSuspected):
+            logger.warning(
+                "client_ahead partition=%d mark=%d: the server's log ends before it; asking again"
+                " for %g s, in case it is a server that has lost the partition",
+                self.partition_id, effect.high_water_mark,
+                self._services.options.ahead_seconds_max,
+            )  # fmt: skip
+            return
+        state = effect.state
         logger.info("mount_changed partition=%d state=%s", self.partition_id, state)
         self.gate.set_mounted(state is MountState.READY)
         self._services.mounted(self.partition_id, state is MountState.READY)
         if state is MountState.CLIENT_AHEAD:
-            self._services.give_up(
-                self.partition_id,
-                ClientAheadError(
-                    f"this client has applied partition {self.partition_id} through transaction"
-                    f" {self.machine.high_water_mark}; the log holds less"
-                ),
-            )
+            key = self._services.snapshot().cluster_key
+            mark = self.machine.high_water_mark
+            self._give_up(ClientAheadError(ahead(key, self.partition_id, self._history, mark)))
+
+    def _give_up(self, error: Exception) -> None:
+        """Nothing more is applied or written here."""
+        logger.error("partition_given_up partition=%d error=%s", self.partition_id, error)
+        self._given_up = error
+        self._services.give_up(self.partition_id, error)
+        self.end_questions(error)
 
     # Callbacks
 
@@ -332,17 +395,31 @@ class PartitionRunner:
         try:
             failures = 0
             while True:
+                snapshot = services.snapshot()
                 try:
-                    mark = await services.call(
-                        lambda: services.callbacks.get_client_high_water_mark(partition_id)
+                    loaded = await services.call(
+                        partial(
+                            load_mark,
+                            services.callbacks,
+                            Histories(snapshot.cluster_key),
+                            partition_id,
+                            snapshot.partition_count,
+                        )
                     )
+                    mark, self._history = loaded
                     break
+                except HistoryChangedError as error:
+                    services.end(error)
+                    return
                 except PostponedError as error:
                     logger.info("mark_postponed partition=%d reason=%s", partition_id, error)
                     await asyncio.sleep(error.delay_seconds)
-                except Exception:  # an application's error keeps its partition back, no more
-                    logger.exception("mark_failed partition=%d", partition_id)
+                except Exception as error:  # it keeps its partition back, no more
                     failures += 1
+                    logger.error(
+                        "mark_failed partition=%d attempt=%d error=%r", partition_id, failures,
+                        one_line(error), exc_info=error if failures == 1 else None,
+                    )  # fmt: skip
                     await asyncio.sleep(self._back_off(failures))
             if mark is None:
                 mark = self.high_water_mark
@@ -355,6 +432,7 @@ class PartitionRunner:
         # Submits may sample it from now on: the application's state is that of this mark.
         self.high_water_mark = max(self.high_water_mark, TransactionId(mark))
         self.mailbox.put(HighWaterMarkLoaded(TransactionId(mark)))
+        self._tell_applied(TransactionId(mark))
 
     def _apply_at_once(self, effect: ApplyTransactions) -> None:
         """Without a worker, and without the two threads that would be woken: who writes, and
@@ -373,12 +451,45 @@ class PartitionRunner:
             if callbacks.prefetch or hasattr(callbacks, "choose_prefetch"):
                 outcome = await self._fetch(partial(choose_prefetch, *wanted))
             if outcome is None:
-                outcome = await services.call(partial(apply_in_order, *wanted))
+                apply = apply_narrowed if self._failed.count else apply_in_order
+                outcome = await services.call(partial(apply, *wanted))
+            if outcome.error is not None:
+                outcome = await self._park(transactions, outcome)
         except ClientClosedError:
             return
         finally:
             self._idle.set()
         self._applied(own, transactions, outcome)
+
+    async def _park(self, transactions: Transactions, outcome: ApplyOutcome) -> ApplyOutcome:
+        """Let the application park what it cannot apply, if that is the policy and it is time."""
+        services, error = self._services, outcome.error
+        park = getattr(services.callbacks, "park", None)
+        if (
+            services.options.on_apply_failure is not OnApplyFailure.PARK
+            or park is None
+            or error is None
+            or isinstance(error, PostponedError)
+            or not self._failed.will_be_enough(outcome)
+        ):
+            return outcome
+        last = TransactionId(outcome.last_transaction_id + 1)
+        transaction = transactions.after(outcome.last_transaction_id)[0]
+        try:
+            await services.call(partial(park, transaction, error))
+        except ClientClosedError:
+            raise
+        except Exception as failure:  # it stays where it is, and is tried again
+            return ApplyOutcome(outcome.last_transaction_id, failure, is_alone=True)
+        self.parked_count += 1
+        self._move_mark(last)
+        logger.error(
+            "transaction_parked partition=%d transaction=%d %s error=%r; see `waltz parked list`",
+            self.partition_id, last, content(transaction), one_line(error),
+        )  # fmt: skip
+        if last == transactions.last_transaction_id:
+            return ApplyOutcome(last)
+        return ApplyOutcome(last, PostponedError("the rest of the batch", 0.0))
 
     def _applied(
         self,
@@ -387,31 +498,53 @@ class PartitionRunner:
         outcome: ApplyOutcome,
     ) -> None:
         """Finish what has been applied, and say how far that is."""
-        last = outcome.last_transaction_id
+        last, error = outcome.last_transaction_id, outcome.error
         self._services.finish([own[each] for each in own if each <= last])
-        if outcome.error is None:
-            self._failures = 0
+        self._tell_applied(last)
+        if error is None:
+            self._failed.end()
             self._stalled = False
             self.blocked = None
             self._prepared = None
             self.mailbox.put(Applied(last))
             return
-        self._failures = 1 if last >= transactions.first_transaction_id else self._failures + 1
-        if isinstance(outcome.error, PostponedError):
-            delay = outcome.error.delay_seconds
-            logger.debug("apply_postponed partition=%d reason=%s", self.partition_id, outcome.error)
-        else:
-            delay = self._back_off(self._failures)
-            self.blocked = BlockedPartition(TransactionId(last + 1), self._failures, outcome.error)
-            logger.warning(
-                "apply_failed partition=%d transaction=%d attempt=%d",
-                self.partition_id, last + 1, self._failures, exc_info=outcome.error,
-            )  # fmt: skip
         left = transactions.after(last)
+        delay = self._fail(left, error, is_alone=outcome.is_alone)
         self._prepared = left if len(left) else None
         self._stalled = True
         self._room.set()
         self.mailbox.put(Applied(last, delay))
+
+    def _fail(self, left: Transactions, error: Exception, *, is_alone: bool) -> float:
+        """Tell why `left` is not applied; return in how many seconds it is to be tried again."""
+        if isinstance(error, PostponedError):
+            logger.debug("apply_postponed partition=%d reason=%s", self.partition_id, error)
+            return error.delay_seconds
+        if isinstance(error, HistoryChangedError):
+            self._services.end(error)
+        services, failed = self._services, self._failed
+        transaction_id = left.first_transaction_id
+        now = services.host.clock.wall_milliseconds()
+        failed.note(transaction_id, now)
+        self.blocked = BlockedPartition(
+            transaction_id, failed.count, error, failed.since_milliseconds
+        )
+        trace = error if failed.wants_trace(left, error, is_alone=is_alone) else None
+        delay = self._back_off(failed.count)
+        blocking = failed.blocking(transaction_id, error)
+        logger.warning(
+            "apply_failed %s next_attempt_seconds=%.2f; %s",
+            failed.described(left, error, is_alone=is_alone), delay, REMEDY, exc_info=trace,
+        )  # fmt: skip
+        if services.options.on_apply_failure is OnApplyFailure.STOP and failed.is_enough(
+            is_alone=is_alone
+        ):
+            self._give_up(blocking)
+            self.mailbox.put(PartitionClosed())
+        else:
+            seconds = (now - failed.since_milliseconds) / 1000
+            services.blocked(self.partition_id, blocking, seconds)
+        return delay
 
     def _prepare(self, effect: ApplyTransactions) -> Transactions:
         """The application's view of what was fed."""

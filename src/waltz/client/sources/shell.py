@@ -13,6 +13,7 @@ from waltz.client.cluster_connection import Role
 from waltz.client.connection.shell import ServerConnection, Side
 from waltz.client.handshake import ConnectionSettings
 from waltz.cluster.shell import ClusterSnapshot, ClusterView, allocate_client_id
+from waltz.errors import RemoteProtocolError
 from waltz.host import Host
 from waltz.types import Address, ClientId
 
@@ -83,7 +84,19 @@ class CoordinatorSource:
     async def open(
         self, address: Address, role: Role, settings: ConnectionSettings
     ) -> ServerConnection:
-        return await ServerConnection.open(self._host, address, settings)
+        """Raises RemoteProtocolError also where another cluster is: nothing of it is taken.
+
+        Servers before version 5 do not say which cluster they are of.
+        """
+        connection = await ServerConnection.open(self._host, address, settings)
+        expected, agreement = self.current.cluster_key, connection.agreement
+        if agreement is not None and agreement.cluster_key != expected:
+            connection.close()
+            raise RemoteProtocolError(
+                f"{address} is a server of cluster {agreement.cluster_key}, where the coordinator"
+                f" says there is one of cluster {expected}"
+            )
+        return connection
 
     def side(self, role: Role, side: Side) -> Side:
         return side

@@ -26,7 +26,7 @@ from waltz.client.partitions.shell import PartitionRunner
 from waltz.client.submission import Submission, append_result
 from waltz.client.tasks.shell import Tasks
 from waltz.client.transaction import TransactionContext
-from waltz.errors import ClientClosedError, OperationTimeoutError
+from waltz.errors import ClientClosedError, OperationTimeoutError, PartitionBlockedError
 from waltz.host import Random
 from waltz.limits import (
     RETRIES_PER_CALL_MAX,
@@ -57,7 +57,7 @@ class _Flush:
     """Somebody who waits for the end of these submissions."""
 
     def __init__(self, numbers: dict[int, Submission]) -> None:
-        self.numbers = dict.fromkeys(numbers)
+        self.numbers = {number: each.partition_id for number, each in numbers.items()}
         self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
 
@@ -295,6 +295,17 @@ class Submissions:
             ) from None
         finally:
             self._flushes.remove(flush)
+
+    def let_go(self, partition_id: PartitionId, error: PartitionBlockedError) -> None:
+        """Whoever waits for submissions of the partition waits no longer; they go on."""
+        for submission in list(self._unfinished.values()):
+            on_finished = submission.on_finished
+            if submission.partition_id == partition_id and on_finished is not None:
+                submission.on_finished = None
+                on_finished(submission, error)
+        for flush in self._flushes:
+            if partition_id in flush.numbers.values() and not flush.done.done():
+                flush.done.set_exception(error)
 
     # Retries
 

@@ -17,6 +17,7 @@ from typing import Final
 
 import yaml
 
+from waltz.configuration.settings import PlainLoader
 from waltz.errors import ConfigurationError
 from waltz.spark.codes import INVALID_DEFINITION
 from waltz.spark.offsets import parse_partitions
@@ -71,9 +72,12 @@ def parse_definition(text: str, *, directory: Path) -> PipelineDefinition:
     Raises ConfigurationError, naming the key.
     """
     try:
-        found = yaml.safe_load(text)
+        # A subclass of the safe loader: only plain values come out of it.
+        found = yaml.load(text, Loader=PlainLoader)  # noqa: S506
     except yaml.YAMLError as error:
         raise ConfigurationError(f"{INVALID_DEFINITION} not YAML: {error}") from None
+    except RecursionError:
+        raise ConfigurationError(f"{INVALID_DEFINITION} nested too deeply") from None
     given = expect_mapping("the file", found)
     kind = given.get("pipeline")
     if kind not in tuple(KINDS):

@@ -1,0 +1,90 @@
+"""Which log an application has followed, and whether it may follow the one of this cluster.
+
+Owns the histories of a cluster's partitions and the judgement on what an application has stored.
+Every partition begins with one history, named after the cluster's key; each further one says from
+which transaction on the log was written anew. Knows no database and no connection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+from uuid import UUID
+
+from waltz.errors import HistoryChangedError
+from waltz.types import PartitionId, TransactionId
+
+REMEDY = (
+    "Nothing of this cluster was applied. Open the client at the cluster that the application has"
+    " followed, or give the application an empty database (high-water marks and what was applied)."
+)
+
+
+class HistoryBegin(NamedTuple):
+    """A history of one partition, and the first transaction that belongs to it."""
+
+    history: UUID
+    first_transaction_id: TransactionId
+
+
+@dataclass(frozen=True, slots=True)
+class Histories:
+    """Of one cluster. `later` has, per partition, those after the first, in order."""
+
+    cluster_key: UUID
+    later: Mapping[PartitionId, Sequence[HistoryBegin]] = field(default_factory=dict)
+
+    def of(self, partition_id: PartitionId) -> tuple[HistoryBegin, ...]:
+        """Return the histories of a partition, oldest first: at least one."""
+        first = HistoryBegin(self.cluster_key, TransactionId(0))
+        return (first, *self.later.get(partition_id, ()))
+
+    def current(self, partition_id: PartitionId) -> UUID:
+        """Return the history to which what comes belongs."""
+        return self.of(partition_id)[-1].history
+
+    def check(
+        self, partition_id: PartitionId, stored: UUID | None, high_water_mark: int | None = None
+    ) -> None:
+        """Say whether an application that has applied `stored` through `high_water_mark` may apply
+        what comes. With `stored` None it has not noted a history: that is taken for the first; with
+        `high_water_mark` None only the history counts.
+
+        Raises HistoryChangedError: it has followed another cluster, or has gone beyond the end of
+        a history that ended.
+        """
+        entries = self.of(partition_id)
+        if stored is None:
+            stored = self.cluster_key
+        known = [entry.history for entry in entries]
+        through = "" if high_water_mark is None else f" through transaction {high_water_mark}"
+        if stored not in known:
+            raise HistoryChangedError(
+                f"the application has applied partition {partition_id} of cluster"
+                f" {stored}{through}, and this client speaks with cluster {self.cluster_key}."
+                f" {REMEDY}"
+            )
+        following = entries[known.index(stored) + 1 :]
+        if not following or high_water_mark is None:
+            return
+        begin = following[0]
+        if high_water_mark >= begin.first_transaction_id:
+            raise HistoryChangedError(
+                f"the application has applied partition {partition_id} of history"
+                f" {stored}{through}, and the log of cluster {self.cluster_key} was written anew"
+                f" from transaction {begin.first_transaction_id} on, as history {begin.history}."
+                f" {REMEDY}"
+            )
+
+
+def ahead(
+    cluster_key: UUID, partition_id: PartitionId, stored: UUID | None, high_water_mark: int
+) -> str:
+    """Return what is wrong with an application that has applied more than the log holds."""
+    origin = "an unknown cluster" if stored is None else f"cluster {stored}"
+    return (
+        f"the application has applied partition {partition_id} of {origin} through transaction"
+        f" {high_water_mark}; the log of cluster {cluster_key} ends before that: one of the two was"
+        f" set back. {REMEDY}"
+    )

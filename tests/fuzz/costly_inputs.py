@@ -1,0 +1,406 @@
+"""The worst inputs for every regular expression and every parser written by hand.
+
+python -m tests.fuzz.costly_inputs          runs all; prints a JSON object, name to what is wrong
+python -m tests.fuzz.costly_inputs --proof  the same with parsers that are known to be bad
+
+Each runs in a process of its own, which may use so many seconds of processor per input and so much
+memory: an exponential or a badly quadratic one is killed. No time is measured.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import json
+import math
+import os
+import re
+import resource
+import signal
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from waltz.errors import WaltzError
+
+ROOT: Final = Path(__file__).parents[2]
+FOLDERS: Final = ("src", "demo", "examples")
+INPUT_CHARACTERS: Final = 100_000
+PROCESSOR_SECONDS_MAX: Final = 6
+MEMORY_BYTES_MAX: Final = 1 << 30
+FUNCTIONS: Final = frozenset(
+    {"compile", "match", "search", "fullmatch", "sub", "subn", "split", "findall", "finditer"}
+)
+
+# Inputs
+
+
+def repeated(text: str, end: str = "") -> str:
+    """Return `text` again and again, then `end`."""
+    return text * (INPUT_CHARACTERS // len(text)) + end
+
+
+def framed(begin: str, text: str, end: str = "") -> str:
+    return begin + repeated(text, end)
+
+
+PIECES: Final = (
+    *" \n\t,:;.-/*([{<\"'\\=?&#%@\0ae019é٣",
+    "\r\n", " \n", "--\n", "/*", "/**/", "/* */", "*/", "//", "1,", "0-9,", "a:", "a: ", "- ",
+    "/a", "a.b.", "(a,", "{a: ", '{"a":', "[1,", "''", "a a ", "1.", "..", "1..2,", "&a *a ",
+)  # fmt: skip
+ENDS: Final = ("", "x", "!")
+GENERAL: Final = tuple(repeated(piece, end) for piece in PIECES for end in ENDS)
+NESTED: Final = tuple(
+    begin * (INPUT_CHARACTERS // len(begin + end) // depth) + end
+    for begin, end in (("[", "]"), ('{"a":', "}"), ("{a: ", "}"), ("(", ")"), ("- ", ""))
+    for depth in (1, 100)
+)
+
+
+# Regular expressions
+
+
+@dataclass(frozen=True)
+class Site:
+    """A regular expression in the product: the file, and the constant or the function it is in."""
+
+    path: str
+    name: str
+    pattern: Callable[[], re.Pattern[str]]
+
+    def __str__(self) -> str:
+        return f"{self.path}:{self.name}"
+
+
+def sites() -> Iterator[Site]:
+    """Find every regular expression of the product, the demo and the examples."""
+    for folder in FOLDERS:
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            yield from sites_in(path.read_text(), str(path.relative_to(ROOT)))
+
+
+def sites_in(source: str, path: str) -> Iterator[Site]:
+    tree = ast.parse(source)
+    names = {alias.asname or alias.name for alias in _imports_of_re(tree)}
+    for node in tree.body:
+        name = _name_of(node)
+        for call in ast.walk(node):
+            if isinstance(call, ast.Call) and _is_regular(call.func, names):
+                yield Site(path, name, partial(_compiled, path, name, call))
+
+
+def _imports_of_re(tree: ast.Module) -> Iterator[ast.alias]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module == "re":
+            yield from node.names
+
+
+def _is_regular(function: ast.expr, imported: set[str]) -> bool:
+    if isinstance(function, ast.Name):
+        return function.id in imported
+    return (
+        isinstance(function, ast.Attribute)
+        and isinstance(function.value, ast.Name)
+        and function.value.id in ("re", "regex")
+        and function.attr in FUNCTIONS
+    )
+
+
+def _name_of(node: ast.stmt) -> str:
+    if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+        return node.target.id
+    if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+        return node.targets[0].id
+    return getattr(node, "name", f"line {node.lineno}")
+
+
+def _compiled(path: str, name: str, call: ast.Call) -> re.Pattern[str]:
+    parts = Path(path).with_suffix("").parts
+    module = importlib.import_module(".".join(parts[1:] if parts[0] == "src" else parts))
+    found = getattr(module, name, None)
+    if isinstance(found, re.Pattern):
+        return found
+    return re.compile(ast.literal_eval(call.args[0]), re.MULTILINE)
+
+
+def used_as(site: Site) -> Callable[[str], object]:
+    """Return a call of what the product calls of the expression."""
+    pattern, source = site.pattern(), (ROOT / site.path).read_text()
+    names = [each for each in FUNCTIONS if re.search(rf"\b(?:{site.name}|re)\.{each}\(", source)]
+    calls = [getattr(pattern, each) for each in names if each not in ("compile", "sub", "subn")]
+
+    def call_all(text: str) -> None:
+        for call in calls or [pattern.match]:
+            call(text)
+
+    return call_all
+
+
+OF_EXPRESSIONS: Final[dict[str, tuple[str, ...]]] = {
+    "src/waltz/client/guarded_connection.py:_BLANK": (framed("/*", " "), repeated("/*", "*")),
+    "src/waltz/client/guarded_connection.py:_MYSQL_BLANK": (
+        framed("/*", "*"), repeated("/*!", "*"),
+    ),
+    "src/waltz/client/guarded_connection.py:_ENDS_OR_CHANGES": (
+        framed("ROLLBACK", " "), framed("START", " "), framed("SET", " "), framed("SET a", " "),
+        framed("SET ", "a"), framed("SET @@", "a"), framed("ROLLBACK WORK", " ", "T"),
+    ),
+    "src/waltz/client/guarded_connection.py:_COMMITS_IN_MYSQL": (
+        framed("CREATE", " "), framed("DROP", " ", "TEMPORAR"), framed("CREATE OR", " "),
+    ),
+    "src/waltz/client/guarded_connection.py:_RUN_BY_MYSQL": (repeated("/*M"),),
+    "src/waltz/sim/shrinking.py:signature": (repeated("1."),),
+    "src/waltz/spark/java.py:inspect_java": (repeated("java.base@\n"), framed("java.base@", "1")),
+    "src/waltz/spark/pipelines/tables.py:MEASURE": (
+        framed("count(", " "), framed("count(", "("), framed("count(", ")"), framed("sum", " "),
+        framed(" " * 1000 + "count_if (", ") "), repeated("count_"),
+    ),
+    "src/waltz/spark/pipelines/tables.py:NAME": (repeated("_"), repeated("a", "!")),
+    "src/waltz/storage/document.py:_ELEMENT": (),
+    "src/waltz/storage/inspection/survey.py:PARTITION_NAME": (repeated("1"),),
+    "src/waltz/storage/inspection/survey.py:SEGMENT_NAME": (repeated("1", ".seg"),),
+    "src/waltz/storage/space.py:_SETTING": (repeated("1", "."), repeated("1."), framed("1.", "1")),
+}  # fmt: skip
+"""Of every regular expression, by the place where it stands, what comes near to matching it."""
+
+OF_CODE: Final = frozenset({"src/waltz/storage/document.py:_ELEMENT"})
+"""Expressions that see text of the program's own only."""
+
+
+# Parsers
+
+
+@dataclass(frozen=True)
+class Parser:
+    """Something that reads text; `expected` is what it may raise."""
+
+    name: str
+    parse: Callable[[str], object]
+    worst: Sequence[str] = ()
+    expected: tuple[type[BaseException], ...] = (WaltzError,)
+    general: bool = True
+
+
+def _function(place: str) -> Callable[..., Any]:
+    """Return what `module:name` names, `name` with dots; imported where it runs."""
+    module, _, name = place.partition(":")
+    found: Any = importlib.import_module(module)
+    for part in name.split("."):
+        found = getattr(found, part)
+    return found  # type: ignore[no-any-return]
+
+
+def _called(place: str, *arguments: object, **named: object) -> Callable[[str], object]:
+    return lambda text: _function(place)(text, *arguments, **named)
+
+
+def _as_bytes(place: str) -> Callable[[str], object]:
+    return lambda text: _function(place)(text.encode())
+
+
+def _first_word(text: str) -> object:
+    module = importlib.import_module("waltz.client.guarded_connection")
+    return [module._first_word_at(text, blank) for blank in (module._BLANK, module._MYSQL_BLANK)]
+
+
+def _lines(text: str) -> object:
+    """Every byte comes by itself."""
+    lines = _function("waltz.system.embedded_lines:Lines")()
+    data = text.encode()
+    return [list(lines.receive(data[at : at + 1])) for at in range(len(data))]
+
+
+def _bank(text: str) -> object:
+    """A line of which nothing is a command; one that is would need a cluster."""
+    return list(_function("examples.bank:talk")(None, None, ["no " + text]))
+
+
+def _key(place: str) -> Callable[[str], object]:
+    return lambda text: _function(place)().convert(text)
+
+
+def _serialized(name: str) -> Callable[[str], object]:
+    """What raises here, an application's callback has raised."""
+    return lambda text: _function(f"waltz.client.transaction:{name}")().deserialize(text.encode())
+
+
+NUMBERS: Final = (repeated("1"), framed("a:", "1"), framed("a:", "0"), framed("127.0.0.1:", "9"))
+ALIASES: Final = (
+    "a: &x0 [x, x, x, x, x, x, x, x, x]\n"
+    + "".join(f"b{n}: &x{n + 1} [{', '.join([f'*x{n}'] * 9)}]\n" for n in range(40)),
+    "a: &x0 {x: 1}\n"
+    + "".join(
+        f"b{n}: &x{n + 1} {{{', '.join(f'c{m}: *x{n}' for m in range(9))}}}\n" for n in range(40)
+    ),
+)
+"""Text of a few kB that stands for more values than there are atoms."""
+JSON_WORST: Final = (*NESTED, framed('{"a":', "1"), framed('"', "\\u0000"), framed("-", "1", "e"))
+YAML_WORST: Final = (*NESTED, *ALIASES, repeated("a: 1\n"), repeated("- a\n"), repeated("? "))
+
+PARSERS: Final = (
+    Parser("a statement's begin", _first_word, (repeated("/**/"), repeated("-- \n"))),
+    Parser("address", _called("waltz.types:Address.parse"), NUMBERS),
+    Parser(
+        "zookeeper address", _called("waltz.types:ZooKeeperAddress.parse"),
+        (framed("zookeeper://", "a,"), framed("zookeeper://a/b?sessionTimeout=", "1"),
+         framed("zookeeper://", "/"), framed("zookeeper://a:", "1")),
+    ),
+    Parser(
+        "servers address", _called("waltz.types:ServersAddress.parse"),
+        (framed("waltz://", "a:1,"), framed("waltz://", ","), framed("waltz://a:", "1")),
+    ),
+    Parser("cluster address", _called("waltz.types:parse_cluster"), NUMBERS),
+    Parser(
+        "partition list", _called("waltz.cli.partition_list:parse_partitions"),
+        (repeated("0-999999,", "1"), repeated("0-1,", "2"), repeated("1")),
+        (ValueError,),
+    ),
+    Parser(
+        "lock", _called("waltz.cli.client:parse_lock"), (framed("a:", "1"), framed("a:", "-")),
+        (click.BadParameter, WaltzError),
+    ),
+    Parser(
+        "name of a lock",
+        lambda text: _function("waltz:PartitionLocalLock")(text, 1),
+        (repeated("\ud800"),),
+    ),
+    Parser(
+        "configuration", _called("waltz.configuration.settings:read_yaml", "a file"), YAML_WORST,
+        general=False,
+    ),
+    Parser(
+        "preferred partitions", _key("waltz.configuration.server:_partition_ids"),
+        (repeated("1,", "1"),), (ValueError,),
+    ),
+    Parser("node path key", _key("waltz.configuration.keys:node_path"), (), (ValueError,)),
+    Parser("node path", _called("waltz.cluster.tree:check_path"), (framed("/", "a/"),)),
+    Parser("free space", _called("waltz.storage.space:FreeMinimum.parse"), (repeated("1", "%"),)),
+    Parser("memory of damage", _as_bytes("waltz.storage.damage:decode_damage"), JSON_WORST),
+    Parser("coordinator line", _as_bytes("waltz.system.embedded_lines:parse_object"), JSON_WORST),
+    Parser("coordinator stream", _lines, (repeated("{}\n"),), general=False),
+    Parser("node data", _called("waltz.system.embedded_lines:data_from_json"), (repeated("QQ=="),)),
+    Parser(
+        "loopback", _called("waltz.system.tls:is_loopback"), (repeated("f:"), framed("1%", "%"))
+    ),
+    Parser(
+        "metrics of a storage node", _called("waltz.cli.storage_questions:problems_in"),
+        (*JSON_WORST, framed('{"partitions": {"', "1", '": {"problems": ["a"]}}}')),
+    ),
+    Parser("partitions option", _called("waltz.spark.offsets:parse_partitions"),
+           (repeated("0-9999,", "1"), repeated("1"))),
+    Parser(
+        "offsets option",
+        lambda text: _function("waltz.spark.offsets:parse_offsets")("start", text, "earliest"),
+        (*JSON_WORST, framed('{"', "1", '": 1}'), "{" + repeated('"1": 1,', '"2": 2}')),
+    ),
+    Parser("headers option", _called("waltz.spark.row_filter:parse_headers"),
+           (repeated("1..2,", "1"), repeated("1,", "1"))),
+    Parser(
+        "note of a sink", _as_bytes("waltz.spark.sink_progress:TaskProgress.decode"), JSON_WORST
+    ),
+    Parser(
+        "pipeline definition",
+        _called("waltz.spark.pipelines.definition:parse_definition", directory=Path()),
+        (*YAML_WORST, *(f"pipeline: tables\ncluster: a:1\ntarget: t\ntables: {{t: {{keys: [a], "
+                        f"measures: {{m: '{framed('count(', piece)}'}}}}}}" for piece in "( )a")),
+        general=False,
+    ),
+    Parser("share", _called("demo.submit:parse_share"), (framed("1/", "1"),), (ValueError,)),
+    Parser("command of the bank", _bank),
+    Parser("JSON data", _serialized("JsonSerializer"), JSON_WORST, (ValueError, RecursionError)),
+)  # fmt: skip
+
+
+# Running them
+
+
+def failures(cases: Sequence[Parser]) -> dict[str, str]:
+    """Run each in a process of its own; return what is wrong, by name."""
+    wrong = {}
+    for case in cases:
+        found = run_limited(case)
+        if found is not None:
+            wrong[case.name] = found
+    return wrong
+
+
+def run_limited(case: Parser) -> str | None:
+    """Return what goes wrong with one of the inputs; None if nothing does."""
+    reading, writing = os.pipe()
+    process_id = os.fork()
+    if not process_id:
+        os.close(reading)
+        _run(case, writing)
+    os.close(writing)
+    with os.fdopen(reading) as pipe:
+        *_, last = ["", *pipe.read().split("\n")[:-1]]
+    _, status = os.waitpid(process_id, 0)
+    if os.WIFSIGNALED(status):
+        reason = signal.Signals(os.WTERMSIG(status)).name
+        return f"ended by {reason} with the input {last}"
+    return None if os.WEXITSTATUS(status) == 0 else last
+
+
+def _run(case: Parser, writing: int) -> None:
+    """Never returns: the process ends."""
+    devnull = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(devnull, 1)
+    resource.setrlimit(resource.RLIMIT_DATA, (MEMORY_BYTES_MAX, MEMORY_BYTES_MAX))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    try:
+        for text in (*case.worst, *(GENERAL if case.general else ())):
+            used = resource.getrusage(resource.RUSAGE_SELF)
+            seconds = math.ceil(used.ru_utime + used.ru_stime) + PROCESSOR_SECONDS_MAX
+            resource.setrlimit(resource.RLIMIT_CPU, (seconds, resource.RLIM_INFINITY))
+            os.write(writing, f"{text[:30]!a} of {len(text)} characters\n".encode())
+            try:
+                case.parse(text)
+            except case.expected:
+                pass
+            except BaseException as error:
+                what = f"{type(error).__name__}: {ascii(str(error))[:200]}"
+                os.write(writing, f"{text[:30]!a}: {what}\n".encode())
+                os._exit(1)
+        os._exit(0)
+    finally:
+        os._exit(2)
+
+
+def known_expressions() -> list[Parser]:
+    """Every expression, with what comes near to matching it."""
+    return [
+        Parser(str(site), used_as(site), OF_EXPRESSIONS[str(site)])
+        for site in sites()
+        if str(site) in OF_EXPRESSIONS and str(site) not in OF_CODE
+    ]
+
+
+def _quadratic(text: str) -> object:
+    return [text.count("never", at) for at in range(len(text))]
+
+
+def _endless(text: str) -> object:
+    return [text] * len(text) * len(text)
+
+
+BAD: Final = (
+    Parser(
+        "exponential",
+        re.compile(r"(?:\s+|--[^\n]*\n|/\*.*?\*/)*COMMIT", re.DOTALL).match,
+    ),
+    Parser("quadratic", _quadratic),
+    Parser("recursive", _called("json:loads"), NESTED, (ValueError,)),
+    Parser("memory", _endless),
+)
+"""What has to be caught: the first is the expression that every SQL statement once went through."""
+
+
+if __name__ == "__main__":
+    chosen = BAD if "--proof" in sys.argv else [*known_expressions(), *PARSERS]
+    print(json.dumps(failures(chosen)))
