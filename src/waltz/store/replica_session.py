@@ -68,6 +68,13 @@ class ReplicaSession:
         return self.link.replica_id
 
     @property
+    def trouble_text(self) -> str | None:
+        """Why it is not in the session now, for people; None: it can be asked."""
+        if self.phase is Phase.CONNECTING:
+            return f"is not connected ({self.trouble or 'never was in this session'})"
+        return f"was lost ({self.trouble})" if self.is_excluded else None
+
+    @property
     def is_excluded(self) -> bool:
         return self.phase is Phase.EXCLUDED or self.phase is Phase.RETURNED
 
