@@ -757,3 +757,18 @@ HTTP_HEAD_BYTES_MAX: Final = 16 * 1024
 DISK_CALL_SECONDS_MAX: Final = 10.0
 """A disk call that has not returned by then makes its partition unhealthy: its servers have given
 it up (STORAGE_REQUEST_SECONDS_MAX)."""
+
+
+# Store sessions
+
+SESSION_CLIMB: Final = 2**19
+"""Session numbers that a server passes over when replicas have promised higher ones than the
+coordinator knows: that it was set back can then be told from the numbers, also by the next server.
+At most one session a second is opened in vain, so that failures alone take six days for that."""
+
+SESSION_CLIMB_MAX: Final = 2**62
+"""No climb ends above this number: half of all numbers are left for sessions opened in order."""
+
+SESSION_STEP_MAX: Final = 2**20
+"""A storage node takes a session at most this much above the highest it has seen; of one further
+above the coordinator must know. More than a climb."""

@@ -11,9 +11,11 @@ from waltz.cluster.partition_metadata import (
     NEW_PARTITION,
     PartitionMetadata,
     ReplicaState,
+    is_set_back,
     next_session,
 )
 from waltz.errors import FencedError, RemoteProtocolError
+from waltz.limits import SESSION_CLIMB, SESSION_CLIMB_MAX
 from waltz.types import Generation, PartitionId, ReplicaId, SessionId, TransactionId
 
 PARTITION_2 = PartitionId(2)
@@ -106,3 +108,21 @@ def test_any_bytes_are_read_or_refused(data: bytes) -> None:
         PartitionMetadata.decode(b"\1" + data, PARTITION_2)
     except RemoteProtocolError:
         pass
+
+
+def test_what_replicas_have_promised_is_passed_by_so_much_that_everybody_can_tell() -> None:
+    bumped = next_session(UNRESOLVED, Generation(3), SessionId(40))
+    assert bumped.session_id == 40 + SESSION_CLIMB
+    assert is_set_back(bumped)
+    assert is_set_back(next_session(bumped, Generation(3)))
+    assert not is_set_back(UNRESOLVED)
+    assert not is_set_back(NEW_PARTITION)
+
+
+def test_a_promise_that_the_metadata_know_of_changes_nothing() -> None:
+    assert next_session(UNRESOLVED, Generation(3), SessionId(9)).session_id == 10
+
+
+@pytest.mark.parametrize("forged", [SESSION_CLIMB_MAX, 2**63 - 1])
+def test_no_climb_takes_the_numbers_that_are_left(forged: int) -> None:
+    assert next_session(UNRESOLVED, Generation(3), SessionId(forged)).session_id == 10

@@ -74,7 +74,15 @@ def skipping(workload: Workload, kind: str) -> Workload:
     return replace(workload, trace=skip_syncs(workload.trace, lambda path: kind_of(path) == kind))
 
 
-KINDS = ("/", "/N", "/N/N.idx", "/N/N.seg", "/waltz-storage.ctl", "/waltz-storage.node")
+KINDS = (
+    "/",
+    "/N",
+    "/N/N.idx",
+    "/N/N.seg",
+    "/waltz-storage.ctl",
+    "/waltz-storage.node",
+    "/waltz-storage.trace",
+)
 
 
 def test_all_that_is_ever_synced_is_of_a_known_kind() -> None:

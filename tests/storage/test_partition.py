@@ -293,7 +293,7 @@ def damaged(partition: StoragePartition) -> list[tuple[int, int]]:
     return [(first, following) for first, following in partition.damaged_ranges]
 
 
-def test_missing_files_are_damage_once_something_was_promised() -> None:
+def test_missing_files_are_told_once_something_was_promised() -> None:
     """A replica that has lost records must abstain, not vote."""
     for first, following in ((0, 2), (2, 4), (4, 5)):
         disk = fresh_disk()
@@ -315,7 +315,10 @@ def test_missing_files_are_damage_once_something_was_promised() -> None:
     partition.set_low_water_mark(SessionId(1), t(4))
     disk.remove(path(0))
     disk.remove(path(0, ".idx"))
-    assert "has no segments" in str(reopen(disk, partition).damage)
+    blank = reopen(disk, partition)
+    assert blank.damage is None
+    assert "has no segments any more" in str(blank.loss)
+    assert blank.session_info == (SessionId(-1), t(-1), t(-1))
 
 
 def test_damaged_replica_votes_again_once_it_is_repaired_or_cut() -> None:
@@ -367,15 +370,18 @@ def test_checksums_of_replicas_are_equal() -> None:
     assert partition.checksum(t(0), t(28)) not in sums
 
 
-def test_missing_directory_is_damage_once_something_was_promised() -> None:
+def test_a_missing_directory_is_made_anew_and_promises_nothing() -> None:
     disk = SimulatedDisk([DIRECTORY])
     control = open_control(disk)
     started = control.info(ZERO)
     control.update(ZERO, type(started)(SessionId(1), t(4), t(4), started.flags))
     partition = make_partition(disk, control)
     partition.open()
-    assert "no directory /storage/0" in str(partition.damage)
-    assert not disk.exists(f"{DIRECTORY}/0")
+    assert partition.damage is None
+    assert "no segments any more" in str(partition.loss)
+    assert partition.session_info == (SessionId(-1), t(-1), t(-1))
+    assert partition.info.is_assigned
+    assert partition.fence == SessionId(1)
 
 
 def test_unfinished_segment_of_a_crashed_roll_over_is_made_anew() -> None:

@@ -5,8 +5,8 @@ from itertools import combinations_with_replacement, product
 import pytest
 
 from waltz.majority import majority
-from waltz.store.quorum import commit_mark, resolve_high_water_mark
-from waltz.types import NOTHING, TransactionId
+from waltz.store.quorum import commit_mark, last_opened, resolve_high_water_mark
+from waltz.types import NOTHING, SessionId, TransactionId
 
 
 def marks(*values: int) -> list[TransactionId]:
@@ -125,3 +125,27 @@ def test_nothing_is_decided_without_a_vote_or_below_the_smallest() -> None:
 
 def test_empty_logs_resolve_to_nothing() -> None:
     assert resolve((-1, -1, -1), 0) == NOTHING
+
+
+@pytest.mark.parametrize(
+    ("sessions", "unknown", "expected"),
+    [
+        ((9, 9, 9), 0, 9),
+        ((9, 9, 5), 0, 9),
+        ((12, 9, 9), 0, 9),
+        ((12, 9, 5), 0, 9),
+        ((9, 9), 1, 9),
+        ((12, 9), 1, None),
+        ((9, 5), 1, None),
+        ((9,), 2, None),
+        ((), 3, None),
+        ((9, 7, 5), 2, None),
+        ((9, 9, 9), 2, 9),
+    ],
+)
+def test_the_last_open_session_is_one_that_began_on_a_majority(
+    sessions: tuple[int, ...], unknown: int, expected: int | None
+) -> None:
+    count = len(sessions) + unknown
+    found = last_opened([SessionId(each) for each in sessions], unknown, majority(count))
+    assert found == expected

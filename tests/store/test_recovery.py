@@ -6,14 +6,16 @@ Rows ST-07, ST-22 to ST-37. Replicas are plain objects; everything is by value.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import permutations
 from random import Random
 
 import pytest
 
 from tests.store.world import FakeReplica, RefusedError
-from waltz.cluster.partition_metadata import PartitionMetadata, ReplicaState
+from waltz.cluster.partition_metadata import PartitionMetadata, ReplicaState, last_session
+from waltz.limits import SESSION_CLIMB
 from waltz.record import NewRecord, RecordBatch, join_batches, pack_records
-from waltz.store.recovery import Recovery, Standing, judge, last_session, recovered_metadata
+from waltz.store.recovery import Recovery, Standing, judge, recovered_metadata
 from waltz.store.recovery_events import (
     AdmitReplicas,
     AskReplica,
@@ -602,3 +604,84 @@ def test_requests_of_a_simple_recovery_are_those_of_the_original() -> None:
 def test_a_refusal_is_not_an_answer() -> None:
     with pytest.raises(RefusedError):
         node(A, 4, 3, 5).process(SessionId(2), AskSessionInfo())
+
+
+# Metadata that were set back
+
+
+def diverged(replica_id: ReplicaId, session: int, mark: int, last: int, own: int) -> FakeReplica:
+    """As `node`, but the last `own` records are such as nobody else has."""
+    found = node(replica_id, session, mark, last)
+    for number in range(last + 1 - own, last + 1):
+        request_id = b"x" + number.to_bytes(15, "big")
+        found.log[number] = pack_records(TransactionId(number), [NewRecord(request_id, 0, b"", 0)])
+    return found
+
+
+def same_logs(bench: Bench) -> bool:
+    blocks = [[each.block for each in found.log] for found in bench.nodes.values()]
+    return all(block == blocks[0] for block in blocks)
+
+
+CLIMBED = 9 + SESSION_CLIMB
+
+
+@pytest.mark.parametrize("order", list(permutations((A, B, C))))
+def test_set_back_metadata_do_not_let_a_stale_replica_vote(
+    order: tuple[ReplicaId, ...],
+) -> None:
+    """By the metadata all three are of session 5; since then A and B alone were in session 9."""
+    states = {each: open_state(5) for each in (A, B, C)}
+    nodes = [node(A, 9, 100, 120), node(B, 9, 100, 118), diverged(C, 5, 70, 103, 20)]
+    bench = Bench(CLIMBED, states, nodes).reach(*order)
+    assert bench.mark() in (118, 120)
+    assert bench.recovery.admitted
+    assert same_logs(bench)
+    assert set(bench.lasts.values()) == {bench.mark()}
+
+
+def test_a_replica_that_was_away_is_cut_to_what_it_knows_in_the_session_after_too() -> None:
+    states = {each: open_state(5) for each in (A, B, C)}
+    nodes = [node(A, 9, 100, 120), node(B, 9, 100, 120), diverged(C, 5, 70, 103, 20)]
+    bench = Bench(CLIMBED, states, nodes).reach(A, B)
+    assert bench.mark() == 120
+    assert bench.stored.replica_states[C] == closed(9, 120)
+    following = bench.next_session().reach(A, B, C)
+    assert not following.recovery.is_set_back
+    assert same_logs(following)
+
+
+@pytest.mark.parametrize(
+    "nodes",
+    [
+        [node(A, 9, 100, 120), node(C, 5, 70, 103)],
+        [node(A, 12, 110, 110), node(B, 9, 100, 110)],
+        [node(A, 9, 100, 120), node(B, -1, -1, -1), node(C, 5, 70, 103)],
+        [node(A, 9, 100, 120)],
+    ],
+)
+def test_without_a_majority_that_knows_nothing_is_decided_and_nothing_is_cut(
+    nodes: list[FakeReplica],
+) -> None:
+    states = {each: open_state(5) for each in (A, B, C)}
+    lasts = [each.last for each in nodes]
+    bench = Bench(CLIMBED, states, nodes).reach(*(each.replica_id for each in nodes))
+    assert bench.mark() is None
+    assert [each.last for each in nodes] == lasts
+
+
+def test_a_climb_that_went_no_further_is_gone_on_with_by_the_next_server() -> None:
+    """A has begun the session that outran the others, and no metadata say so."""
+    states = {each: open_state(5) for each in (A, B, C)}
+    nodes = [node(A, CLIMBED, 120, 120), node(B, 9, 100, 120), node(C, 9, 100, 125)]
+    bench = Bench(CLIMBED + 1, states, nodes).reach(A, B, C)
+    assert bench.mark() == 120
+    assert set(bench.lasts.values()) == {120}
+
+
+def test_a_blank_replica_of_set_back_metadata_is_filled_and_does_not_vote() -> None:
+    states = {each: open_state(5) for each in (A, B, C)}
+    nodes = [node(A, 9, 100, 120), node(B, -1, -1, -1), node(C, 9, 100, 120)]
+    bench = Bench(CLIMBED, states, nodes).reach(B, A, C)
+    assert bench.mark() == 120
+    assert same_logs(bench)

@@ -12,6 +12,7 @@ from waltz.limits import (
     BATCHES_IN_FLIGHT_MAX,
     METADATA_RETRY_SECONDS_MAX,
     RETRY_SECONDS_MAX,
+    SESSION_CLIMB,
 )
 from waltz.record import NewRecord
 from waltz.store.events import AppendsFailed, Committed, StoreClosed, StoreOpened
@@ -363,3 +364,31 @@ def test_a_recovery_that_only_the_lost_replica_could_help_is_given_up() -> None:
             world.now = deadline
             world.server.step()
     assert world.server.keeper.high_water_mark == TransactionId(2)
+
+
+@pytest.mark.parametrize("missed", [1, 2, 5])
+def test_a_coordinator_that_was_set_back_is_outrun_and_nothing_is_lost(missed: int) -> None:
+    """Also where the number that it gives again has begun on the replicas already."""
+    world = Calm()
+    old = world.metadata
+    for _ in range(missed):
+        world.submit(2)
+        world.settle()
+        world.now += 100.0
+        world.down("c")
+        world.up("c")
+        world.pass_time(100.0)
+    last = world.sessions()[-1]
+    assert last > old.session_id
+    written = world.server.keeper.high_water_mark
+    assert written is not None
+    world.metadata = old
+    world.version += 1
+    world.server = world.add_server()
+    for _ in range(20):
+        world.pass_time(30.0)
+    assert world.server.keeper.high_water_mark == written
+    assert world.metadata.session_id >= last + SESSION_CLIMB
+    world.submit(3)
+    world.settle()
+    assert world.server.keeper.high_water_mark == written + 3

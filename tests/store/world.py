@@ -15,6 +15,7 @@ from waltz.cluster.partition_metadata import NEW_PARTITION, PartitionMetadata
 from waltz.limits import CHECKPOINT_TRANSACTIONS
 from waltz.record import NewRecord, RecordBatch, empty_batch, join_batches
 from waltz.store.events import AppendsFailed, Committed, StoreClosed, StoreEvent, StoreOpened
+from waltz.store.messages import fence_in
 from waltz.store.recovery_events import (
     HighWaterMarkResolved,
 )
@@ -383,7 +384,9 @@ class World:
         try:
             answer = wire.replica.process(wire.link.session_id, request)
         except RefusedError as error:
-            wire.answer(request, RequestFailed(wire.link, request, str(error)))
+            wire.answer(
+                request, RequestFailed(wire.link, request, str(error), fence_in(str(error)))
+            )
             return
         if isinstance(request, AppendRecords):
             wire.unsynced.append((request, answer))

@@ -11,6 +11,7 @@ from typing import Final
 
 from waltz.cluster.layout import JAVA_TEXT, VERSION_1, Parts, entries
 from waltz.errors import FencedError, RemoteProtocolError
+from waltz.limits import SESSION_CLIMB, SESSION_CLIMB_MAX
 from waltz.types import (
     NO_GENERATION,
     NO_SESSION,
@@ -107,8 +108,13 @@ NEW_PARTITION: Final = PartitionMetadata(NO_GENERATION, NO_SESSION, {})
 """What is created before a partition's first session."""
 
 
-def next_session(metadata: PartitionMetadata, generation: Generation) -> PartitionMetadata:
+def next_session(
+    metadata: PartitionMetadata, generation: Generation, beyond: SessionId | None = None
+) -> PartitionMetadata:
     """Return what a server of `generation` writes to open the next store session.
+
+    `beyond` is a session that replicas have promised and the coordinator may not know, because it
+    was set back: the number is then higher by so much that everybody can tell (`is_set_back`).
 
     Raises FencedError: a server of a later generation has been here.
     """
@@ -117,4 +123,22 @@ def next_session(metadata: PartitionMetadata, generation: Generation) -> Partiti
             f"generation {generation} has been replaced; the partition is at generation"
             f" {metadata.generation}, session {metadata.session_id}"
         )
-    return replace(metadata, generation=generation, session_id=SessionId(metadata.session_id + 1))
+    following = metadata.session_id + 1
+    if beyond is not None and following <= beyond <= SESSION_CLIMB_MAX - SESSION_CLIMB:
+        following = beyond + SESSION_CLIMB
+    return replace(metadata, generation=generation, session_id=SessionId(following))
+
+
+def last_session(states: Mapping[ReplicaId, ReplicaState]) -> SessionId:
+    """Return the session that was the last to take appends, as far as `states` know."""
+    return max(
+        (state.session_id for state in states.values() if state.closing_high_water_mark is None),
+        default=NO_SESSION,
+    )
+
+
+def is_set_back(metadata: PartitionMetadata) -> bool:
+    """Whether the replica states are older than sessions that replicas have promised, so that
+    nothing may be concluded from them."""
+    states = metadata.replica_states
+    return bool(states) and metadata.session_id - last_session(states) >= SESSION_CLIMB

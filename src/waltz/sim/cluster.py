@@ -11,7 +11,7 @@ from typing import Final
 from uuid import UUID
 
 from waltz import limits
-from waltz.cluster.partition_metadata import NEW_PARTITION, PartitionMetadata
+from waltz.cluster.partition_metadata import NEW_PARTITION, PartitionMetadata, last_session
 from waltz.cluster.paths import DEFAULT_ROOT, ClusterPaths
 from waltz.cluster.replica_assignments import ReplicaAssignments
 from waltz.cluster.shell import StorageEntry, create_cluster, register_storage_directory
@@ -23,7 +23,6 @@ from waltz.sim.replicas import Replicas, durable_part, replica_on
 from waltz.sim.scenario import ClusterShape
 from waltz.sim.sites import Sites, until_stopped
 from waltz.storage.shell import StorageConfig, StorageNode
-from waltz.store.recovery import last_session
 from waltz.types import Address, PartitionId, ReplicaId
 from waltz.wire.client_protocol import CLIENT_CODEC
 from waltz.wire.storage_protocol import STORAGE_CODEC

@@ -47,6 +47,7 @@ from waltz.storage.node_file import (
     open_node_file,
 )
 from waltz.storage.synced_file import SyncedFile
+from waltz.storage.trace import Trace, TraceFile, open_trace_file
 from waltz.types import NO_SESSION, PartitionId, SessionId
 
 
@@ -62,6 +63,7 @@ class ControlFile:
         self,
         file: File,
         node_file: NodeFile,
+        trace_file: TraceFile,
         release: Callable[[], None],
         *,
         entries: dict[PartitionId, Entry | CorruptionError],
@@ -70,10 +72,12 @@ class ControlFile:
     ) -> None:
         self._file = SyncedFile(file, CONTROL_FILE_NAME)
         self._node_file = node_file
+        self._trace_file = trace_file
         self._release = release
         self._entries = entries
         """Without those that are as in a fresh directory."""
         self._ours = {number for number, entry in entries.items() if self._is_copied(number, entry)}
+        self._traced = {number for number in self._ours if node_file.slot(number).is_traced}
         self.was_created = was_created
         """Whether this opening made the file: the directory was fresh."""
         self.notes = tuple(notes)
@@ -122,9 +126,42 @@ class ControlFile:
         It must be complete and synced: whoever opens the partition next takes it as proof. Raises
         SegmentFailedError, CorruptionError.
         """
-        if not self.is_ours(partition_id):
-            self._remember(partition_id, self.fence(partition_id), index_is_ours=True)
-            self._ours.add(partition_id)
+        is_traced = self._trace_file.trace(partition_id) is not None
+        if self.is_ours(partition_id) and is_traced == (partition_id in self._traced):
+            return
+        if is_traced:
+            self._traced.add(partition_id)
+        self._remember(partition_id, self.fence(partition_id), index_is_ours=True)
+        self._ours.add(partition_id)
+
+    def is_traced(self, partition_id: PartitionId) -> bool:
+        """Whether this release was the last to write the partition, and has kept a trace of its
+        segments. Raises CorruptionError."""
+        return self.is_ours(partition_id) and partition_id in self._traced
+
+    def trace(self, partition_id: PartitionId) -> Trace | None:
+        """Return the trace of the partition's segments; None: there is none that checks out."""
+        return self._trace_file.trace(partition_id)
+
+    def keep_trace(self, partition_id: PartitionId, trace: Trace) -> None:
+        """Return once the trace is durable. Raises SegmentFailedError."""
+        self._trace_file.keep(partition_id, trace)
+
+    def doubt(self, partition_id: PartitionId, info: PartitionInfo) -> None:
+        """Replace the partition's info by one that promises less, durably; its fence stays.
+
+        Raises SegmentFailedError, CorruptionError.
+        """
+        entry, fence = self._entry(partition_id)[0], self.fence(partition_id)
+        if entry.info == info:
+            return
+        if fence > self._node_file.slot(partition_id).fence:
+            # The struct alone has it, and is about to lose it.
+            self._remember(partition_id, fence, index_is_ours=partition_id in self._ours)
+        # Into both structs: damage to one must not bring back what cannot be vouched for.
+        entry = self._write_struct(partition_id, entry, info)
+        self._write_struct(partition_id, entry, info)
+        self._remember(partition_id, fence, index_is_ours=partition_id in self._ours)
 
     def raise_fence(self, partition_id: PartitionId, session_id: SessionId) -> None:
         """Return once every session below `session_id` is refused durably. Raises
@@ -147,6 +184,7 @@ class ControlFile:
         Raises SegmentFailedError.
         """
         self._ours.discard(partition_id)
+        self._traced.discard(partition_id)
         entry = self._entries.get(partition_id, FRESH_ENTRY)
         fences = [NO_SESSION]
         if isinstance(entry, Entry):
@@ -168,6 +206,7 @@ class ControlFile:
     def close(self) -> None:
         self._file.close()
         self._node_file.close()
+        self._trace_file.close()
         self._release()
 
     def _entry(self, partition_id: PartitionId) -> tuple[Entry, Slot]:
@@ -208,6 +247,7 @@ class ControlFile:
             fence=fence,
             struct_copy=encode_entry(entry),
             index_is_ours=index_is_ours,
+            is_traced=index_is_ours and partition_id in self._traced,
         )
 
 
@@ -245,36 +285,57 @@ def open_control_file(
         release = _create(disk, directory, content, node_header)
     was_created = release is not None
     release = release or disk.lock(path)
-    files: list[File | NodeFile] = []
+    files: list[File | NodeFile | TraceFile] = []
     try:
         file = disk.open(path)
         files.append(file)
         header = file.read_at(0, CONTROL_HEADER.size)
         created = _check_header(header, directory, cluster_key, partition_count)
-        notes = []
-        if not disk.exists(f"{directory}/{NODE_FILE_NAME}"):
-            node_header = NodeHeader(
-                cluster_key, partition_count, directory_id, wall_milliseconds, created
-            )
-            create_node_file(disk, directory, node_header)
-            notes.append(f"{directory} had no {NODE_FILE_NAME}: made, with ID {directory_id}")
-        node_file = open_node_file(
-            disk, directory, cluster_key=cluster_key, partition_count=partition_count
+        notes: list[str] = []
+        node_header = NodeHeader(
+            cluster_key, partition_count, directory_id, wall_milliseconds, created
         )
+        node_file = _open_node_file(disk, directory, node_header, notes)
         files.append(node_file)
         notes += [*node_file.notes, *header_notes(header, node_file.header)]
+        trace_file = open_trace_file(
+            disk,
+            directory,
+            directory_id=node_file.header.directory_id,
+            partition_count=partition_count,
+        )
+        files.append(trace_file)
         entries = _read_entries(file, node_file, notes)
         # What a killed process wrote is seen, but promises are kept only for what is durable.
         file.sync()
         disk.sync_directory(directory)
         return ControlFile(
-            file, node_file, release, entries=entries, notes=notes, was_created=was_created
+            file,
+            node_file,
+            trace_file,
+            release,
+            entries=entries,
+            notes=notes,
+            was_created=was_created,
         )
     except BaseException:
         for each in files:
             each.close()
         release()
         raise
+
+
+def _open_node_file(disk: Disk, directory: str, fresh: NodeHeader, notes: list[str]) -> NodeFile:
+    """Open the node file, made with the header `fresh` if there is none."""
+    if not disk.exists(f"{directory}/{NODE_FILE_NAME}"):
+        create_node_file(disk, directory, fresh)
+        notes.append(f"{directory} had no {NODE_FILE_NAME}: made, with ID {fresh.directory_id}")
+    return open_node_file(
+        disk,
+        directory,
+        cluster_key=fresh.cluster_key,
+        partition_count=fresh.partition_count,
+    )
 
 
 def _read_entries(

@@ -57,6 +57,8 @@ class PartitionState:
     queue_bytes: int
     call_seconds: float
     failure: str | None = None
+    loss: str | None = None
+    """What was lost, so that it does not vote yet."""
 
     @property
     def is_usable(self) -> bool:
@@ -78,6 +80,8 @@ class PartitionState:
             found.append("takes no writes since one failed")
         if self.damaged_ranges:
             found.append(f"{damage_text(self.damaged_ranges)} damaged, not repaired yet")
+        if self.loss is not None:
+            found.append(f"{self.loss}: it does not vote until a session has filled it up")
         if not (self.is_readable and self.is_writable):
             closed = [
                 name
@@ -159,6 +163,7 @@ def partition_state(
         queue_bytes=queue_bytes,
         call_seconds=call_seconds,
         failure=failure,
+        loss=partition.loss,
     )
 
 

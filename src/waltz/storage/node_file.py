@@ -18,7 +18,8 @@ the two files is right is judged in `control_file.py`. The Java original ignores
 then 64 bytes per partition
 
          0     4  partition ID
-         4     4  flags: 1 this release wrote the partition's index
+         4     4  flags: 1 this release wrote the partition's index, 2 the trace file has a trace
+                  of its segments
          8     8  session fence, -1 for none
         16    36  copy of the current control struct
         52     8  sequence number of the slot, from 1
@@ -65,6 +66,8 @@ assert NODE_HEADER_BYTES == 128
 assert SLOT_BYTES == 64
 
 INDEX_IS_OURS: Final = 1
+IS_TRACED: Final = 2
+"""Earlier releases write 0 for it, so that a trace they know nothing of is not believed."""
 
 NEVER_WRITTEN: Final = bytes(SLOT_BYTES)
 LOST: Final = b"\xff"
@@ -88,13 +91,15 @@ class Slot:
     """What is remembered of one partition.
 
     `struct_copy` is the control struct that this release wrote or found last, zeros if none.
-    `index_is_ours` says that this release was the last to write the partition's index then.
+    `index_is_ours` says that this release was the last to write the partition's index then,
+    `is_traced` that it has kept a trace of the partition's segments (`trace.py`).
     """
 
     fence: SessionId = NO_SESSION
     struct_copy: bytes = NO_COPY
     index_is_ours: bool = False
     sequence_number: int = 0
+    is_traced: bool = False
 
 
 EMPTY_SLOT: Final = Slot()
@@ -128,7 +133,7 @@ def encode_header(header: NodeHeader) -> bytes:
 def encode_slot(partition_id: PartitionId, slot: Slot) -> bytes:
     body = SLOT.pack(
         partition_id,
-        INDEX_IS_OURS if slot.index_is_ours else 0,
+        INDEX_IS_OURS * slot.index_is_ours | IS_TRACED * slot.is_traced,
         slot.fence,
         slot.struct_copy,
         slot.sequence_number,
@@ -146,7 +151,13 @@ def decode_slot(data: bytes, partition_id: PartitionId) -> Slot | None:
     found_id, flags, fence, struct_copy, sequence_number = SLOT.unpack(body)
     if found_id != partition_id:
         return None
-    return Slot(SessionId(fence), struct_copy, bool(flags & INDEX_IS_OURS), sequence_number)
+    return Slot(
+        SessionId(fence),
+        struct_copy,
+        bool(flags & INDEX_IS_OURS),
+        sequence_number,
+        bool(flags & IS_TRACED),
+    )
 
 
 def area_offsets(partition_count: int) -> tuple[int, int]:
@@ -301,11 +312,12 @@ class NodeFile:
         fence: SessionId,
         struct_copy: bytes,
         index_is_ours: bool,
+        is_traced: bool = False,
     ) -> None:
         """Replace the slot; return once that is durable, twice. Raises SegmentFailedError."""
         found = self._slots.get(partition_id, EMPTY_SLOT)
         number = 0 if isinstance(found, CorruptionError) else found.sequence_number
-        slot = Slot(fence, struct_copy, index_is_ours, number + 1)
+        slot = Slot(fence, struct_copy, index_is_ours, number + 1, is_traced)
         data = encode_slot(partition_id, slot)
         for start in self._starts:
             self._file.write(start + NODE_HEADER_BYTES + SLOT_BYTES * partition_id, data)

@@ -28,14 +28,16 @@ from waltz.host import Disk
 from waltz.limits import DAMAGED_RANGES_MAX, SEGMENTS_OPEN_MAX
 from waltz.record import RecordBatch
 from waltz.storage.control_file import ControlFile
-from waltz.storage.control_struct import ASSIGNED, PartitionInfo
+from waltz.storage.control_struct import ASSIGNED, FRESH, PartitionInfo
 from waltz.storage.damage import Damage, damage_text
 from waltz.storage.drain import Drain
+from waltz.storage.listing import holds_segments
 from waltz.storage.permission import check_access, is_offline
 from waltz.storage.recovery import TornTail, Trust
 from waltz.storage.segment import SegmentHome
 from waltz.storage.segments import ScrubStep, SegmentChain
 from waltz.storage.space import SpaceAccount, is_no_space
+from waltz.storage.trace import TRACE_FILE_NAME
 from waltz.types import NO_SESSION, NOTHING, PartitionId, SessionId, TransactionId
 from waltz.wire.storage_protocol import (
     DamagedRange,
@@ -84,12 +86,16 @@ class StoragePartition:
         self.counters = PartitionCounters()
         self.damage: StorageError | None = None
         """Why the partition refuses all service; only giving it up, or a restart, ends that."""
+        self.loss: str | None = None
+        """What was lost, so that it does not vote before a session has filled it up and has begun
+        here; None: nothing is known to be lost."""
         self._home = SegmentHome(disk, f"{directory}/{partition_id}", cluster_key, partition_id)
         self._chain = SegmentChain(
             self._home,
             segment_bytes_threshold=segment_bytes_threshold,
             segments_open_max=segments_open_max,
             wall_milliseconds=wall_milliseconds,
+            keep_trace=lambda trace: control_file.keep_trace(partition_id, trace),
         )
         self._control_file = control_file
         self._announced_session_id = NO_SESSION
@@ -121,7 +127,7 @@ class StoragePartition:
             self.damage.__cause__ = error
         else:
             try:
-                self._control_file.make_ours(self.partition_id)
+                self._make_ours()
             except SegmentFailedError as error:
                 self._failure = error
             return torn
@@ -144,12 +150,51 @@ class StoragePartition:
         self._chain.close()
 
     def _open_chain(self, info: PartitionInfo, ceiling: TransactionId | None) -> TornTail | None:
+        """Open the segments. What they must hold and do not, with an end that nothing tells, is no
+        torn tail: whoever acknowledged it must not vote as if it had not. The partition then
+        promises no session, durably, as a blank one does: it is filled up before it counts."""
+        number = self.partition_id
+        is_proof, trace = self._control_file.is_ours(number), None
+        if is_traced := self._control_file.is_traced(number):
+            trace = self._control_file.trace(number)
+        self.loss = None
+        if info.session_id == NO_SESSION and info.low_water_mark != NOTHING:
+            self.loss = f"{self._home.directory} has lost its newest records"
+        has_promised = info.local_low_water_mark != NOTHING or is_traced
+        if has_promised and not holds_segments(self._home):
+            info = FRESH.with_access(readable=info.is_readable, writable=info.is_writable)
+            info = info.with_flag(ASSIGNED, True)
+            self._doubt(info, f"{self._home.directory} has no segments any more")
+            is_proof, trace, is_traced = False, None, False
         trust = Trust(
             local_low_water_mark=info.local_low_water_mark,
-            index_is_proof=self._control_file.is_ours(self.partition_id),
+            index_is_proof=is_proof,
             ceiling=ceiling,
+            durable_next=NOTHING if trace is None else trace.durable_next,
+            newest=NOTHING if trace is None else trace.newest,
         )
-        return self._chain.open(trust)
+        doubted = replace(info, session_id=NO_SESSION)
+        if is_traced and trace is None:
+            self._doubt(
+                doubted,
+                f"{TRACE_FILE_NAME} has no trace of {self._home.directory} that checks out, so that"
+                " nobody knows whether its newest records are there",
+            )
+        lost = f"{self._home.directory} has lost its newest records"
+        return self._chain.open(trust, lambda: self._doubt(doubted, lost))
+
+    def _doubt(self, info: PartitionInfo, loss: str) -> None:
+        """Raises CorruptionError: that it cannot vouch for its records cannot be made durable."""
+        self.loss = loss
+        try:
+            self._control_file.doubt(self.partition_id, info)
+        except SegmentFailedError as error:
+            raise CorruptionError(f"{loss}; {error}") from error
+
+    def _make_ours(self) -> None:
+        """Raises SegmentFailedError."""
+        self._chain.trace()
+        self._control_file.make_ours(self.partition_id)
 
     # What the node asks for
 
@@ -213,7 +258,7 @@ class StoragePartition:
         try:
             if not info.is_assigned:
                 self._control_file.update(self.partition_id, info.with_flag(ASSIGNED, True))
-            self._control_file.make_ours(self.partition_id)
+            self._make_ours()
         except SegmentFailedError as error:
             if self.info.is_assigned:
                 self._failure = error
@@ -233,7 +278,7 @@ class StoragePartition:
             raise not_assigned(self.partition_id)
         self._write(self._control_file.reset, self.partition_id)
         self._chain.close_files()
-        self.damage = self._failure = None
+        self.damage = self._failure = self.loss = None
         if delete_files:
             self._chain.remove_files()
 
@@ -392,6 +437,7 @@ class StoragePartition:
         )
         self._write(self._chain.write_index)
         self._write(self._control_file.update, self.partition_id, started)
+        self.loss = None
 
     def read(
         self, first_transaction_id: TransactionId, *, count_max: int, bytes_max: int

@@ -13,6 +13,7 @@ Source: Waltz Internals, "Recovery".
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -81,7 +82,9 @@ class Trust:
     ceiling: TransactionId | None = None
     """Nothing from here on, because of a failure; None: no failure is known."""
     durable_next: TransactionId = NOTHING
-    """All records before this one, as was remembered with their damage."""
+    """All records before this one, as was remembered with their damage or with the trace."""
+    newest: TransactionId = NOTHING
+    """The segment that begins here was there with both its files; NOTHING: no trace was kept."""
 
 
 def open_segment(
@@ -91,8 +94,12 @@ def open_segment(
     *,
     following: TransactionId | None,
     wall_milliseconds: int,
+    lose: Callable[[], None] = lambda: None,
 ) -> Opened:
     """Open a segment and make its end and its index true.
+
+    `lose` is called, before anything is changed, if newest records were lost and the index does not
+    tell how many there were.
 
     `following` is the first ID of the next segment, None for the last one. A segment that is not
     the last was synced before the next one was made, so all of it must be there. In the last one
@@ -122,6 +129,9 @@ def open_segment(
         else:
             durable_next = _durable_next(home, data, trust, lost_count or 0)
             found = _examine_last(data, trust, durable_next)
+            told = first_transaction_id + max(index.count, lost_count or 0)
+            if found.has_lost_end and told < _floor(trust):
+                lose()
             torn = _cut_tail(home, data, found, durable_next, trust)
         record_count = found.next_transaction_id - first_transaction_id
         if following is None or index.count != record_count:
@@ -145,6 +155,12 @@ def open_segment(
             file.close()
         raise
     return Opened(segment, torn, found.damage, healed)
+
+
+def _floor(trust: Trust) -> int:
+    """One past the last record that was durable by what stands outside of the segment."""
+    floor = max(trust.local_low_water_mark + 1, trust.durable_next)
+    return floor if trust.ceiling is None else min(floor, trust.ceiling)
 
 
 def _cut_tail(

@@ -42,21 +42,21 @@ from waltz.storage.damage import (
     range_text,
 )
 from waltz.storage.examination import examine_segment, is_good
-from waltz.storage.recovery import TornTail, Trust, indexed_count, is_unfinished, open_segment
+from waltz.storage.listing import FIRST, find_segments, segment_names
+from waltz.storage.recovery import TornTail, Trust, open_segment
 from waltz.storage.repair import repair_segment
 from waltz.storage.segment import (
     DATA_SUFFIX,
     INDEX_SUFFIX,
-    NAME_DIGITS,
     SET_ASIDE_SUFFIX,
     NoFile,
     Segment,
     SegmentHome,
     create_segment,
 )
+from waltz.storage.trace import Trace
 from waltz.types import NOTHING, TransactionId
 
-FIRST: Final = TransactionId(0)
 BEYOND_ALL: Final = TransactionId(2**63 - 1)
 NO_TRUST: Final = Trust(local_low_water_mark=NOTHING, index_is_proof=False)
 
@@ -85,7 +85,10 @@ class SegmentChain:
         segment_bytes_threshold: int,
         wall_milliseconds: Callable[[], int],
         segments_open_max: int = SEGMENTS_OPEN_MAX,
+        keep_trace: Callable[[Trace], None] | None = None,
     ) -> None:
+        """`keep_trace` makes the trace of the segments durable, or raises SegmentFailedError; None:
+        none is kept."""
         self.indexes_healed = 0
         """Wrong index entries and headers that were put right since the node started."""
         self._home = home
@@ -93,6 +96,8 @@ class SegmentChain:
         self._segment_bytes_threshold = segment_bytes_threshold
         self._segments_open_max = segments_open_max
         self._wall_milliseconds = wall_milliseconds
+        self._keep_trace = keep_trace
+        self._trace = Trace(FIRST, FIRST)
         self._firsts: list[TransactionId] = []
         """First IDs of all segments, ascending."""
         self._last: Segment | None = None
@@ -102,29 +107,36 @@ class SegmentChain:
 
     # Opening and closing
 
-    def open(self, trust: Trust) -> TornTail | None:
+    def open(self, trust: Trust, lose: Callable[[], None] = lambda: None) -> TornTail | None:
         """Open all segments, making the first one if there is none; return what had to be cut.
 
+        `lose` is called, before anything is changed, if newest records were lost and nothing tells
+        how many there were.
         Of each the headers, the sizes and the last record are checked, of the last one the newest
         records too, and what was known to be damaged. Raises what leaves no idea of the log, with
         nothing open: StorageError, OSError, UnavailableError.
         """
         self.close_files()
         try:
-            return self._open(trust)
+            return self._open(trust, lose)
         except BaseException:
             self.close_files()
             raise
 
-    def _open(self, trust: Trust) -> TornTail | None:
-        self._make_directory(trust.local_low_water_mark)
+    def _open(self, trust: Trust, lose: Callable[[], None]) -> TornTail | None:
+        if not self._disk.exists(self._home.directory):
+            self._disk.make_directory(self._home.directory)
         # Names that a killed process gave and did not sync are seen, but a power cut takes them.
         self._disk.sync_directory(dirname(self._home.directory))
         self._disk.sync_directory(self._home.directory)
         remembered = self._damage.load()
         if remembered is not None and trust.index_is_proof:
-            trust = replace(trust, durable_next=remembered.durable_next)
-        self._firsts = self._find(trust)
+            known = max(trust.durable_next, remembered.durable_next)
+            trust = replace(trust, durable_next=known)
+        if trust.ceiling is not None and self._trace.newest >= trust.ceiling:
+            # What is removed next must not be missed afterwards.
+            self._note(self._trace._replace(newest=FIRST))
+        self._firsts = find_segments(self._home, trust, self._remove)
         if not self._firsts:
             if trust.local_low_water_mark != NOTHING:
                 raise CorruptionError(
@@ -142,7 +154,9 @@ class SegmentChain:
                 # It ends there by its own word: the one after it is missing altogether.
                 self._firsts.insert(position + 1, segment.next_transaction_id)
             position += 1
-        self._last, torn = self._open_segment(self._firsts[-1], trust, following=None)
+        if self._firsts[-1] < trust.newest:
+            lose()
+        self._last, torn = self._open_segment(self._firsts[-1], trust, following=None, lose=lose)
         if isinstance(self._last.data_file, NoFile) and not self._last.has_lost_end:
             # Nothing was in it.
             self._last.make_data_file(self._home, self._wall_milliseconds())
@@ -151,48 +165,6 @@ class SegmentChain:
             self._examine_all(found.first, found.next_transaction_id)
         self._remember()
         return torn
-
-    def _make_directory(self, local_low_water_mark: TransactionId) -> None:
-        if self._disk.exists(self._home.directory):
-            return
-        if local_low_water_mark != NOTHING:
-            raise CorruptionError(
-                f"no directory {self._home.directory}; expected records up to"
-                f" {local_low_water_mark}"
-            )
-        self._disk.make_directory(self._home.directory)
-
-    def _find(self, trust: Trust) -> list[TransactionId]:
-        """The first IDs of all segments of which something tells, a data file or an index."""
-        firsts = self._names(DATA_SUFFIX)
-        while trust.ceiling is not None and len(firsts) > 1 and firsts[-1] >= trust.ceiling:
-            # Nothing in it is known to be durable, perhaps not even its header.
-            self._remove(firsts.pop())
-        mark = trust.local_low_water_mark
-        if firsts and firsts[-1] > mark and is_unfinished(self._home, firsts[-1]):
-            # A crash in the middle of a roll-over; the next append makes it anew.
-            self._disk.remove(self._home.path(firsts.pop(), DATA_SUFFIX))
-            self._disk.sync_directory(self._home.directory)
-        without_data = set(self._names(INDEX_SUFFIX)).difference(firsts)
-        if firsts[:1] != [FIRST] and (firsts or indexed_count(self._home, FIRST)):
-            firsts.insert(0, FIRST)
-        while firsts and without_data and trust.index_is_proof:
-            following = TransactionId(firsts[-1] + indexed_count(self._home, firsts[-1]))
-            if following not in without_data or not indexed_count(self._home, following):
-                break
-            if trust.ceiling is not None and following >= trust.ceiling:
-                break
-            firsts.append(following)
-        return firsts
-
-    def _names(self, suffix: str) -> list[TransactionId]:
-        return [
-            TransactionId(int(name[:NAME_DIGITS]))
-            for name in self._disk.list_directory(self._home.directory)
-            if len(name) == NAME_DIGITS + len(suffix)
-            and name.endswith(suffix)
-            and name[:NAME_DIGITS].isdigit()
-        ]
 
     def close(self) -> None:
         """Bring the index up to date, give back reserved space and close all files.
@@ -203,6 +175,7 @@ class SegmentChain:
             if self._last is not None and not self._last.failed:
                 self._last.write_index()
                 self._last.give_back()
+                self.trace()
             if self._last is not None:
                 with suppress(OSError):
                     self._damage.save(self._last.durable_next)
@@ -229,8 +202,18 @@ class SegmentChain:
             if name.startswith(DAMAGE_FILE_NAME) or name.endswith(SET_ASIDE_SUFFIX):
                 self._disk.remove(f"{self._home.directory}/{name}")
         self._disk.sync_directory(self._home.directory)
-        for first in sorted({*self._names(DATA_SUFFIX), *self._names(INDEX_SUFFIX)}, reverse=True):
+        names = [segment_names(self._home, suffix) for suffix in (DATA_SUFFIX, INDEX_SUFFIX)]
+        for first in sorted({*names[0], *names[1]}, reverse=True):
             self._remove(first)
+
+    def trace(self) -> None:
+        """Have the trace say what is here. Raises SegmentFailedError."""
+        self._note(Trace(self._writer.first_transaction_id, self._writer.durable_next))
+
+    def _note(self, trace: Trace) -> None:
+        if self._keep_trace is not None:
+            self._keep_trace(trace)
+        self._trace = trace
 
     # What is here
 
@@ -329,6 +312,9 @@ class SegmentChain:
             raise SegmentFailedError(
                 f"{self._home.directory}: {DAMAGE_FILE_NAME} cannot be written: {error}"
             ) from error
+        # Likewise what the trace would miss.
+        durable_next = min(self._trace.durable_next, following)
+        self._note(Trace(min(self._trace.newest, last.first_transaction_id), durable_next))
         if last is not self._last:
             self._make_last(last)
         # The newest one goes first, each durably, so that a crash leaves no gap.
@@ -364,6 +350,8 @@ class SegmentChain:
         self._last = create_segment(self._home, first, self._wall_milliseconds())
         self._firsts.append(first)
         self._keep_open(last)
+        # Before its first record is written: from here on it cannot get lost without a word.
+        self._note(Trace(first, first))
         return self._last
 
     def _remove(self, first: TransactionId) -> None:
@@ -576,7 +564,12 @@ class SegmentChain:
         return segment
 
     def _open_segment(
-        self, first: TransactionId, trust: Trust, *, following: TransactionId | None
+        self,
+        first: TransactionId,
+        trust: Trust,
+        *,
+        following: TransactionId | None,
+        lose: Callable[[], None] = lambda: None,
     ) -> tuple[Segment, TornTail | None]:
         opened = open_segment(
             self._home,
@@ -584,6 +577,7 @@ class SegmentChain:
             trust,
             following=following,
             wall_milliseconds=self._wall_milliseconds(),
+            lose=lose,
         )
         self.indexes_healed += opened.indexes_healed
         for start, end in opened.damage:

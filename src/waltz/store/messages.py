@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import assert_never
+import re
+from typing import Final, assert_never
 
 from waltz.errors import RemoteProtocolError
 from waltz.record import RecordBatch
@@ -22,7 +23,7 @@ from waltz.store.requests import (
     SetLowWaterMark,
     TruncateReplica,
 )
-from waltz.types import PartitionId
+from waltz.types import PartitionId, SessionId
 from waltz.wire.handshake import Link
 from waltz.wire.header_columns import HeaderColumns
 from waltz.wire.storage_protocol import (
@@ -46,6 +47,8 @@ from waltz.wire.storage_protocol import (
     append_body,
     append_frame,
 )
+
+FENCED: Final = re.compile(r"session id\b.{0,40}? has changed to (\d{1,18})\b", re.IGNORECASE)
 
 
 def message_for(
@@ -149,3 +152,10 @@ def answer_to(request: ReplicaRequest, message: StorageMessage) -> ReplicaAnswer
             raise RemoteProtocolError(
                 f"{type(message).__name__} as the answer to {type(request).__name__}"
             )
+
+
+def fence_in(text: str) -> SessionId | None:
+    """Return the session that a storage node, ours or the original's, says it has promised instead
+    of the request's; None if its refusal says nothing of the kind."""
+    found = FENCED.search(text)
+    return None if found is None else SessionId(int(found[1]))

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from waltz.majority import majority
-from waltz.types import TransactionId
+from waltz.types import SessionId, TransactionId
 
 
 def commit_mark(acknowledged: Iterable[TransactionId], quorum: int) -> TransactionId | None:
@@ -23,6 +23,22 @@ def commit_mark(acknowledged: Iterable[TransactionId], quorum: int) -> Transacti
     """
     marks = sorted(acknowledged, reverse=True)
     return marks[quorum - 1] if len(marks) >= quorum else None
+
+
+def last_opened(sessions: Sequence[SessionId], unknown_count: int, quorum: int) -> SessionId | None:
+    """Return the latest session that can have been open, told by the replicas alone.
+
+    sessions       the one that began last on each replica that has answered.
+    unknown_count  replicas that have not answered, or have lost what they knew.
+
+    A session opens only after it has begun on a majority, and what began on a replica only grows.
+    None while the unknown ones could make it a later one.
+    """
+    if unknown_count >= quorum or len(sessions) < quorum:
+        return None
+    latest_first = sorted(sessions, reverse=True)
+    found = latest_first[quorum - 1]
+    return found if latest_first[quorum - 1 - unknown_count] == found else None
 
 
 def resolve_high_water_mark(

@@ -18,10 +18,15 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import assert_never
 
-from waltz.cluster.partition_metadata import PartitionMetadata, ReplicaState
+from waltz.cluster.partition_metadata import (
+    PartitionMetadata,
+    ReplicaState,
+    is_set_back,
+    last_session,
+)
 from waltz.limits import METADATA_RETRY_SECONDS_MAX, METADATA_RETRY_SECONDS_MIN
 from waltz.majority import majority
-from waltz.store.quorum import resolve_high_water_mark
+from waltz.store.quorum import last_opened, resolve_high_water_mark
 from waltz.store.recovery_events import (
     AdmitReplicas,
     AskReplica,
@@ -64,15 +69,8 @@ class Standing(Enum):
     CLOSED = "left before the last session; cut to the mark it was written off with"
     CANDIDATE = "as the last session left it"
     BEHIND = "holds less than its own low-water mark: a part of its log is lost"
+    STALE = "no part of the last session, by its own word; cut once a majority keeps the log"
     UNKNOWN = "holds data of a partition that the metadata has never seen; left alone"
-
-
-def last_session(states: Mapping[ReplicaId, ReplicaState]) -> SessionId:
-    """Return the session that was the last to take appends, as far as `states` know."""
-    return max(
-        (state.session_id for state in states.values() if state.closing_high_water_mark is None),
-        default=NO_SESSION,
-    )
 
 
 def judge(
@@ -111,17 +109,22 @@ def recovered_metadata(
     assigned: Sequence[ReplicaId],
     recovered: Collection[ReplicaId],
     high_water_mark: TransactionId,
+    opened: SessionId | None = None,
 ) -> PartitionMetadata:
     """Return `metadata` with the states that hold once `recovered` take part in its session.
 
     The others are closed at `high_water_mark`: they must be cut to it before they count again.
-    Replicas no longer assigned are dropped. Source: Waltz Server, "Recovery Procedure", step 6.
+    Replicas no longer assigned are dropped. `opened` is the last session by the replicas' own word
+    where the states are not to be believed: none but its replicas may keep what they hold.
+    Source: Waltz Server, "Recovery Procedure", step 6.
     """
     states: dict[ReplicaId, ReplicaState] = {}
     for replica_id in assigned:
         state = metadata.replica_states.get(replica_id)
         if replica_id in recovered:
             state = ReplicaState(metadata.session_id, None)
+        elif opened is not None:
+            state = ReplicaState(opened, high_water_mark)
         elif state is None:
             state = ReplicaState(NO_SESSION, high_water_mark)
         elif state.session_id < metadata.session_id and state.closing_high_water_mark is None:
@@ -138,6 +141,10 @@ class _Replica:
     state: ReplicaState | None
     standing: Standing | None = None
     low_water_mark: TransactionId = NOTHING
+    session_id: SessionId = NO_SESSION
+    """The one that began there last, by its own word."""
+    last: TransactionId | None = None
+    """What it holds, while its standing is not known or it is not to be counted."""
     holding: TransactionId | None = None
     vote: TransactionId | None = None
     busy: bool = False
@@ -145,7 +152,7 @@ class _Replica:
     recovered: bool = False
 
     def forget(self) -> None:
-        self.standing = self.holding = self.vote = None
+        self.standing = self.holding = self.vote = self.last = None
         self.busy = self.low_water_mark_set = self.recovered = False
 
     @property
@@ -155,6 +162,8 @@ class _Replica:
         That of a closed replica counts as well: it holds nothing that the last session wrote, but
         may have made a majority for a mark in a recovery that went no further.
         """
+        if self.standing is Standing.STALE:
+            return False
         return self.holding is None or self.standing is Standing.BEHIND
 
 
@@ -179,6 +188,10 @@ class Recovery:
         self.closed = False
         self.deadline: float | None = None
         self._first_states = metadata.replica_states
+        self.is_set_back = is_set_back(metadata)
+        """Whether the replicas' own word counts, and not what the metadata say of them."""
+        self._opened: SessionId | None = None
+        """The last session that was open, by the replicas' word."""
         self._metadata = metadata
         self._version = version
         self._assigned = tuple(assigned)
@@ -252,6 +265,8 @@ class Recovery:
             if not self.closed:
                 self._take(event)
         if not self.closed:
+            if self.is_set_back:
+                self._believe_replicas()
             self._resolve()
             for replica in self._replicas.values():
                 self._advance(replica)
@@ -303,6 +318,10 @@ class Recovery:
             case AskSessionInfo():
                 assert isinstance(answer, SessionInfo)
                 replica.low_water_mark = answer.low_water_mark
+                replica.session_id = answer.session_id
+                if self.is_set_back:
+                    self._ask(replica, AskMaxTransactionId())
+                    return
                 replica.standing, cut_to = judge(replica.replica_id, self._first_states, answer)
                 if replica.standing is Standing.UNKNOWN:
                     self._refuse(replica, f"low-water mark {answer.low_water_mark}")
@@ -312,7 +331,10 @@ class Recovery:
                     self._ask(replica, TruncateReplica(cut_to))
             case AskMaxTransactionId():
                 assert isinstance(answer, int)
-                self._take_candidate(replica, TransactionId(answer))
+                if self.is_set_back:
+                    replica.last = TransactionId(answer)
+                else:
+                    self._take_candidate(replica, TransactionId(answer))
             case TruncateReplica():
                 assert isinstance(answer, int)
                 replica.holding = TransactionId(answer)
@@ -362,6 +384,36 @@ class Recovery:
 
     # Decisions
 
+    def _believe_replicas(self) -> None:
+        """Judge by the sessions that began on the replicas, for the metadata are older.
+
+        Those on which the last session, or a later one that never opened, has begun are as that one
+        left them. Any other may hold what nobody else has: it counts for nothing, and is cut to its
+        own low-water mark, but not before a majority is sure to keep the log.
+        """
+        if self._opened is None:
+            known = [
+                replica.session_id
+                for replica_id in self._first_states
+                if (replica := self._replicas.get(replica_id)) is not None
+                and replica.last is not None
+                and replica.session_id != NO_SESSION
+            ]
+            count = len(self._first_states)
+            self._opened = last_opened(known, count - len(known), majority(count))
+        if self._opened is None:
+            return
+        for replica in self._replicas.values():
+            if replica.last is None or replica.standing is not None:
+                continue
+            if replica.session_id == NO_SESSION:
+                replica.standing = Standing.INCONSISTENT
+            elif replica.session_id >= self._opened and replica.state is not None:
+                replica.standing = Standing.CANDIDATE
+                self._take_candidate(replica, replica.last)
+            else:
+                replica.standing = Standing.STALE
+
     def _resolve(self) -> None:
         if self.high_water_mark is not None:
             return
@@ -391,9 +443,13 @@ class Recovery:
             self._effects.append(HighWaterMarkResolved(self.high_water_mark))
 
     def _advance(self, replica: _Replica) -> None:
-        if replica.busy or replica.holding is None or replica.recovered:
-            return
         mark = self.high_water_mark
+        if replica.busy or replica.recovered:
+            return
+        if replica.holding is None:
+            if replica.last is not None and replica.standing is not None and self._admitted:
+                self._ask(replica, TruncateReplica(replica.low_water_mark))
+            return
         if mark is None:
             # One that lost a part of its log is not filled up before the mark is known: should
             # this recovery fail, the next one could no longer tell it from a sound one.
@@ -422,7 +478,7 @@ class Recovery:
             return True  # early: should it be lost while it catches up, it keeps what it has
         if replica.holding != mark:
             return False
-        if replica.standing in (Standing.CLOSED, Standing.INCONSISTENT):
+        if replica.standing in (Standing.CLOSED, Standing.INCONSISTENT, Standing.STALE):
             return True
         keepers = [
             other
@@ -478,7 +534,7 @@ class Recovery:
             return
         assert self.high_water_mark is not None
         metadata = recovered_metadata(
-            self._metadata, self._assigned, takes_part, self.high_water_mark
+            self._metadata, self._assigned, takes_part, self.high_water_mark, self._opened
         )
         self._proposed, self._proposed_metadata = takes_part, metadata
         if metadata == self._metadata:

@@ -39,7 +39,8 @@ def scopes(
                 held = votes.get(replica.replica_id, NOTHING)
                 found[replica.replica_id] = Scope(replica.link, held, NOTHING, is_cut=False)
             case Phase.ABSTAINING:
-                condition = repairer.condition(replica.replica_id)
+                # Where the metadata were set back nobody knows yet what is to be kept of it.
+                condition = None if recovery.is_set_back else repairer.condition(replica.replica_id)
                 found[replica.replica_id] = scope_of_abstaining(
                     replica.link, condition, states, recovery.high_water_mark
                 )

@@ -209,6 +209,8 @@ class RequestFailed:
     link: ReplicaLink
     request: ReplicaRequest
     reason: str
+    fence: SessionId | None = None
+    """The session that the replica has promised instead; None: it was not that."""
 
 
 @dataclass(frozen=True, slots=True)

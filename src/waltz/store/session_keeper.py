@@ -72,7 +72,7 @@ from waltz.store.requests import (
 )
 from waltz.store.standing import ReplicaWords, StoreReport, store_report
 from waltz.store.store_session import SessionEffect, SessionEvent, StoreSession
-from waltz.types import NO_SESSION, Generation, ReplicaId, TransactionId
+from waltz.types import NO_SESSION, Generation, ReplicaId, SessionId, TransactionId
 
 
 @dataclass(slots=True)
@@ -136,6 +136,8 @@ class SessionKeeper:
         self._change_at = 0.0
         self._change_wake_at: float | None = None
         self._fenced = False
+        self._outrun: SessionId | None = None
+        """What replicas have promised, and the coordinator may not know."""
         self._renewal: str | None = None
         self._renew_at = 0.0
         self._is_urgent = False
@@ -290,6 +292,7 @@ class SessionKeeper:
                 assert self._proposed is not None
                 (metadata, members), self._proposed = self._proposed, None
                 self._started_at = now
+                self._outrun = None
                 self._membership = members
                 self._session = StoreSession(metadata, version, members.members, members.guests)
                 # The assignment may have changed since it was read for this session; or what was
@@ -338,7 +341,7 @@ class SessionKeeper:
             self._read_metadata(METADATA_RETRY_SECONDS_MAX)
             return
         try:
-            bumped = next_session(metadata, self._generation)
+            bumped = next_session(metadata, self._generation, self._outrun)
         except FencedError as error:
             self._fenced = True
             self._queue.clear()
@@ -548,6 +551,7 @@ class SessionKeeper:
         if session is None:
             return
         self._effects += session.end(reason)
+        self._outrun = session.outrun
         self._note_change(now)
         assert not (session.in_flight and self._unsettled)
         self._unsettled.extend(session.in_flight)

@@ -45,7 +45,7 @@ from waltz.limits import (
 from waltz.record import NewRecord, RecordBatch, empty_batch
 from waltz.shell import Mailbox, run
 from waltz.store.events import AppendsFailed, Committed, StoreClosed, StoreEvent, StoreOpened
-from waltz.store.messages import RequestFrames, answer_to, records_or_headers
+from waltz.store.messages import RequestFrames, answer_to, fence_in, records_or_headers
 from waltz.store.read_router import ReadRouter
 from waltz.store.recovery_events import (
     HighWaterMarkResolved,
@@ -93,7 +93,7 @@ from waltz.store.session_keeper import (
 from waltz.store.standing import ReplicaWords, StoreReport
 from waltz.store.storage_connections.shell import StorageConnections as StorageConnections
 from waltz.store.storage_connections.shell import StorageExchange
-from waltz.types import Generation, PartitionId, ReplicaId, TransactionId
+from waltz.types import Generation, PartitionId, ReplicaId, SessionId, TransactionId
 from waltz.wire.header_columns import HeaderColumns, header_columns
 from waltz.wire.storage_protocol import ReplicaStateResponse, StorageMessage
 
@@ -456,7 +456,7 @@ class StorePartition:
     ) -> None:
         self._hear(link, request, result)
         if isinstance(result, WaltzError):
-            self._mailbox.put(RequestFailed(link, request, str(result)))
+            self._mailbox.put(RequestFailed(link, request, str(result), _fence(result)))
             return
         try:
             answer = answer_to(request, result)
@@ -521,3 +521,7 @@ class StorePartition:
                 log.warning("assignment_unreadable partition=%d error=%s", self.partition_id, error)
                 await self._pause(pause_seconds)
                 pause_seconds = min(2 * pause_seconds, COORDINATOR_RETRY_SECONDS_MAX)
+
+
+def _fence(error: WaltzError) -> SessionId | None:
+    return fence_in(str(error)) if isinstance(error, RemoteStorageError) else None

@@ -22,6 +22,7 @@ from waltz.majority import majority
 from waltz.record import RecordBatch
 from waltz.store.catch_up import RecentBatches, checked_copy, choose_source
 from waltz.store.events import Committed
+from waltz.store.fences import Fences
 from waltz.store.quorum import commit_mark
 from waltz.store.recovery import Recovery
 from waltz.store.recovery_events import (
@@ -128,6 +129,9 @@ class StoreSession:
         """Replicas that can only come back by a new session."""
         self.returned: tuple[ReplicaId, ...] = ()
         """Those of the excluded that can be reached again."""
+        self.outrun: SessionId | None = None
+        """What replicas have promised and the next session must be above."""
+        self._fences = Fences(self.session_id)
         self._quorum = majority(len(self.assigned))
         self.would_gain_a_replica = False
         """Whether a replica that cannot take part in this session could in the next one."""
@@ -147,9 +151,7 @@ class StoreSession:
         self._repairer = Repairer()
         self._recent = RecentBatches(RECENT_BATCH_BYTES_MAX)
         self._to_recovery: list[RecoveryEvent] = []
-        self._effects: list[SessionEffect] = []
-        for replica in self._replicas.values():
-            self._effects.append(replica.connect())
+        self._effects: list[SessionEffect] = [each.connect() for each in self._replicas.values()]
 
     # What the keeper may ask
 
@@ -331,6 +333,9 @@ class StoreSession:
             return
         replica = self._current(event.link)
         if replica is None:
+            return
+        if (refusal := self._fences.take(replica.replica_id, event)) is not None:
+            self._lose(replica, refusal)
             return
         match event:
             case ReplicaConnected(_, repairable):
@@ -591,6 +596,10 @@ class StoreSession:
                 f"{left} of {len(assigned)} replicas left, {self._quorum} needed; lost: "
                 + ", ".join(self.excluded)
             )
+        elif self.low_water_mark is None:
+            self.outrun = self._fences.outrun(self._last_states or self.assigned)
+            if self.outrun is not None:
+                self._end(f"most replicas have promised session {self.outrun} or a later one")
 
     def _absent(self) -> tuple[tuple[ReplicaId, ...], tuple[ReplicaId, ...]]:
         """Return who is excluded, and who of them can be reached again."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
+from waltz.cluster.partition_metadata import last_session
 from waltz.sim.model import ledger as ledgers
 from waltz.sim.model.ledger import ViolationError
 from waltz.sim.model.replica import (
@@ -48,7 +49,6 @@ from waltz.sim.model.server import (
     thaw_metadata,
 )
 from waltz.sim.model.state import Action, Budget, State
-from waltz.store.recovery import last_session
 from waltz.store.requests import AppendRecords, AskMaxTransactionId
 from waltz.types import SessionId, TransactionId
 

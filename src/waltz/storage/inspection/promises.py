@@ -39,6 +39,12 @@ from waltz.storage.node_file import (
     decode_node_file,
     node_file_bytes,
 )
+from waltz.storage.trace import (
+    TRACE_FILE_NAME,
+    Trace,
+    decode_trace_file,
+    trace_file_bytes,
+)
 from waltz.types import NO_SESSION, NOTHING, PartitionId
 
 KNOWN_FLAGS = AVAILABLE | READS_DIFFER | ASSIGNED
@@ -54,6 +60,8 @@ class Promises:
     partition_count: int
     """Of the whole cluster, as far as that is known."""
     judgements: Mapping[PartitionId, Judgement]
+    traces: Mapping[PartitionId, Trace]
+    """Those that hold, of the partitions that have one."""
     findings: tuple[Finding, ...]
 
     @property
@@ -93,7 +101,7 @@ class Promises:
         )
 
 
-NO_PROMISES = Promises(None, None, 0, {}, ())
+NO_PROMISES = Promises(None, None, 0, {}, {}, ())
 
 
 def read_promises(disk: Disk, directory: str, wait: Callable[[], None] | None = None) -> Promises:
@@ -118,9 +126,9 @@ def _read_once(disk: Disk, directory: str) -> Promises:
         control = read_control(disk, path)
     except ConfigurationError:
         missing = "the control file is missing; the node refuses to start without it"
-        return Promises(None, None, 0, {}, (Finding(Kind.PROMISE, path, missing),))
+        return Promises(None, None, 0, {}, {}, (Finding(Kind.PROMISE, path, missing),))
     except CorruptionError as error:
-        return Promises(None, None, 0, {}, (Finding(Kind.PROMISE, path, str(error)),))
+        return Promises(None, None, 0, {}, {}, (Finding(Kind.PROMISE, path, str(error)),))
     findings = [Finding(Kind.HEADER, path, problem) for problem in _header_problems(control)]
     node = _read_node_file(disk, directory, control, findings)
     # Without a node file that confirms it the count in the header is believed as far as it goes.
@@ -131,7 +139,40 @@ def _read_once(disk: Disk, directory: str) -> Promises:
         for partition_id, judgement in judgements.items()
         for text in _promise_problems(partition_id, judgement)
     ]
-    return Promises(control, node, count, judgements, tuple(findings))
+    promises = Promises(control, node, count, judgements, {}, ())
+    traces = {} if node is None else _read_traces(disk, directory, promises, node, findings)
+    return replace(promises, traces=traces, findings=tuple(findings))
+
+
+def _read_traces(
+    disk: Disk,
+    directory: str,
+    promises: Promises,
+    node: NodeFileContent,
+    findings: list[Finding],
+) -> dict[PartitionId, Trace]:
+    """Return the traces that hold; add what is wrong with their file."""
+    path = f"{directory}/{TRACE_FILE_NAME}"
+    count = node.header.partition_count
+    expected = [
+        partition_id
+        for partition_id, slot in node.slots.items()
+        if isinstance(slot, Slot) and slot.is_traced and promises.index_is_proof(partition_id)
+    ]
+    try:
+        content = read_file(disk, path, bytes_max=trace_file_bytes(count) + 1)
+    except FileNotFoundError:
+        if expected:
+            findings.append(Finding(Kind.PROMISE, path, "missing; no partition votes without it"))
+        return {}
+    found = decode_trace_file(content, node.header.directory_id, count)
+    findings += [Finding(Kind.PROMISE, path, note) for note in found.notes]
+    findings += [
+        Finding(Kind.PROMISE, path, f"partition {number}: no trace checks out; it will not vote")
+        for number in expected
+        if number not in found.known
+    ]
+    return {number: found.known[number][1] for number in expected if number in found.known}
 
 
 def _header_problems(control: Control) -> list[str]:

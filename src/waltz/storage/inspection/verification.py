@@ -37,7 +37,8 @@ from waltz.storage.inspection.walk import open_view
 from waltz.storage.node_file import NODE_FILE_NAME
 from waltz.storage.reserve import RESERVE_NAME
 from waltz.storage.segment import DATA_SUFFIX, INDEX_SUFFIX, SET_ASIDE_SUFFIX
-from waltz.types import NO_SESSION, PartitionId, TransactionId
+from waltz.storage.trace import TRACE_FILE_NAME, Trace
+from waltz.types import NO_SESSION, NOTHING, PartitionId, TransactionId
 
 UNFINISHED_SUFFIX: Final = ".new"
 
@@ -129,7 +130,13 @@ def _verify_names(
 ) -> list[Finding]:
     """Judge what is in a storage directory beside its partitions, and what is not."""
     findings = []
-    known = {CONTROL_FILE_NAME, NODE_FILE_NAME, RESERVE_NAME, *map(basename, partitions)}
+    known = {
+        CONTROL_FILE_NAME,
+        NODE_FILE_NAME,
+        TRACE_FILE_NAME,
+        RESERVE_NAME,
+        *map(basename, partitions),
+    }
     for name in disk.list_directory(directory):
         if name not in known:
             findings.append(_stranger(f"{directory}/{name}"))
@@ -246,10 +253,20 @@ def _check_chain(disk: Disk, files: PartitionFiles, promises: Promises) -> Repor
     firsts = [segment.first for segment in files.segments]
     if info is not None and info.is_assigned and not firsts and info.session_id != NO_SESSION:
         report.add(_missing(files.directory, "there are no segments", info))
+    trace = _trace(promises, files)
+    last = max((segment.first for segment in files.chain), default=NOTHING)
+    if trace is not None and last < trace.newest:
+        text = "the newest segment is missing, with all that was in it"
+        following = TransactionId(trace.newest + 1)
+        report.add(Finding(Kind.DAMAGE, files.directory, text, trace.newest, following))
     if firsts and firsts[0] != FIRST:
         text = "there is no segment with the first transactions"
         report.add(Finding(Kind.DAMAGE, files.directory, text, FIRST, firsts[0]))
     return report
+
+
+def _trace(promises: Promises, files: PartitionFiles) -> Trace | None:
+    return None if files.partition_id is None else promises.traces.get(files.partition_id)
 
 
 @contextmanager
@@ -261,13 +278,15 @@ def _open_check(
     options: Options,
 ) -> Iterator[SegmentCheck]:
     info = promises.info(files.partition_id)
+    trace = _trace(promises, files)
+    traced_next = FIRST if trace is None else trace.durable_next
     is_assigned = info is not None and info.is_assigned
     promised_next = TransactionId(info.local_low_water_mark + 1) if info and is_assigned else FIRST
     expected = Expectation(
         cluster_key=promises.cluster_key,
         partition_id=files.partition_id,
         following=files.following(first),
-        durable_next=max(promised_next, remembered_next(disk, files)),
+        durable_next=max(promised_next, remembered_next(disk, files), traced_next),
         index_is_proof=promises.index_is_proof(files.partition_id),
     )
     paths = (files.path(first, DATA_SUFFIX), files.path(first, INDEX_SUFFIX))

@@ -242,6 +242,11 @@ def log_opened(partition: StoragePartition, torn: TornTail | None) -> None:
             "torn_tail_cut partition=%d path=%s next_transaction_id=%d offset=%d cut_bytes=%d",
             number, torn.path, torn.next_transaction_id, torn.offset, torn.cut_bytes,
         )  # fmt: skip
+    if partition.loss is not None:
+        log.error(
+            "records_lost partition=%d error=%s; it does not vote until a session has filled it up",
+            number, partition.loss,
+        )  # fmt: skip
     if partition.damage is not None:
         log.error("partition_damaged partition=%d error=%s", number, partition.damage)
     elif partition.damaged_ranges:

@@ -1,0 +1,49 @@
+"""Replicas that refuse a session because they have promised a later one.
+
+Owns what they have promised and the number that the next session must be above. Whether the later
+one is another server's or the coordinator was set back is told by the metadata, not here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from waltz.majority import majority
+from waltz.store.requests import AskSessionInfo, RequestAnswered, RequestFailed
+from waltz.types import ReplicaId, SessionId
+from waltz.wire.storage_protocol import SessionInfo
+
+
+class Fences:
+    """What the replicas of one session that has not opened have promised instead of it."""
+
+    def __init__(self, session_id: SessionId) -> None:
+        self._session_id = session_id
+        self._promised: dict[ReplicaId, SessionId] = {}
+
+    def take(self, replica_id: ReplicaId, event: object) -> str | None:
+        """Return why the replica cannot be in this session, if it says that it cannot."""
+        match event:
+            case RequestFailed(_, AskSessionInfo(), reason, fence) if (
+                fence is not None and fence > self._session_id
+            ):
+                self._promised[replica_id] = fence
+                return reason
+            case RequestAnswered(_, AskSessionInfo(), SessionInfo() as info) if (
+                info.session_id >= self._session_id
+            ):
+                # Before it was given to this server: the coordinator has given it twice. The next
+                # number in order would open a session as if nothing were wrong.
+                self._promised[replica_id] = SessionId(info.session_id + 1)
+                return f"session {info.session_id} has begun there already"
+            case _:
+                return None
+
+    def outrun(self, replicas: Collection[ReplicaId]) -> SessionId | None:
+        """Return what a majority of `replicas` would let pass, if they do not let this one pass.
+
+        What one of them says does not count alone: it may be forged.
+        """
+        promised = sorted(self._promised[each] for each in replicas if each in self._promised)
+        silent_count, quorum = len(replicas) - len(promised), majority(len(replicas))
+        return promised[quorum - silent_count - 1] if silent_count < quorum else None
