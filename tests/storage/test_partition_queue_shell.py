@@ -56,6 +56,8 @@ class Recorder:
 
     def note_held(self, byte_count: int) -> None: ...
 
+    def flush(self) -> None: ...
+
     async def drain(self) -> None:
         """Nothing waits."""
 

@@ -109,6 +109,12 @@ FOR_SERVER: Final = frozenset(
 ANONYMOUS: Final = frozenset({TopologyRequest, ClientIdRequest, PartitionProblemsRequest})
 """For the server, from clients that may have no ID yet."""
 
+OVERTAKING: Final = frozenset({TransactionDataRequest, HighWaterMarkRequest})
+"""What the log answers, whatever is undecided, and which costs no more than a look."""
+
+OVERTAKING_QUESTIONS_MAX: Final = 8
+"""Of one read and one partition. A client with more of them under way does not wait for each."""
+
 
 class Sorter:
     """Sorts what one connection sends by partition, and learns who sends it."""
@@ -160,6 +166,18 @@ class Sorter:
             received = MessagesReceived(peer, tuple(for_partition))
             for_partitions.append((partition_id, received, byte_count))
         return Sorted(tuple(for_partitions), tuple(for_server))
+
+
+def may_overtake(received: MessagesReceived) -> bool:
+    """Whether `received` is a question or two that the log answers, and nothing else.
+
+    A client of versions 0 to 4 fetches body after body, each by a call. Behind the batches of
+    others each call would take as long as these do, and the client would never catch up.
+    """
+    messages = received.messages
+    return len(messages) <= OVERTAKING_QUESTIONS_MAX and all(
+        type(message) in OVERTAKING for message in messages
+    )
 
 
 def answer_without_partition(message: ClientMessage) -> ClientMessage | None:

@@ -42,7 +42,7 @@ from waltz.limits import (
 )
 from waltz.server.backlog import BacklogEffect, ResumeReading, StopReading, WorkedOff
 from waltz.server.clients.shell import Client, Clients
-from waltz.server.connection import Mounts, answer_without_partition
+from waltz.server.connection import Mounts, answer_without_partition, may_overtake
 from waltz.server.directory.shell import Directory
 from waltz.server.feed_cache import FeedCache
 from waltz.server.metrics import PartitionState, ServerState, Stage, told_problems
@@ -313,8 +313,14 @@ class Server:
         for partition_id, event, byte_count in for_partitions:
             partition = self._partitions.get(partition_id)
             if partition is not None:
-                partition.put(event)
+                # Nothing of this client waits there: what it asks may go before what others want.
+                overtakes = not client.intake.waits_for(partition.opening) and may_overtake(event)
                 client.intake.take(partition.opening, byte_count)
+                if overtakes:
+                    partition.take_now(event)
+                    client.flush()
+                else:
+                    partition.put(event)
                 continue
             answers = [answer_without_partition(message) for message in event.messages]
             if parts := [answer for answer in answers if answer is not None]:

@@ -269,7 +269,7 @@ class TcpConnection(asyncio.Protocol):
         if self._closing:
             self._finish()
         else:
-            self._flush()
+            self.flush()
 
     def _fail(self, reason: str) -> None:
         """Give the connection up, and say why to whoever waits for it or else to the log."""
@@ -360,11 +360,11 @@ class TcpConnection(asyncio.Protocol):
         if self._ended:
             return
         if not self._outgoing:
-            self._loop.call_soon(self._flush)
+            self._loop.call_soon(self.flush)
         self._outgoing.append(data)
         self._outgoing_bytes += len(data)
 
-    def _flush(self) -> None:
+    def flush(self) -> None:
         if not self._is_open:
             return
         outgoing, self._outgoing, self._outgoing_bytes = self._outgoing, [], 0
@@ -465,7 +465,7 @@ class TcpConnection(asyncio.Protocol):
 
     async def drain(self) -> None:
         if self._outgoing_bytes > WRITE_BUFFER_BYTES_HIGH:
-            self._flush()
+            self.flush()
         while (
             self._writing_paused or self._outgoing_bytes > WRITE_BUFFER_BYTES_HIGH
         ) and not self._ended:
@@ -487,7 +487,7 @@ class TcpConnection(asyncio.Protocol):
     def _finish(self) -> None:
         """Send what is queued, and that it was all."""
         self._closing = False
-        self._flush()
+        self.flush()
         if self._tls is not None and self._is_open:
             self._tls.finish()
             self._send_records()

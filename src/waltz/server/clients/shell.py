@@ -117,6 +117,11 @@ class Client:
         if self.connection is not None and data:
             self.connection.write(data)
 
+    def flush(self) -> None:
+        """Send what was written so far, before others have their turn."""
+        if self.connection is not None:
+            self.connection.flush()
+
     async def read(self, connection: Connection) -> bytes:
         """Return what has come on `connection`; nothing once it, or its time, has ended."""
         if self._idleness is not None:
