@@ -34,6 +34,7 @@ from waltz.limits import (
     CONNECTIVITY_SECONDS_MAX,
     FEED_CACHE_BYTES,
     FEED_FETCH_MIN,
+    HANDSHAKE_SECONDS_MAX,
     IDLE_SECONDS_MAX,
     LOCK_TABLE_SLOTS,
     RETRY_SECONDS_MAX,
@@ -102,6 +103,8 @@ class ServerConfig:
     """How long a broken connection can be restored; 0: not at all."""
     idle_seconds: float = IDLE_SECONDS_MAX
     """How long a client may be silent, from version 5 of the protocol on; 0: for ever."""
+    handshake_seconds: float = HANDSHAKE_SECONDS_MAX
+    """Until a connection's peer must have said who it is."""
     protocol_version_max: int = CLIENT_CODEC.versions[-1]
     """The latest version of the client protocol that is offered to clients."""
     storage_protocol_version_max: int = STORAGE_CODEC.versions[-1]
@@ -133,6 +136,7 @@ class Server:
             CLIENT_CODEC.up_to(config.protocol_version_max),
             idle_seconds=config.idle_seconds,
             restore_seconds=config.restore_seconds,
+            handshake_seconds=config.handshake_seconds,
             hand_on=self._hand_on,
             tell_all=self._tell_of_connection,
         )

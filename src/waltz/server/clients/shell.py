@@ -15,7 +15,6 @@ from waltz.errors import LocalProtocolError, RemoteProtocolError
 from waltz.host import Clock, Connection, Host
 from waltz.limits import (
     HANDSHAKE_ATTEMPTS_MAX,
-    HANDSHAKE_SECONDS_MAX,
     TIMER_SECONDS_MIN,
     WRITE_BUFFER_BYTES_HIGH,
 )
@@ -210,6 +209,7 @@ class Clients:
         *,
         idle_seconds: float,
         restore_seconds: float,
+        handshake_seconds: float,
         hand_on: Callable[[Client, Sequence[Message]], Awaitable[None]],
         tell_all: Callable[[ConnectionDrained | ConnectionLost], None],
     ) -> None:
@@ -222,6 +222,7 @@ class Clients:
         self._host = host
         self._codec = codec
         self._idle_seconds = idle_seconds
+        self._handshake_seconds = handshake_seconds
         self._hand_on = hand_on
         self._tell_all = tell_all
         self._clients: dict[int, Client] = {}
@@ -299,7 +300,7 @@ class Clients:
         self._arriving[connection] = None
         client: Client | None = None
         try:
-            async with asyncio.timeout(HANDSHAKE_SECONDS_MAX):
+            async with asyncio.timeout(self._handshake_seconds):
                 arrival = await receive_arrival(connection, self._codec)
                 if arrival is not None:
                     await self._has_terms.wait()
