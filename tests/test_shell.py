@@ -11,7 +11,7 @@ import pytest
 
 from waltz.host import Host, Inspectable
 from waltz.limits import TURN_STEPS_MAX
-from waltz.shell import Mailbox, run
+from waltz.shell import Mailbox, Turns, run
 from waltz.system.host import real_host
 
 NAME: ContextVar[str] = ContextVar("NAME")
@@ -148,6 +148,44 @@ def test_a_machine_that_keeps_itself_busy_lets_others_of_the_loop_have_their_tur
         mailbox.put("end")
         await running
         assert len(machine.steps) <= 3 * TURN_STEPS_MAX
+
+    asyncio.run(scenario())
+
+
+def test_what_must_not_wait_is_a_step_of_its_own_before_what_waits() -> None:
+    async def scenario() -> None:
+        machine, mailbox = Recorder(), Mailbox[str](LoopClock(), capacity=10)
+        performed: list[str] = []
+        turns = Turns(machine, mailbox, host(), performed.append)
+        turns.take_now("early")
+        assert performed == [], "nobody runs the machine yet"
+        task = asyncio.create_task(turns.run())
+        await asyncio.sleep(0)
+        mailbox.put("a")
+        mailbox.put("end")
+        turns.take_now("now")
+        assert performed == ["EARLY", "NOW"]
+        await task
+        assert machine.steps == [["early"], ["now"], ["a", "end"]]
+        turns.take_now("late")
+        assert len(machine.steps) == 3, "it has closed"
+
+    asyncio.run(scenario())
+
+
+def test_a_machine_that_breaks_on_what_does_not_wait_ends_as_any_other() -> None:
+    class Broken(Recorder):
+        def step(self, events: Sequence[str], now: float) -> list[str]:
+            raise ValueError(events)
+
+    async def scenario() -> None:
+        turns = Turns(Broken(), Mailbox[str](LoopClock(), capacity=10), host(), lambda _: None)
+        task = asyncio.create_task(turns.run())
+        await asyncio.sleep(0)
+        turns.take_now("a")
+        turns.take_now("b")
+        with pytest.raises(ValueError, match="a"):
+            await task
 
     asyncio.run(scenario())
 

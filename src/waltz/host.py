@@ -60,7 +60,12 @@ class Connection(Protocol):
         ...
 
     def write(self, data: bytes) -> None:
-        """Queue `data`; ignored once the connection has ended."""
+        """Queue `data`; ignored once the connection has ended. What is queued in one turn of the
+        loop may leave together, in the next one."""
+        ...
+
+    def flush(self) -> None:
+        """Let what is queued leave now."""
         ...
 
     @property

@@ -86,7 +86,7 @@ def _tell(waiter: asyncio.Future[None]) -> None:
         waiter.set_result(None)
 
 
-class _Turns(Generic[E, F]):
+class Turns(Generic[E, F]):
     """The steps of one machine, each a callback of the loop: a task that waited for events would be
     woken, and would make itself a future to wait for, for each of them."""
 
@@ -131,31 +131,47 @@ class _Turns(Generic[E, F]):
         """Take what waits, nothing only if the deadline has come, and what that brings about."""
         if self._over.done():
             return
-        machine, mailbox, perform = self._machine, self._mailbox, self._perform
+        machine, mailbox = self._machine, self._mailbox
         if is_due:
             self._timer = self._timer_for = None
         elif not len(mailbox):
             return
         mailbox.wake = None  # for a further turn costs a look at all sockets
-        try:
-            for _ in range(TURN_STEPS_MAX):
-                effects = machine.step(mailbox.take(), self._clock.now())
-                if self._inspect is not None:
-                    self._inspect(machine)
-                for effect in effects:
-                    perform(effect)
-                if machine.closed:
-                    self._over.set_result(None)
-                    return
-                if not len(mailbox):
-                    break
-        except BaseException as error:
-            self._over.set_exception(error)
-            return
+        for _ in range(TURN_STEPS_MAX):
+            if not self._step(mailbox.take()):
+                return
+            if not len(mailbox):
+                break
         mailbox.wake = self._wake
         if len(mailbox):
             self._wake()
         if (deadline := machine.deadline) != self._timer_for:
+            self._arm(deadline)
+
+    def _step(self, events: list[E]) -> bool:
+        """Step the machine once; return whether it may be stepped again."""
+        machine, perform = self._machine, self._perform
+        try:
+            effects = machine.step(events, self._clock.now())
+            if self._inspect is not None:
+                self._inspect(machine)
+            for effect in effects:
+                perform(effect)
+        except BaseException as error:
+            self._over.set_exception(error)
+            return False
+        if machine.closed:
+            self._over.set_result(None)
+            return False
+        return True
+
+    def take_now(self, event: E) -> None:
+        """Step the machine with `event` alone, before what waits and before this returns: for what
+        must not wait until others are worked off, and may overtake them. Not to be called by what
+        a step brings about; before `run` it waits as any other."""
+        if self._mailbox.wake is None or self._over.done():
+            self._mailbox.put(event)
+        elif self._step([event]) and (deadline := self._machine.deadline) != self._timer_for:
             self._arm(deadline)
 
     def _arm(self, deadline: float | None) -> None:
@@ -172,4 +188,4 @@ async def run(
     machine: Machine[E, F], mailbox: Mailbox[E], host: Host, perform: Callable[[F], None]
 ) -> None:
     """Step `machine` with all that waits in `mailbox`, and at each deadline, until it closes."""
-    await _Turns(machine, mailbox, host, perform).run()
+    await Turns(machine, mailbox, host, perform).run()

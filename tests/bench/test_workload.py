@@ -10,6 +10,7 @@ import pytest
 from tests.bench.results import workload
 from waltz.bench.workload import VERBS, Workload, choose, read_workloads
 from waltz.errors import ConfigurationError
+from waltz.wire.client_protocol import CLIENT_CODEC
 
 
 def read(tmp_path: Path, text: str) -> dict[str, Workload]:
@@ -57,6 +58,10 @@ def test_one_workload_is_made_per_combination_of_values(tmp_path: Path) -> None:
         ("a: 7", "expected keys and values"),
         ("a: {verb: fly}", "verb is 'fly'"),
         ("a: {}", "no verb"),
+        ("a: {verb: submit, protocol: -1}", "protocol is -1; expected a version"),
+        ("a: {verb: submit, protocol: x}", "protocol is 'x'; expected a version"),
+        ("a: {verb: submit, protocol: 0, read_locks: 1}", "read_locks need protocol 1"),
+        ("a: {verb: read, prefill: 9, protocol: 4}", "read has no protocol"),
         ("a: {like: b}", "no 'b' before it"),
         ("a: {verb: submit, name: b}", "unknown key 'name'"),
         ("a: {verb: submit, weight: 1}", "unknown key 'weight'"),
@@ -125,3 +130,11 @@ def test_a_short_one_warms_up_for_a_fifth_of_a_round_at_most() -> None:
     short = workload(warm_up_seconds=2.0).short(1.0, 3)
     assert (short.duration_seconds, short.warm_up_seconds, short.rounds) == (1.0, 0.2, 3)
     assert workload(warm_up_seconds=0.0).short(60.0, 1).warm_up_seconds == 0.0
+
+
+def test_clients_are_opened_with_the_version_that_a_workload_wants() -> None:
+    assert workload("submit").client_options == {}
+    limited = replace(workload("submit"), protocol=0)
+    assert limited.client_options == {"protocol_version_max": 0}
+    by_version = choose(read_workloads(), ["versions-*"])
+    assert [each.protocol for each in by_version] == [*CLIENT_CODEC.versions]

@@ -411,6 +411,7 @@ def test_only_whom_the_same_certificate_names_may_go_on(tmp_path: Path) -> None:
             CLIENT_CODEC,
             idle_seconds=30.0,
             restore_seconds=10.0,
+            handshake_seconds=10.0,
             hand_on=nothing,
             tell_all=lambda _: None,
         )

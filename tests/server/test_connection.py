@@ -26,9 +26,11 @@ from waltz.server.connection import (
     Sorted,
     Sorter,
     answer_without_partition,
+    may_overtake,
 )
 from waltz.types import SEQUENCE_NUMBER_MAX, ClientId, Generation, PartitionId, RequestId
 from waltz.wire.client_protocol import (
+    ClientMessage,
     FlushRequest,
     FlushResponse,
     MountResponse,
@@ -128,6 +130,17 @@ def test_partition_elsewhere_is_told_to_mounts_and_data_requests_only() -> None:
     )
     for message in (append(1), feed_request(), flush(), mark_request()):
         assert answer_without_partition(message) is None
+
+
+def test_a_few_questions_to_the_log_may_overtake_and_nothing_beside_them() -> None:
+    def received(*messages: ClientMessage) -> MessagesReceived:
+        return MessagesReceived(peer(), messages)
+
+    assert may_overtake(received(data_request(1)))
+    assert may_overtake(received(mark_request(), data_request(1)))
+    assert not may_overtake(received(data_request(1), append(1)))
+    assert not may_overtake(received(flush()))
+    assert not may_overtake(received(*[data_request(1)] * 9)), "no call after the other"
 
 
 def test_newer_connection_replaces_an_older_one() -> None:

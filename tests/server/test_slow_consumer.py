@@ -17,11 +17,13 @@ from waltz.limits import (
     READ_BYTES_MAX,
     WRITE_BUFFER_BYTES_HIGH,
 )
+from waltz.server.backlog import request_bytes
 from waltz.server.shell import Server
 from waltz.system import network as system_network
 from waltz.types import TransactionId
 from waltz.wire.client_protocol import (
     CLIENT_CODEC,
+    AppendRequest,
     FeedData,
     FeedRequest,
     FeedSuspended,
@@ -160,3 +162,31 @@ def test_connections_that_hold_too_much_together_end_and_others_go_on(
 
     asyncio.run(asyncio.wait_for(main(), 60.0))
     assert "this one held most: 2" in caplog.text
+
+
+def test_body_asked_for_by_a_call_does_not_wait_for_the_batches_of_others(tmp_path: Path) -> None:
+    """A client of versions 0 to 4 fetches one body after the other, and starved when each of
+    its calls took some turns of the loop in which all others had their batches done."""
+
+    async def main() -> None:
+        async with running_server(tmp_path) as (host, server):
+            writer, reader = await connected(host, server, 7), await connected(host, server, 8)
+            writer.append(BODY)
+            await hear_feed(writer, 0)
+            await hear_feed(reader, 0)
+            clients = {int(client.sorter._client_id or 0): client for client in server._clients}
+            (partition,) = server._partitions.values()
+            behind = AppendRequest(writer.id(), TransactionId(0), (), (), (), 0, b"", 0)
+            await server._hand_on(clients[7], [behind])
+            # Nothing below lets the loop have a turn.
+            question = TransactionDataRequest(reader.id(), TransactionId(0))
+            await server._hand_on(clients[8], [question])
+            assert clients[8].intake.byte_count == 0, "it has its answer"
+            assert clients[8].connection is not None
+            assert clients[8].connection.unsent_bytes == 0, "which has left"
+            assert clients[7].intake.waits_for(partition.opening), "the append still waits"
+            # One of the writer's own stays behind its append.
+            await server._hand_on(clients[7], [question])
+            assert clients[7].intake.byte_count > request_bytes(behind)
+
+    asyncio.run(main())

@@ -8,8 +8,9 @@ import re
 import shutil
 import socket
 import ssl
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+import threading
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -348,6 +349,107 @@ def test_a_server_that_hangs_in_the_handshake_is_given_up(
         server.close()
 
     run(story())
+
+
+@contextmanager
+def java_listener(pair: str) -> Iterator[Address]:
+    """A greeter as the original's: TLS 1.2, and whatever else comes is closed without a word."""
+    context = java_context(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(pair)
+    listener = socket.create_server(("127.0.0.1", 0))
+
+    def serve() -> None:
+        while True:
+            try:
+                accepted, _ = listener.accept()
+            except OSError:
+                return
+            with accepted:
+                if accepted.recv(1, socket.MSG_PEEK) == b"\x16":
+                    with suppress(OSError), context.wrap_socket(accepted, server_side=True) as tls:
+                        tls.sendall(b"hello ")
+                        tls.sendall(tls.recv(100))
+                        tls.recv(1)
+                else:
+                    accepted.recv(100)
+
+    thread = threading.Thread(target=serve, daemon=True)
+    thread.start()
+    try:
+        yield Address("127.0.0.1", listener.getsockname()[1])
+    finally:
+        listener.shutdown(socket.SHUT_RDWR)
+        listener.close()
+        thread.join(60)
+
+
+def test_a_peer_that_closes_on_plain_is_tried_with_tls_once(run: Run, tls_files: TlsFiles) -> None:
+    """The original takes TLS only, on its own machine too."""
+
+    async def story() -> None:
+        with java_listener(tls_files.issue("java", "127.0.0.1")) as address:
+            network = RealNetwork(PLAIN)
+            for _ in range(2):
+                refused = await network.connect(address)
+                assert await conversation(refused) == b""
+                assert "takes TLS only" in refused.trouble
+                assert "set ssl.plain to never" in refused.trouble
+                assert await conversation(await network.connect(address)) == b"hello you"
+
+    run(story())
+
+
+def test_a_plain_peer_that_went_without_a_word_is_spoken_to_in_plain_again(run: Run) -> None:
+    """One that was killed in that moment, or a coordinator that knows no TLS at all."""
+
+    async def story() -> None:
+        first_bytes: list[bytes] = []
+
+        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            first_bytes.append((await reader.read(100))[:1])
+            writer.close()
+
+        server = await asyncio.start_server(serve, "127.0.0.1", 0)
+        address = Address("127.0.0.1", server.sockets[0].getsockname()[1])
+        network = RealNetwork(PLAIN)
+        assert await conversation(await network.connect(address)) == b""
+        with pytest.raises(ConnectionFailedError, match="it does not speak TLS"):
+            await network.connect(address)
+        assert await conversation(await network.connect(address)) == b""
+        assert first_bytes == [b"y", b"\x16", b"y"]
+        server.close()
+
+    run(story())
+
+
+def test_one_who_must_not_be_plain_is_never_spoken_to_in_plain(run: Run) -> None:
+    async def story() -> None:
+        first_bytes: list[bytes] = []
+
+        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            first_bytes.append((await reader.read(1000))[:1])
+            writer.close()
+
+        server = await asyncio.start_server(serve, "127.0.0.1", 0)
+        address = Address("127.0.0.1", server.sockets[0].getsockname()[1])
+        network = RealNetwork(SELF_SIGNED)
+        for _ in range(3):
+            with pytest.raises(ConnectionFailedError, match="it does not speak TLS"):
+                await network.connect(address)
+        assert first_bytes == [b"\x16"] * 3
+        server.close()
+
+    run(story())
+
+
+def test_how_long_a_peer_may_take_is_a_setting(run: Run, caplog: pytest.LogCaptureFixture) -> None:
+    async def story() -> None:
+        listener = await RealNetwork(PLAIN, handshake_seconds=0.1).listen(LOOPBACK, greet)
+        assert await raw_talk(listener.address, b"") == b""
+        await listener.close()
+
+    run(story())
+    assert re.search(r"it did not finish the handshake in 0\.(1|0[89]\d?) s", caplog.text)
 
 
 def test_what_was_said_before_the_first_byte_came_is_sent_even_if_closed_since(run: Run) -> None:

@@ -24,10 +24,13 @@ Access = tuple[str, waltz.TlsSettings | None]
 class Following(waltz.WaltzClientCallbacks):
     """Applies everything after `marks` and remembers what came when, but for the warm-up's."""
 
-    def __init__(self, marks: Mapping[int, int], writers: frozenset[int], *, bodies: bool) -> None:
+    def __init__(
+        self, marks: Mapping[int, int], writers: frozenset[int], *, bodies: bool, prefetch: bool
+    ) -> None:
         self._marks = marks
         self._writers = writers
-        self.prefetch = self._bodies = bodies
+        self._bodies = bodies
+        self.prefetch = bodies and prefetch
         self._lock = threading.Lock()
         self._came = threading.Condition(self._lock)
         self.seen: list[tuple[int, int, int, int]] = []
@@ -91,7 +94,9 @@ class Consumer:
         cluster, tls = self._access
         with waltz.open_reader(cluster, tls=tls) as log:
             marks = {each: int(log.high_water_mark(each)) for each in range(log.partition_count)}
-        self._callbacks = Following(marks, writers, bodies=self._workload.bodies)
+        self._callbacks = Following(
+            marks, writers, bodies=self._workload.bodies, prefetch=self._workload.prefetch
+        )
         self._processor = time.process_time()
         if not self._workload.consumers_after_seconds:
             self._come()
@@ -123,7 +128,8 @@ class Consumer:
         assert self._callbacks is not None
         cluster, tls = self._access
         self._since = time.monotonic_ns()
-        self._client = waltz.open_client(cluster, self._callbacks, tls=tls)
+        options = self._workload.client_options
+        self._client = waltz.open_client(cluster, self._callbacks, tls=tls, **options)
 
 
 class CatchingUp(waltz.WaltzClientCallbacks):
@@ -178,7 +184,7 @@ def catch_up(access: Access, workload: Workload) -> ReadPart:
     marks = {each: first - 1 for each, (first, _) in found.items()}
     callbacks = CatchingUp(marks, count, workload)
     processor, start = time.process_time(), time.monotonic()
-    with waltz.open_client(cluster, callbacks, tls=tls):
+    with waltz.open_client(cluster, callbacks, tls=tls, **workload.client_options):
         if not callbacks.done.wait(COLLECT_SECONDS_MAX):
             raise OperationTimeoutError(f"{count} transactions in {COLLECT_SECONDS_MAX:.0f} s")
         seconds = time.monotonic() - start

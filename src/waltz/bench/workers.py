@@ -162,11 +162,9 @@ def _obey(connection: Connection, verbs: Verbs) -> None:
 @contextmanager
 def _writer(number: int, workload: Workload, access: Access, progress: Progress) -> Iterator[Verbs]:
     cluster, tls = access
-    options = (
-        {"max_concurrent_transactions": workload.window // workload.partitions}
-        if workload.verb == "submit"
-        else {}
-    )
+    options = workload.client_options
+    if workload.verb == "submit":
+        options["max_concurrent_transactions"] = workload.window // workload.partitions
     with waltz.open_client(cluster, waltz.NoCallbacks(), tls=tls, **options) as client:
         ways = writing(client, workload, number, progress)
 

@@ -22,6 +22,9 @@ READY_MADE: Final = Path(__file__).with_name("workloads.yaml")
 WRITING: Final = ("append", "submit", "append_many")
 READING: Final = ("feed", "read")
 VERBS: Final = (*WRITING, *READING, "idle")
+READ_LOCKS_SINCE: Final = 1
+"""The first version of the client protocol that has them."""
+
 LIKE: Final = "like"
 FOR_EACH: Final = "for"
 
@@ -65,6 +68,8 @@ class Workload:
     """Whether `read` ends in Arrow record batches."""
     prefill: int = 0
     """Transactions that are written first, for `feed` and `read`, over all partitions."""
+    protocol: int | None = None
+    """The latest version of the client protocol that clients offer; none: the latest there is."""
     duration_seconds: float = 10.0
     warm_up_seconds: float = 2.0
     rounds: int = 5
@@ -97,6 +102,7 @@ class Workload:
                 isinstance(value, int | float) and low <= value <= high,
                 f"{name} is {value!r}; expected {low} to {high}",
             )
+        self._expect_spoken()
         self._expect(self.rate is None or self.rate > 0, f"rate is {self.rate}; expected more")
         self._expect(self.keys is None or self.keys > 0, f"keys is {self.keys}; expected more")
         self._expect(
@@ -111,6 +117,22 @@ class Workload:
             f"prefill is {self.prefill}; {self.verb} needs something to read",
         )
 
+    def _expect_spoken(self) -> None:
+        if self.protocol is None:
+            return
+        self._expect(
+            isinstance(self.protocol, int) and self.protocol >= 0,
+            f"protocol is {self.protocol!r}; expected a version of the client protocol",
+        )
+        self._expect(
+            self.verb not in ("read", "idle"),
+            f"{self.verb} has no protocol to choose; leave it out",
+        )
+        self._expect(
+            self.protocol >= READ_LOCKS_SINCE or not self.read_locks,
+            f"read_locks need protocol {READ_LOCKS_SINCE} or later",
+        )
+
     def _expect(self, holds: bool, otherwise: str) -> None:
         if not holds:
             raise ConfigurationError(f"workload {self.name}: {otherwise}")
@@ -118,6 +140,11 @@ class Workload:
     @property
     def is_writing(self) -> bool:
         return self.verb in WRITING
+
+    @property
+    def client_options(self) -> dict[str, Any]:
+        """What all clients of the workload are opened with."""
+        return {} if self.protocol is None else {"protocol_version_max": self.protocol}
 
     def short(self, seconds: float, rounds: int) -> Workload:
         """Return the same with other times: the warm-up is at most a fifth of a round."""

@@ -14,6 +14,7 @@ import click
 from waltz.cli.nodes import CLUSTER
 from waltz.cli.tls_options import tls_options
 from waltz.types import ClusterAddress, TlsSettings
+from waltz.wire.client_protocol import CLIENT_CODEC
 
 if TYPE_CHECKING:
     from waltz.bench.figures import Result
@@ -51,6 +52,12 @@ def list_workloads(workloads: Sequence[Workload], *, as_json: bool) -> None:
 )
 @click.option("--seconds", type=click.FloatRange(min=0.1), help="Of each round, for all.")
 @click.option("--rounds", type=click.IntRange(min=1), help="How many, for all.")
+@click.option(
+    "--protocol",
+    type=click.IntRange(0, CLIENT_CODEC.versions[-1]),
+    help="The latest version of the client protocol that clients offer, for all; 4 and below are"
+    " those of Java clients.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @click.option("--plot", type=click.Path(path_type=Path), help="Write latencies there, as SVG.")
 def bench(
@@ -63,6 +70,7 @@ def bench(
     directory: Path,
     seconds: float | None,
     rounds: int | None,
+    protocol: int | None,
     as_json: bool,
     plot: Path | None,
 ) -> None:
@@ -86,6 +94,8 @@ def bench(
         each.short(seconds or each.duration_seconds, rounds or each.rounds)
         for each in choose(workloads, names or (DEFAULT if path is None else ("*",)))
     ]
+    if protocol is not None:
+        chosen = [replace(each, protocol=protocol) for each in chosen]
     if with_tls:
         chosen = [replace(each, tls=True) for each in chosen]
     load = os.getloadavg()[0]

@@ -26,6 +26,7 @@ from waltz.configuration.server import (
     BIND_ADDRESS,
     CHECKPOINT_INTERVAL,
     FEED_CACHE_SIZE,
+    HANDSHAKE_TIMEOUT,
     HTTP_BIND_ADDRESS,
     HTTP_PORT,
     IDLE_TIMEOUT,
@@ -65,6 +66,7 @@ def server_config(settings: Settings, machine_name: str) -> ServerConfig:
         feed_fetch_min=settings[MIN_FETCH_SIZE],
         restore_seconds=settings[RESTORE_TIMEOUT],
         idle_seconds=settings[IDLE_TIMEOUT],
+        handshake_seconds=settings[HANDSHAKE_TIMEOUT],
         lock_table_slots=settings[LOCK_TABLE_SIZE],
         checkpoint_transactions=settings[CHECKPOINT_INTERVAL],
         root=root_at(coordinator_address(settings)),
@@ -92,8 +94,12 @@ def unfinished(state: ServerState) -> list[str]:
 
 
 async def run_server(settings: Settings, *, end_with_stdin: bool) -> None:
-    tls = tls_settings(settings, TLS, listens=True)
-    host = real_host(coordinator_address(settings), tls, connecting=storage_tls(settings))
+    host = real_host(
+        coordinator_address(settings),
+        tls_settings(settings, TLS, listens=True),
+        connecting=storage_tls(settings),
+        handshake_seconds=settings[HANDSHAKE_TIMEOUT],
+    )
     config = server_config(settings, socket.getfqdn())
     assert config.advertised is not None
     log.info("server_addresses bound=%s advertised=%s", config.address, config.advertised)

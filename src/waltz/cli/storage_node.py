@@ -34,6 +34,7 @@ from waltz.configuration.storage import (
     BIND_ADDRESS,
     DIRECTORY,
     DISK_FREE_MIN,
+    HANDSHAKE_TIMEOUT,
     HTTP_BIND_ADDRESS,
     HTTP_PORT,
     PORT,
@@ -83,7 +84,11 @@ def unfinished(state: NodeState) -> list[str]:
 
 async def run_node(settings: Settings, *, assign_all: bool, end_with_stdin: bool) -> None:
     coordinator = coordinator_address(settings)
-    host = real_host(coordinator, tls_settings(settings, TLS, listens=True))
+    host = real_host(
+        coordinator,
+        tls_settings(settings, TLS, listens=True),
+        handshake_seconds=settings[HANDSHAKE_TIMEOUT],
+    )
     root = root_at(coordinator)
     replica_id = ReplicaId(str(advertised_address(settings, socket.getfqdn())))
 
@@ -108,6 +113,7 @@ async def run_node(settings: Settings, *, assign_all: bool, end_with_stdin: bool
             admin_address=admin_address(settings),
             segment_bytes_threshold=settings[SEGMENT_THRESHOLD],
             segments_open_max=settings[SEGMENT_CACHE],
+            handshake_seconds=settings[HANDSHAKE_TIMEOUT],
             assigned_partitions=assigned if assign_all else None,
             disk_free_minimum=settings.get(DISK_FREE_MIN) or FREE_MINIMUM,
             scrub_bytes_per_second=settings[SCRUB_RATE] if settings[SCRUB_ENABLED] else 0,

@@ -31,6 +31,8 @@ from waltz.limits import (
     FEED_CACHE_BYTES,
     FEED_FETCH_MIN,
     FEED_RUN_RECORDS_MAX,
+    HANDSHAKE_SECONDS_LIMIT,
+    HANDSHAKE_SECONDS_MAX,
     IDLE_SECONDS_MAX,
     LOCK_TABLE_SLOTS,
     LOGICAL_SECONDS_LIMIT,
@@ -143,6 +145,13 @@ IDLE_TIMEOUT: Final = Key(
     description="A client that says nothing for so long is cut off, from version 5 of the client"
     " protocol on; clients send a heartbeat three times as often. 0: none is.",
 )
+HANDSHAKE_TIMEOUT: Final = Key(
+    name="server.handshakeTimeout",
+    kind=number(0.1, HANDSHAKE_SECONDS_LIMIT, "seconds"),
+    default=HANDSHAKE_SECONDS_MAX,
+    description="How long a client that has connected may take until it has said who it is: TLS,"
+    " Hello and handshake. Java processes that have just started need some of it.",
+)
 SHUTDOWN_TIMEOUT: Final = Key(
     name="server.shutdownTimeout",
     kind=number(0.1, SHUTDOWN_SECONDS_LIMIT, "seconds"),
@@ -213,6 +222,7 @@ SERVER_KEYS: Final[tuple[Key[Any], ...]] = (
     CHECKPOINT_INTERVAL,
     RESTORE_TIMEOUT,
     IDLE_TIMEOUT,
+    HANDSHAKE_TIMEOUT,
     SHUTDOWN_TIMEOUT,
     *TLS.all,
     *(replace(key, option="") for key in STORAGE_TLS.all if not key.unused),

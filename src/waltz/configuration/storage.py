@@ -35,6 +35,8 @@ from waltz.limits import (
     DISK_FREE_BYTES_LEAST,
     DISK_FREE_BYTES_MIN,
     DISK_FREE_PERCENT_MIN,
+    HANDSHAKE_SECONDS_LIMIT,
+    HANDSHAKE_SECONDS_MAX,
     SCRUB_BYTES_PER_SECOND,
     SCRUB_BYTES_PER_SECOND_LEAST,
     SCRUB_INTERVAL_SECONDS,
@@ -134,6 +136,13 @@ SEGMENT_CACHE: Final = Key(
     default=SEGMENTS_OPEN_MAX,
     description="Complete segments that are kept open per partition, with two files each.",
 )
+HANDSHAKE_TIMEOUT: Final = Key(
+    name="storage.handshakeTimeout",
+    kind=number(0.1, HANDSHAKE_SECONDS_LIMIT, "seconds"),
+    default=HANDSHAKE_SECONDS_MAX,
+    description="How long a server or a tool that has connected may take until it has shown that it"
+    " belongs to the cluster: TLS, Hello and open request.",
+)
 SHUTDOWN_TIMEOUT: Final = Key(
     name="storage.shutdownTimeout",
     kind=number(0.1, SHUTDOWN_SECONDS_LIMIT, "seconds"),
@@ -218,6 +227,7 @@ STORAGE_KEYS: Final[tuple[Key[Any], ...]] = (
     SCRUB_ENABLED,
     SCRUB_RATE,
     SCRUB_INTERVAL,
+    HANDSHAKE_TIMEOUT,
     SHUTDOWN_TIMEOUT,
     *TLS.all,
     _graphite("hostname", host_name(), "Graphite's host."),

@@ -31,6 +31,7 @@ from waltz.wire.client_protocol import (
     CLIENT_CODEC,
     AppendRequest,
     ClientMessage,
+    HighWaterMarkRequest,
     MountRequest,
     MountResponse,
     MountState,
@@ -98,6 +99,12 @@ FOR_PARTITION: Final = _heard_by(Audience.PARTITION)
 FOR_SERVER: Final = _heard_by(Audience.SERVER)
 ANONYMOUS: Final = _heard_by(Audience.STRANGERS_SERVER)
 """For the server, from clients that may have no ID yet."""
+
+OVERTAKING: Final = frozenset({TransactionDataRequest, HighWaterMarkRequest})
+"""What the log answers, whatever is undecided, and which costs no more than a look."""
+
+OVERTAKING_QUESTIONS_MAX: Final = 8
+"""Of one read and one partition. A client with more of them under way does not wait for each."""
 
 
 class Sorter:
@@ -182,6 +189,18 @@ def _check_request_ids(message: ClientMessage, client_id: ClientId) -> None:
                 f"appends with sequence numbers {request_id.sequence_number} to {last}; expected at"
                 f" most {SEQUENCE_NUMBER_MAX}: a client has to take another client ID before"
             )
+
+
+def may_overtake(received: MessagesReceived) -> bool:
+    """Whether `received` is a question or two that the log answers, and nothing else.
+
+    A client of versions 0 to 4 fetches body after body, each by a call. Behind the batches of
+    others each call would take as long as these do, and the client would never catch up.
+    """
+    messages = received.messages
+    return len(messages) <= OVERTAKING_QUESTIONS_MAX and all(
+        type(message) in OVERTAKING for message in messages
+    )
 
 
 def answer_without_partition(message: ClientMessage) -> ClientMessage | None:

@@ -34,6 +34,7 @@ from waltz.limits import (
     CONNECTIVITY_SECONDS_MAX,
     FEED_CACHE_BYTES,
     FEED_FETCH_MIN,
+    HANDSHAKE_SECONDS_MAX,
     IDLE_SECONDS_MAX,
     LOCK_TABLE_SLOTS,
     REPORTS_MAX,
@@ -43,7 +44,7 @@ from waltz.limits import (
 )
 from waltz.server.backlog import BacklogEffect, ResumeReading, StopReading, WorkedOff
 from waltz.server.clients.shell import Client, Clients
-from waltz.server.connection import Mounts, answer_without_partition
+from waltz.server.connection import Mounts, answer_without_partition, may_overtake
 from waltz.server.coordinator_watch.shell import CoordinatorWatch
 from waltz.server.directory.shell import Directory
 from waltz.server.feed_cache import FeedCache
@@ -117,6 +118,8 @@ class ServerConfig:
     """How long a broken connection can be restored; 0: not at all."""
     idle_seconds: float = IDLE_SECONDS_MAX
     """How long a client may be silent, from version 5 of the protocol on; 0: for ever."""
+    handshake_seconds: float = HANDSHAKE_SECONDS_MAX
+    """Until a connection's peer must have said who it is."""
     protocol_version_max: int = CLIENT_CODEC.versions[-1]
     """The latest version of the client protocol that is offered to clients."""
     storage_protocol_version_max: int = STORAGE_CODEC.versions[-1]
@@ -152,6 +155,7 @@ class Server:
             CLIENT_CODEC.up_to(config.protocol_version_max),
             idle_seconds=config.idle_seconds,
             restore_seconds=config.restore_seconds,
+            handshake_seconds=config.handshake_seconds,
             hand_on=self._hand_on,
             tell_all=self._tell_of_connection,
         )
@@ -341,8 +345,14 @@ class Server:
         for partition_id, event, byte_count in for_partitions:
             partition = self._partitions.get(partition_id)
             if partition is not None:
-                partition.put(event)
+                # Nothing of this client waits there: what it asks may go before what others want.
+                overtakes = not client.intake.waits_for(partition.opening) and may_overtake(event)
                 client.intake.take(partition.opening, byte_count)
+                if overtakes:
+                    partition.take_now(event)
+                    client.flush()
+                else:
+                    partition.put(event)
                 continue
             answers = [answer_without_partition(message) for message in event.messages]
             if parts := [answer for answer in answers if answer is not None]:

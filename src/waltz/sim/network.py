@@ -556,6 +556,9 @@ class _End(Connection):
     def write(self, data: bytes) -> None:
         self._outgoing.write(data)
 
+    def flush(self) -> None:
+        """Nothing waits here."""
+
     @property
     def unsent_bytes(self) -> int:
         return self._outgoing.unsent_bytes

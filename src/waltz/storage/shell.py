@@ -94,6 +94,8 @@ class StorageConfig:
     """Between the end of a pass over all records and the next; `scrub_start_seconds` lie between
     the start of the node and the first."""
     scrub_start_seconds: float = SCRUB_START_SECONDS
+    handshake_seconds: float | None = None
+    """Until a connection's peer must have opened it; None: `limits.HANDSHAKE_SECONDS_MAX`."""
     protocol_version_max: int = STORAGE_CODEC.versions[-1]
     """The latest version of the storage protocol that is offered to servers."""
     ends_with_partition: bool = False
@@ -306,10 +308,11 @@ class StorageNode:
 
     async def _serve(self, peer: Peer, receive: Callable[[Peer, Message], Awaitable[None]]) -> None:
         connection, link = peer.connection, peer.link
+        seconds = self._config.handshake_seconds or HANDSHAKE_SECONDS_MAX
         self._peers[peer] = None
         try:
             connection.write(link.hello())
-            async with asyncio.timeout(HANDSHAKE_SECONDS_MAX) as patience:
+            async with asyncio.timeout(seconds) as patience:
                 while not peer.is_gone:
                     was_opened = peer.is_opened
                     if not (data := await connection.read(link.frames.wanted_bytes)):
@@ -325,7 +328,7 @@ class StorageNode:
         except TimeoutError:
             self._peer_log.warning(
                 "connection_refused peer=%s error=no Hello and open request in %g s",
-                peer.connection.peer, HANDSHAKE_SECONDS_MAX,
+                peer.connection.peer, seconds,
             )  # fmt: skip
         except RemoteProtocolError as error:
             self._peer_log.warning(

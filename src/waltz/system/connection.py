@@ -38,7 +38,14 @@ from waltz.limits import (
 from waltz.peer_log import PeerLog
 from waltz.system.tls import ALERT_BYTE, HANDSHAKE_BYTE, NO_PLAIN_ALERT, Tls
 from waltz.system.tls_session import TlsSession
-from waltz.system.tls_trouble import ENDED, EXPECTED_TLS, EXPECTS_TLS, SLOW, explain
+from waltz.system.tls_trouble import (
+    CLOSED_ON_PLAIN,
+    ENDED,
+    EXPECTED_TLS,
+    EXPECTS_TLS,
+    SLOW,
+    explain,
+)
 from waltz.types import Address
 
 log = logging.getLogger(__name__)
@@ -84,16 +91,32 @@ class TcpConnection(asyncio.Protocol):
 
     A connection is open once both sides know how they speak: the connecting side decides by the
     other's address, the accepting side by the first byte. What is written earlier waits until then,
-    at most HANDSHAKE_SECONDS_MAX. The socket is not read while more than `READ_BYTES_MAX` wait for
+    at most `handshake_seconds`. The socket is not read while more than `READ_BYTES_MAX` wait for
     `read`. `drain` waits from the moment the high mark is crossed until the low one is reached, and
     not at all in between.
     """
 
-    def __init__(self, security: Tls, door: Door | None = None, *, server_name: str = "") -> None:
-        """`door` is where it was accepted; None: this side connects, to `server_name`."""
+    def __init__(
+        self,
+        security: Tls,
+        door: Door | None = None,
+        *,
+        server_name: str = "",
+        speaks_tls: bool = False,
+        plain_refused: Callable[[], None] | None = None,
+        handshake_seconds: float | None = None,
+    ) -> None:
+        """`door` is where it was accepted; None: this side connects, to `server_name`.
+        `speaks_tls`: also where it may be plain. `plain_refused` is called once this side has
+        spoken plain and the peer, without a word in plain, has ended the connection.
+        """
         self._security = security
         self._door = door
         self._server_name = server_name
+        self._speaks_tls = speaks_tls
+        self._plain_refused = plain_refused
+        self._handshake_seconds = handshake_seconds
+        self._has_spoken = False
         self._transport: asyncio.Transport | None = None
         self._tls: TlsSession | None = None
         self._has_begun = False
@@ -144,7 +167,7 @@ class TcpConnection(asyncio.Protocol):
             self._door = None
             self._abort()
             return
-        seconds = HANDSHAKE_SECONDS_MAX
+        seconds = self._handshake_seconds or HANDSHAKE_SECONDS_MAX
         if self._door is not None and name:
             seconds *= 1 - HANDSHAKE_SPREAD * (name[1] % SPREAD_STEPS) / SPREAD_STEPS
         self._timer = self._loop.call_later(seconds, self._fail, SLOW.format(seconds=seconds))
@@ -161,6 +184,8 @@ class TcpConnection(asyncio.Protocol):
             data = self._decrypted(data)
         elif self._door is None and not self._has_heard and data[0] == ALERT_BYTE:
             self._fail(EXPECTS_TLS)
+            if self._plain_refused is not None:
+                self._plain_refused()
         self._has_heard = True
         if self._ended or not data:
             return
@@ -190,14 +215,12 @@ class TcpConnection(asyncio.Protocol):
         self._received_bytes = 0
 
     def eof_received(self) -> bool:
-        if not self._is_open and self._door is None:
-            self._fail(ENDED)
+        self._note_early_end()
         self._end()
         return False
 
     def connection_lost(self, error: Exception | None) -> None:
-        if not self._is_open and self._door is None:
-            self._fail(ENDED)
+        self._note_early_end()
         for timer in (self._timer, self._watch):
             if timer is not None:
                 timer.cancel()
@@ -205,6 +228,17 @@ class TcpConnection(asyncio.Protocol):
             self._door.leave(self)
         _CONNECTED.discard(self)
         self._end()
+
+    def _note_early_end(self) -> None:
+        """The peer has ended the connection: before it was open, or without an answer in plain?"""
+        if self._door is not None:
+            pass
+        elif not self._is_open:
+            self._fail(ENDED)
+        elif self._tls is None and self._has_spoken and not (self._has_heard or self._ended):
+            self._trouble = CLOSED_ON_PLAIN
+            if self._plain_refused is not None:
+                self._plain_refused()
 
     def pause_writing(self) -> None:
         self._writing_paused = True
@@ -218,7 +252,7 @@ class TcpConnection(asyncio.Protocol):
 
     def _begin_connecting(self) -> None:
         self._has_begun = True
-        if self._security.may_be_plain(self._peer_host):
+        if self._security.may_be_plain(self._peer_host) and not self._speaks_tls:
             self._open()
             return
         try:
@@ -273,7 +307,7 @@ class TcpConnection(asyncio.Protocol):
         if self._closing:
             self._finish()
         else:
-            self._flush()
+            self.flush()
 
     def _fail(self, reason: str) -> None:
         """Give the connection up, and say why to whoever waits for it or else to the log."""
@@ -364,16 +398,17 @@ class TcpConnection(asyncio.Protocol):
         if self._ended:
             return
         if not self._outgoing:
-            self._loop.call_soon(self._flush)
+            self._loop.call_soon(self.flush)
         self._outgoing.append(data)
         self._outgoing_bytes += len(data)
 
-    def _flush(self) -> None:
+    def flush(self) -> None:
         if not self._is_open:
             return
         outgoing, self._outgoing, self._outgoing_bytes = self._outgoing, [], 0
         if not outgoing or self._transport is None or self._transport.is_closing():
             return
+        self._has_spoken = True
         if self._tls is None:
             for data in _joined(outgoing):
                 self._transport.write(data)
@@ -473,7 +508,7 @@ class TcpConnection(asyncio.Protocol):
 
     async def drain(self) -> None:
         if self._outgoing_bytes > WRITE_BUFFER_BYTES_HIGH:
-            self._flush()
+            self.flush()
         while (
             self._writing_paused or self._outgoing_bytes > WRITE_BUFFER_BYTES_HIGH
         ) and not self._ended:
@@ -495,7 +530,7 @@ class TcpConnection(asyncio.Protocol):
     def _finish(self) -> None:
         """Send what is queued, and that it was all."""
         self._closing = False
-        self._flush()
+        self.flush()
         if self._tls is not None and self._is_open:
             self._tls.finish()
             self._send_records()

@@ -22,17 +22,19 @@ def real_host(
     tls: TlsSettings = NOT_CONFIGURED,
     *,
     connecting: TlsSettings | None = None,
+    handshake_seconds: float | None = None,
     coordinator_seconds_max: float = COORDINATOR_CALL_SECONDS_MAX,
 ) -> Host:
     """Return the doors of this process; `coordinator` is where the cluster's metadata is.
 
     With None every coordinator call raises LocalProtocolError: storage nodes need none. Closing
     `host.coordinator` is the caller's duty. `tls` is for the ports of this process, and unless
-    `connecting` says otherwise for its connections too. A call to a coordinator that cannot be
-    reached waits for `coordinator_seconds_max`. Raises ConfigurationError: a file that
+    `connecting` says otherwise for its connections too. An accepted connection must have opened
+    within `handshake_seconds`, None: `limits.HANDSHAKE_SECONDS_MAX`. A call to a coordinator that
+    cannot be reached waits for `coordinator_seconds_max`. Raises ConfigurationError: a file that
     `tls`, or the access to a ZooKeeper, names cannot be used.
     """
-    network = RealNetwork(tls, connecting)
+    network = RealNetwork(tls, connecting, handshake_seconds=handshake_seconds)
     return Host(
         clock=RealClock(),
         network=network,

@@ -29,6 +29,7 @@ from waltz.limits import (
     CONNECTIONS_WAITING_MAX,
     RESOLVE_SECONDS_MAX,
     RESOLVER_THREADS_MAX,
+    TLS_TRIED_MAX,
 )
 from waltz.peer_log import PeerLog, Timers
 from waltz.system.connection import TcpConnection
@@ -195,14 +196,23 @@ class RealNetwork:
     """Implements `host.Network`."""
 
     def __init__(
-        self, listening: TlsSettings = NOT_CONFIGURED, connecting: TlsSettings | None = None
+        self,
+        listening: TlsSettings = NOT_CONFIGURED,
+        connecting: TlsSettings | None = None,
+        *,
+        handshake_seconds: float | None = None,
     ) -> None:
-        """`connecting` None: the same as `listening`.
+        """`connecting` None: the same as `listening`. `handshake_seconds`: until an accepted
+        connection must have opened; None: as `limits.HANDSHAKE_SECONDS_MAX` says.
 
         Raises ConfigurationError: a file of certificates or keys cannot be used.
         """
         self._listening = Tls(listening)
         self._connecting = self._listening if connecting is None else Tls(connecting)
+        self._handshake_seconds = handshake_seconds
+        self._refused_plain: dict[Address, None] = {}
+        """Addresses that ended a connection on which this side spoke plain, the one that did so
+        first, first. The next attempt is made with TLS, never the other way round."""
         in_all = connections_max()
         per_peer = min(CONNECTIONS_PER_PEER_MAX, int(in_all * CONNECTIONS_PER_PEER_SHARE))
         self._guests = Guests(in_all, per_peer, CONNECTIONS_BYTES_MAX)
@@ -231,13 +241,22 @@ class RealNetwork:
     async def connect(self, address: Address, *, name: str | None = None) -> Connection:
         loop = asyncio.get_running_loop()
 
+        # One attempt: a plain peer that was killed before it answered is no reason to go on so.
+        speaks_tls = address in self._refused_plain
+        self._refused_plain.pop(address, None)
+
         def connection() -> TcpConnection:
-            return TcpConnection(self._connecting, server_name=name or address.host)
+            return TcpConnection(
+                self._connecting,
+                server_name=name or address.host,
+                speaks_tls=speaks_tls,
+                plain_refused=partial(self._try_tls_with, address),
+            )
 
         try:
             async with asyncio.timeout(CONNECT_SECONDS_MAX):
                 _, connected = await loop.create_connection(connection, address.host, address.port)
-                trouble = await _verdict(connected)
+            trouble = await _verdict(connected)  # in its own time, which says what took it
         except TimeoutError as error:
             raise ConnectionFailedError(
                 f"no connection to {address}: no answer in {CONNECT_SECONDS_MAX:g} s"
@@ -246,7 +265,15 @@ class RealNetwork:
             raise ConnectionFailedError(f"no connection to {address}: {_reason(error)}") from error
         if trouble:
             raise ConnectionFailedError(f"no connection to {address}: {trouble}")
+        if speaks_tls:
+            log.info("tls_spoken address=%s: it ended a connection on which plain was", address)
         return connected
+
+    def _try_tls_with(self, address: Address) -> None:
+        """The next connection to the address is to begin with TLS."""
+        self._refused_plain[address] = None
+        if len(self._refused_plain) > TLS_TRIED_MAX:
+            del self._refused_plain[next(iter(self._refused_plain))]
 
     async def listen(
         self, address: Address, accept: Callable[[Connection], Awaitable[None]]
@@ -260,7 +287,9 @@ class RealNetwork:
                 found = await loop.getaddrinfo(address.host, 0, type=socket.SOCK_STREAM)
                 hosts = [str(found[0][4][0])]
             server = await loop.create_server(
-                lambda: TcpConnection(self._listening, door),
+                lambda: TcpConnection(
+                    self._listening, door, handshake_seconds=self._handshake_seconds
+                ),
                 hosts,
                 address.port,
                 backlog=CONNECTIONS_WAITING_MAX,

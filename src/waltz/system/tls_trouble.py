@@ -50,6 +50,10 @@ EXPECTS_TLS: Final = (
     "it takes TLS only, and this side speaks plain with its address; name the CAs it is signed by"
     " (ssl.trustStore.location, --tls-ca), or set ssl.plain to never"
 )
+CLOSED_ON_PLAIN: Final = (
+    "it ended the connection without a word when this side spoke plain, as ssl.plain allows with"
+    " its address; if it takes TLS only, as Java processes do, set ssl.plain to never"
+)
 EXPECTED_TLS: Final = (
     "it speaks plain, and only TLS is taken from its address; give it TLS, or let ssl.plain allow"
     " it"

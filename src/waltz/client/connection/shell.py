@@ -364,7 +364,10 @@ class _Introduction:
     async def _read(self) -> bytes:
         data = await self.connection.read()
         if not data:
-            raise UnavailableError(f"{self._address} ended the connection during the handshake")
+            trouble = self.connection.trouble and f": {self.connection.trouble}"
+            raise UnavailableError(
+                f"{self._address} ended the connection during the handshake{trouble}"
+            )
         return data
 
 

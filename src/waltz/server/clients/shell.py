@@ -15,7 +15,6 @@ from waltz.errors import LocalProtocolError, RemoteProtocolError
 from waltz.host import Clock, Connection, Host
 from waltz.limits import (
     HANDSHAKE_ATTEMPTS_MAX,
-    HANDSHAKE_SECONDS_MAX,
     TIMER_SECONDS_MIN,
     WRITE_BUFFER_BYTES_HIGH,
 )
@@ -125,6 +124,11 @@ class Client:
         if self.connection is not None and data:
             self.connection.write(data)
 
+    def flush(self) -> None:
+        """Send what was written so far, before others have their turn."""
+        if self.connection is not None:
+            self.connection.flush()
+
     async def read(self, connection: Connection) -> bytes:
         """Return what has come on `connection`; nothing once it, or its time, has ended."""
         if self._idleness is not None:
@@ -216,6 +220,7 @@ class Clients:
         *,
         idle_seconds: float,
         restore_seconds: float,
+        handshake_seconds: float,
         hand_on: Callable[[Client, Sequence[Message]], Awaitable[None]],
         tell_all: Callable[[ConnectionDrained | ConnectionLost], None],
     ) -> None:
@@ -228,6 +233,7 @@ class Clients:
         self._host = host
         self._codec = codec
         self._idle_seconds = idle_seconds
+        self._handshake_seconds = handshake_seconds
         self._hand_on = hand_on
         self._tell_all = tell_all
         self._clients: dict[int, Client] = {}
@@ -305,7 +311,7 @@ class Clients:
         self._arriving[connection] = None
         client: Client | None = None
         try:
-            async with asyncio.timeout(HANDSHAKE_SECONDS_MAX):
+            async with asyncio.timeout(self._handshake_seconds):
                 arrival = await receive_arrival(connection, self._codec)
                 if arrival is not None:
                     await self._has_terms.wait()

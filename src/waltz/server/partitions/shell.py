@@ -29,7 +29,7 @@ from waltz.server.partition_events import (
     RecordsRead,
     RequestsDropped,
 )
-from waltz.shell import Mailbox, run
+from waltz.shell import Mailbox, Turns
 from waltz.store.events import StoreEvent
 from waltz.store.shell import StorePartition
 from waltz.store.standing import StoreReport
@@ -67,6 +67,8 @@ class RunningPartition:
             server.host.clock, SERVER_MAILBOX_EVENTS_MAX
         )
         self.put: Callable[[PartitionEvent], None] = self._mailbox.put
+        self._turns = Turns(machine, self._mailbox, server.host, self._perform)
+        self.take_now: Callable[[PartitionEvent], None] = self._turns.take_now
         self._store = store(self.put)
         self._reads: dict[ReadRecords, asyncio.Task[None]] = {}
 
@@ -75,7 +77,7 @@ class RunningPartition:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._store.run())
             self._group = group
-            await run(self.machine, self._mailbox, self._server.host, self._perform)
+            await self._turns.run()
             self._store.close()
             for read in self._reads.values():
                 read.cancel()

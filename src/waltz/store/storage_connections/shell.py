@@ -342,8 +342,9 @@ class StorageConnection:
     async def _receive(self, connection: Connection, link: Link) -> list[Message]:
         data = await connection.read()
         if not data:
+            trouble = connection.trouble and f": {connection.trouble}"
             raise ConnectionLostError(
-                f"{self._replica_id} ended the connection while it was opened"
+                f"{self._replica_id} ended the connection while it was opened{trouble}"
             )
         return link.receive(data)
 
