@@ -49,7 +49,7 @@ def test_a_server_of_another_cluster_is_refused_whoever_names_it(
         ):
             await source.open(cluster.server.address, Role.STREAM, ConnectionSettings())
         await source.stop()
-        cluster.server.partitions[0].log.append((None, 0, b"theirs"))  # type: ignore[index, arg-type]
+        cluster.server.partitions[0].log.append((None, 0, b"theirs"))  # type: ignore[arg-type]
         recorder = Recorder()
         options = ClientOptions(mount_seconds_max=0.2)
         async with AsyncWaltzClient(cluster.host, recorder, options) as client:
