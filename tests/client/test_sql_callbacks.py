@@ -31,6 +31,7 @@ from tests.databases import SERVERS, DatabaseServer
 from waltz.client.transaction import Transaction
 from waltz.errors import LocalProtocolError, PostponedError
 from waltz.limits import APPLY_RETRY_SECONDS_MAX
+from waltz.testing import InMemoryCluster
 from waltz.types import PartitionId
 
 P1 = PartitionId(1)
@@ -372,8 +373,28 @@ def test_postgresql_is_not_told_to_commit_what_has_failed(
     assert Applying(engine).get_client_high_water_mark(P0) == (rows(engine) or [-1])[-1]
 
 
-def test_what_cannot_be_applied_may_be_parked(engine: sql.Engine) -> None:
-    """PM-38: as docs/applying-to-a-database.md has it."""
+def test_the_page_works_as_it_stands(engine: sql.Engine) -> None:
+    """All of docs/applying-to-a-database.md, with a cluster in memory at its address."""
+    page = (ROOT / "docs" / "applying-to-a-database.md").read_text()
+    programs = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    with InMemoryCluster(for_tests=True) as cluster:
+        cluster.open_client(waltz.NoCallbacks()).append(0, b"x")
+
+        class Opening:
+            @staticmethod
+            def open_client(_: str, callbacks: waltz.SqlCallbacks, **options: Any) -> object:
+                return cluster.open_client(callbacks, **options)
+
+        names: dict[str, Any] = {"waltz": Opening, "engine": engine, "Accounts": Applying}
+        for program in programs:
+            exec(program, names)
+        assert rows(engine) == [0]
+        assert names["client"].blocked_partitions() == {}
+    assert len(programs) == 2
+
+
+def test_an_application_may_park_by_itself(engine: sql.Engine) -> None:
+    """PM-38: around a savepoint, in the same database transaction."""
     parked = sql.Table(
         "parked",
         sql.MetaData(),
@@ -382,20 +403,26 @@ def test_what_cannot_be_applied_may_be_parked(engine: sql.Engine) -> None:
         sql.Column("reason", sql.String(1000)),
     )
     parked.metadata.create_all(engine)
-    page = (ROOT / "docs" / "applying-to-a-database.md").read_text()
-    (program,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
-    names: dict[str, Any] = {"waltz": waltz, "sqlalchemy": sql, "parked": parked}
-    exec(program, names)
 
-    def apply_one(_: object, connection: sql.Connection, transaction: Transaction) -> None:
+    def apply_one(connection: sql.Connection, transaction: Transaction) -> None:
         number = transaction.transaction_id
         values = {"partition": 0, "number": 0 if number == 1 else number}
         connection.execute(APPLIED.insert(), values)
         if number == 3:
             raise ValueError("three is too many")
 
-    names["Parking"].apply_one = apply_one
-    callbacks = names["Parking"](engine)
+    class Parking(waltz.SqlCallbacks):
+        def apply(self, connection: sql.Connection, transactions: Sequence[Transaction]) -> None:
+            for transaction in transactions:
+                try:
+                    with connection.begin_nested():
+                        apply_one(connection, transaction)
+                except (ValueError, IntegrityError) as error:
+                    number = transaction.transaction_id
+                    reason = {"partition": 0, "transaction": number, "reason": str(error)}
+                    connection.execute(parked.insert(), reason)
+
+    callbacks = Parking(engine)
     callbacks.get_client_high_water_mark(P0)
     callbacks.apply_transactions(transactions(0, 5))
     assert rows(engine) == [0, 2, 4]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Sequence
 from functools import partial
+from uuid import UUID
 
 import pytest
 import sqlalchemy
@@ -12,9 +13,12 @@ import sqlalchemy
 from tests.client.applications import Recorder
 from tests.client.sql_applications import APPLIED, P0, Applying, transactions
 from waltz.client.callbacks import NoCallbacks, WaltzClientCallbacks
+from waltz.client.calls import load_mark
+from waltz.client.histories import Histories
 from waltz.client.transaction import Transaction
+from waltz.errors import HistoryChangedError
 from waltz.testing.watching import WatchedCallbacks
-from waltz.types import TransactionId
+from waltz.types import PartitionId, TransactionId
 
 
 class Keeping(Recorder):
@@ -49,6 +53,29 @@ def test_a_mark_that_lags_is_noticed() -> None:
         "client-0 has applied transaction 4 of partition 0, and says -1: it would be applied again"
         " after a crash"
     )
+
+
+def test_an_application_is_bound_to_its_cluster_in_a_simulation_too() -> None:
+    """Each of its two functions is a place where the process may die."""
+
+    class Bound(Keeping):
+        history: UUID | None = None
+
+        def get_client_history(self, partition_id: PartitionId) -> UUID | None:
+            return self.history
+
+        def keep_client_history(
+            self, partition_id: PartitionId, history: UUID, before: UUID | None
+        ) -> None:
+            self.history = history
+
+    operations: list[None] = []
+    callbacks = WatchedCallbacks(Bound(), "client-0", lambda: operations.append(None))
+    load = partial(load_mark, callbacks, partition_id=P0, partition_count=2)
+    assert load(histories=Histories(UUID(int=1))).history == UUID(int=1)
+    assert len(operations) >= 4
+    with pytest.raises(HistoryChangedError):
+        load(histories=Histories(UUID(int=2)))
 
 
 def test_a_mark_that_goes_back_with_its_process_is_noticed() -> None:

@@ -69,17 +69,24 @@ def load_mark(
     Raises HistoryChangedError: of another one, or of a part of the log that was written anew.
     """
     mark = callbacks.get_client_high_water_mark(partition_id)
-    if mark is None or type(callbacks).get_client_history is _KEEPS_NO_HISTORY:
+    keeps = getattr(type(callbacks), "get_client_history", _KEEPS_NO_HISTORY)
+    if mark is None or keeps is _KEEPS_NO_HISTORY:
         return LoadedMark(mark, None)
-    current = histories.current(partition_id)
-    for _ in range(2):  # after it was kept, once more: another process may have been faster
-        stored = callbacks.get_client_history(partition_id)
-        histories.check(partition_id, stored, mark)
+
+    def check_others() -> None:
         for other in map(PartitionId, range(partition_count)):
             histories.check(other, callbacks.get_client_history(other))
-        if stored == current:
-            break
+
+    current = histories.current(partition_id)
+    stored = callbacks.get_client_history(partition_id)
+    histories.check(partition_id, stored, mark)
+    if stored != current:
+        check_others()
         callbacks.keep_client_history(partition_id, current, stored)
+        # Once more: another process, at another cluster, may have been faster.
+        stored = callbacks.get_client_history(partition_id)
+        histories.check(partition_id, stored, mark)
+        check_others()
     return LoadedMark(mark, stored)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import Any
+from uuid import UUID
 
 from waltz.client.callbacks import WaltzClientCallbacks
 from waltz.client.sql_callbacks import SqlCallbacks
@@ -57,6 +58,17 @@ class WatchedCallbacks(WaltzClientCallbacks):
                 f" {mark}: transactions would be applied twice"
             )
         return mark
+
+    def get_client_history(self, partition_id: PartitionId) -> UUID | None:
+        self._operation()
+        return self._inner.get_client_history(partition_id)
+
+    def keep_client_history(
+        self, partition_id: PartitionId, history: UUID, before: UUID | None
+    ) -> None:
+        self._operation()
+        self._inner.keep_client_history(partition_id, history, before)
+        self._operation()
 
     def apply_transaction(self, transaction: Transaction) -> None:
         self._operation()
