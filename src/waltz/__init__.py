@@ -55,6 +55,7 @@ from waltz.client.transaction import (
 )
 from waltz.client.transactions import Transactions
 from waltz.errors import (
+    AlreadyClosedError,
     ClientAheadError,
     ClientClosedError,
     ClusterChangedError,
@@ -95,6 +96,7 @@ from waltz.types import (
 __all__ = [
     "NOTHING",
     "Address",
+    "AlreadyClosedError",
     "AsyncLogReader",
     "AsyncWaltzClient",
     "BlockData",

@@ -28,6 +28,7 @@
       ClientAheadError           the client has applied more than the log holds
       ClusterChangedError        another cluster answers at the known addresses; this client is done
       ClientClosedError          the client was closed before the outcome was known
+        AlreadyClosedError       the call came after that; nothing was sent
       SubmitCancelledError       the submit was cancelled before anything was sent
 
 `retryable` says whether asking again may help. `may_be_written` says whether an append that ended
@@ -37,7 +38,10 @@ an error.
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
+
+if TYPE_CHECKING:  # the words of types.py are made with these
+    from waltz.types import RequestId, TransactionId
 
 
 class WaltzError(Exception):
@@ -96,7 +100,12 @@ class PartitionNotReadyError(UnavailableError): ...
 
 
 class OperationTimeoutError(UnavailableError):
+    """The time of a call is up. Of an append that was sent, `outcome(request_id, executed_at)` says
+    later whether it is in the log, with this client or another one."""
+
     may_be_written = True
+    request_id: RequestId | None = None
+    executed_at: TransactionId | None = None
 
 
 class PostponedError(UnavailableError):
@@ -170,6 +179,12 @@ class ClusterChangedError(WaltzError):
 
 class ClientClosedError(WaltzError):
     may_be_written = True
+
+
+class AlreadyClosedError(ClientClosedError):
+    """The client, or the reader, was closed before this call; nothing was sent."""
+
+    may_be_written = False
 
 
 class SubmitCancelledError(WaltzError):

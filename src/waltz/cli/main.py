@@ -13,7 +13,7 @@ import click
 
 from waltz.cli.admin import admin
 from waltz.cli.bench import bench
-from waltz.cli.client import append, status, tail
+from waltz.cli.client import append, outcome, status, tail
 from waltz.cli.cluster import cluster
 from waltz.cli.disk import disk
 from waltz.cli.nodes import installed_version
@@ -30,7 +30,20 @@ def waltz() -> None:
     """Waltz: a replicated write-ahead log for transactions."""
 
 
-for command in (up, status, append, tail, server, storage, cluster, admin, disk, pipeline, bench):
+for command in (
+    up,
+    status,
+    append,
+    outcome,
+    tail,
+    server,
+    storage,
+    cluster,
+    admin,
+    disk,
+    pipeline,
+    bench,
+):
     waltz.add_command(command)
 
 

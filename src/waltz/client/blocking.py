@@ -32,9 +32,10 @@ from waltz.client.partitions.shell import BlockedPartition, PartitionRunner
 from waltz.client.questions.shell import ServerReport
 from waltz.client.shell import AsyncWaltzClient
 from waltz.client.submission import Submission, append_result
-from waltz.client.transaction import PartitionLocalLock, PlainAppend, TransactionContext
+from waltz.client.transaction import Lock, PlainAppend, TransactionContext
 from waltz.cluster.shell import ClusterSnapshot
 from waltz.errors import (
+    AlreadyClosedError,
     ClientClosedError,
     LocalProtocolError,
     OperationTimeoutError,
@@ -97,7 +98,7 @@ class LoopThread:
         except BaseException as error:
             work.close()
             if isinstance(error, RuntimeError):
-                raise ClientClosedError("closed") from None
+                raise AlreadyClosedError("it was closed before this call") from None
             raise
 
     @property
@@ -383,9 +384,9 @@ class WaltzClient(Closable):
         data: bytes,
         *,
         header: int = 0,
-        write_locks: Sequence[PartitionLocalLock] = (),
-        read_locks: Sequence[PartitionLocalLock] = (),
-        append_locks: Sequence[PartitionLocalLock] = (),
+        write_locks: Sequence[Lock] = (),
+        read_locks: Sequence[Lock] = (),
+        append_locks: Sequence[Lock] = (),
         timeout_seconds: float | None = None,
     ) -> TransactionId:
         """Append one transaction and return its ID once it is in the log and applied here.

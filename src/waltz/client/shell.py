@@ -56,6 +56,7 @@ from waltz.client.transaction import TransactionContext
 from waltz.client.verbs.shell import PlainVerbs
 from waltz.cluster.shell import ClusterSnapshot
 from waltz.errors import (
+    AlreadyClosedError,
     ClientClosedError,
     ClusterChangedError,
     LocalProtocolError,
@@ -572,8 +573,11 @@ class AsyncWaltzClient(PlainVerbs):
             self._closing = asyncio.create_task(self._close())
 
     async def _close(self) -> None:
-        self._error = self._error or ClientClosedError("client closed before the outcome was known")
-        error = self._error
+        # Whoever waits learns another thing than whoever calls from now on.
+        error = self._error or ClientClosedError("client closed before the outcome was known")
+        self._error = self._error or AlreadyClosedError(
+            "the client was closed before this call; nothing was sent"
+        )
         for runner in self.runners.values():
             runner.gate.fail(error)
             runner.end_questions(error)
@@ -581,7 +585,7 @@ class AsyncWaltzClient(PlainVerbs):
         if self._services is not None:
             self._services.requests.stop(error)
         if self._submissions is not None:
-            self._submissions.refuse(error)
+            self._submissions.refuse(self._error)
             runners, seconds_max = self.runners.values(), self.options.close_seconds_max
             await end_submissions(runners, self._submissions, error, seconds_max)
         with contextlib.suppress(TimeoutError):

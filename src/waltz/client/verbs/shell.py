@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from waltz.client.bulk import BulkRows, ManyAppends, RowColumns
 from waltz.client.submission import Submission
 from waltz.client.submissions.shell import until_applied
-from waltz.client.transaction import PartitionLocalLock, PlainAppend, TransactionContext
+from waltz.client.transaction import Lock, PlainAppend, TransactionContext
 from waltz.types import TransactionId
 
 
@@ -39,9 +39,9 @@ class PlainVerbs(ABC):
         data: bytes,
         *,
         header: int = 0,
-        write_locks: Sequence[PartitionLocalLock] = (),
-        read_locks: Sequence[PartitionLocalLock] = (),
-        append_locks: Sequence[PartitionLocalLock] = (),
+        write_locks: Sequence[Lock] = (),
+        read_locks: Sequence[Lock] = (),
+        append_locks: Sequence[Lock] = (),
         timeout_seconds: float | None = None,
     ) -> TransactionId:
         """Append one transaction and return its ID once it is in the log and applied here.
