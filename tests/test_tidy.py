@@ -64,7 +64,7 @@ LAYERS: dict[str, set[str]] = {
     "cli": EVERYTHING - {"sim", "testing"} | {""},
     "sim": EVERYTHING - {"system", "spark", "console", "cli", "configuration", "testing", "bench"}
     | {""},
-    "testing": WORDS | {"wire", "client", "sim", "system", ""},
+    "testing": WORDS | {"wire", "cluster", "client", "sim", "system", ""},
     "": WORDS | {"client", "system"},
 }
 """What each top-level part of `waltz` may import; the empty name is `waltz/__init__.py`."""

@@ -38,10 +38,7 @@ an error.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
-
-if TYPE_CHECKING:  # the words of types.py are made with these
-    from waltz.types import RequestId, TransactionId
+from typing import Any, ClassVar
 
 
 class WaltzError(Exception):
@@ -104,8 +101,10 @@ class OperationTimeoutError(UnavailableError):
     later whether it is in the log, with this client or another one."""
 
     may_be_written = True
-    request_id: RequestId | None = None
-    executed_at: TransactionId | None = None
+    request_id: Any = None
+    """A `RequestId`; None: nothing was sent, or it was no single append."""
+    executed_at: Any = None
+    """A `TransactionId`; the append is behind it in the log, or nowhere."""
 
 
 class PostponedError(UnavailableError):
@@ -185,6 +184,9 @@ class AlreadyClosedError(ClientClosedError):
     """The client, or the reader, was closed before this call; nothing was sent."""
 
     may_be_written = False
+
+    def __init__(self) -> None:
+        super().__init__("it was closed before this call; nothing was sent")
 
 
 class SubmitCancelledError(WaltzError):

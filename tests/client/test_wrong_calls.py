@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import waltz
 from tests.client.applications import Note, Recorder
+from tests.server.real_server import running_server
+from tests.tls_files import TlsFiles
+from waltz.client.options import ClientOptions
+from waltz.client.shell import AsyncWaltzClient
 from waltz.client.transaction import TransactionBuilder
 from waltz.errors import AlreadyClosedError, LocalProtocolError, OperationTimeoutError
+from waltz.system.network import RealNetwork
 from waltz.testing import InMemoryCluster
 from waltz.types import ClientId, Generation, PartitionId, RequestId
 
@@ -82,6 +89,27 @@ def test_what_is_no_lock_is_named(lock: Any) -> None:
         with pytest.raises(LocalProtocolError, match=r"lock .*; expected a "):
             client.append(0, b"x", write_locks=[lock])
         assert client.append(0, b"x") == 0, "nothing was sent"
+
+
+def test_a_partition_whose_server_cannot_be_reached_says_why_once(tmp_path: Path) -> None:
+    """A wrong CA, with a coordinator that is reached without TLS."""
+    (tmp_path / "server").mkdir()
+    (tmp_path / "client").mkdir()
+    files, others = TlsFiles(tmp_path / "server"), TlsFiles(tmp_path / "client")
+
+    async def play() -> None:
+        async with running_server(tmp_path, tls=files.peer("127.0.0.1", "localhost")) as (host, _):
+            there = replace(host, network=RealNetwork(others.peer("127.0.0.1")))
+            options = ClientOptions(mount_seconds_max=1.0)
+            async with AsyncWaltzClient(there, Recorder(), options) as client:
+                with pytest.raises(waltz.PartitionNotReadyError) as raised:
+                    await client.append(0, b"x")
+            text = str(raised.value)
+            assert text.startswith("the partition had no usable server for 1 s: ")
+            assert text.count("certificate") >= 1
+            assert text.count("no connection to") == 1, text
+
+    asyncio.run(play())
 
 
 def test_a_time_that_passes_says_where_to_ask_later() -> None:

@@ -98,7 +98,7 @@ class LoopThread:
         except BaseException as error:
             work.close()
             if isinstance(error, RuntimeError):
-                raise AlreadyClosedError("it was closed before this call") from None
+                raise AlreadyClosedError from None
             raise
 
     @property
@@ -157,6 +157,7 @@ class ThreadGate:
         self._mounted = threading.Event()
         self._permits: SimpleQueue[None] = SimpleQueue()
         self._error: Exception | None = None
+        self.why: Callable[[], str] = str
         self.release(capacity)
 
     def enter_at_once(self) -> bool:
@@ -187,7 +188,7 @@ class ThreadGate:
             if _left(deadline) <= 0:
                 return False
             raise PartitionNotReadyError(
-                f"the partition had no usable server for {mount_seconds_max:g} s"
+                f"the partition had no usable server for {mount_seconds_max:g} s{self.why()}"
             )
         while True:
             try:
