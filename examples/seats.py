@@ -66,10 +66,8 @@ class Sell(waltz.TransactionContext):
     def on_application(self) -> None:
         self.answer = "sold"
 
-    def on_lock_refusal(
-        self, transaction_id: waltz.TransactionId, lock: waltz.PartitionLocalLock | None
-    ) -> None:
-        self.refused_for.append(lock)
+    def on_lock_failure(self, transaction_id: waltz.TransactionId) -> None:
+        self.refused_for.append(self.refused_lock)
 
     def on_exception(self, error: Exception) -> None:
         may_be_sold = isinstance(error, waltz.WaltzError) and error.may_be_written

@@ -17,7 +17,7 @@ PACKAGE = ROOT / "src" / "waltz"
 
 WORDS = {
     "types", "errors", "limits", "machine", "host", "record", "figures", "peer_log",
-    "checksums", "majority",
+    "checksums", "majority", "recognition",
 }  # fmt: skip
 EVERYTHING = WORDS | {
     "shell", "wire", "cluster", "storage", "store", "server", "client", "system", "sim", "spark",
@@ -34,14 +34,15 @@ LAYERS: dict[str, set[str]] = {
     "figures": set(),
     "majority": set(),
     "peer_log": {"limits"},
+    "recognition": set(),
     "shell": WORDS,
-    "wire": {"types", "errors", "limits", "record"},
+    "wire": {"types", "errors", "limits", "record", "recognition"},
     "cluster": WORDS | {"wire"},
     "storage": WORDS | {"wire"},
     "store": WORDS | {"wire", "cluster"},
     "client": WORDS | {"wire", "cluster"},
     "server": WORDS | {"wire", "cluster", "store"},
-    "system": {"types", "errors", "limits", "host", "peer_log", "cluster.tree"},
+    "system": {"types", "errors", "limits", "host", "peer_log", "recognition", "cluster.tree"},
     "configuration": {"types", "errors", "limits", "storage.space"},
     "spark": {
         "types",
@@ -64,7 +65,7 @@ LAYERS: dict[str, set[str]] = {
     },
     "cli": EVERYTHING - {"sim", "testing"} | {""},
     "sim": EVERYTHING - {"system", "spark", "cli", "configuration", "testing", "bench"} | {""},
-    "testing": WORDS | {"wire", "client", "sim", "system", ""},
+    "testing": WORDS | {"wire", "cluster", "client", "sim", "system", ""},
     "opening": WORDS | {"client", "system"},
     "": {"opening"},
 }

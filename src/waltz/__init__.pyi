@@ -36,6 +36,7 @@ from .client.transaction import (
 )
 from .client.transactions import Transactions
 from .errors import (
+    AlreadyClosedError,
     ClientAheadError,
     ClientClosedError,
     ClusterChangedError,
@@ -81,6 +82,7 @@ from .types import (
 __all__ = [
     "NOTHING",
     "Address",
+    "AlreadyClosedError",
     "AsyncLogReader",
     "AsyncWaltzClient",
     "BlockData",

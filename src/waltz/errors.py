@@ -30,6 +30,7 @@
         ClientAheadError         the application has applied more than the log holds
       ClusterChangedError        another cluster answers at the known addresses; this client is done
       ClientClosedError          the client was closed before the outcome was known
+        AlreadyClosedError       the call came after that; nothing was sent
       SubmitCancelledError       the submit was cancelled before anything was sent
 
 `retryable` says whether asking again may help. `may_be_written` says whether an append that ended
@@ -39,7 +40,7 @@ an error.
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 
 class WaltzError(Exception):
@@ -98,7 +99,14 @@ class PartitionNotReadyError(UnavailableError): ...
 
 
 class OperationTimeoutError(UnavailableError):
+    """The time of a call is up. Of an append that was sent, `outcome(request_id, executed_at)` says
+    later whether it is in the log, with this client or another one."""
+
     may_be_written = True
+    request_id: Any = None
+    """A `RequestId`; None: nothing was sent, or it was no single append."""
+    executed_at: Any = None
+    """A `TransactionId`; the append is behind it in the log, or nowhere."""
 
 
 class PartitionBlockedError(UnavailableError):
@@ -187,6 +195,15 @@ class ClusterChangedError(WaltzError):
 
 class ClientClosedError(WaltzError):
     may_be_written = True
+
+
+class AlreadyClosedError(ClientClosedError):
+    """The client, or the reader, was closed before this call; nothing was sent."""
+
+    may_be_written = False
+
+    def __init__(self) -> None:
+        super().__init__("it was closed before this call; nothing was sent")
 
 
 class SubmitCancelledError(WaltzError):

@@ -301,13 +301,7 @@ def test_a_refused_context_is_told_the_lock_if_the_server_has_said_which(is_know
 
     class Refused(PlainAppend):
         def on_lock_failure(self, transaction_id: TransactionId) -> None:
-            told.append(transaction_id)
-
-        def on_lock_refusal(
-            self, transaction_id: TransactionId, lock: PartitionLocalLock | None
-        ) -> None:
-            super().on_lock_refusal(transaction_id, lock)
-            told.append(lock)
+            told.extend((transaction_id, self.refused_lock))
 
     locks = [PartitionLocalLock("other", 1), lock]
     made = Submission(1, Refused(2, b"data", read_locks=locks), PartitionId(2))
@@ -317,6 +311,11 @@ def test_a_refused_context_is_told_the_lock_if_the_server_has_said_which(is_know
     tell_lock_failure(made)
     tell_lock_failure(made)
     assert told == [50, lock if is_known else None]
+
+
+def test_the_name_of_before_is_refused_and_not_passed_over() -> None:
+    with pytest.raises(TypeError, match=r"Late.on_lock_refusal: override on_lock_failure"):
+        type("Late", (PlainAppend,), {"on_lock_refusal": lambda *_: None})
 
 
 def test_a_worker_is_needed_only_for_code_of_the_application() -> None:

@@ -154,3 +154,17 @@ def test_an_answer_that_comes_too_late_changes_nothing() -> None:
     world.now += 1.0
     world.step()
     assert world.step(NodeAnswered(), REFUSED) == []
+
+
+def test_a_reason_that_several_servers_share_is_said_once() -> None:
+    addresses = [Address("a", 1), Address("b", 2), Address("c", 3)]
+    machine = InitialConnection(addresses, seconds_max=1.0, pause_seconds_max=1.0)
+    machine._reasons = {
+        Address("a", 1): "no CA",
+        Address("b", 2): "refused",
+        Address("c", 3): "no CA",
+    }
+    machine._give_up_at = 0.0
+    (effect,) = machine._look(1.0)
+    assert isinstance(effect, NotConnected)
+    assert effect.reason.endswith(": a:1, c:3: no CA; b:2: refused")

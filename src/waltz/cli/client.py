@@ -1,4 +1,4 @@
-"""`waltz status`, `waltz append`: a look at a cluster and a hand on its log."""
+"""`waltz status`, `append`, `outcome`: a look at a cluster and a hand on its log."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from waltz.cli.exit_codes import exit_code
 from waltz.cli.nodes import run_loop
 from waltz.cli.overview import ClusterOverview, read_overview
 from waltz.cli.replica_standing import counted
+from waltz.types import ClientId, Generation
 
 
 @click.command()
@@ -95,6 +96,14 @@ def parse_lock(text: str) -> waltz.PartitionLocalLock:
 @click.option("--partition", type=click.IntRange(min=0), required=True)
 @click.option("--header", type=click.IntRange(-(2**31), 2**31 - 1), default=0, show_default=True)
 @click.option("--write-lock", "write_locks", multiple=True, help="name:number; may be repeated.")
+@click.option(
+    "--timeout",
+    "timeout_seconds",
+    type=click.FloatRange(min=0),
+    default=60.0,
+    show_default=True,
+    help="Seconds for each transaction; 0: no limit.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object per transaction.")
 @click.argument("data", nargs=-1)
 def append(
@@ -102,6 +111,7 @@ def append(
     partition: int,
     header: int,
     write_locks: tuple[str, ...],
+    timeout_seconds: float,
     as_json: bool,
     data: tuple[str, ...],
 ) -> None:
@@ -110,12 +120,64 @@ def append(
     with waltz.open_client(place.cluster, waltz.NoCallbacks(), tls=place.tls) as client:
         for line in with_progress(data) if data else stdin_lines():
             transaction_id = client.append(
-                partition, line.encode(), header=header, write_locks=locks
+                partition,
+                line.encode(),
+                header=header,
+                write_locks=locks,
+                timeout_seconds=timeout_seconds or None,
             )
             if as_json:
                 click.echo(json.dumps({"partition": partition, "transaction_id": transaction_id}))
             else:
                 click.echo(transaction_id)
+
+
+class RequestIdType(click.ParamType):  # type: ignore[type-arg]
+    """Client ID, generation, partition and sequence number, as errors print them."""
+
+    name = "request ID"
+
+    def convert(
+        self, value: str, parameter: click.Parameter | None, context: click.Context | None
+    ) -> waltz.RequestId:
+        try:
+            client, generation, partition, number = map(int, value.split(":"))
+        except ValueError:
+            self.fail(f"{value!r}; expected client:generation:partition:number", parameter, context)
+        return waltz.RequestId(
+            ClientId(client), Generation(generation), waltz.PartitionId(partition), number
+        )
+
+
+@click.command()
+@log_options
+@click.option(
+    "--after", type=click.IntRange(min=-1), default=-1, show_default=True, help="Look behind it."
+)
+@click.option(
+    "--timeout",
+    "timeout_seconds",
+    type=click.FloatRange(min=0.001),
+    default=60.0,
+    show_default=True,
+)
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
+@click.argument("request_id", type=RequestIdType())
+def outcome(
+    place: LogPlace,
+    after: int,
+    timeout_seconds: float,
+    as_json: bool,
+    request_id: waltz.RequestId,
+) -> None:
+    """Say what became of the append with that REQUEST_ID: its transaction ID, or that it is not in
+    the log and never will be."""
+    with waltz.open_client(place.cluster, waltz.NoCallbacks(), tls=place.tls) as client:
+        found = client.outcome(request_id, after, timeout_seconds=timeout_seconds)
+    if as_json:
+        click.echo(json.dumps({"partition": request_id.partition_id, "transaction_id": found}))
+    else:
+        click.echo("not in the log, and never will be" if found is None else found)
 
 
 def stdin_lines() -> Iterator[str]:

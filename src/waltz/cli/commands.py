@@ -14,6 +14,9 @@ PLACES: Final = {
         "waltz.cli.client", "status", "Show servers, storage nodes, partitions and their marks."
     ),
     "append": Place("waltz.cli.client", "append", "Append transactions, and print their IDs."),
+    "outcome": Place(
+        "waltz.cli.client", "outcome", "Say what became of an append, by its request ID."
+    ),
     "tail": Place("waltz.cli.tail", "tail", "Print the transactions of partitions."),
     "server": Place("waltz.cli.server_node", "server", "Run one server, or several."),
     "storage": Place("waltz.cli.storage_node", "storage", "Run one storage node."),

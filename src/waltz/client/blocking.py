@@ -33,9 +33,10 @@ from waltz.client.partitions.shell import PartitionRunner
 from waltz.client.questions.shell import ServerReport
 from waltz.client.shell import AsyncWaltzClient
 from waltz.client.submission import Submission, append_result
-from waltz.client.transaction import PartitionLocalLock, PlainAppend, TransactionContext
+from waltz.client.transaction import Lock, PlainAppend, TransactionContext
 from waltz.cluster.shell import ClusterSnapshot
 from waltz.errors import (
+    AlreadyClosedError,
     ClientClosedError,
     LocalProtocolError,
     OperationTimeoutError,
@@ -98,7 +99,7 @@ class LoopThread:
         except BaseException as error:
             work.close()
             if isinstance(error, RuntimeError):
-                raise ClientClosedError("closed") from None
+                raise AlreadyClosedError from None
             raise
 
     @property
@@ -157,6 +158,7 @@ class ThreadGate:
         self._mounted = threading.Event()
         self._permits: SimpleQueue[None] = SimpleQueue()
         self._error: Exception | None = None
+        self.why: Callable[[], str] = str
         self.release(capacity)
 
     def enter_at_once(self) -> bool:
@@ -187,7 +189,7 @@ class ThreadGate:
             if _left(deadline) <= 0:
                 return False
             raise PartitionNotReadyError(
-                f"the partition had no usable server for {mount_seconds_max:g} s"
+                f"the partition had no usable server for {mount_seconds_max:g} s{self.why()}"
             )
         while True:
             try:
@@ -406,9 +408,9 @@ class WaltzClient(Closable):
         data: bytes,
         *,
         header: int = 0,
-        write_locks: Sequence[PartitionLocalLock] = (),
-        read_locks: Sequence[PartitionLocalLock] = (),
-        append_locks: Sequence[PartitionLocalLock] = (),
+        write_locks: Sequence[Lock] = (),
+        read_locks: Sequence[Lock] = (),
+        append_locks: Sequence[Lock] = (),
         timeout_seconds: float | None = None,
     ) -> TransactionId:
         """Append one transaction and return its ID once it is in the log and applied here.

@@ -289,8 +289,9 @@ def tell_lock_failure(submission: Submission) -> None:
     """Tell the context about the lock it was refused for, if it was."""
     transaction_id, submission.lock_failure = submission.lock_failure, None
     if transaction_id is not None:
-        lock = submission.refused_lock()
-        _tell("on_lock_failure", submission.context.on_lock_refusal, transaction_id, lock)
+        # Contexts may be frozen dataclasses.
+        object.__setattr__(submission.context, "refused_lock", submission.refused_lock())
+        _tell("on_lock_failure", submission.context.on_lock_failure, transaction_id)
 
 
 def execute_again(

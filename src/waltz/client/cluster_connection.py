@@ -218,6 +218,10 @@ class ClusterConnection:
             self._pursue(place, now)
         return self._effects
 
+    def address_of(self, partition_id: PartitionId) -> Address | None:
+        """Return where the partition is; None if no server has it."""
+        return self._partitions.get(partition_id, (None,))[0]
+
     def check_invariants(self) -> None:
         addresses = {address for address, _ in self._partitions.values()}
         assert {address for address, _ in self._places} == addresses

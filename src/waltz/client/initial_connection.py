@@ -151,9 +151,11 @@ class InitialConnection:
             self.closed = True
             if self._trying is not None:
                 self._reasons.setdefault(self._trying, "no answer")
+            alike: dict[str, list[Address]] = {}
+            for address in self._addresses:
+                alike.setdefault(self._reasons.get(address, "not tried"), []).append(address)
             reasons = "; ".join(
-                f"{address}: {self._reasons.get(address, 'not tried')}"
-                for address in self._addresses
+                f"{', '.join(map(str, addresses))}: {reason}" for reason, addresses in alike.items()
             )
             return [
                 NotConnected(f"no server in {self._seconds_max:g} s: {reasons}", in_handshake=False)

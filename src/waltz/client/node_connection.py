@@ -122,4 +122,4 @@ class NodeConnection:
         if self._waiting:
             return OpenTransport(self._waiting.popleft())
         self.closed = True
-        return NodeNotFound("; ".join(self._reasons))
+        return NodeNotFound("; ".join(dict.fromkeys(self._reasons)))

@@ -56,6 +56,7 @@ from waltz.client.transaction import TransactionContext
 from waltz.client.verbs.shell import PlainVerbs
 from waltz.cluster.shell import ClusterSnapshot
 from waltz.errors import (
+    AlreadyClosedError,
     ClientClosedError,
     ClusterChangedError,
     HistoryChangedError,
@@ -164,9 +165,9 @@ class AsyncWaltzClient(PlainVerbs):
             watchers=(self._source, self._listening),
             reconnect_seconds_max=self.options.reconnect_seconds_max,
         )
-        open_streams = partial(self._connections.renew, Role.STREAM)
+        renew = partial(self._connections.renew, Role.STREAM)
         identity = self._identity = ClientIdentity(
-            self._host, self._tasks, self._source, self.runners, client_id, open_streams
+            self._host, self._tasks, self._source, self.runners, client_id, renew
         )
         submissions = self._submissions = Submissions(
             self.runners,
@@ -422,10 +423,9 @@ class AsyncWaltzClient(PlainVerbs):
         """Return where the append with that request ID is in the log; None if it is not there and
         never will be.
 
-        For whoever was not told: a context has its `request_id`, and `executed_at` for `after`,
-        behind which the log is looked through. By default it waits for as long as it takes. Raises
-        NotFoundError, PartitionInactiveError, ClientClosedError, OperationTimeoutError;
-        LocalProtocolError: it was never sent, or the server is too old to say.
+        A context has its `request_id`, and `executed_at` for `after`, behind which the log is
+        looked through. By default it has no time limit. Raises NotFoundError, ClientClosedError,
+        PartitionInactiveError, OperationTimeoutError; LocalProtocolError: never sent, old server.
         """
         self._check_loop()
         asking = self.runner(request_id.partition_id).outcome(request_id, TransactionId(after))
@@ -514,12 +514,13 @@ class AsyncWaltzClient(PlainVerbs):
         self._snapshot = snapshot
         identity = self._identity
         if self._connections is None or self._services is None or identity is None:
-            return  # told again once everything is there
+            return  # told again later
         for number in range(snapshot.partition_count):
             partition_id = PartitionId(number)
             chosen = self._partitions is None or number in self._partitions
             if chosen and partition_id not in self.runners:
                 gate = self._new_gate(self.options.max_concurrent_transactions)
+                gate.why = partial(self._connections.trouble_of, partition_id)
                 last = identity.last_number(partition_id)
                 runner = self.runners[partition_id] = PartitionRunner(
                     self._services, self.client_id, partition_id, gate, sequence_number=last
@@ -581,8 +582,9 @@ class AsyncWaltzClient(PlainVerbs):
             self._closing = asyncio.create_task(self._close())
 
     async def _close(self) -> None:
-        self._error = self._error or ClientClosedError("client closed before the outcome was known")
-        error = self._error
+        # Whoever waits learns another thing than whoever calls from now on.
+        error = self._error or ClientClosedError("client closed before the outcome was known")
+        self._error = self._error or AlreadyClosedError()
         for runner in self.runners.values():
             runner.gate.fail(error)
             runner.end_questions(error)
@@ -590,7 +592,7 @@ class AsyncWaltzClient(PlainVerbs):
         if self._services is not None:
             self._services.requests.stop(error)
         if self._submissions is not None:
-            self._submissions.refuse(error)
+            self._submissions.refuse(self._error)
             runners, seconds_max = self.runners.values(), self.options.close_seconds_max
             await end_submissions(runners, self._submissions, error, seconds_max)
         with contextlib.suppress(TimeoutError):

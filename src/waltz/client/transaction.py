@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from operator import attrgetter
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeAlias, TypeVar, cast
 
 from waltz.errors import LocalProtocolError
 from waltz.limits import DATA_BYTES_MAX, LOCK_NAMES_CACHED_MAX, LOCKS_MAX
@@ -98,12 +98,16 @@ class PartitionLocalLock:
             raise LocalProtocolError(f"lock name {name!r}; expected a string")
         self.name = name
         self.id = id
-        if 0 <= id < 2**31:  # as nearly always: nothing to fold
-            self.hash = _text_hash(name) ^ id
-        elif -(2**63) <= id < 2**63:
-            self.hash = _text_hash(name) ^ _signed((id ^ (id >> 32)) & 0xFFFFFFFF)
-        else:
-            raise LocalProtocolError(f"lock ID {id}; expected a signed 64-bit number")
+        try:
+            if 0 <= id < 2**31:  # as nearly always: nothing to fold
+                self.hash = _text_hash(name) ^ id
+                return
+            if -(2**63) <= id < 2**63:
+                self.hash = _text_hash(name) ^ _signed((id ^ (id >> 32)) & 0xFFFFFFFF)
+                return
+        except TypeError:
+            pass  # no whole number
+        raise LocalProtocolError(f"lock ID {id!r}; expected a signed 64-bit number")
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, PartitionLocalLock):
@@ -133,6 +137,8 @@ def _signed(value: int) -> int:
 
 
 Locks = tuple[int, ...]
+Lock: TypeAlias = PartitionLocalLock | tuple[str, int]
+"""A lock, or its name and its number."""
 
 
 class TransactionBuilder:
@@ -204,29 +210,19 @@ class TransactionBuilder:
         check_complete(self)
         return self.plain_data
 
-    def set_write_locks(self, locks: Iterable[PartitionLocalLock]) -> None:
+    def set_write_locks(self, locks: Iterable[Lock]) -> None:
         """Be refused if one of `locks` is newer than what this client has applied, and mark them
-        all as changed by this transaction (PM-20)."""
-        checked = tuple(locks)
-        if len(checked) > LOCKS_MAX:
-            raise _too_many(checked)
-        self.checked["write"] = checked
-        self.write_locks = tuple(map(_HASH_OF, checked))
+        all as changed by this transaction (PM-20). Raises LocalProtocolError: too many, or no
+        locks; the other kinds, too."""
+        self.write_locks, self.checked["write"] = _checked(locks)
 
-    def set_read_locks(self, locks: Iterable[PartitionLocalLock]) -> None:
+    def set_read_locks(self, locks: Iterable[Lock]) -> None:
         """Be refused as for write locks, but mark nothing (PM-21)."""
-        checked = tuple(locks)
-        if len(checked) > LOCKS_MAX:
-            raise _too_many(checked)
-        self.checked["read"] = checked
-        self.read_locks = tuple(map(_HASH_OF, checked))
+        self.read_locks, self.checked["read"] = _checked(locks)
 
-    def set_append_locks(self, locks: Iterable[PartitionLocalLock]) -> None:
+    def set_append_locks(self, locks: Iterable[Lock]) -> None:
         """Mark `locks` as changed by this transaction without a check (PM-22)."""
-        hashes = tuple(map(_HASH_OF, locks))
-        if len(hashes) > LOCKS_MAX:
-            raise _too_many(hashes)
-        self.append_locks = hashes
+        self.append_locks, _ = _checked(locks)
 
 
 def check_complete(builder: TransactionBuilder) -> None:
@@ -238,8 +234,26 @@ def check_complete(builder: TransactionBuilder) -> None:
 _HASH_OF: Final = attrgetter("hash")
 
 
-def _too_many(locks: Sequence[object]) -> LocalProtocolError:
-    return LocalProtocolError(f"{len(locks)} locks of one kind; expected at most {LOCKS_MAX}")
+def _checked(locks: Iterable[Lock]) -> tuple[Locks, tuple[PartitionLocalLock, ...]]:
+    """Return the hashes of locks of one kind, and the locks."""
+    found = tuple(locks)
+    if len(found) > LOCKS_MAX:
+        raise LocalProtocolError(f"{len(found)} locks of one kind; expected at most {LOCKS_MAX}")
+    try:
+        return tuple(map(_HASH_OF, found)), cast(tuple[PartitionLocalLock, ...], found)
+    except AttributeError:  # not all of them are locks already
+        converted = tuple(map(_lock, found))
+        return tuple(map(_HASH_OF, converted)), converted
+
+
+def _lock(lock: Lock) -> PartitionLocalLock:
+    if isinstance(lock, PartitionLocalLock):
+        return lock
+    if isinstance(lock, tuple) and len(lock) == 2:
+        return PartitionLocalLock(*lock)
+    raise LocalProtocolError(
+        f"lock {lock!r}; expected a PartitionLocalLock, or a pair of its name and its number"
+    )
 
 
 class TransactionContext(ABC):
@@ -258,8 +272,20 @@ class TransactionContext(ABC):
     request_id: RequestId | None = None
     """Under which it was sent last; earlier attempts are not in the log. None: never sent."""
 
+    refused_lock: PartitionLocalLock | None = None
+    """The lock that the last attempt was refused for; None if none was, if the server is too old to
+    say, or if it was none of this context's."""
+
     executed_at: TransactionId = TransactionId(-1)
     """The client's high-water mark before that attempt: it is in the log after this, or nowhere."""
+
+    def __init_subclass__(cls, **settings: Any) -> None:
+        super().__init_subclass__(**settings)
+        if "on_lock_refusal" in vars(cls):  # it would never be called
+            raise TypeError(
+                f"{cls.__name__}.on_lock_refusal: override on_lock_failure(transaction_id); the"
+                " lock is in self.refused_lock"
+            )
 
     @abstractmethod
     def partition_id(self, partition_count: int) -> int:
@@ -279,17 +305,11 @@ class TransactionContext(ABC):
         """The transaction has been applied and the client's high-water mark has moved past it."""
 
     def on_lock_failure(self, transaction_id: TransactionId) -> None:
-        """A lock was newer than this client's mark, by estimate through `transaction_id`.
+        """A lock, `refused_lock`, was newer than this client's mark, by estimate through
+        `transaction_id`.
 
         For information only; it may be a coincidence of hashes. The context is executed again.
         """
-
-    def on_lock_refusal(
-        self, transaction_id: TransactionId, lock: PartitionLocalLock | None
-    ) -> None:
-        """As `on_lock_failure`, which it calls, with the lock that was refused; None if the server
-        is too old to say, or if it was none of this context's."""
-        self.on_lock_failure(transaction_id)
 
     def on_expiration(self) -> None:
         """The time is up and the context is given up. Whether it is in the log is unknown, unless
@@ -366,9 +386,9 @@ class PlainAppend(TransactionContext):
         partition_id: int,
         data: bytes,
         header: int = 0,
-        write_locks: Sequence[PartitionLocalLock] = (),
-        read_locks: Sequence[PartitionLocalLock] = (),
-        append_locks: Sequence[PartitionLocalLock] = (),
+        write_locks: Sequence[Lock] = (),
+        read_locks: Sequence[Lock] = (),
+        append_locks: Sequence[Lock] = (),
     ) -> None:
         self._partition_id = partition_id
         self._data = data

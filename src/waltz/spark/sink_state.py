@@ -237,9 +237,8 @@ class RowContext(TransactionContext):
         builder.set_append_locks(row.append_locks)
         return True
 
-    def on_lock_refusal(
-        self, transaction_id: TransactionId, lock: PartitionLocalLock | None
-    ) -> None:
+    def on_lock_failure(self, transaction_id: TransactionId) -> None:
+        lock = self.refused_lock
         if lock is not None and lock in (*self.row.write_locks, *self.row.read_locks):
             self._state.refuse(self, transaction_id, lock)
 

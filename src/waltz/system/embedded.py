@@ -20,6 +20,7 @@ from waltz.limits import (
     COORDINATOR_RETRY_SECONDS_MIN,
     HANDSHAKE_SECONDS_MAX,
 )
+from waltz.recognition import COORDINATOR, FIRST_BYTES_MAX, recognized
 from waltz.system.clock import RealClock
 from waltz.system.embedded_lines import (
     CALL_ERRORS,
@@ -189,8 +190,15 @@ class EmbeddedCoordinator:
         connection.write(line(coordinator=PROTOCOL_VERSION, session=self._session))
         async with asyncio.timeout(HANDSHAKE_SECONDS_MAX):
             contents: list[dict[str, Any]] = []
+            heard = b""
             while not contents:
                 data = await connection.read()
+                heard = (heard + data)[:FIRST_BYTES_MAX]
+                found = recognized(heard)
+                if found not in (None, COORDINATOR):
+                    raise RemoteProtocolError(
+                        f"{found} answers there; expected {COORDINATOR}: give that one's address"
+                    )
                 if not data:
                     return
                 contents = list(lines.receive(data))

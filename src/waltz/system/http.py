@@ -13,7 +13,7 @@ import errno
 import socket
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
-from typing import cast
+from typing import Final, cast
 
 import uvicorn
 from starlette.applications import Starlette
@@ -32,6 +32,7 @@ from waltz.limits import (
 from waltz.types import Address
 
 STOP_SECONDS_MAX = 1
+NO_REQUEST: Final = b"HTTP/1.1 400 Bad Request\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +118,11 @@ class _BoundedConnection(H11Protocol):
 
     def data_received(self, data: bytes) -> None:
         if not self._has_begun:
+            if not data[:2].isalpha():
+                # No method begins so. A client of ours, which waits for an answer, is told.
+                self.transport.write(NO_REQUEST)
+                self.transport.close()
+                return
             self._has_begun = True
             self._arm(HTTP_REQUEST_SECONDS_MAX)
         super().data_received(data)

@@ -23,7 +23,7 @@ from waltz.client.reader.columns import TransactionColumns
 from waltz.client.reader.shell import AsyncLogReader, WantsData
 from waltz.client.shell import AsyncWaltzClient
 from waltz.client.submission import Submission
-from waltz.client.transaction import PartitionLocalLock, TransactionContext
+from waltz.client.transaction import Lock, TransactionContext
 from waltz.cluster.shell import ClusterSnapshot
 from waltz.errors import ClientClosedError, UnavailableError
 from waltz.testing.paced_loop import SharedThread
@@ -152,9 +152,9 @@ class AsyncTestClient(AsyncWaltzClient):
         data: bytes,
         *,
         header: int = 0,
-        write_locks: Sequence[PartitionLocalLock] = (),
-        read_locks: Sequence[PartitionLocalLock] = (),
-        append_locks: Sequence[PartitionLocalLock] = (),
+        write_locks: Sequence[Lock] = (),
+        read_locks: Sequence[Lock] = (),
+        append_locks: Sequence[Lock] = (),
         timeout_seconds: float | None = None,
     ) -> TransactionId:
         return await self._do(

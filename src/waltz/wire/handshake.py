@@ -14,6 +14,7 @@ from typing import Annotated, Final
 
 from waltz.errors import LocalProtocolError, RemoteProtocolError
 from waltz.limits import FRAME_BYTES_MAX, HELLO_BYTES_MAX, HELLO_VERSIONS_MAX
+from waltz.recognition import GREETINGS, mistaken, recognized
 from waltz.wire.fields import LENIENT_TEXT, SHORT, Numbers, Reader
 from waltz.wire.frame import FrameDecoder, encode_frame
 from waltz.wire.message import Codec, Message, layout_of, read_fields, write_fields
@@ -136,8 +137,7 @@ class Link:
                 else:
                     messages.append(self._codec.decode(body, self.version))
         except RemoteProtocolError as error:
-            self._fault = str(error)
-            raise
+            raise self._faulted(error, data) from error
         return messages
 
     def encode(self, message: Message) -> bytes:
@@ -166,10 +166,20 @@ class Link:
             self.frames.receive(data)
             return self.frames.next_frame()
         except RemoteProtocolError as error:
-            self._fault = str(error)
-            raise
+            raise self._faulted(error, data) from error
+
+    def _faulted(self, error: RemoteProtocolError, data: bytes) -> RemoteProtocolError:
+        """Return what to raise: `error`, or what it is that has answered there at first."""
+        mistake = None
+        if self.version is None:
+            mistake = mistaken(self._greeting, recognized(data))
+        self._fault = mistake or str(error)
+        return RemoteProtocolError(self._fault)
 
     def _agree(self, hello: Hello) -> None:
+        # Versions of different protocols have the same numbers.
+        if mistake := mistaken(self._greeting, GREETINGS.get(hello.greeting)):
+            raise RemoteProtocolError(mistake)
         common = set(hello.versions).intersection(self._codec.versions)
         if not common:
             raise RemoteProtocolError(

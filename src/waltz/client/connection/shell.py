@@ -427,6 +427,18 @@ class Connections:
         self._mailbox: Mailbox[Event] = Mailbox(host.clock, CLIENT_MAILBOX_EVENTS_MAX)
         self._open: dict[int, ServerConnection] = {}
         self._running: dict[int, asyncio.Task[None]] = {}
+        self._troubles: dict[Address, str] = {}
+        """What the last attempt to reach a server has ended with."""
+
+    def trouble_of(self, partition_id: PartitionId) -> str:
+        """Return why the partition cannot be used, as the end of a sentence."""
+        address = self._machine.address_of(partition_id)
+        if address is None:
+            return ": no server has it"
+        trouble = self._troubles.get(address)
+        if trouble is None:
+            return f": {address} does not take mounts of it"
+        return f": {trouble}" if str(address) in trouble else f": {address}: {trouble}"
 
     def start(self) -> None:
         self._tasks.start(run(self._machine, self._mailbox, self._host, self._perform))
@@ -489,6 +501,7 @@ class Connections:
     async def _connect(self, effect: OpenConnection) -> ServerConnection:
         connection = await self._open_server(effect.address, effect.role, self._settings)
         self._open[effect.connection_sequence] = connection
+        self._troubles.pop(effect.address, None)
         self._mailbox.put(Connected(effect.connection_sequence))
         for watcher in self._watchers:
             watcher.server_connected(effect.address)
@@ -523,6 +536,7 @@ class Connections:
             logger.debug("connection_ended address=%s", effect.address)
         except (UnavailableError, RemoteProtocolError, HandshakeRefusedError) as error:
             logger.info("connection_failed address=%s error=%s", effect.address, error)
+            self._troubles[effect.address] = str(error)
             if isinstance(error, RemoteProtocolError) and sequence in self._open:
                 self._open[sequence].close()
         except asyncio.CancelledError:

@@ -88,7 +88,10 @@ T = TypeVar("T")
 
 
 class Gate(Protocol):
-    """Where submits wait for their partition and for room; told on the loop only."""
+    """Where submits wait for their partition and for room; told on the loop only. `why` returns
+    what is to be added to an error about a partition without a server."""
+
+    why: Callable[[], str]
 
     def set_mounted(self, mounted: bool) -> None: ...
 
@@ -106,6 +109,7 @@ class LoopGate:
 
     def __init__(self, capacity: int) -> None:
         self._room = capacity
+        self.why: Callable[[], str] = str
         self._mounted = False
         self._error: Exception | None = None
         self._changed = asyncio.Event()
@@ -122,7 +126,7 @@ class LoopGate:
                 await self._until(lambda: self._mounted)
         except TimeoutError:
             raise PartitionNotReadyError(
-                f"the partition had no usable server for {mount_seconds_max:g} s"
+                f"the partition had no usable server for {mount_seconds_max:g} s{self.why()}"
             ) from None
         while self._room <= 0:
             try:

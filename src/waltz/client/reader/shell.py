@@ -200,7 +200,10 @@ class AsyncLogReader:
         LocalProtocolError: not a range; ClientAheadError.
         """
         if not 0 <= first <= end:
-            raise LocalProtocolError(f"transactions {first} to {end}, exclusive; expected a range")
+            raise LocalProtocolError(
+                f"transactions from {first} to before {end}; expected 0 or more, and an end that is"
+                " not before the first"
+            )
         self._check_partition(partition_id)
         return self._read(PartitionId(partition_id), first, end, wants_data)
 

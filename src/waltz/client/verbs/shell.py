@@ -18,7 +18,7 @@ from waltz.client.bulk import BulkRows, ManyAppends, RowColumns
 from waltz.client.partitions.shell import PartitionRunner
 from waltz.client.submission import Submission
 from waltz.client.submissions.shell import until_applied
-from waltz.client.transaction import PartitionLocalLock, PlainAppend, TransactionContext
+from waltz.client.transaction import Lock, PlainAppend, TransactionContext
 from waltz.errors import OperationTimeoutError
 from waltz.types import PartitionId, TransactionId
 
@@ -125,9 +125,9 @@ class PlainVerbs(ABC):
         data: bytes,
         *,
         header: int = 0,
-        write_locks: Sequence[PartitionLocalLock] = (),
-        read_locks: Sequence[PartitionLocalLock] = (),
-        append_locks: Sequence[PartitionLocalLock] = (),
+        write_locks: Sequence[Lock] = (),
+        read_locks: Sequence[Lock] = (),
+        append_locks: Sequence[Lock] = (),
         timeout_seconds: float | None = None,
     ) -> TransactionId:
         """Append one transaction and return its ID once it is in the log and applied here.

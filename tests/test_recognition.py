@@ -1,0 +1,113 @@
+"""Every kind of client at every kind of port: who has the wrong address is told which one it is."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.server.real_server import running_server
+from waltz.client.connection.shell import ServerConnection
+from waltz.client.conversation.shell import conversation
+from waltz.cluster.shell import read_replica_assignments
+from waltz.errors import WaltzError
+from waltz.host import Host
+from waltz.recognition import ADMIN, COORDINATOR, SERVER, STORAGE, mistaken, recognized
+from waltz.system.embedded import EmbeddedCoordinator
+from waltz.system.http import Answer, HttpServer
+from waltz.system.network import RealNetwork
+from waltz.types import Address
+from waltz.wire.admin_protocol import ADMIN_CLIENT_GREETING, ADMIN_CODEC, ADMIN_SERVER_GREETING
+from waltz.wire.handshake import Link
+from waltz.wire.storage_protocol import STORAGE_CLIENT_GREETING, STORAGE_CODEC
+
+HTTP = "an HTTP port"
+
+
+async def be_client(host: Host, address: Address) -> None:
+    (await ServerConnection.open(host, address)).close()
+
+
+async def be_server(host: Host, address: Address) -> None:
+    async with conversation(host, address, STORAGE_CODEC, STORAGE_CLIENT_GREETING, seconds=10):
+        pass
+
+
+async def be_operator(host: Host, address: Address) -> None:
+    async with conversation(host, address, ADMIN_CODEC, ADMIN_CLIENT_GREETING, seconds=10):
+        pass
+
+
+async def be_member(host: Host, address: Address) -> None:
+    coordinator = EmbeddedCoordinator(address, RealNetwork(), call_seconds_max=1.0)
+    try:
+        await coordinator.children("/")
+    finally:
+        await coordinator.close()
+
+
+CLIENTS: dict[str, Callable[[Host, Address], Awaitable[None]]] = {
+    SERVER: be_client,
+    STORAGE: be_server,
+    ADMIN: be_operator,
+    COORDINATOR: be_member,
+}
+"""By what each looks for."""
+
+
+@asynccontextmanager
+async def all_ports(directory: Path) -> AsyncIterator[tuple[Host, dict[str, Address]]]:
+    """A server, a storage node and an HTTP port as they are; an admin port by its greeting."""
+
+    async def greet(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(Link(ADMIN_CODEC, ADMIN_SERVER_GREETING).hello())
+        await writer.drain()
+
+    admin = await asyncio.start_server(greet, "127.0.0.1", 0)
+    http = HttpServer({"/": lambda: Answer(200, "text/plain", b"")})
+    await http.start(Address("127.0.0.1", 0))
+    async with running_server(directory) as (host, server):
+        (replica_id,) = await read_replica_assignments(host.coordinator)
+        yield (
+            host,
+            {
+                SERVER: server.address,
+                STORAGE: Address.parse(replica_id),
+                ADMIN: Address("127.0.0.1", admin.sockets[0].getsockname()[1]),
+                HTTP: http.address,
+            },
+        )
+    admin.close()
+    await http.stop()
+
+
+@pytest.mark.parametrize("wanted", CLIENTS)
+def test_every_client_names_what_it_has_found_and_what_it_wants(
+    tmp_path: Path, wanted: str
+) -> None:
+    async def ask_all() -> None:
+        async with all_ports(tmp_path) as (host, ports):
+            for found, address in ports.items():
+                if found == wanted:
+                    await CLIENTS[wanted](host, address)
+                    continue
+                with pytest.raises(WaltzError) as raised:
+                    await CLIENTS[wanted](host, address)
+                expected = f"{found} answers there; expected {wanted}: give that one's address"
+                assert expected in str(raised.value)
+
+    asyncio.run(ask_all())
+
+
+@pytest.mark.parametrize("data", [b"", b"H", b"GET / HTTP/1.1", b"H\x00\x00 another greeting"])
+def test_what_is_not_known_is_not_guessed(data: bytes) -> None:
+    assert recognized(data) is None
+    assert mistaken("Waltz Client", recognized(data)) is None
+
+
+def test_a_port_with_tls_and_a_coordinator_are_known_by_their_first_bytes() -> None:
+    assert recognized(b"\x15\x03\x01\x00\x02") == "a port that expects TLS"
+    assert recognized(b'{"error"') == COORDINATOR
