@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import http.client
 import json
+import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -15,10 +17,12 @@ from tests.clusters import (
     running_server,
     wait_until,
 )
+from tests.zookeepers import running_zookeeper
 from waltz.cli.layout import choose_ports
 from waltz.cli.server_node import server_config, unfinished
 from waltz.configuration.server import server_settings
 from waltz.configuration.settings import Given
+from waltz.limits import COORDINATOR_SILENT_SECONDS_MAX
 from waltz.server.metrics import PartitionState, ServerState, Stage
 from waltz.types import Address, Generation, PartitionId
 
@@ -101,8 +105,9 @@ def test_a_server_runs_from_its_file_takes_what_it_prefers_and_hands_it_back(
         wait_until(has_moved, "the partition does not move to where it is preferred")
         assert ask(http_port, "/live") == (200, b"live\n")
         wait_until(lambda: ask(http_port, "/health")[0] == 200, "the server does not become well")
-        health = json.loads(ask(http_port, "/health")[1])
-        assert health["partitions"]["1"] == {"writable": True, "problems": []}
+        found = json.loads(ask(http_port, "/health")[1])["partitions"]["1"]
+        assert (found["writable"], found["problems"], found["unknown"]) == (True, [], [])
+        assert [each["standing"] for each in found["replicas"].values()] == ["current"] * 3
         done = run_waltz("append", "--cluster", cluster.coordinator, "--partition", "1", "here")
         assert (done.returncode, done.stdout) == (0, "1\n")
         _, text = ask(http_port, "/metrics")
@@ -121,3 +126,41 @@ def ask(port: int, path: str) -> tuple[int, bytes]:
     connection.request("GET", path)
     answer = connection.getresponse()
     return answer.status, answer.read()
+
+
+@pytest.mark.processes
+def test_a_server_says_that_its_zookeeper_hangs(tmp_path: Path) -> None:
+    """F-7: with the age of its last answer, and that it is back once it is."""
+    with running_zookeeper(tmp_path / "zookeeper") as zookeeper:
+        coordinator = f"zookeeper://{zookeeper.address}/hangs?sessionTimeout=4000"
+        made = run_waltz("cluster", "create", "-n", "c", "-p", "1", "--cluster", coordinator)
+        assert made.returncode == 0, made.stderr
+        port, http_port = choose_ports("127.0.0.1", 0, 2)
+        config = tmp_path / "server.yml"
+        config.write_text(
+            f"coordinator.address: '{coordinator}'\n"
+            f"server: {{port: {port}, bindAddress: 127.0.0.1, jetty.port: {http_port}}}\n"
+        )
+
+        def health() -> tuple[list[str], float]:
+            connection = http.client.HTTPConnection("127.0.0.1", http_port, timeout=30)
+            connection.request("GET", "/health")
+            found = json.loads(connection.getresponse().read())
+            told = [each for each in found["problems"] if "coordinator" in each]
+            return told, found["coordinator_answer_age_seconds"]
+
+        with running_server(config):
+            told, age = health()
+            assert told == []
+            assert age < COORDINATOR_SILENT_SECONDS_MAX
+            pid = zookeeper.process.pid
+            assert pid is not None
+            os.kill(pid, signal.SIGSTOP)
+            try:
+                wait_until(lambda: health()[0], "the server does not notice")
+                told, age = health()
+                assert age > COORDINATOR_SILENT_SECONDS_MAX
+                assert f"not answered for {age:.0f} s" in told[0]
+            finally:
+                os.kill(pid, signal.SIGCONT)
+            wait_until(lambda: not health()[0], "the server does not notice that it is back")

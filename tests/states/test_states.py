@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
+from collections.abc import Iterator
 from typing import ClassVar
 
 import pytest
@@ -11,18 +11,23 @@ import pytest
 from tests.cli.operated_cluster import Said
 from tests.states.judge import Truth, judge
 from tests.states.play import play
-from tests.states.table import STATES
+from tests.states.table import STATES, State
 from tests.states.world import Answers, Metrics, World, running_world
+
+QUICK = [state for state in STATES if state.is_quick]
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    with running_world(tmp_path_factory.mktemp("states")) as world:
+        yield world
 
 
 @pytest.mark.processes
-def test_everything_that_is_said_in_the_quick_states_is_so(tmp_path: Path) -> None:
+@pytest.mark.parametrize("state", QUICK, ids=lambda state: state.name.replace(" ", "_"))
+def test_everything_that_is_said_in_a_state_is_so(world: World, state: State) -> None:
     """F-5, F-6, F-7"""
-    quick = [state for state in STATES if state.is_quick]
-    assert len(quick) == 5
-    with running_world(tmp_path) as world:
-        for state in quick:
-            assert play(world, state).wrong == [], state.name
+    assert play(world, state).wrong == []
 
 
 def test_there_are_thirty_states_and_each_has_a_name_of_its_own() -> None:

@@ -75,8 +75,9 @@ def show_overview(overview: ClusterOverview) -> None:
     for partition in overview.partitions:
         number = partition.partition_id
         if partition.problem is not None:
-            verb = "takes no appends" if partition.writable is False else "may take no appends"
-            console.print(f"[red]partition {number} {verb}:[/] {escape(partition.problem)}")
+            is_known = partition.writable is False
+            said = "takes no appends" if is_known else "takes appends or not, nobody can say"
+            console.print(f"[red]partition {number} {said}:[/] {escape(partition.problem)}")
         for replica in partition.replica_states:
             if partition.replicas_current is not None and not replica.is_current:
                 text = escape(f"{replica.replica_id} {replica.text}")

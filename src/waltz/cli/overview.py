@@ -190,7 +190,7 @@ def writable_of(partition_id: PartitionId, said: Heard | None) -> tuple[bool | N
     if said is None:
         return False, "no server has it"
     if isinstance(said.health, UnavailableError):
-        return None, f"its server does not answer: {said.health}"
+        return None, "its server does not answer"  # why is said of the server, once
     if (problem := said.health.problem(partition_id)) is not None:
         return False, problem
     if isinstance(said.reports, UnavailableError):
