@@ -5,16 +5,20 @@ opens, in threads to which the simulated loop hands over. Spark's part is played
 attempts, two of a task at a time, again when one fails, and the next batch once every task of one
 has succeeded. Attempts die with their machines as the fault plan says; the rows of the batches and
 where each begins are drawn from the seed. The judge sees the log alone: every row is in it once.
+
+    python -m tests.simulation.sinks --seed 7 --seeds 100 --faults client_crash
 """
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import gc
 import logging
+import sys
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
@@ -386,3 +390,32 @@ def _arrow(rows: list[Row]) -> Iterator[Any]:
             "data": pa.array(data, pa.binary()),
         }
     )
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Print a line per run that failed, and how many there were; return 0 if none did."""
+    parser = argparse.ArgumentParser("python -m tests.simulation.sinks")
+    parser.add_argument("--seed", type=int, default=1, help="the first seed (default 1)")
+    parser.add_argument("--seeds", type=int, default=1, help="how many seeds (default 1)")
+    parser.add_argument("--faults", choices=PLANS, help="the fault plan; default: all, by seed")
+    options = parser.parse_args(arguments)
+    plans = [options.faults] if options.faults else [*PLANS]
+    failed = rows = attempts = killed = 0
+    for seed in range(options.seed, options.seed + options.seeds):
+        plan = plans[seed % len(plans)]
+        run = SinkRun(seed, plan).play()
+        rows += run.wanted.total()
+        attempts += run.attempts
+        killed += run.killed
+        failed += bool(run.violations)
+        for violation in run.violations:
+            sys.stdout.write(f"seed {seed} {plan}: {violation}\n")
+    sys.stdout.write(
+        f"{options.seeds} seeds, {failed} failed: {rows} rows, {attempts} attempts,"
+        f" {killed} of them killed\n"
+    )
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
