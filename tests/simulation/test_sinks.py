@@ -21,7 +21,7 @@ from waltz.spark import sink
 from waltz.spark.sink_progress import TaskProgress, current
 from waltz.spark.sink_state import LoggedRows
 
-SEEDS = range(3)
+SEEDS = range(2)
 SEEDS_MAX = 40
 
 
