@@ -22,9 +22,8 @@ def test_threads_wait_on_virtual_time_and_take_turns() -> None:
         return name
 
     async def course() -> list[str]:
-        return await asyncio.gather(
-            Baton(lambda: work("slow", 2.0)).run(), Baton(lambda: work("fast", 1.5)).run()
-        )
+        slow, fast = Baton(lambda: work("slow", 2.0)), Baton(lambda: work("fast", 1.5))
+        return [*await asyncio.gather(slow.run(), fast.run())]
 
     assert loop.run_until_complete(course()) == ["slow", "fast"]
     assert said == [
