@@ -52,6 +52,7 @@ from waltz.sim.sites import Sites, until_stopped
 from waltz.sim.strikes import Strikes
 from waltz.sim.trace import Trace
 from waltz.spark import sink, sink_state
+from waltz.spark.codes import ROWS_CHANGED
 from waltz.spark.sink import SinkAccess, Written, write_rows
 from waltz.spark.sink_progress import TaskIdentity
 from waltz.types import PartitionId
@@ -66,7 +67,7 @@ COPIES: Final = 2
 WORK_SECONDS: Final = 1.0
 """Within which all faults begin."""
 
-RUN_SECONDS_MAX: Final = 10_000.0
+RUN_SECONDS_MAX: Final = 1_000.0
 
 Row = tuple[int, int, bytes]
 
@@ -278,7 +279,7 @@ class SinkRun:
         while not self._is_over:
             await asyncio.sleep(random.choice((0.0, random.uniform(0.0, 0.5))))
             batch = self._batch
-            if batch == BATCHES:
+            if batch == BATCHES or self.violations:
                 return
             if (batch, task) in self._succeeded:
                 await asyncio.sleep(0.1)
@@ -289,6 +290,9 @@ class SinkRun:
                 self.written.append(await self._attempt(host, batch, task, random))
             except WaltzError as error:
                 self.failures[type(error).__name__] += 1
+                if ROWS_CHANGED in str(error):
+                    self.violations.append(f"the rows are the same each time: {error}")
+                    self._end()
                 continue
             finally:
                 self._under_way[name] = 0
@@ -298,8 +302,12 @@ class SinkRun:
         self._succeeded.add((batch, task))
         if batch == self._batch and all((batch, each) in self._succeeded for each in range(TASKS)):
             self._batch += 1
-            self._is_over = self._batch == BATCHES
-            self._next_batch.set()
+            if self._batch == BATCHES:
+                self._end()
+
+    def _end(self) -> None:
+        self._is_over = True
+        self._next_batch.set()
 
     async def _attempt(self, host: Host, batch: int, task: int, random: Random) -> Written:
         rows = self._rows[batch][task].copy()
