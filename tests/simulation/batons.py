@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from queue import SimpleQueue
 from typing import Any, TypeVar
 
+from waltz.sim.loop import ProcessKilled
+
 T = TypeVar("T")
 
 _HERE = threading.local()
@@ -52,6 +54,8 @@ class Baton:
             except BaseException:
                 self.abandon()
                 raise
+            if self._is_abandoned:
+                raise ProcessKilled("a thread that was abandoned")
             self._to_thread.put(answer)
 
     def abandon(self) -> None:
@@ -60,8 +64,8 @@ class Baton:
             return
         self._is_abandoned = True
         self._to_thread.put((False, AbandonedError()))
-        while self._to_loop.get()[0] == "wants":
-            raise AssertionError("a thread that was abandoned goes on")
+        kind, _ = self._to_loop.get()
+        assert kind != "wants", "a thread that was abandoned ends"
 
     def call(self, work: Callable[[], Awaitable[T]]) -> T:
         if self._is_abandoned:

@@ -5,16 +5,20 @@ opens, in threads to which the simulated loop hands over. Spark's part is played
 attempts, two of a task at a time, again when one fails, and the next batch once every task of one
 has succeeded. Attempts die with their machines as the fault plan says; the rows of the batches and
 where each begins are drawn from the seed. The judge sees the log alone: every row is in it once.
+
+    python -m tests.simulation.sinks --seed 7 --seeds 100 --faults client_crash
 """
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import gc
 import logging
+import sys
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
@@ -48,6 +52,7 @@ from waltz.sim.sites import Sites, until_stopped
 from waltz.sim.strikes import Strikes
 from waltz.sim.trace import Trace
 from waltz.spark import sink, sink_state
+from waltz.spark.codes import ROWS_CHANGED
 from waltz.spark.sink import SinkAccess, Written, write_rows
 from waltz.spark.sink_progress import TaskIdentity
 from waltz.types import PartitionId
@@ -62,7 +67,7 @@ COPIES: Final = 2
 WORK_SECONDS: Final = 1.0
 """Within which all faults begin."""
 
-RUN_SECONDS_MAX: Final = 10_000.0
+RUN_SECONDS_MAX: Final = 1_000.0
 
 Row = tuple[int, int, bytes]
 
@@ -274,7 +279,7 @@ class SinkRun:
         while not self._is_over:
             await asyncio.sleep(random.choice((0.0, random.uniform(0.0, 0.5))))
             batch = self._batch
-            if batch == BATCHES:
+            if batch == BATCHES or self.violations:
                 return
             if (batch, task) in self._succeeded:
                 await asyncio.sleep(0.1)
@@ -285,6 +290,9 @@ class SinkRun:
                 self.written.append(await self._attempt(host, batch, task, random))
             except WaltzError as error:
                 self.failures[type(error).__name__] += 1
+                if ROWS_CHANGED in str(error):
+                    self.violations.append(f"the rows are the same each time: {error}")
+                    self._end()
                 continue
             finally:
                 self._under_way[name] = 0
@@ -294,8 +302,12 @@ class SinkRun:
         self._succeeded.add((batch, task))
         if batch == self._batch and all((batch, each) in self._succeeded for each in range(TASKS)):
             self._batch += 1
-            self._is_over = self._batch == BATCHES
-            self._next_batch.set()
+            if self._batch == BATCHES:
+                self._end()
+
+    def _end(self) -> None:
+        self._is_over = True
+        self._next_batch.set()
 
     async def _attempt(self, host: Host, batch: int, task: int, random: Random) -> Written:
         rows = self._rows[batch][task].copy()
@@ -386,3 +398,32 @@ def _arrow(rows: list[Row]) -> Iterator[Any]:
             "data": pa.array(data, pa.binary()),
         }
     )
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Print a line per run that failed, and how many there were; return 0 if none did."""
+    parser = argparse.ArgumentParser("python -m tests.simulation.sinks")
+    parser.add_argument("--seed", type=int, default=1, help="the first seed (default 1)")
+    parser.add_argument("--seeds", type=int, default=1, help="how many seeds (default 1)")
+    parser.add_argument("--faults", choices=PLANS, help="the fault plan; default: all, by seed")
+    options = parser.parse_args(arguments)
+    plans = [options.faults] if options.faults else [*PLANS]
+    failed = rows = attempts = killed = 0
+    for seed in range(options.seed, options.seed + options.seeds):
+        plan = plans[seed % len(plans)]
+        run = SinkRun(seed, plan).play()
+        rows += run.wanted.total()
+        attempts += run.attempts
+        killed += run.killed
+        failed += bool(run.violations)
+        for violation in run.violations:
+            sys.stdout.write(f"seed {seed} {plan}: {violation}\n")
+    sys.stdout.write(
+        f"{options.seeds} seeds, {failed} failed: {rows} rows, {attempts} attempts,"
+        f" {killed} of them killed\n"
+    )
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

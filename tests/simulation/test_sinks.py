@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.simulation.sinks import SinkRun
+from tests.simulation.sinks import SinkRun, main
 from waltz.client.notes import shell as notes_shell
 from waltz.host import ANY_VERSION
 from waltz.sim.bugs.bug import Bug, Scene
@@ -21,7 +21,7 @@ from waltz.spark import sink
 from waltz.spark.sink_progress import TaskProgress, current
 from waltz.spark.sink_state import LoggedRows
 
-SEEDS = range(3)
+SEEDS = range(2)
 SEEDS_MAX = 40
 
 
@@ -44,6 +44,17 @@ def test_attempts_meet_die_and_find_what_others_have_written() -> None:
     assert sum(written.found for run in runs for written in run.written) > 20
     assert any(each.found > 0 and each.appended > 0 for run in runs for each in run.written)
     assert any(run.failures["ConfigurationError"] for run in runs), "a zombie of an earlier batch"
+
+
+def test_the_command_says_what_it_has_run(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--seed", "3", "--seeds", "2", "--faults", "client_crash"]) == 0
+    assert capsys.readouterr().out.startswith("2 seeds, 0 failed: ")
+
+
+def test_the_command_names_the_seed_of_a_failure(capsys: pytest.CaptureFixture[str]) -> None:
+    with SINK_BUGS[4].planted():
+        assert main(["--seed", "0", "--faults", "none"]) == 1
+    assert "seed 0 none: missing in the log: " in capsys.readouterr().out
 
 
 def _joining_unseen(join: Callable[..., bytes]) -> Callable[..., bytes]:
