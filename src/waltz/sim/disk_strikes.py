@@ -101,9 +101,8 @@ def without_newest(disk: SimulatedDisk) -> SimulatedDisk:
         if path.endswith(DATA_SUFFIXES[0]):
             newest[path.rpartition("/")[0]] = path.removesuffix(DATA_SUFFIXES[0])
     lost = {name + suffix for name in newest.values() for suffix in DATA_SUFFIXES}
-    return SimulatedDisk.holding(
-        {path: data for path, data in contents.items() if path not in lost}
-    )
+    left = {path: data for path, data in contents.items() if path not in lost}
+    return SimulatedDisk.holding(left)
 
 
 def blank_disk(disk: SimulatedDisk) -> SimulatedDisk:
