@@ -14,23 +14,33 @@ from waltz.sim.disk_plans import (
     failing_disk,
     full_disk,
     lost_disk,
+    lost_files,
     old_disk,
     slow_disk,
 )
 from waltz.sim.drawing import Stage
-from waltz.sim.faults import BitFlips, Crash, DiskFailure, Fault, FullDisk, LostDisk, OldDisk
+from waltz.sim.faults import (
+    BitFlips,
+    Crash,
+    DiskFailure,
+    Fault,
+    FullDisk,
+    LostDisk,
+    LostFiles,
+    OldDisk,
+)
 from waltz.sim.faults import SlowDisk as SlowDisk
 from waltz.sim.plans import PLANS, Draw
 
 STAGE = Stage(("storage-0", "storage-1", "storage-2"), ("server-0",), ("client-0",))
-HARMFUL = BitFlips | LostDisk | OldDisk
+HARMFUL = BitFlips | LostDisk | OldDisk | LostFiles
 
 
 def runs(draw: Draw) -> list[Sequence[Fault]]:
     return [draw(Random(seed), STAGE) for seed in range(200)]
 
 
-@pytest.mark.parametrize("draw", [bit_flips, lost_disk, old_disk, failing_disk])
+@pytest.mark.parametrize("draw", [bit_flips, lost_disk, lost_files, old_disk, failing_disk])
 def test_one_machine_is_the_victim_of_a_run(draw: Draw) -> None:
     victims = set()
     for faults in runs(draw):
@@ -40,7 +50,7 @@ def test_one_machine_is_the_victim_of_a_run(draw: Draw) -> None:
     assert victims == {*STAGE.storages}
 
 
-@pytest.mark.parametrize("draw", [bit_flips, lost_disk, old_disk, failing_disk])
+@pytest.mark.parametrize("draw", [bit_flips, lost_disk, lost_files, old_disk, failing_disk])
 def test_sometimes_somebody_dies_meanwhile(draw: Draw) -> None:
     dead = {fault.names for faults in runs(draw) for fault in faults if isinstance(fault, Crash)}
     assert {len(names) for names in dead} == {1, 3}

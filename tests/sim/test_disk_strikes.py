@@ -14,6 +14,7 @@ from waltz.sim.disk_strikes import (
     flip_bits,
     give_room,
     leave_room,
+    without_newest,
 )
 from waltz.sim.faults import BitFlips, DiskFailure
 from waltz.sim.loop import SimulatedLoop
@@ -112,3 +113,15 @@ def test_a_blank_disk_has_the_topmost_directories_alone() -> None:
     disk = SimulatedDisk.holding({"/s": None, "/s/0": None, "/s/0/a": b"x"})
     blank = blank_disk(disk)
     assert blank.contents() == {"/": None, "/s": None}
+
+
+def test_the_newest_segments_are_lost_and_nothing_else() -> None:
+    disk = SimulatedDisk(["/storage"])
+    disk.make_directory("/storage/0")
+    names = ["0000.seg", "0000.idx", "0007.seg", "0007.idx"]
+    for name in names:
+        disk.open(f"/storage/0/{name}", create=True).close()
+    disk.open("/storage/waltz-storage.ctl", create=True).close()
+    left = without_newest(disk)
+    assert list(left.list_directory("/storage/0")) == ["0000.idx", "0000.seg"]
+    assert left.exists("/storage/waltz-storage.ctl")

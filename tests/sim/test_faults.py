@@ -26,12 +26,14 @@ from waltz.sim.faults import (
     Isolation,
     LostAnswers,
     LostDisk,
+    LostFiles,
     OldDisk,
     Partition,
     Pause,
     Reassignment,
     Replay,
     SessionLoss,
+    SetBack,
     SlowDisk,
     SlowLinks,
     Stop,
@@ -87,6 +89,8 @@ ONE_OF_EACH: list[tuple[Fault, int]] = [
     (FullDisk(progress=0.1, name="a", room_bytes=100, seconds=5.0), 1),
     (LostDisk(progress=0.1, name="a", pause_seconds=0.0), 1),
     (OldDisk(progress=0.1, name="a", seconds=1.0, pause_seconds=0.0), 1),
+    (LostFiles(progress=0.1, name="a", pause_seconds=0.0), 1),
+    (SetBack(progress=0.1, names=("a",), seconds=1.0, pause_seconds=0.0), 1),
 ]
 
 

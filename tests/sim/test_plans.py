@@ -26,6 +26,7 @@ from waltz.sim.faults import (
     Isolation,
     LostAnswers,
     LostDisk,
+    LostFiles,
     Moment,
     OldDisk,
     Partition,
@@ -33,6 +34,7 @@ from waltz.sim.faults import (
     Reassignment,
     Replay,
     SessionLoss,
+    SetBack,
     SlowLinks,
     Stop,
     count_of,
@@ -67,8 +69,8 @@ STORAGES = ("storage-0", "storage-1", "storage-2")
 SERVERS = ("server-0", "server-1")
 CLIENTS = ("client-0", "client-1", "client-2")
 STAGE = Stage(STORAGES, SERVERS, CLIENTS)
-HARMFUL = {DiskFailure, BitFlips, FullDisk, LostDisk, OldDisk}
-ELSEWHERE = {Reassignment, HalfClose, Replay}
+HARMFUL = {DiskFailure, BitFlips, FullDisk, LostDisk, OldDisk, LostFiles}
+ELSEWHERE = {Reassignment, HalfClose, Replay, SetBack}
 """What needs more machines than others have, or somebody between them."""
 
 

@@ -16,7 +16,7 @@ import pytest
 
 from waltz.errors import DirectoryInUseError
 from waltz.system import disk as disk_module
-from waltz.system.disk import RealDisk
+from waltz.system.disk import RealDisk, tell_of_open_files
 
 
 def test_what_was_written_is_read(tmp_path: Path) -> None:
@@ -228,3 +228,31 @@ def test_space_is_that_of_the_file_system(tmp_path: Path) -> None:
     assert 0 < space.free_bytes < space.total_bytes
     with pytest.raises(FileNotFoundError):
         RealDisk().space(str(tmp_path / "absent"))
+
+
+def test_what_is_made_is_the_owners_alone_whatever_the_umask(tmp_path: Path) -> None:
+    disk = RealDisk()
+    before = os.umask(0)
+    try:
+        disk.make_directory(str(tmp_path / "made"))
+        disk.open(str(tmp_path / "made" / "file"), create=True).close()
+    finally:
+        os.umask(before)
+    assert (tmp_path / "made").stat().st_mode & 0o777 == 0o700
+    assert (tmp_path / "made" / "file").stat().st_mode & 0o777 == 0o600
+
+
+def test_files_that_others_may_read_are_told_and_left_as_they_are(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    tmp_path.chmod(0o755)
+    tell_of_open_files(str(tmp_path / "missing"))
+    closed, opened = tmp_path / "closed", tmp_path / "opened"
+    closed.touch(mode=0o600)
+    tell_of_open_files(str(tmp_path))
+    assert caplog.text == ""
+    opened.touch()
+    opened.chmod(0o644)
+    tell_of_open_files(str(tmp_path))
+    assert f"path={opened} mode=644" in caplog.text
+    assert opened.stat().st_mode & 0o777 == 0o644

@@ -13,8 +13,8 @@ import pytest
 from tests.tls_files import TlsFiles
 from waltz.errors import ConfigurationError
 from waltz.system import tls as tls_module
-from waltz.system.tls import Tls, is_loopback
-from waltz.types import Plain, TlsSettings
+from waltz.system.tls import Tls, is_loopback, tell_of_open_ports
+from waltz.types import Address, Plain, TlsSettings
 
 
 def fault(settings: TlsSettings) -> str:
@@ -152,3 +152,33 @@ def test_who_only_connects_makes_no_certificate(tls_files: TlsFiles) -> None:
         "tls.accepted(); assert 'cryptography' in sys.modules"
     )
     subprocess.run([sys.executable, "-c", script], check=True)
+
+
+def test_a_certificate_without_authorities_is_told_to_believe_anyone(
+    tls_files: TlsFiles, caplog: pytest.LogCaptureFixture
+) -> None:
+    Tls(TlsSettings(certificate=tls_files.issue("one")))
+    assert "tls_believes_anyone" in caplog.text
+    caplog.clear()
+    Tls(tls_files.peer())
+    assert caplog.text == ""
+
+
+@pytest.mark.parametrize(
+    ("host", "authorities", "is_told"),
+    [
+        ("0.0.0.0", None, True),
+        ("::", None, True),
+        ("10.0.0.7", None, True),
+        ("node-7", None, True),
+        ("127.0.0.1", None, False),
+        ("localhost", None, False),
+        ("::1", None, False),
+        ("0.0.0.0", "ca.pem", False),
+    ],
+)
+def test_ports_that_believe_whoever_reaches_them_are_told(
+    host: str, authorities: str | None, is_told: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    tell_of_open_ports(TlsSettings(authorities=authorities), Address(host, 7201))
+    assert ("ports_open_to_anyone" in caplog.text) == is_told

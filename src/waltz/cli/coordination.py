@@ -81,7 +81,7 @@ class ZooKeeperService:
     def __init__(
         self, directory: Path, address: Address, log: Path, on_restart: Callable[[], None]
     ) -> None:
-        directory.mkdir(exist_ok=True)
+        directory.mkdir(mode=0o700, exist_ok=True)
         self._process = ZooKeeperProcess(
             directory,
             address,

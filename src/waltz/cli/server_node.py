@@ -49,7 +49,7 @@ from waltz.configuration.tls import tls_settings
 from waltz.server.metrics import ServerState
 from waltz.server.shell import Server, ServerConfig
 from waltz.system.host import real_host
-from waltz.system.tls import Tls
+from waltz.system.tls import Tls, tell_of_open_ports
 from waltz.types import Address, CoordinatorAddress
 
 log = logging.getLogger(__name__)
@@ -101,6 +101,7 @@ async def run_server(settings: Settings, *, end_with_stdin: bool) -> None:
         handshake_seconds=settings[HANDSHAKE_TIMEOUT],
     )
     config = server_config(settings, socket.getfqdn())
+    tell_of_open_ports(tls_settings(settings, TLS, listens=True), config.address)
     assert config.advertised is not None
     log.info("server_addresses bound=%s advertised=%s", config.address, config.advertised)
     if config.advertised.host in LOOPBACK and config.address.host not in LOOPBACK:

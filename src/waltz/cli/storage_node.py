@@ -21,6 +21,7 @@ from waltz.cli.nodes import (
 from waltz.cli.settings import given_options, print_settings, read_settings
 from waltz.cluster.paths import root_at
 from waltz.cluster.shell import (
+    latest_session,
     read_replica_assignments,
     read_store_params,
     register_storage_directory,
@@ -56,9 +57,10 @@ from waltz.configuration.tls import tls_settings
 from waltz.storage.metrics import NodeState
 from waltz.storage.shell import StorageConfig, StorageNode
 from waltz.storage.space import FREE_MINIMUM
+from waltz.system.disk import tell_of_open_files
 from waltz.system.host import real_host
-from waltz.system.tls import Tls
-from waltz.types import Address, CoordinatorAddress, PartitionId, ReplicaId
+from waltz.system.tls import Tls, tell_of_open_ports
+from waltz.types import Address, CoordinatorAddress, PartitionId, ReplicaId, SessionId
 
 log = logging.getLogger(__name__)
 
@@ -96,6 +98,17 @@ async def run_node(settings: Settings, *, assign_all: bool, end_with_stdin: bool
         await register_storage_directory(host.coordinator, replica_id, directory_id, root=root)
         await host.coordinator.close()  # nothing more is asked of it
 
+    async def latest(partition_id: PartitionId) -> SessionId:
+        asked = real_host(coordinator, tls_settings(settings, TLS, listens=True)).coordinator
+        try:
+            return await latest_session(asked, partition_id, root=root)
+        finally:
+            await asked.close()
+
+    tell_of_open_ports(
+        tls_settings(settings, TLS, listens=True), data_address(settings), admin_address(settings)
+    )
+    tell_of_open_files(settings[DIRECTORY])
     try:
         params = await read_store_params(host.coordinator, root)
         known = await read_replica_assignments(host.coordinator, root)
@@ -119,6 +132,7 @@ async def run_node(settings: Settings, *, assign_all: bool, end_with_stdin: bool
             scrub_bytes_per_second=settings[SCRUB_RATE] if settings[SCRUB_ENABLED] else 0,
             scrub_interval_seconds=settings[SCRUB_INTERVAL],
             register=register,
+            latest_session=latest,
         )
         node = StorageNode(host, config)
         await until_told(

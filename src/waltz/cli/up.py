@@ -49,7 +49,7 @@ class Supervisor:
         self._directory = directory
         self._cluster = cluster
         logs = directory / "logs"
-        logs.mkdir(exist_ok=True)
+        logs.mkdir(mode=0o700, exist_ok=True)
         self._ready = False
         self.coordinator = coordinator_service(
             directory,
@@ -157,7 +157,7 @@ def open_layout(
         )
         write_cluster_file(directory, planned, ready=False, processes=[])
         for place in planned.storages:
-            (directory / place.name).mkdir()
+            (directory / place.name).mkdir(mode=0o700)
         return planned
     cluster = read_cluster_file(directory)
     for option, wanted, found in (

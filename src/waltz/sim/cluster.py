@@ -14,7 +14,12 @@ from waltz import limits
 from waltz.cluster.partition_metadata import NEW_PARTITION, PartitionMetadata, last_session
 from waltz.cluster.paths import DEFAULT_ROOT, ClusterPaths
 from waltz.cluster.replica_assignments import ReplicaAssignments
-from waltz.cluster.shell import StorageEntry, create_cluster, register_storage_directory
+from waltz.cluster.shell import (
+    StorageEntry,
+    create_cluster,
+    latest_session,
+    register_storage_directory,
+)
 from waltz.errors import NoNodeError
 from waltz.host import Host
 from waltz.server.shell import Server, ServerConfig
@@ -201,6 +206,7 @@ class SimulatedCluster:
             segment_bytes_threshold=self.shape.segment_bytes_threshold,
             assigned_partitions=frozenset(self.shape.partition_ids),
             register=register,
+            latest_session=partial(latest_session, host.coordinator),
             scrub_interval_seconds=SCRUB_SECONDS,
             protocol_version_max=self._next_storage_version(name),
             ends_with_partition=True,

@@ -10,15 +10,18 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from random import Random
 from typing import Any, Final, TypeVar
 
+from waltz.cluster.partition_metadata import PartitionMetadata
+from waltz.cluster.paths import ClusterPaths
 from waltz.cluster.tree import ROOT, Tree
 from waltz.errors import CoordinatorLostError, WaltzError
 from waltz.host import ANY_VERSION, Node
 from waltz.limits import COORDINATOR_CALL_SECONDS_MAX, COORDINATOR_SESSION_SECONDS
 from waltz.sim.loop import WORLD, Process
+from waltz.types import PartitionId
 
 T = TypeVar("T")
 
@@ -115,6 +118,30 @@ class SimulatedCoordinatorService:
         path = paths[min(int(choice * len(paths)), len(paths) - 1)]
         self.apply(lambda tree: tree.write(path, tree.read(path).data or b"", version=ANY_VERSION))
         return path
+
+    def partition_entries(self) -> dict[str, bytes]:
+        """Return the data of all partitions' nodes, as a backup has them.
+
+        Without those of partitions that had no session yet: a node that has records refuses a
+        server to which the partition is new, and waits for people.
+        """
+        partitions = ClusterPaths().partitions
+        found = {path: self.tree.read(path).data for path in self._paths(ROOT)}
+        return {
+            path: data
+            for path, data in found.items()
+            if data is not None and path.startswith(f"{partitions}/") and _has_states(path, data)
+        }
+
+    def set_back(self, entries: Mapping[str, bytes]) -> list[str]:
+        """Put `entries` back, and return those that were not as they are now."""
+        changed = [path for path in entries if self.tree.read(path).data != entries[path]]
+        for path in changed:
+            self._put_back(path, entries[path])
+        return changed
+
+    def _put_back(self, path: str, data: bytes) -> None:
+        self.apply(lambda tree: tree.write(path, data, version=ANY_VERSION))
 
     def _paths(self, path: str) -> Iterator[str]:
         yield path
@@ -381,3 +408,8 @@ class SimulatedCoordinator:
 
     def _lost(self) -> CoordinatorLostError:
         return CoordinatorLostError(f"{self._name} cannot reach the coordinator")
+
+
+def _has_states(path: str, data: bytes) -> bool:
+    number = PartitionId(int(path.rpartition("/")[2]))
+    return bool(PartitionMetadata.decode(data, number).replica_states)

@@ -17,6 +17,7 @@ from waltz.sim.faults import (
     Fault,
     FullDisk,
     LostDisk,
+    LostFiles,
     OldDisk,
     SlowDisk,
     Stop,
@@ -142,6 +143,17 @@ def old_disk(random: Random, stage: Stage) -> Sequence[Fault]:
                 pause_seconds=pause_seconds(random),
             )
         )
+        faults += _somebody_dies(random, moment, stage)
+    return faults
+
+
+def lost_files(random: Random, stage: Stage) -> Sequence[Fault]:
+    """One machine comes back without its newest segments, once or twice."""
+    victim = random.choice(stage.storages)
+    faults: list[Fault] = []
+    for moment in moments(random, stage, 2):
+        pause = pause_seconds(random)
+        faults.append(LostFiles(progress=moment, name=victim, pause_seconds=pause))
         faults += _somebody_dies(random, moment, stage)
     return faults
 

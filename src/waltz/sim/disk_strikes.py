@@ -93,6 +93,18 @@ def give_room(disk: SimulatedDisk) -> None:
     disk.capacity_bytes = None
 
 
+def without_newest(disk: SimulatedDisk) -> SimulatedDisk:
+    """The disk without both files of each partition's newest segment."""
+    contents = disk.contents()
+    newest: dict[str, str] = {}
+    for path in sorted(contents):
+        if path.endswith(DATA_SUFFIXES[0]):
+            newest[path.rpartition("/")[0]] = path.removesuffix(DATA_SUFFIXES[0])
+    lost = {name + suffix for name in newest.values() for suffix in DATA_SUFFIXES}
+    left = {path: data for path, data in contents.items() if path not in lost}
+    return SimulatedDisk.holding(left)
+
+
 def blank_disk(disk: SimulatedDisk) -> SimulatedDisk:
     """A new disk in the place of `disk`, with its topmost directories alone."""
     roots = [

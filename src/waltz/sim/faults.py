@@ -293,13 +293,36 @@ class OldDisk(Moment):
     pause_seconds: float
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LostFiles(Moment):
+    """A process dies and comes back without the files of each partition's newest segment."""
+
+    name: str
+    pause_seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetBack(Moment):
+    """All servers die, and come back to a coordinator whose entries of partitions are as they were
+    when the fault began: a backup was restored."""
+
+    names: tuple[str, ...]
+    """All servers."""
+
+    seconds: float
+    """How long after the copy was made."""
+
+    pause_seconds: float
+
+
 KINDS: tuple[type[Moment], ...] = (
     Crash, Stop, Pause,
     Isolation, Partition, SlowLinks, Flapping, Disconnection, HalfClose, Replay,
     SessionLoss, CoordinatorOutage, CoordinatorSlowness, LostAnswers, ForeignWrites,
+    SetBack,
     Reassignment,
     ClockJump, ClockDrift,
-    SlowDisk, DiskFailure, BitFlips, FullDisk, LostDisk, OldDisk,
+    SlowDisk, DiskFailure, BitFlips, FullDisk, LostDisk, OldDisk, LostFiles,
 )  # fmt: skip
 
 Fault: TypeAlias = (
@@ -318,6 +341,7 @@ Fault: TypeAlias = (
     | CoordinatorSlowness
     | LostAnswers
     | ForeignWrites
+    | SetBack
     | Reassignment
     | ClockJump
     | ClockDrift
@@ -327,6 +351,7 @@ Fault: TypeAlias = (
     | FullDisk
     | LostDisk
     | OldDisk
+    | LostFiles
 )
 
 _KINDS = {kind.__name__: kind for kind in KINDS}

@@ -23,6 +23,7 @@ from waltz.sim.disk_plans import (
     failing_disk,
     full_disk,
     lost_disk,
+    lost_files,
     old_disk,
     slow_disk,
     slowness,
@@ -51,6 +52,7 @@ from waltz.sim.faults import (
     Partition,
     Pause,
     SessionLoss,
+    SetBack,
     SlowLinks,
     Stop,
 )
@@ -233,6 +235,24 @@ def coordinator_trouble(random: Random, stage: Stage) -> Sequence[Fault]:
         faults.append(_coordinator_trouble(random, moment, stage))
         if random.random() < 0.5:
             faults.append(crash(random, moment, [random.choice(stage.servers)]))
+    return faults
+
+
+def set_back(random: Random, stage: Stage) -> Sequence[Fault]:
+    """A backup of the coordinator is restored while all servers are stopped, once or twice, and
+    storage nodes die now and then, so that some have missed sessions."""
+    faults: list[Fault] = []
+    for moment in moments(random, stage, 2):
+        faults.append(
+            SetBack(
+                progress=moment,
+                names=tuple(stage.servers),
+                seconds=random.choice((1.0, 10.0, 60.0)) * random.random() * stage.length,
+                pause_seconds=pause_seconds(random),
+            )
+        )
+        for _ in range(random.randint(0, 3)):
+            faults.append(crash(random, moment, [random.choice(stage.storages)]))
     return faults
 
 
@@ -469,4 +489,6 @@ PLANS: Final[dict[str, Plan]] = {
     "bit_flips": Plan(bit_flips, overlapping=True, harms_disks=True),
     "lost_disk": Plan(lost_disk, overlapping=True, harms_disks=True),
     "old_disk": Plan(old_disk, overlapping=True, harms_disks=True),
+    "lost_files": Plan(lost_files, overlapping=True, harms_disks=True),
+    "set_back": Plan(set_back, overlapping=True),
 }

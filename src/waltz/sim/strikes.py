@@ -22,6 +22,7 @@ from waltz.sim.disk_strikes import (
     flip_bits,
     give_room,
     leave_room,
+    without_newest,
 )
 from waltz.sim.faults import (
     BitFlips,
@@ -40,12 +41,14 @@ from waltz.sim.faults import (
     Isolation,
     LostAnswers,
     LostDisk,
+    LostFiles,
     OldDisk,
     Partition,
     Pause,
     Reassignment,
     Replay,
     SessionLoss,
+    SetBack,
     SlowDisk,
     SlowLinks,
     Stop,
@@ -105,11 +108,21 @@ class Strikes:
                 | ForeignWrites()
             ):
                 await self._strike_coordinator(fault)
+            case SetBack():
+                await self._set_back(fault)
             case Reassignment():
                 await self._reassign(fault)
             case ClockJump() | ClockDrift():
                 await self._strike_clocks(fault)
-            case SlowDisk() | DiskFailure() | BitFlips() | FullDisk() | LostDisk() | OldDisk():
+            case (
+                SlowDisk()
+                | DiskFailure()
+                | BitFlips()
+                | FullDisk()
+                | LostDisk()
+                | OldDisk()
+                | LostFiles()
+            ):
                 await self._strike_disk(fault)
             case _:
                 assert_never(fault)
@@ -298,6 +311,21 @@ class Strikes:
             case _:
                 assert_never(fault)
 
+    async def _set_back(self, fault: SetBack) -> None:
+        """No server is there meanwhile: the page on backups says so."""
+        copy = self._coordinator.partition_entries()
+        await asyncio.sleep(fault.seconds)
+        sites = [self._sites.site(name) for name in fault.names]
+        if any(site.is_struck for site in sites):
+            return
+        for site in sites:
+            site.is_struck = True
+            if not site.process.dead:
+                self._sites.kill(site)
+        self._struck(fault, *self._coordinator.set_back(copy))
+        for site in sites:
+            await self._start_again(site, fault.pause_seconds)
+
     async def _reassign(self, fault: Reassignment) -> None:
         for number, names in enumerate(fault.holders):
             if names:
@@ -338,7 +366,8 @@ class Strikes:
     # Disks
 
     async def _strike_disk(
-        self, fault: SlowDisk | DiskFailure | BitFlips | FullDisk | LostDisk | OldDisk
+        self,
+        fault: SlowDisk | DiskFailure | BitFlips | FullDisk | LostDisk | OldDisk | LostFiles,
     ) -> None:
         site = self._sites.site(fault.name)
         match fault:
@@ -362,7 +391,7 @@ class Strikes:
                 await asyncio.sleep(fault.seconds)
                 give_room(site.disk)
                 self._note("room", site.name)
-            case LostDisk() | OldDisk():
+            case LostDisk() | OldDisk() | LostFiles():
                 await self._replace_disk(fault, site)
             case _:
                 assert_never(fault)
@@ -391,7 +420,7 @@ class Strikes:
             await asyncio.sleep(OUTDATED_SECONDS_MAX / OUTDATED_LOOKS)
         return False
 
-    async def _replace_disk(self, fault: LostDisk | OldDisk, site: Site) -> None:
+    async def _replace_disk(self, fault: LostDisk | OldDisk | LostFiles, site: Site) -> None:
         old = self._sites.disk_after_power_cut(site)
         if isinstance(fault, OldDisk):
             await asyncio.sleep(fault.seconds)
@@ -404,6 +433,8 @@ class Strikes:
             self._sites.kill(site)
         if isinstance(fault, LostDisk):
             site.disk = blank_disk(old)
+        elif isinstance(fault, LostFiles):
+            site.disk = without_newest(site.disk)
         elif await self._becomes_outdated(site, old):
             site.disk = old
         await self._start_again(site, fault.pause_seconds)

@@ -292,10 +292,8 @@ def open_control_file(
         header = file.read_at(0, CONTROL_HEADER.size)
         created = _check_header(header, directory, cluster_key, partition_count)
         notes: list[str] = []
-        node_header = NodeHeader(
-            cluster_key, partition_count, directory_id, wall_milliseconds, created
-        )
-        node_file = _open_node_file(disk, directory, node_header, notes)
+        fresh = NodeHeader(cluster_key, partition_count, directory_id, wall_milliseconds, created)
+        node_file = _open_node_file(disk, directory, fresh, notes)
         files.append(node_file)
         notes += [*node_file.notes, *header_notes(header, node_file.header)]
         trace_file = open_trace_file(

@@ -38,6 +38,7 @@ from waltz.storage.damage import DAMAGE_FILE_NAME, encode_damage
 from waltz.storage.node_file import (
     AREA_ALIGNMENT_BYTES,
     INDEX_IS_OURS,
+    IS_TRACED,
     NODE_FILE_NAME,
     NODE_HEADER,
     NODE_HEADER_BYTES,
@@ -54,6 +55,7 @@ from waltz.storage.segment import (
     SEGMENT_HEADER_BYTES,
     SET_ASIDE_SUFFIX,
 )
+from waltz.storage.trace import TRACE, TRACE_BYTES, TRACE_FILE_NAME
 from waltz.types import TransactionId
 from waltz.wire.storage_protocol import DamagedRange
 
@@ -84,10 +86,16 @@ NODE_HEADER_FIELDS: Final = (
 )
 SLOT_FIELDS: Final = (
     "partition ID",
-    f"flags: {INDEX_IS_OURS} this release was the last to write the partition's index",
+    f"flags: {INDEX_IS_OURS} this release wrote the index last, {IS_TRACED} the trace file holds",
     "session fence: every session below it is refused, -1 for none",
     "copy of the partition's current struct in the control file, zeros for none",
     "sequence number of the slot, from 1",
+)
+TRACE_FIELDS: Final = (
+    "partition ID",
+    "number of the update, from 1",
+    "first transaction ID of the newest segment",
+    "transaction ID before which every record was durable",
 )
 SEGMENT_HEADER_FIELDS: Final = (
     "format version, 0",
@@ -205,7 +213,29 @@ An update writes the slot in the first area and syncs, then in the second and sy
 slots the one with the larger sequence number counts, and the other one is made equal when the file
 is opened. If neither is valid the partition refuses service until it is given up and taken again.
 Flag {INDEX_IS_OURS} holds only while the copy equals the current struct: nobody else has written
-since.
+since. Flag {IS_TRACED} holds only together with it; a release that does not know it clears it.
+
+## Trace file
+
+`{
+        TRACE_FILE_NAME
+    }`, unknown to the Java original. Two equal areas, the first from byte 0, the second
+from the next multiple of {AREA_ALIGNMENT_BYTES}, of {TRACE_BYTES} bytes per partition; zeros where
+nothing was ever written:
+
+{
+        table(
+            TRACE,
+            TRACE_FIELDS,
+            (str(TRACE.size), "4", "CRC-32 of the directory ID and the bytes before it"),
+            (str(TRACE.size + 4), "4", "reserved, zero"),
+        )
+    }
+
+A segment is made before its trace is written, and the trace is changed before a segment is removed.
+So the newest segment that a trace names is there, and every record before its last number; else
+they were lost. The partition then forgets its session in the control file, and so does not vote,
+until it was filled up.
 """
 
 

@@ -244,6 +244,14 @@ class StoragePartition:
         self._announced_session_id = max(self._announced_session_id, session_id)
 
     @property
+    def highest_session(self) -> SessionId:
+        """The highest one heard of or promised, as far as that is known."""
+        try:
+            return max(self._announced_session_id, self.fence)
+        except CorruptionError:
+            return self._announced_session_id
+
+    @property
     def fence(self) -> SessionId:
         """The session below which every one is refused for ever. Raises CorruptionError."""
         return self._control_file.fence(self.partition_id)

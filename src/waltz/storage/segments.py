@@ -133,9 +133,10 @@ class SegmentChain:
         if remembered is not None and trust.index_is_proof:
             known = max(trust.durable_next, remembered.durable_next)
             trust = replace(trust, durable_next=known)
-        if trust.ceiling is not None and self._trace.newest >= trust.ceiling:
-            # What is removed next must not be missed afterwards.
-            self._note(self._trace._replace(newest=FIRST))
+        if trust.ceiling is not None and trust.newest >= trust.ceiling:
+            # What is removed next must not be missed, neither now nor afterwards.
+            self._note(Trace(FIRST, min(trust.durable_next, trust.ceiling)))
+            trust = replace(trust, newest=NOTHING)
         self._firsts = find_segments(self._home, trust, self._remove)
         if not self._firsts:
             if trust.local_low_water_mark != NOTHING:

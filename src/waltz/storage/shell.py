@@ -38,6 +38,7 @@ from waltz.storage.administration import (
 from waltz.storage.administrator.shell import Administrator
 from waltz.storage.control_file import ControlFile, open_control_file
 from waltz.storage.drain import REFUSALS, error_text, failure
+from waltz.storage.far_sessions.shell import FarSessions, LatestSession
 from waltz.storage.metrics import NodeState, Stage
 from waltz.storage.partition import StoragePartition, not_assigned
 from waltz.storage.partition_queue.shell import PartitionQueue, PartitionRequest, Peer
@@ -103,6 +104,9 @@ class StorageConfig:
     register: Callable[[UUID], Awaitable[None]] | None = None
     """Told the directory's ID before anything of its partitions is touched; may refuse it with a
     ForeignDirectoryError."""
+    latest_session: LatestSession | None = None
+    """Asks the coordinator, should a server come with a session far above the known ones; None: all
+    are taken."""
 
 
 class StorageNode:
@@ -121,6 +125,7 @@ class StorageNode:
         self._administrator = Administrator(
             self._queues, config.partition_count, self._new_queue, self.state
         )
+        self._far_sessions = FarSessions(host.clock, config.latest_session)
         self._stage = Stage.STARTING
         self._peer_log = PeerLog(log, asyncio.get_running_loop)
         self._ended = asyncio.Event()
@@ -356,9 +361,21 @@ class StorageNode:
         elif queue is None:
             peer.send([failure(message, not_assigned(message.partition_id))])
         else:
-            if queue.failed is None:
-                queue.partition.announce(message.session_id)
-            await queue.put(PartitionRequest(peer, message))
+            await self._receive_for(queue, peer, message)
+
+    async def _receive_for(
+        self, queue: PartitionQueue, peer: Peer, message: StorageMessage
+    ) -> None:
+        session_id, known = message.session_id, queue.partition.highest_session
+        try:
+            await self._far_sessions.check(message.partition_id, session_id, known)
+        except StorageError as error:
+            self._peer_log.warning("session_refused peer=%s error=%s", peer.connection.peer, error)
+            peer.send([failure(message, error)])
+            return
+        if queue.failed is None:
+            queue.partition.announce(session_id)
+        await queue.put(PartitionRequest(peer, message))
 
     async def _receive_admin(self, peer: Peer, message: Message) -> None:
         assert isinstance(message, AdminMessage)

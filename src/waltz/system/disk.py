@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import errno
 import fcntl
+import logging
 import os
 import struct
 from collections.abc import Callable, Sequence
@@ -17,8 +18,14 @@ from typing import Final, NoReturn
 from waltz.errors import DirectoryInUseError
 from waltz.host import File, Space
 
+log = logging.getLogger(__name__)
+
 LOCKED_BYTES: Final = 128
 """The original locks its control file's header; the same range makes both respect each other."""
+
+FILE_MODE: Final = 0o600
+DIRECTORY_MODE: Final = 0o700
+"""Records are the application's, and nobody else's on the machine: no umask makes more of these."""
 
 _FLOCK: Final = struct.Struct("@hhqqi0q")
 """`struct flock`: type, whence, start, length, owner."""
@@ -122,7 +129,7 @@ class RealDisk:
 
     def open(self, path: str, *, create: bool = False) -> File:
         flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT | os.O_EXCL if create else 0)
-        return RealFile(os.open(path, flags, 0o644), path)
+        return RealFile(os.open(path, flags, FILE_MODE), path)
 
     def open_to_read(self, path: str) -> File:
         return RealFileToRead(os.open(path, os.O_RDONLY | os.O_CLOEXEC), path)
@@ -154,7 +161,7 @@ class RealDisk:
         return sorted(os.listdir(path))
 
     def make_directory(self, path: str) -> None:
-        os.mkdir(path, 0o755)
+        os.mkdir(path, DIRECTORY_MODE)
 
     def remove(self, path: str) -> None:
         os.unlink(path)
@@ -168,3 +175,21 @@ class RealDisk:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
+
+
+def tell_of_open_files(directory: str) -> None:
+    """Say which file there others on this machine may read, made by an earlier release or by the
+    original; it is left as it is, for somebody may rely on it."""
+    try:
+        names = sorted(os.listdir(directory))
+        modes = {name: os.stat(os.path.join(directory, name)).st_mode & 0o777 for name in names}
+    except OSError:
+        return  # the node says what is wrong with it
+    for name, mode in modes.items():
+        if mode & 0o077:
+            log.warning(
+                "files_open_to_others path=%s/%s mode=%o: others on this machine may read records;"
+                " new files are the owner's alone; for those of before: chmod -R go= %s",
+                directory, name, mode, directory,
+            )  # fmt: skip
+            return

@@ -17,7 +17,7 @@ from typing import Final
 from waltz.errors import ConfigurationError
 from waltz.limits import TLS_FILE_BYTES_MAX, TLS_LOOK_SECONDS
 from waltz.system.tls_session import TlsSession
-from waltz.types import JAVA_STORE_TO_PEM, Plain, TlsSettings
+from waltz.types import JAVA_STORE_TO_PEM, Address, Plain, TlsSettings
 
 log = logging.getLogger(__name__)
 
@@ -48,6 +48,11 @@ class Tls:
         self._stamp = _stamp(settings)
         self._contexts = load(settings) if settings.files else None
         self._looked = time.monotonic()
+        if settings.files and settings.authorities is None:
+            log.warning(
+                "tls_believes_anyone: a certificate is configured and no CAs, so this process shows"
+                " who it is, and believes whoever connects; set trustStore"
+            )
 
     def may_be_plain(self, host: str) -> bool:
         """`host` is the IP address at the other end."""
@@ -93,6 +98,23 @@ class Tls:
             log.error("tls_files_not_taken: %s; the ones read before stay in force", error)
         else:
             log.info("tls_files_read_again files=%s", ",".join(self.settings.files))
+
+
+def tell_of_open_ports(settings: TlsSettings, *addresses: Address) -> None:
+    """Say loudly which ports believe whoever reaches them from another machine."""
+    reachable = [str(each) for each in addresses if not is_local(each.host)]
+    if reachable and settings.authorities is None:
+        log.warning(
+            "ports_open_to_anyone addresses=%s: whoever reaches them may read, write and remove"
+            " everything, for every client is told the cluster's key; set trustStore, or"
+            " bindAddress to 127.0.0.1 or to a network that you trust; see docs/operating/tls.md",
+            ",".join(reachable),
+        )
+
+
+def is_local(host: str) -> bool:
+    """Whether only this machine reaches what listens on `host`."""
+    return host == "localhost" or is_loopback(host)
 
 
 def is_loopback(host: str) -> bool:

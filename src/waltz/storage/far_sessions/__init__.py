@@ -1,0 +1,1 @@
+"""Sessions so far above the known ones that the coordinator has to know of them."""

@@ -1,0 +1,121 @@
+"""A session number that nobody was given does not become a promise, over real sockets."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from tests.storage.support import SESSION
+from tests.storage.talkers import P0, append, data_talker
+from tests.storage.test_shell import run_node
+from waltz.errors import CoordinatorLostError, StorageError
+from waltz.limits import SESSION_CLIMB, SESSION_STEP_MAX
+from waltz.storage.far_sessions.shell import ASK_SECONDS, FarSessions
+from waltz.storage.shell import StorageNode
+from waltz.types import PartitionId, SessionId
+from waltz.wire.storage_protocol import (
+    LastSessionInfoRequest,
+    LastSessionInfoResponse,
+    SuccessResponse,
+)
+
+FORGED = SessionId(2**63 - 1)
+GIVEN = SessionId(5_000_000)
+
+
+class Coordinator:
+    def __init__(self) -> None:
+        self.asked = 0
+        self.given = SESSION
+        self.is_away = False
+
+    async def latest(self, partition_id: PartitionId) -> SessionId:
+        self.asked += 1
+        if self.is_away:
+            raise CoordinatorLostError("the coordinator is away")
+        return self.given
+
+
+def info_of(session: SessionId) -> LastSessionInfoRequest:
+    return LastSessionInfoRequest(session, 7, P0, offline=False)
+
+
+def test_a_forged_session_closes_nothing_neither_now_nor_after_a_restart(tmp_path: Path) -> None:
+    coordinator = Coordinator()
+
+    async def forge(node: StorageNode) -> None:
+        server = await data_talker(node)
+        assert isinstance(await server.ask(append(0, 0, 1)), SuccessResponse)
+        forger = await data_talker(node)
+        for session in (FORGED, SessionId(SESSION + SESSION_STEP_MAX + 1), FORGED):
+            assert "was given to no server" in await forger.refusal(info_of(session))
+        assert isinstance(await server.ask(append(1, 1, 1)), SuccessResponse)
+
+    async def go_on(node: StorageNode) -> None:
+        server = await data_talker(node)
+        assert isinstance(await server.ask(append(0, 2, 1)), SuccessResponse)
+
+    run_node(tmp_path, forge, latest_session=coordinator.latest)
+    run_node(tmp_path, go_on, latest_session=coordinator.latest)
+    assert coordinator.asked == 1
+
+
+def test_a_session_that_the_coordinator_has_given_is_taken_however_far(tmp_path: Path) -> None:
+    coordinator = Coordinator()
+    coordinator.given = GIVEN
+
+    async def test(node: StorageNode) -> None:
+        server = await data_talker(node)
+        assert isinstance(await server.ask(info_of(GIVEN)), LastSessionInfoResponse)
+        climbed = SessionId(GIVEN + SESSION_CLIMB)
+        assert isinstance(await server.ask(info_of(climbed)), LastSessionInfoResponse)
+
+    run_node(tmp_path, test, latest_session=coordinator.latest)
+    assert coordinator.asked == 1
+
+
+def test_while_the_coordinator_is_away_sessions_in_reach_go_on_and_far_ones_wait(
+    tmp_path: Path,
+) -> None:
+    coordinator = Coordinator()
+    coordinator.is_away = True
+
+    async def test(node: StorageNode) -> None:
+        server = await data_talker(node)
+        assert isinstance(await server.ask(info_of(SessionId(9))), LastSessionInfoResponse)
+        assert "does not say whether" in await server.refusal(info_of(GIVEN))
+        coordinator.is_away, coordinator.given = False, GIVEN
+        assert isinstance(await server.ask(info_of(GIVEN)), LastSessionInfoResponse)
+
+    run_node(tmp_path, test, latest_session=coordinator.latest)
+
+
+class HandClock:
+    def __init__(self) -> None:
+        self.seconds = 100.0
+
+    def now(self) -> float:
+        return self.seconds
+
+    def wall_milliseconds(self) -> int:
+        return 0
+
+
+def test_the_coordinator_is_asked_once_a_second_whoever_asks() -> None:
+    async def test() -> None:
+        clock, coordinator = HandClock(), Coordinator()
+        far = FarSessions(clock, coordinator.latest)
+
+        async def forge() -> None:
+            with pytest.raises(StorageError):
+                await far.check(P0, FORGED, SESSION)
+
+        await asyncio.gather(*(forge() for _ in range(50)))
+        assert coordinator.asked == 1
+        clock.seconds += ASK_SECONDS
+        await forge()
+        assert coordinator.asked == 2
+
+    asyncio.run(test())
