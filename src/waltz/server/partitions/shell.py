@@ -83,7 +83,7 @@ class RunningPartition:
 
     def state(self, failures: int) -> PartitionState:
         """What the partition is like; why it takes no appends, replica by replica."""
-        found = self.machine.state(failures)
+        found = replace(self.machine.state(failures), replica_ids=self._store.replica_ids)
         obstacle = self._store.obstacle
         if found.reason is None or obstacle is None:
             return found
