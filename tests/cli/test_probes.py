@@ -27,6 +27,7 @@ from waltz.storage.shell import StorageConfig, StorageNode
 from waltz.storage.space import FreeMinimum
 from waltz.system.disk import RealDisk
 from waltz.system.host import real_host
+from waltz.system.http import Answer, Negotiated
 from waltz.types import Address, PartitionId
 from waltz.wire.storage_protocol import AppendRecordsRequest, SuccessResponse
 
@@ -81,9 +82,9 @@ def run_process(directory: Path, test: Callable[[Ask], Awaitable[None]], **chang
     asyncio.run(main())
 
 
-def ask(port: int, path: str) -> tuple[int, bytes]:
+def ask(port: int, path: str, accept: str | None = "*/*") -> tuple[int, bytes]:
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
-    connection.request("GET", path)
+    connection.request("GET", path, headers={} if accept is None else {"Accept": accept})
     answer = connection.getresponse()
     return answer.status, answer.read()
 
@@ -164,6 +165,12 @@ def test_a_node_short_of_space_names_the_remedy(tmp_path: Path) -> None:
 def test_a_node_that_has_not_started_lives_and_is_not_well() -> None:
     """MT-50."""
     paths = storage_routes(lambda: node_of(healthy(), stage=Stage.STARTING), version="7")
-    assert paths["/health"]().status == 503
-    assert paths["/live"]().status == 200
-    assert json.loads(paths["/buildinfo"]().body)["version"] == "7"
+
+    def given(path: str) -> Answer:
+        route = paths[path]
+        assert not isinstance(route, Negotiated)
+        return route()
+
+    assert given("/health").status == 503
+    assert given("/live").status == 200
+    assert json.loads(given("/buildinfo").body)["version"] == "7"

@@ -113,6 +113,11 @@ def test_a_server_runs_from_its_file_takes_what_it_prefers_and_hands_it_back(
         _, text = ask(http_port, "/metrics")
         assert b'waltz_server_commits_total{partition="1"} 1.0' in text
         assert b"waltz_server_unsent_peak_bytes" in text
+        # As the original's `ServerCli list` asks: without a word of what it takes.
+        gauges = json.loads(ask(http_port, "/metrics", None)[1])["gauges"]
+        assert gauges["waltz-server.waltz-server-num-partitions"]["value"] == 1
+        replicas = gauges["waltz-server.replica-info"]["value"]["1"]
+        assert sorted(replicas) == sorted(storage_nodes(cluster))
     assert node.returncode == 0
     wait_until(
         lambda: partition_at(cluster.coordinator, 1)[0] == first, "the partition is not handed back"
@@ -121,9 +126,14 @@ def test_a_server_runs_from_its_file_takes_what_it_prefers_and_hands_it_back(
     assert (done.returncode, done.stdout) == (0, "2\n")
 
 
-def ask(port: int, path: str) -> tuple[int, bytes]:
+def storage_nodes(cluster: RunningCluster) -> list[str]:
+    done = run_waltz("status", "--cluster", cluster.coordinator, "--json")
+    return [each["replica_id"] for each in json.loads(done.stdout)["storages"]]
+
+
+def ask(port: int, path: str, accept: str | None = "*/*") -> tuple[int, bytes]:
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
-    connection.request("GET", path)
+    connection.request("GET", path, headers={} if accept is None else {"Accept": accept})
     answer = connection.getresponse()
     return answer.status, answer.read()
 

@@ -257,8 +257,8 @@ def started(*arguments: str) -> Iterator[subprocess.Popen[str]]:
         node.communicate()
 
 
-def ask(port: int, path: str) -> tuple[int, bytes]:
+def ask(port: int, path: str, accept: str | None = "*/*") -> tuple[int, bytes]:
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
-    connection.request("GET", path)
+    connection.request("GET", path, headers={} if accept is None else {"Accept": accept})
     answer = connection.getresponse()
     return answer.status, answer.read()

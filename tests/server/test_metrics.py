@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 from waltz.server.metrics import (
@@ -9,6 +10,7 @@ from waltz.server.metrics import (
     PartitionState,
     ServerState,
     Stage,
+    original_gauges,
     server_health_json,
     told_problems,
     told_reports,
@@ -133,3 +135,27 @@ def test_every_figure_has_a_name_of_its_own_and_a_meaning() -> None:
         names = [figure.name for figure in figures]
         assert len(set(names)) == len(names)
         assert all(figure.meaning.endswith(".") for figure in figures)
+
+
+def test_tools_of_the_original_find_their_names() -> None:
+    """`ServerCli list` reads the number of partitions and the replicas of each."""
+    replicas = (ReplicaId("storage-1:7000"), ReplicaId("storage-2:7000"))
+    state = ServerState(
+        stage=Stage.SERVING,
+        server_id=ServerId(3),
+        advertised="server:7100",
+        partitions=(
+            PartitionState(
+                partition_id=PartitionId(0),
+                generation=Generation(1),
+                reason=None,
+                replica_ids=replicas,
+            ),
+            PartitionState(partition_id=PartitionId(1), generation=Generation(1), reason="opening"),
+        ),
+    )
+    gauges = json.loads(json.dumps(original_gauges(state)))
+    assert gauges["waltz-server.waltz-server-num-partitions"] == {"value": 2}
+    assert gauges["waltz-server.replica-info"] == {"value": {"0": [*replicas]}}
+    assert gauges["waltz-server.server-id"] == {"value": 3}
+    assert gauges["waltz-server.is-closed"] == {"value": False}

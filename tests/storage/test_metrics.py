@@ -197,3 +197,24 @@ def test_the_json_has_every_figure_of_the_lists() -> None:
 def test_no_figure_is_there_twice() -> None:
     names = [*(m.name for m in NODE_METRICS), *(m.name for m in PARTITION_METRICS)]
     assert len(set(names)) == len(names)
+
+
+def test_tools_of_the_original_find_their_names() -> None:
+    """`StorageCli list` reads these, and nothing else."""
+    shut = healthy(4, is_readable=False, is_writable=False)
+    gauges = json.loads(json.dumps(metrics_json(node_of(healthy(1), shut))))["gauges"]
+    assert gauges == {
+        f"waltz-storage.{name}": {"value": value}
+        for name, value in {
+            "waltz-storage-num-partitions": 2,
+            "waltz-storage-partition-ids": [1, 4],
+            "partition-1.session-id": 3,
+            "partition-1.low-water-mark": 7,
+            "partition-1.local-low-water-mark": 6,
+            "partition-1.flags": 5,
+            "partition-4.session-id": 3,
+            "partition-4.low-water-mark": 7,
+            "partition-4.local-low-water-mark": 6,
+            "partition-4.flags": 4,
+        }.items()
+    }

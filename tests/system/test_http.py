@@ -13,10 +13,11 @@ import pytest
 from waltz.errors import ConfigurationError
 from waltz.limits import HTTP_CONNECTIONS_MAX, HTTP_HEAD_BYTES_MAX
 from waltz.system import http as http_module
-from waltz.system.http import Answer, HttpServer
+from waltz.system.http import Answer, HttpServer, prefers_json
 from waltz.types import Address
 
 LOOPBACK = Address("127.0.0.1", 0)
+PROMETHEUS = "application/openmetrics-text;version=0.0.1,text/plain;version=0.0.4;q=0.5,*/*;q=0.1"
 
 
 def run(main: Callable[[HttpServer], Awaitable[None]]) -> None:
@@ -182,3 +183,26 @@ def test_the_port_is_free_once_it_is_stopped() -> None:
             probe.bind(tuple(server.address))
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    ("accept", "is_json"),
+    [
+        (None, True),  # the original's tools
+        ("*/*", False),  # curl, wget
+        ("application/json", True),
+        ("Application/JSON;q=0.9, */*;q=0.5", True),
+        ("application/json, text/plain, */*", True),
+        ("text/plain, application/json;q=0.5", False),
+        ("application/json;q=0", False),
+        ("application/json;q=none, */*", False),
+        ("text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8", False),
+        (
+            "application/openmetrics-text;version=0.0.1,text/plain;version=0.0.4;q=0.5,*/*;q=0.1",
+            False,
+        ),
+        ("", False),
+    ],
+)
+def test_json_is_for_those_who_ask_for_it_or_say_nothing(accept: str | None, is_json: bool) -> None:
+    assert prefers_json(accept) is is_json

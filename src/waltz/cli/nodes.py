@@ -26,7 +26,7 @@ from waltz.types import (
 )
 
 if TYPE_CHECKING:
-    from waltz.system.http import Answer, HttpServer
+    from waltz.system.http import Answering, HttpServer
 
 log = logging.getLogger(__name__)
 
@@ -41,7 +41,7 @@ class Node(Protocol):
     async def stop(self) -> None: ...
 
 
-Routes: TypeAlias = "Mapping[str, Callable[[], Answer]]"
+Routes: TypeAlias = "Mapping[str, Answering]"
 
 
 class ObservedNode:

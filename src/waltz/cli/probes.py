@@ -11,34 +11,32 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from prometheus_client.metrics_core import Metric as MetricFamily
 
 from waltz.cli.exposition import StateCollector, server_families, storage_families
-from waltz.server.metrics import ServerState, server_health_json
-from waltz.storage.metrics import NodeState, health_json
-from waltz.system.http import Answer
+from waltz.server.metrics import ServerState, original_gauges, server_health_json
+from waltz.storage.metrics import NodeState, health_json, metrics_json
+from waltz.system.http import Answer, Answering, Negotiated
 
 JSON = "application/json"
 TEXT = "text/plain; charset=utf-8"
 
 
-def storage_routes(
-    read: Callable[[], NodeState], *, version: str
-) -> dict[str, Callable[[], Answer]]:
+def storage_routes(read: Callable[[], NodeState], *, version: str) -> dict[str, Answering]:
     """Return the paths and what answers them; `read` gives the node's state of that moment."""
     return _routes(
         "waltz-storage",
         version,
         health=lambda: health_json(read()),
         families=lambda: storage_families(read(), version=version),
+        figures=lambda: metrics_json(read()),
     )
 
 
-def server_routes(
-    read: Callable[[], ServerState], *, version: str
-) -> dict[str, Callable[[], Answer]]:
+def server_routes(read: Callable[[], ServerState], *, version: str) -> dict[str, Answering]:
     return _routes(
         "waltz-server",
         version,
         health=lambda: server_health_json(read()),
         families=lambda: server_families(read(), version=version),
+        figures=lambda: {"gauges": original_gauges(read())},
     )
 
 
@@ -48,7 +46,8 @@ def _routes(
     *,
     health: Callable[[], dict[str, Any]],
     families: Callable[[], Iterator[MetricFamily]],
-) -> dict[str, Callable[[], Answer]]:
+    figures: Callable[[], dict[str, Any]],
+) -> dict[str, Answering]:
     registry = CollectorRegistry(auto_describe=False)
     registry.register(StateCollector(families))
     ProcessCollector(registry=registry)
@@ -75,7 +74,8 @@ def _routes(
     return {
         "/health": healthy,
         "/live": live,
-        "/metrics": metrics,
+        # The original's tool sends no Accept; scrapers, browsers and curl do.
+        "/metrics": Negotiated(text=metrics, json=lambda: _json(figures(), 200)),
         "/ping": ping,
         "/buildinfo": build,
     }

@@ -21,7 +21,7 @@ from waltz.limits import (
     REPORT_REPLICAS_MAX,
 )
 from waltz.store.standing import Standing, StoreReport
-from waltz.types import NO_SESSION, Generation, PartitionId, ServerId, TransactionId
+from waltz.types import NO_SESSION, Generation, PartitionId, ReplicaId, ServerId, TransactionId
 from waltz.wire.discovery_protocol import PartitionProblem
 from waltz.wire.report_protocol import NEVER, PartitionReport, ReplicaEntry
 
@@ -61,6 +61,8 @@ class PartitionState:
     failures: int = 0
     store: StoreReport | None = None
     counters: PartitionCounters = field(default_factory=PartitionCounters)
+    replica_ids: tuple[ReplicaId, ...] | None = None
+    """As the coordinator has assigned them; None: not read yet."""
 
     @property
     def is_open(self) -> bool:
@@ -264,6 +266,23 @@ def told_problems(state: ServerState) -> tuple[PartitionProblem, ...]:
         PartitionProblem(partition_id, reason[:PARTITION_PROBLEM_CHARACTERS_MAX])
         for partition_id, reason in islice(reasons, PARTITION_PROBLEMS_MAX)
     )
+
+
+def original_gauges(state: ServerState) -> dict[str, dict[str, Any]]:
+    """What the Java original's tools read, under its names: `ServerCli list`. Partitions whose
+    replicas are not known yet are left out of `replica-info`."""
+    found = {
+        "is-closed": state.stage is Stage.STOPPING,
+        "server-id": state.server_id,
+        "endpoint": state.advertised,
+        "waltz-server-num-partitions": len(state.partitions),
+        "replica-info": {
+            str(partition.partition_id): list(partition.replica_ids)
+            for partition in state.partitions
+            if partition.replica_ids is not None
+        },
+    }
+    return {f"waltz-server.{name}": {"value": value} for name, value in found.items()}
 
 
 def server_health_json(state: ServerState) -> dict[str, Any]:

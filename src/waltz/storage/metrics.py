@@ -16,7 +16,7 @@ from uuid import UUID
 from waltz.errors import CorruptionError
 from waltz.figures import Metric, counter, gauge
 from waltz.limits import DISK_CALL_SECONDS_MAX
-from waltz.storage.control_struct import PartitionInfo
+from waltz.storage.control_struct import ASSIGNED, PartitionInfo
 from waltz.storage.damage import DamagedRange, damage_text
 from waltz.storage.durations import Durations
 from waltz.storage.partition import PartitionCounters, StoragePartition
@@ -273,6 +273,7 @@ def metrics_json(state: NodeState) -> dict[str, Any]:
         "stage": state.stage,
         "directory_id": None if state.directory_id is None else str(state.directory_id),
         "problems": state.problems(),
+        "gauges": original_gauges(state),
         "node": {metric.name: metric.value(state) for metric in NODE_METRICS},
         "partitions": {
             str(partition.partition_id): {
@@ -288,6 +289,28 @@ def metrics_json(state: NodeState) -> dict[str, Any]:
             for partition in state.partitions
         },
     }
+
+
+def original_gauges(state: NodeState) -> dict[str, dict[str, Any]]:
+    """What the Java original's tools read, under its names: `StorageCli list`."""
+    found: dict[str, Any] = {
+        "waltz-storage-num-partitions": len(state.partitions),
+        "waltz-storage-partition-ids": [each.partition_id for each in state.partitions],
+    }
+    for each in state.partitions:
+        info = PartitionInfo(flags=ASSIGNED).with_access(
+            readable=each.is_readable, writable=each.is_writable
+        )
+        found |= {
+            f"partition-{each.partition_id}.{name}": value
+            for name, value in (
+                ("session-id", each.session_id),
+                ("low-water-mark", each.low_water_mark),
+                ("local-low-water-mark", each.local_low_water_mark),
+                ("flags", info.flags),
+            )
+        }
+    return {f"waltz-storage.{name}": {"value": value} for name, value in found.items()}
 
 
 def health_json(state: NodeState) -> dict[str, Any]:

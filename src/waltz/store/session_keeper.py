@@ -171,6 +171,11 @@ class SessionKeeper:
         return min(deadlines, default=None)
 
     @property
+    def assigned(self) -> tuple[ReplicaId, ...] | None:
+        """The replicas that the coordinator has assigned; None: not read yet."""
+        return self._assigned
+
+    @property
     def obstacle(self) -> str | None:
         """Why no appends are taken, for people; None while they are, or never will be again."""
         if self.closed or self._fenced or self._announced:

@@ -348,6 +348,11 @@ class StorePartition:
         """Why the partition takes no appends, replica by replica; None while it takes them."""
         return self._keeper.obstacle
 
+    @property
+    def replica_ids(self) -> tuple[ReplicaId, ...] | None:
+        """The partition's replicas as the coordinator has assigned them; None: not read yet."""
+        return self._keeper.assigned
+
     async def _tell_obstacles(self) -> None:
         """Say what stands in the way, as long as it does (hazard R3)."""
         was_in_the_way = False

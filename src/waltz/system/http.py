@@ -13,7 +13,7 @@ import errno
 import socket
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
-from typing import Final, cast
+from typing import Final, TypeAlias, cast
 
 import uvicorn
 from starlette.applications import Starlette
@@ -34,6 +34,9 @@ from waltz.types import Address
 STOP_SECONDS_MAX = 1
 NO_REQUEST: Final = b"HTTP/1.1 400 Bad Request\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 
+LEAST_QUALITY = 0.001
+"""Of what a client takes; 0 is for what it does not."""
+
 
 @dataclass(frozen=True, slots=True)
 class Answer:
@@ -42,10 +45,52 @@ class Answer:
     body: bytes
 
 
+@dataclass(frozen=True, slots=True)
+class Negotiated:
+    """A route with two answers: JSON for one that asks for it, or says nothing of what it takes."""
+
+    text: Callable[[], Answer]
+    json: Callable[[], Answer]
+
+    def answer_to(self, accept: str | None) -> Answer:
+        return self.json() if prefers_json(accept) else self.text()
+
+
+Answering: TypeAlias = Callable[[], Answer] | Negotiated
+
+
+def prefers_json(accept: str | None) -> bool:
+    """Whether JSON is wanted rather than text by who sends this header `Accept`; None: none."""
+    if accept is None:
+        return True
+    ranges = [_media_range(each) for each in accept.split(",")]
+
+    def quality(kind: str) -> float:
+        wanted = (kind, f"{kind.partition('/')[0]}/*", "*/*")
+        found = {name: quality for name, quality in ranges if name in wanted}
+        return next((found[name] for name in wanted if name in found), 0.0)
+
+    is_named = any(name == "application/json" for name, _ in ranges)
+    text = max(map(quality, ("text/plain", "application/openmetrics-text")))
+    return is_named and quality("application/json") >= max(text, LEAST_QUALITY)
+
+
+def _media_range(text: str) -> tuple[str, float]:
+    """Return the kind, and how much it is wanted: 0 if that cannot be read."""
+    kind, *parameters = (each.strip() for each in text.lower().split(";"))
+    for parameter in parameters:
+        if parameter.startswith("q="):
+            try:
+                return kind, float(parameter[2:])
+            except ValueError:
+                return kind, 0.0
+    return kind, 1.0
+
+
 class HttpServer:
     """Serves `routes`, path to answer, to whoever asks with GET."""
 
-    def __init__(self, routes: Mapping[str, Callable[[], Answer]]) -> None:
+    def __init__(self, routes: Mapping[str, Answering]) -> None:
         self._routes = routes
         self._server: _Server | None = None
         self._task: asyncio.Task[None] | None = None
@@ -149,11 +194,16 @@ class _BoundedConnection(H11Protocol):
         self._timer = self.loop.call_later(seconds, self.transport.abort)
 
 
-def _endpoint(answer: Callable[[], Answer]) -> Callable[[Request], Response]:
-    async def endpoint(_: Request) -> Response:
+def _endpoint(answer: Answering) -> Callable[[Request], Response]:
+    async def endpoint(request: Request) -> Response:
         # In the loop, not in a thread as Starlette does with plain functions: it must not wait.
-        given = answer()
-        headers = {"content-type": given.content_type, "cache-control": "no-store"}
+        headers = {"cache-control": "no-store"}
+        if isinstance(answer, Negotiated):
+            given = answer.answer_to(request.headers.get("accept"))
+            headers["vary"] = "accept"
+        else:
+            given = answer()
+        headers["content-type"] = given.content_type
         return Response(given.body, given.status, headers)
 
     return endpoint  # type: ignore[return-value]

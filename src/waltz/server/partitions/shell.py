@@ -91,7 +91,9 @@ class RunningPartition:
         return self._with_store(failures, await self._store.look())
 
     def _with_store(self, failures: int, report: StoreReport) -> PartitionState:
-        found = replace(self.machine.state(failures), store=report)
+        found = replace(
+            self.machine.state(failures), store=report, replica_ids=self._store.replica_ids
+        )
         if found.reason is None or report.obstacle is None:
             return found
         return replace(found, reason=f"{found.reason}; {report.obstacle}")
