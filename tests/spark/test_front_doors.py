@@ -82,7 +82,8 @@ def test_spark_submit_decides_and_the_program_runs(running: RunningCluster, mast
 
 
 def test_a_session_that_is_there_is_taken_as_it_is(running: RunningCluster) -> None:
-    found = run(running, (*MODULE, running.coordinator, "existing"), JAVA_HOME=java_home())
+    theirs = {"JAVA_HOME": java_home(), "PYSPARK_PYTHON": sys.executable}
+    found = run(running, (*MODULE, running.coordinator, "existing"), **theirs)
     assert found == {
         ZONE: "Asia/Tokyo",
         "master": "local[1]",
