@@ -14,6 +14,8 @@ N ?= 200000
 SECONDS_MAX ?= 3600
 KILLS ?= 50
 SCHEDULES ?= 1000
+DEFINITIONS ?= 500
+CHANGES ?= 200
 HUNTS ?= tests/simulation/hunts.json
 STATES ?= 200000
 INPUTS ?= 2000000
@@ -24,7 +26,7 @@ STAMP := $(VENV)/.installed
 .PHONY: install demo test check types lint sim bugs model-check evidence crash-states corruption fuzz
 .PHONY: fuzz-servers network-matrix chaos chaos-storm interop smoke bench bench-client bench-failover
 .PHONY: bench-idle bench-storage bench-gate league original docs
-.PHONY: docs-check clean spark-kill states
+.PHONY: docs-check clean spark-kill spark-proofs states
 
 install: $(STAMP)
 
@@ -99,6 +101,10 @@ smoke: $(STAMP)
 spark-kill: $(STAMP)
 	$(BIN)/python -c 'from tests.spark.sink_kills import main; main()' --kills $(KILLS) $(if $(SEED),--seed $(SEED))
 	$(BIN)/python -m tests.spark.kills --kills $(KILLS) $(if $(SEED),--seed $(SEED))
+
+spark-proofs: $(STAMP)
+	$(BIN)/python -m tests.spark.random_definitions --definitions $(DEFINITIONS) $(if $(SEED),--seed $(SEED))
+	$(BIN)/python -m tests.spark.changed_cells --changes $(CHANGES) $(if $(SEED),--seed $(SEED))
 
 bench: $(STAMP)
 	$(BIN)/python -m bench

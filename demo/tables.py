@@ -21,7 +21,8 @@ from demo.flights import CANCELLED, DIVERTED, EVENT_FIELDS, TEXT_FIELDS_OF_EVENT
 from waltz.spark import spark_session
 from waltz.spark.pipelines.audit import audit
 from waltz.spark.pipelines.definition import PipelineDefinition, parse_definition
-from waltz.spark.pipelines.derived import take_in, verify
+from waltz.spark.pipelines.derived import take_in
+from waltz.spark.pipelines.proof import verify
 from waltz.spark.tasks import LogAccess
 
 if TYPE_CHECKING:
@@ -87,8 +88,12 @@ SETTINGS: Final = {
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.shuffle.partitions": 1,
     "spark.driver.extraJavaOptions": "-Xss16m -XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+    ),
 }
-"""Every summary is small, and the whole job too short for Java's second compiler to pay."""
+"""Every summary is small, and the whole job too short for Java's second compiler to pay. The
+checkpoint is on a local disk."""
 
 
 def main() -> int:
@@ -136,7 +141,10 @@ def make_tables(cluster: str, directory: Path) -> list[str]:
         equal=compared.is_equal,
     )
     spark.stop()
-    differences = [*proven.differences, *([] if compared.is_equal else [compared.to_text()])]
+    differences = [
+        *map(str, proven.differences),
+        *([] if compared.is_equal else [compared.to_text()]),
+    ]
     if not row_count == proven.transactions == compared.transactions:
         differences.append(
             f"{row_count} transactions were streamed, {proven.transactions} verified and"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from pathlib import Path
 from uuid import UUID
 
@@ -65,6 +66,35 @@ def test_commits_add_up_in_order(tmp_path: Path) -> None:
         span(1, 0, 5),
     ]
     assert second.next_ids() == {0: 9, 1: 5}
+
+
+def test_opening_takes_as_long_as_there_are_files_however_many_commits_they_came_in(
+    tmp_path: Path,
+) -> None:
+    """F-22: counted in calls of functions, ours and built-in ones."""
+
+    def calls_to_open(commits: int) -> int:
+        archive = Archive.create(tmp_path / str(commits), KEY)
+        for number in range(commits):
+            entry = {"files": [archived(0, number, number + 1).encode()]}
+            path = archive.directory / "manifests" / f"{number:020d}.json"
+            path.write_text(json.dumps(entry))
+        count = 0
+
+        def counted(frame: object, event: str, argument: object) -> None:
+            nonlocal count
+            count += event in ("call", "c_call")
+
+        sys.setprofile(counted)
+        try:
+            contents = archive.contents()
+        finally:
+            sys.setprofile(None)
+        assert contents.next_ids() == {0: commits}
+        return count
+
+    few, many = calls_to_open(50), calls_to_open(400)
+    assert many < 8.5 * few
 
 
 def test_of_two_writers_one_commits(tmp_path: Path) -> None:

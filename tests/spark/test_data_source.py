@@ -110,6 +110,25 @@ def test_the_code_of_an_error_reaches_the_user(
         source.option("startingOffsets", '{"0": 99999}').load().count()
 
 
+@pytest.mark.spark
+@pytest.mark.processes
+def test_what_one_use_of_a_frame_leaves_out_another_one_has(
+    spark: SparkSession, cluster: str, written: dict[tuple[int, int], bytes]
+) -> None:
+    """Spark 4.3 keeps filters that a source takes over for every later use of the same frame."""
+    assert written
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+    try:
+        log = spark.read.format("waltz").option("cluster", cluster).load()
+        count = len(log.collect())
+        firsts = log.where("transaction_id = 0")
+        assert firsts.count() == 2
+        assert log.count() == count
+        assert firsts.union(log).count() == log.union(firsts).count() == count + 2
+    finally:
+        spark.conf.unset("spark.sql.python.filterPushdown.enabled")
+
+
 LARGE_BYTES = 20_000
 LARGE_COUNT = 200
 
@@ -127,7 +146,7 @@ def bytes_written(running: RunningCluster) -> int:
 def test_data_that_is_not_wanted_does_not_leave_the_server(
     spark: SparkSession, cluster: str, running: RunningCluster, tmp_path: Path
 ) -> None:
-    """PS-06. By filters, by the schema and by options, in batches and in a stream."""
+    """PS-06. By the schema and by options, in batches and in a stream."""
     with waltz.open_client(cluster, waltz.NoCallbacks(), max_concurrent_transactions=50) as client:
         first = client.append(0, b"")
         for number in range(LARGE_COUNT):
@@ -150,20 +169,13 @@ def test_data_that_is_not_wanted_does_not_leave_the_server(
     assert everything == LARGE_COUNT
     assert cost_of_all > LARGE_COUNT * LARGE_BYTES
     for frame, count in (
-        (opened().where("header = 1007 and length(data) > 0"), wanted),
-        (opened().where("header in (1007, 1009)"), 2 * wanted),
         (opened(headers="1007..1008"), 2 * wanted),
-        (opened().where(f"partition = 0 and transaction_id < {first + 4}"), 3),
+        (opened(partitions="0", endingOffsets=json.dumps({"0": first + 4})), 3),
         (opened(data="false"), LARGE_COUNT),
     ):
         found, spent = cost(frame)
         assert found == count
         assert spent < cost_of_all / 4
-    spark.conf.set("spark.sql.python.filterPushdown.enabled", "false")
-    found, spent = cost(opened().where("header = 1007"))
-    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
-    assert (found, spent > LARGE_COUNT * LARGE_BYTES) == (wanted, True)
-
     before = bytes_written(running)
     query = (
         spark.readStream.format("waltz")

@@ -22,7 +22,6 @@ from waltz.spark.pipelines.table_store import (
     Layout,
     Rows,
     TableStore,
-    first_different_block,
 )
 from waltz.spark.pipelines.tables import PLACES, Function, Measure, TableDefinition
 from waltz.types import PartitionId, TransactionId
@@ -145,24 +144,48 @@ def test_digests_of_a_block_add_up_in_any_order(store: TableStore, tmp_path: Pat
         for digest in (-9, 7, -3):
             other.add(Batch([], [facts(digest)], []))
         assert store.blocks() == other.blocks() == {(1, 3): (6, f"{(1 << 64) - 5:x}")}
-        other.add(Batch([], [BlockFacts(PartitionId(0), 9, 1, 1)], []))
-        assert first_different_block(store.blocks(), other.blocks()) == (0, 9)
-    assert first_different_block(store.blocks(), store.blocks()) is None
 
 
-def test_the_first_row_that_differs_is_told(store: TableStore, tmp_path: Path) -> None:
-    with TableStore(tmp_path / "other.db", create=True) as other:
-        other.prepare(CLUSTER, "definition", [LAYOUT])
-        both = [("k", 0, 7, 0, 0), ("l", 0, 7, 0, 1)]
-        store.add(batch(both))
-        other.add(batch(both))
-        assert store.first_difference(other, LAYOUT) is None
-        other.add(batch([("m", 0, 7, 0, 2)]))
-        side, row = store.first_difference(other, LAYOUT) or ("", {})
-        assert (side, row["a"]) == ("there", "m")
-        store.add(batch([("l", 0, 7, 0, 2)]))
-        side, row = store.first_difference(other, LAYOUT) or ("", {})
-        assert (side, row["a"], row["the_count"]) == ("here", "l", 2)
+def test_a_commit_reads_no_more_blocks_than_it_changes(store: TableStore) -> None:
+    def steps_of_a_commit(number: int) -> int:
+        count = 0
+
+        def counted() -> int:
+            nonlocal count
+            count += 1
+            return 0
+
+        store._database.set_progress_handler(counted, 1)
+        store.add(Batch([], [BlockFacts(PartitionId(0), number, 1, 1)], []))
+        store._database.set_progress_handler(None, 0)
+        return count
+
+    store.add(Batch([], [BlockFacts(PartitionId(0), each, 1, 1) for each in range(10)], []))
+    few = steps_of_a_commit(9)
+    store.add(Batch([], [BlockFacts(PartitionId(0), each, 1, 1) for each in range(10, 3000)], []))
+    assert steps_of_a_commit(2999) <= few + 20
+
+
+def test_what_is_read_in_a_snapshot_is_of_one_moment(store: TableStore) -> None:
+    store.add(batch([("k", 0, 7, 0, 0)], [ranged(0, 5)]))
+    with store.snapshot():
+        before = store.marks(), list(store.rows(LAYOUT))
+        with TableStore(store.path, create=False) as run:
+            run.add(batch([("k", 0, 7, 0, 9)], [ranged(5, 10)]))
+        assert (store.marks(), list(store.rows(LAYOUT))) == before
+    assert store.marks() == {0: 10}
+
+
+def test_the_last_transaction_that_rows_mention_and_what_was_put_aside_can_be_read(
+    store: TableStore,
+) -> None:
+    store.add(batch([("k", 0, 7, 0, 4), ("j", 0, 7, 1, 6), ("l", 0, 7, 1, 2)]))
+    aside = [(0, 1, 9, b"x"), (0, 5, 9, None), (3, 0, 9, b"")]
+    store.add(Batch([], [], [], aside))
+    assert sorted(store.last_mentioned("t")) == [(0, 4), (1, 6)]
+    assert sorted(store.last_mentioned("waltz_undecodable")) == [(0, 5), (3, 0)]
+    assert store.undecodable(0, 1, 5) == [(0, 1, 9, b"x")]
+    assert list(store.undecodable_beyond({PartitionId(0): 5})) == aside[1:]
 
 
 def test_tables_made_anew_take_the_old_ones_place_at_once(

@@ -25,6 +25,7 @@ from waltz.spark.pipelines import derived
 from waltz.spark.pipelines.archive import add_to_archive, verify_archive
 from waltz.spark.pipelines.audit import audit
 from waltz.spark.pipelines.definition import parse_definition
+from waltz.spark.pipelines.proof import verify
 from waltz.spark.tasks import LogAccess
 
 PARTITIONS = 4
@@ -155,7 +156,7 @@ def measure(directory: Path, cluster: RunningCluster, count: int, master: str) -
     with done.of("tables run"):
         derived.take_in(spark, access, tables)
     with done.of("tables verify"):
-        assert not derived.verify(spark, access, tables).differences
+        assert not verify(spark, access, tables).differences
     with done.of("audit, three replicas and archive"):
         assert audit(spark, access, copies).is_equal
     size = sum(each.stat().st_size for each in (directory / "archive").rglob("*.parquet"))

@@ -115,27 +115,47 @@ class Contents:
         ]
 
 
+class _Following:
+    """Joins commit to commit: what each adds has to begin where its partition has ended.
+
+    Takes as long as there are files, however many commits they came in.
+    """
+
+    def __init__(self, contents: Contents) -> None:
+        self.commits = contents.commits
+        self._files = list(contents.files)
+        self._next_ids = contents.next_ids()
+
+    def add(self, added: Iterable[ArchivedFile]) -> None:
+        """Take one more commit. Raises CorruptionError as `followed`."""
+        for each in sorted(added, key=_place):
+            wanted = each.range
+            expected = self._next_ids.get(wanted.partition_id, FIRST_TRANSACTION_ID)
+            if wanted.first != expected or wanted.first >= wanted.end:
+                raise CorruptionError(
+                    f"{INVALID_ARCHIVE} {each.path} has {wanted}; the archive goes on at {expected}"
+                )
+            bounds = [wanted.first, *(block.range.end for block in each.blocks)]
+            firsts = [block.range.first for block in each.blocks]
+            if bounds[:-1] != firsts or bounds[-1] != wanted.end:
+                raise CorruptionError(f"{INVALID_ARCHIVE} {each.path}: its blocks are not {wanted}")
+            self._next_ids[wanted.partition_id] = wanted.end
+            self._files.append(each)
+        self.commits += 1
+
+    def contents(self) -> Contents:
+        return Contents(self.commits, tuple(sorted(self._files, key=_place)))
+
+
 def followed(contents: Contents, added: Iterable[ArchivedFile]) -> Contents:
     """Return `contents` with one more commit.
 
     Raises CorruptionError: a file does not begin where its partition has ended, or its blocks are
     not its run.
     """
-    next_ids = contents.next_ids()
-    new = sorted(added, key=_place)
-    for each in new:
-        wanted = each.range
-        expected = next_ids.get(wanted.partition_id, FIRST_TRANSACTION_ID)
-        if wanted.first != expected or wanted.first >= wanted.end:
-            raise CorruptionError(
-                f"{INVALID_ARCHIVE} {each.path} has {wanted}; the archive goes on at {expected}"
-            )
-        bounds = [wanted.first, *(block.range.end for block in each.blocks)]
-        firsts = [block.range.first for block in each.blocks]
-        if bounds[:-1] != firsts or bounds[-1] != wanted.end:
-            raise CorruptionError(f"{INVALID_ARCHIVE} {each.path}: its blocks are not {wanted}")
-        next_ids[wanted.partition_id] = wanted.end
-    return Contents(contents.commits + 1, tuple(sorted((*contents.files, *new), key=_place)))
+    following = _Following(contents)
+    following.add(added)
+    return following.contents()
 
 
 def _place(file: ArchivedFile) -> tuple[PartitionId, TransactionId]:
@@ -196,19 +216,19 @@ class Archive:
 
     def contents(self) -> Contents:
         """Return what is archived now. Raises CorruptionError: the manifests do not join up."""
-        contents = Contents(0, ())
+        following = _Following(Contents(0, ()))
         while True:
-            path = self._manifest(contents.commits)
+            path = self._manifest(following.commits)
             try:
                 text = path.read_text()
             except FileNotFoundError:
-                self._expect_no_later(contents.commits)
-                return contents
+                self._expect_no_later(following.commits)
+                return following.contents()
             try:
                 files = [ArchivedFile.decode(entry) for entry in json.loads(text)["files"]]
             except (ValueError, KeyError, TypeError, RecursionError) as error:
                 raise CorruptionError(f"{INVALID_ARCHIVE} {path} is damaged: {error!r}") from error
-            contents = followed(contents, files)
+            following.add(files)
 
     def commit(self, before: Contents, added: Sequence[ArchivedFile]) -> Contents:
         """Add files to what `before` had, all or none, and return what there is now.

@@ -180,7 +180,8 @@ def parse_sink_options(options: Mapping[str, str], *, is_stream: bool) -> SinkOp
     if isinstance(_expect_cluster(given["cluster"]), ServersAddress):
         raise ConfigurationError(
             f"{INVALID_OPTION} option cluster is {given['cluster']!r}; a sink needs the"
-            " coordinator's host:port, or zookeeper://…, which keeps how far it is"
+            " coordinator's host:port, or zookeeper://host:port/root: it keeps there how far it is,"
+            " and servers do not pass that on"
         )
     write_id = given.get("writeId")
     if write_id is not None and not 0 < len(write_id) <= WRITE_ID_CHARACTERS_MAX:

@@ -28,7 +28,7 @@ from waltz.spark.offsets import (
     split_ranges,
 )
 from waltz.spark.options import ReadOptions
-from waltz.spark.row_filter import ALL, Intervals, PushFilters, RowFilter
+from waltz.spark.row_filter import ALL, Intervals
 from waltz.spark.tasks import LogAccess, OpenReader, WaltzInputPartition, read_task
 from waltz.types import PartitionId, TransactionId
 
@@ -62,8 +62,6 @@ class WaltzReader(DataSourceReader):
         self._options = options
         self._schema = schema
         self._decoding = decoding
-        self.row_filter = RowFilter(headers=options.headers)
-        self.pushFilters = PushFilters(self)  # type: ignore[method-assign]
         self._access = (
             None
             if options.cluster is None
@@ -82,7 +80,6 @@ class WaltzReader(DataSourceReader):
             marks,
             fail_on_data_loss=options.fail_on_data_loss,
         )
-        ranges = self.row_filter.cut(ranges)
         archived_to = contents.next_ids()
         tasks: list[InputPartition] = []
         for each in split_ranges(_cut(ranges, archived_to), task_count_min=options.task_count_min):
@@ -125,7 +122,7 @@ class WaltzReader(DataSourceReader):
         return decoded(self._decoding, self._read(partition))
 
     def _read(self, partition: InputPartition) -> Iterator[Any]:
-        headers = self.row_filter.headers
+        headers = self._options.headers
         if isinstance(partition, ArchiveInputPartition):
             yield from self._read_archived(partition, headers)
         elif self._access is not None:

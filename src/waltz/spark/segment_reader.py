@@ -22,7 +22,7 @@ from waltz.spark.codes import INVALID_SEGMENT, OUTSIDE_LOG, UNKNOWN_PARTITION, h
 from waltz.spark.decoding import Decoding, decoded
 from waltz.spark.offsets import TransactionRange, resolve_ranges
 from waltz.spark.options import ReadOptions
-from waltz.spark.row_filter import ALL, PushFilters, RowFilter
+from waltz.spark.row_filter import ALL
 from waltz.spark.schema import BATCH_BYTES_MAX, record_batch, regroup
 from waltz.storage.inspection.sealed import SealedSegment, read_sealed, sealed_segments
 from waltz.system.disk import RealDisk
@@ -49,8 +49,6 @@ class WaltzSegmentReader(DataSourceReader):
         self._options = options
         self._schema = schema
         self._decoding = decoding
-        self.row_filter = RowFilter(headers=options.headers)
-        self.pushFilters = PushFilters(self)  # type: ignore[method-assign]
 
     def partitions(self) -> Sequence[InputPartition]:
         """Return the tasks of the read. Raises WaltzError, its text led by a code."""
@@ -63,13 +61,13 @@ class WaltzSegmentReader(DataSourceReader):
         )
         tasks = [
             SegmentInputPartition(part, segment, cluster_key)
-            for each in self.row_filter.cut(ranges)
+            for each in ranges
             for segment in segments
             if segment.partition_id == each.partition_id
             and (part := _overlap(each, segment)).row_count > 0
         ]
         found = sum(task.range.row_count for task in tasks)
-        if found < sum(each.row_count for each in self.row_filter.cut(ranges)):
+        if found < sum(each.row_count for each in ranges):
             raise NotFoundError(
                 f"{OUTSIDE_LOG} {self._path} does not have all that is asked for: its segments"
                 f" begin at {self._firsts(segments)}"
@@ -111,7 +109,7 @@ class WaltzSegmentReader(DataSourceReader):
             )
 
     def _batches(self, task: SegmentInputPartition) -> Iterator[Any]:
-        wanted, headers = task.range, self.row_filter.headers
+        wanted, headers = task.range, self._options.headers
         for records in read_sealed(
             RealDisk(), task.segment, task.cluster_key, first=wanted.first, end=wanted.end
         ):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
@@ -17,7 +18,7 @@ from uuid import UUID
 from waltz.errors import CorruptionError
 from waltz.spark.archive import Archive, ArchivedFile, Contents
 from waltz.spark.archive_files import SCHEMA, read_file, write_files
-from waltz.spark.blocks import digested
+from waltz.spark.blocks import Block, digested
 from waltz.spark.codes import DIFFERENT
 from waltz.spark.offsets import (
     FIRST_TRANSACTION_ID,
@@ -36,19 +37,51 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
+class ArchiveDifference:
+    """Where an archived file, its manifest and the log part.
+
+    transaction_id  the first transaction that is different, or may be: the first one of the block
+                    or the file that `detail` speaks of, if no single one can be told.
+    columns         of that transaction, which differ between file and log; none if these are equal.
+    """
+
+    partition_id: PartitionId
+    transaction_id: TransactionId
+    columns: tuple[str, ...]
+    path: str
+    detail: str
+
+    def __str__(self) -> str:
+        what = f"{', '.join(self.columns)}: " if self.columns else ""
+        return (
+            f"{DIFFERENT} partition {self.partition_id}, transaction {self.transaction_id}:"
+            f" {what}{self.detail}"
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "partition": self.partition_id,
+            "transaction": self.transaction_id,
+            "columns": list(self.columns),
+            "file": self.path,
+            "text": str(self),
+        }
+
+
+@dataclass(frozen=True, slots=True)
 class ArchiveReport:
-    """What a run has done or seen. `differences` are sentences; none means equal."""
+    """What a run has done or seen. No `differences` means equal."""
 
     contents: Contents
     transactions: int
     files: int
     byte_count: int
     swept: tuple[str, ...] = ()
-    differences: tuple[str, ...] = ()
+    differences: tuple[ArchiveDifference, ...] = ()
 
 
 @dataclass(frozen=True)
-class _Place:
+class ArchivePlace:
     """Where tasks find both sides."""
 
     access: LogAccess
@@ -62,33 +95,64 @@ class _Place:
         """The work of one task."""
         return write_files(self.directory, wanted, self.read_log(wanted))
 
-    def compare(self, file: ArchivedFile) -> str | None:
+    def compare(self, file: ArchivedFile) -> ArchiveDifference | None:
         """The work of one task: return how the log and the archived file differ, if they do."""
         try:
             stored = digested(file.range, read_file(self.directory, file, file.range))
-            for manifest, found in zip(file.blocks, stored, strict=True):
-                if manifest != found:
-                    return f"{file.path}: {found.range} is not what was archived"
-            for manifest, logged in zip(
-                file.blocks, digested(file.range, self.read_log(file.range)), strict=True
-            ):
-                if manifest != logged:
-                    return self._first_difference(file, manifest.range)
+            logged = digested(file.range, self.read_log(file.range))
+            for manifest, ours, theirs in zip(file.blocks, stored, logged, strict=True):
+                if not manifest == ours == theirs:
+                    return self._in_block(file, manifest, ours, theirs)
         except CorruptionError as error:
-            return str(error)
+            # Rows out of their order, IDs that are none: the digests do not get as far as that.
+            return self._in_rows(file, file.range, str(error)) or ArchiveDifference(
+                file.range.partition_id, file.range.first, (), file.path, str(error)
+            )
         return None
 
-    def _first_difference(self, file: ArchivedFile, wanted: TransactionRange) -> str:
-        archived = _rows(read_file(self.directory, file, wanted))
-        logged = _rows(self.read_log(wanted))
-        for ours, theirs in zip(archived, logged, strict=True):
-            names = [name for name in SCHEMA.names if ours[name] != theirs[name]]
-            if names:
-                return (
-                    f"partition {wanted.partition_id}, transaction {theirs['transaction_id']}:"
-                    f" {', '.join(names)} in {file.path} is not what the log has"
-                )
-        return f"{wanted}: the digest in the manifest of {file.path} is not that of its rows"
+    def _in_block(
+        self, file: ArchivedFile, manifest: Block, ours: Block, theirs: Block
+    ) -> ArchiveDifference:
+        run = f"transactions {manifest.range.first} to {manifest.range.end - 1}"
+        if manifest == theirs:
+            changed = f"the log is what was archived, {file.path} was changed since"
+        elif manifest == ours:
+            changed = f"{file.path} is what was archived, the log is not"
+        else:
+            changed = f"neither {file.path} nor the log is what the manifest has of {run}"
+        return self._in_rows(file, manifest.range, changed) or ArchiveDifference(
+            file.range.partition_id,
+            manifest.range.first,
+            (),
+            file.path,
+            f"log and {file.path} are equal, their digest in the manifest is another for {run}",
+        )
+
+    def _in_rows(
+        self, file: ArchivedFile, wanted: TransactionRange, changed: str
+    ) -> ArchiveDifference | None:
+        """Return the first transaction of `wanted` that differs between file and log, if any."""
+        try:
+            archived = _rows(read_file(self.directory, file, wanted))
+            expected = int(wanted.first)
+            for ours, theirs in zip_longest(archived, _rows(self.read_log(wanted))):
+                names = [
+                    name
+                    for name in SCHEMA.names
+                    if ours is None or theirs is None or ours[name] != theirs[name]
+                ]
+                if names:
+                    return ArchiveDifference(
+                        wanted.partition_id,
+                        TransactionId(expected),
+                        tuple(names),
+                        file.path,
+                        changed,
+                    )
+                expected += 1
+        except CorruptionError:
+            pass  # the file cannot be read: the caller knows why
+        return None
 
 
 def _rows(batches: Iterator[Any]) -> Iterator[dict[str, Any]]:
@@ -114,7 +178,7 @@ def add_to_archive(
     before = archive.contents()
     swept = archive.sweep(before)
     ranges = _missing(before, marks)
-    place = _Place(access, directory.absolute(), cluster_key)
+    place = ArchivePlace(access, directory.absolute(), cluster_key)
     tasks = split_ranges(ranges, task_count_min=tasks_min)
     written = [file for files in run_tasks(spark, tasks, place.archive) for file in files]
     contents = archive.commit(before, written) if written else before
@@ -193,9 +257,9 @@ def verify_archive(spark: SparkSession, access: LogAccess, directory: Path) -> A
     """
     archive = Archive.open(directory)
     contents = archive.contents()
-    place = _Place(access, directory.absolute(), archive.cluster_key)
+    place = ArchivePlace(access, directory.absolute(), archive.cluster_key)
     found = run_tasks(spark, contents.files, place.compare)
-    differences = [f"{DIFFERENT} {each}" for each in found if each is not None]
+    differences = [each for each in found if each is not None]
     return ArchiveReport(
         contents,
         transactions=sum(each.range.row_count for each in contents.files),

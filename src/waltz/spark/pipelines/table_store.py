@@ -162,9 +162,51 @@ class TableStore:
         found = self._rows("SELECT * FROM waltz_blocks ORDER BY partition, block")
         return {(partition, block): (count, digest) for partition, block, count, digest in found}
 
-    def undecodable_count(self) -> int:
-        ((count,),) = self._rows("SELECT count(*) FROM waltz_undecodable")
-        return int(count)
+    @contextmanager
+    def snapshot(self) -> Iterator[None]:
+        """Let everything that is read in the block be of one moment, whatever runs commit."""
+        with self._errors_named():
+            self._database.execute("BEGIN")
+            try:
+                yield
+            finally:
+                self._database.execute("ROLLBACK")
+
+    def rows(self, layout: Layout) -> Iterator[tuple[Any, ...]]:
+        """Yield the rows of a table, in the order of its columns."""
+        names = ", ".join(_quoted(each.name) for each in layout.columns)
+        with self._errors_named():
+            yield from self._database.execute(
+                f"SELECT {names} FROM {_quoted(layout.definition.name)}"
+            )
+
+    def last_mentioned(self, table: str) -> list[tuple[int, int]]:
+        """Return partitions with the last transaction that the rows of a table mention of them."""
+        partition, last = (
+            ("partition", "transaction_id")
+            if table == "waltz_undecodable"
+            else ("last_partition", "last_transaction_id")
+        )
+        with self._errors_named():
+            return self._rows(f"SELECT {partition}, max({last}) FROM {_quoted(table)} GROUP BY 1")
+
+    def undecodable(self, partition: int, first: int, end: int) -> list[tuple[Any, ...]]:
+        """Return what was put aside of a range of transactions, in order."""
+        with self._errors_named():
+            return self._database.execute(
+                "SELECT * FROM waltz_undecodable WHERE partition = ? AND transaction_id >= ?"
+                " AND transaction_id < ? ORDER BY transaction_id",
+                (partition, first, end),
+            ).fetchall()
+
+    def undecodable_beyond(self, ends: Mapping[PartitionId, int]) -> Iterator[tuple[Any, ...]]:
+        """Yield what was put aside of transactions that lie outside of all partitions to `ends`."""
+        with self._errors_named():
+            for row in self._database.execute(
+                "SELECT * FROM waltz_undecodable ORDER BY partition, transaction_id"
+            ):
+                if not 0 <= row[1] < ends.get(row[0], 0):
+                    yield row
 
     def add(self, batch: Batch) -> None:
         """Join `batch` with what there is, all or nothing.
@@ -209,40 +251,18 @@ class TableStore:
         finally:
             self._database.execute("DETACH fresh")
 
-    def first_difference(
-        self, other: TableStore, layout: Layout
-    ) -> tuple[str, dict[str, Any]] | None:
-        """Return a row that only one of both has, "here" or "there", the smallest key first."""
-        table, names = layout.definition.name, [each.name for each in layout.columns]
-        with self._errors_named():
-            self._database.execute("ATTACH ? AS other", (str(other.path),))
-            try:
-                columns = ", ".join(map(_quoted, names))
-                here, there = (
-                    f"SELECT {columns} FROM {schema}.{_quoted(table)}"
-                    for schema in ("main", "other")
-                )
-                order = ", ".join(str(n + 1) for n in range(len(layout.definition.keys)))
-                for side, query in (
-                    ("here", f"{here} EXCEPT {there}"),
-                    ("there", f"{there} EXCEPT {here}"),
-                ):
-                    found = list(self._rows(f"{query} ORDER BY {order} LIMIT 1"))
-                    if found:
-                        return side, dict(zip(names, found[0], strict=True))
-            finally:
-                self._database.execute("DETACH other")
-        return None
-
     def _add_blocks(self, database: sqlite3.Connection, blocks: Iterable[BlockFacts]) -> None:
-        known = self.blocks()
         for each in blocks:
-            count, digest = known.get((each.partition_id, each.block), (0, "0"))
+            place = each.partition_id, each.block
+            known = database.execute(
+                "SELECT transactions, digest FROM waltz_blocks WHERE partition = ? AND block = ?",
+                place,
+            ).fetchone()
+            count, digest = known or (0, "0")
             database.execute(
                 "INSERT OR REPLACE INTO waltz_blocks VALUES (?, ?, ?, ?)",
                 (
-                    each.partition_id,
-                    each.block,
+                    *place,
                     count + each.transactions,
                     f"{(int(digest, 16) + each.digest) % _DIGESTS:x}",
                 ),
@@ -350,14 +370,3 @@ def _joined(table: str, name: str, function: Function) -> str:
 
 def _quoted(name: str) -> str:
     return f'"{name}"'
-
-
-def first_different_block(
-    ours: Mapping[tuple[int, int], tuple[int, str]],
-    theirs: Mapping[tuple[int, int], tuple[int, str]],
-) -> tuple[int, int] | None:
-    """Return the first block, as partition and block, that is not the same on both sides."""
-    for each in sorted(ours.keys() | theirs.keys()):
-        if ours.get(each) != theirs.get(each):
-            return each
-    return None

@@ -1,0 +1,287 @@
+"""Frames of Spark from which tables are made: transactions decoded, and grouped to rows."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, date, datetime, timedelta
+from typing import TYPE_CHECKING, Any, Final
+
+from waltz.errors import ConfigurationError, CorruptionError
+from waltz.spark.codes import INVALID_DEFINITION, INVALID_TABLES
+from waltz.spark.offsets import TransactionRange
+from waltz.spark.pipelines.definition import PipelineDefinition
+from waltz.spark.pipelines.expressions import Judge
+from waltz.spark.pipelines.table_store import Column, Layout
+from waltz.spark.pipelines.tables import (
+    ELEMENT,
+    PLACES,
+    Measure,
+    TableDefinition,
+    TablesDefinition,
+    mistake,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column as SparkColumn
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import DataType
+
+CORRUPT: Final = "waltz_corrupt"
+"""The column that has the text of data which are not what the definition says."""
+
+POSITION: Final = "waltz_position"
+"""The column that has an element's place in its array, from 0."""
+
+DIGEST: Final = "xxhash64(partition, transaction_id, request_id, header, data)"
+"""What a transaction adds to the digest of its block."""
+
+
+def read_log(
+    spark: SparkSession, definition: PipelineDefinition, ranges: Sequence[TransactionRange]
+) -> DataFrame:
+    """Return the transactions of `ranges`, of which each is of another partition."""
+    reader = (
+        spark.read.format("waltz")
+        .option("cluster", definition.cluster)
+        .option("partitions", ",".join(str(each.partition_id) for each in ranges))
+        .option("startingOffsets", json.dumps({each.partition_id: each.first for each in ranges}))
+        .option("endingOffsets", json.dumps({each.partition_id: each.end for each in ranges}))
+        .option("minPartitions", spark.sparkContext.defaultParallelism)
+    )
+    if definition.archive is not None:
+        reader = reader.option("archive", str(definition.archive))
+    for option, path in (
+        ("tlsCa", definition.tls.authorities),
+        ("tlsCert", definition.tls.certificate),
+        ("tlsKey", definition.tls.key),
+    ):
+        if path:
+            reader = reader.option(option, path)
+    return reader.load()
+
+
+PRUNING: Final = "spark.sql.inMemoryColumnarStorage.partitionPruning"
+
+
+@contextmanager
+def kept(spark: SparkSession, frame: DataFrame) -> Iterator[DataFrame]:
+    """Keep a frame in memory or on disk during the block, for several queries.
+
+    Spark leaves out blocks of such a frame by the largest value in them, for which it does not
+    count NaN, though `d > 1.5` is true of NaN: transactions would be missing without a word.
+    """
+    before = spark.conf.get(PRUNING)
+    spark.conf.set(PRUNING, "false")
+    frame = frame.persist()
+    try:
+        yield frame
+    finally:
+        frame.unpersist()
+        assert before is not None
+        spark.conf.set(PRUNING, before)
+
+
+def decoded(log: DataFrame, tables: TablesDefinition) -> DataFrame:
+    """Return the columns of the log and the fields of the data.
+
+    Raises ConfigurationError: a field has no type that Spark knows.
+    """
+    from pyspark.sql import functions as f
+    from pyspark.sql.types import StringType, StructField, StructType
+
+    fields = tables.decoding.fields
+    if not fields:
+        return log
+    schema = StructType(
+        [StructField(name, _spark_type(name, kind)) for name, kind in fields]
+        + [StructField(CORRUPT, StringType())]
+    )
+    options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT}
+    text = f.coalesce(f.col("data").cast("string"), f.lit(""))
+    found = log.withColumn("waltz_body", f.from_json(text, schema, options))
+    # Spark does not complain of an empty text, nor of one that is not a JSON object.
+    broken = f.when(f.expr(f"waltz_body.{CORRUPT}").isNotNull() | (f.trim(text) == ""), text)
+    return found.select(
+        *log.columns,
+        *(f.col(f"waltz_body.{name}").alias(name) for name, _ in fields),
+        broken.alias(CORRUPT),
+    )
+
+
+def _spark_type(name: str, text: str) -> DataType:
+    from pyspark.errors import PySparkException
+    from pyspark.sql.types import DataType
+
+    try:
+        return DataType.fromDDL(text)
+    except PySparkException as error:
+        raise ConfigurationError(
+            f"{INVALID_DEFINITION} decode: field {name} is {text!r}; expected a type of Spark such"
+            " as bigint, string, timestamp or array<string>"
+        ) from error
+
+
+def judged_layouts(spark: SparkSession, tables: TablesDefinition) -> list[Layout]:
+    """Return the tables with the types that Spark finds.
+
+    Raises ConfigurationError: an expression, a measure or a type that cannot be proven.
+    """
+    from waltz.spark.schema import log_schema
+
+    judge = Judge(spark)
+    nothing = decoded(spark.createDataFrame([], log_schema()), tables)
+    layouts = []
+    for table in tables.tables:
+        judge.expect_each(table, nothing)
+        judge.expect_sound(table, _with_elements(nothing, table))
+        layouts.append(_layout(nothing, table))
+    return layouts
+
+
+def _with_elements(frame: DataFrame, table: TableDefinition) -> DataFrame:
+    """Return a row per element of the table's array, with its position.
+
+    Raises ConfigurationError: `each` is no array.
+    """
+    from pyspark.errors import AnalysisException
+    from pyspark.sql import functions as f
+
+    if table.each is None:
+        return frame
+    try:
+        return frame.select("*", f.posexplode(f.expr(table.each)).alias(POSITION, ELEMENT))
+    except AnalysisException as error:
+        text = str(error).strip().partition("\n")[0]
+        raise mistake(f"table {table.name}: each is no array: {text}") from error
+
+
+def grouped(frame: DataFrame, table: TableDefinition, floats: Collection[str] = ()) -> DataFrame:
+    """Return `table` of the transactions in `frame`; `floats` are its measures of that type.
+
+    Raises what Spark raises of expressions.
+    """
+    from pyspark.sql import functions as f
+
+    frame = _with_elements(frame, table)
+    if table.where is not None:
+        frame = frame.where(table.where)
+    place = f.struct("transaction_id", "partition")
+    # Elements of one transaction have the same place: only with the position is there one first.
+    order = f.struct(place, POSITION) if table.each is not None else place
+    found = frame.groupBy(*(f.expr(text).alias(name) for name, text in table.keys)).agg(
+        *(_measure(each, order, is_float=each.name in floats) for each in table.measures),
+        f.min(place).alias("waltz_first"),
+        f.max(place).alias("waltz_last"),
+    )
+    places = (f"waltz_{name.split('_')[0]}.{name.split('_', 1)[1]}" for name in PLACES)
+    names = [*(name for name, _ in table.keys), *(each.name for each in table.measures)]
+    return found.select(
+        *names, *(f.col(path).alias(name) for path, name in zip(places, PLACES, strict=True))
+    )
+
+
+def _measure(measure: Measure, order: SparkColumn, *, is_float: bool) -> SparkColumn:
+    from pyspark.sql import functions as f
+
+    if measure.function in ("count", "count_if"):
+        return f.expr(f"{measure.function}({measure.expression})").alias(measure.name)
+    value = f.expr(measure.expression)
+    if is_float:
+        # SQLite has no NaN, and no zero with a sign: both would depend on how rows are batched.
+        value = f.when(~f.isnan(value), value + f.lit(0.0))
+    if measure.function == "first":
+        found = f.min_by(value, order)
+    elif measure.function == "last":
+        found = f.max_by(value, order)
+    else:
+        found = {"sum": f.sum, "min": f.min, "max": f.max}[measure.function](value)
+    return found.alias(measure.name)
+
+
+def _layout(nothing: DataFrame, table: TableDefinition) -> Layout:
+    from pyspark.errors import AnalysisException
+
+    try:
+        schema = grouped(nothing, table).schema
+    except AnalysisException as error:
+        text = str(error).strip().partition("\n")[0]
+        raise ConfigurationError(f"{INVALID_DEFINITION} table {table.name}: {text}") from error
+    sums = {each.name for each in table.measures if each.function == "sum"}
+    return Layout(
+        table,
+        tuple(
+            Column(each.name, _sqlite_type(table, each.name, each.dataType, each.name in sums))
+            for each in schema
+        ),
+    )
+
+
+def float_columns(layout: Layout) -> list[str]:
+    """Return the names of the table's columns that are floats."""
+    return [each.name for each in layout.columns if each.type == "REAL"]
+
+
+def _sqlite_type(table: TableDefinition, name: str, found: DataType, is_sum: bool) -> str:
+    from pyspark.sql import types as t
+
+    is_key = name in dict(table.keys)
+    for kinds, sqlite in (
+        ((t.BooleanType, t.IntegralType), "INTEGER"),
+        ((t.StringType, t.DateType, t.TimestampType), "TEXT"),
+        ((t.DoubleType, t.FloatType), None if is_sum or is_key else "REAL"),
+        ((t.BinaryType,), None if is_key else "BLOB"),
+    ):
+        is_plain = not isinstance(found, t.StringType) or found == t.StringType()  # no collation
+        if isinstance(found, kinds) and sqlite is not None and is_plain:
+            return sqlite
+    raise ConfigurationError(
+        f"{INVALID_DEFINITION} table {table.name}: {name} is {found.simpleString()}; expected"
+        " numbers, texts without a collation, dates or times, and whole numbers in sums, which are"
+        " exact in any order: cast it, as in `sum(cast(amount * 100 as bigint))`"
+    )
+
+
+def collected(frame: DataFrame) -> list[tuple[Any, ...]]:
+    """Return the rows with values that SQLite has: numbers, texts, bytes, and times as texts of UTC
+    whose order is that of the times.
+
+    Raises CorruptionError: a time has no such text, or a text is not UTF-8.
+    """
+    from pyspark.sql import functions as f
+    from pyspark.sql import types as t
+
+    plain: list[SparkColumn] = []
+    texts: dict[str, Callable[[int], str]] = {}
+    for each in frame.schema:
+        column = f.col(each.name)
+        if isinstance(each.dataType, t.DateType):
+            column, texts[each.name] = f.unix_date(column), _date_text
+        elif isinstance(each.dataType, t.TimestampType):
+            column, texts[each.name] = f.unix_micros(column), _time_text
+        plain.append(column.alias(each.name))
+    table = frame.select(*plain).toArrow()
+    columns = []
+    for name in table.column_names:
+        try:
+            values = table.column(name).to_pylist()
+            if name in texts:
+                values = [None if each is None else texts[name](each) for each in values]
+        except (OverflowError, UnicodeDecodeError) as error:
+            raise CorruptionError(
+                f"{INVALID_TABLES} column {name}: {error}; expected texts in UTF-8, and times of"
+                " the years 1 to 9999: leave out others with `where`"
+            ) from error
+        columns.append(values)
+    return list(zip(*columns, strict=True))
+
+
+def _date_text(days: int) -> str:
+    return (date(1970, 1, 1) + timedelta(days)).isoformat()
+
+
+def _time_text(microseconds: int) -> str:
+    found = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=microseconds)
+    text = found.strftime("%H:%M:%S.%f").rstrip("0").rstrip(".")
+    return f"{found.date().isoformat()} {text}"
