@@ -55,7 +55,7 @@ from waltz.configuration.tls import tls_settings
 from waltz.storage.metrics import NodeState
 from waltz.storage.shell import StorageConfig, StorageNode
 from waltz.storage.space import FREE_MINIMUM
-from waltz.system.host import real_host
+from waltz.system.host import real_coordinator, real_host
 from waltz.system.tls import Tls
 from waltz.types import Address, CoordinatorAddress, PartitionId, ReplicaId
 
@@ -83,13 +83,21 @@ def unfinished(state: NodeState) -> list[str]:
 
 async def run_node(settings: Settings, *, assign_all: bool, end_with_stdin: bool) -> None:
     coordinator = coordinator_address(settings)
-    host = real_host(coordinator, tls_settings(settings, TLS, listens=True))
+    tls = tls_settings(settings, TLS, listens=True)
+    host = real_host(coordinator, tls)
     root = root_at(coordinator)
     replica_id = ReplicaId(str(advertised_address(settings, socket.getfqdn())))
 
     async def register(directory_id: UUID) -> None:
         await register_storage_directory(host.coordinator, replica_id, directory_id, root=root)
-        await host.coordinator.close()  # nothing more is asked of it
+        await host.coordinator.close()  # hardly anything more is asked of it
+
+    async def read_partition_count() -> int:
+        door = real_coordinator(coordinator, tls)
+        try:
+            return (await read_store_params(door, root)).partition_count
+        finally:
+            await door.close()
 
     try:
         params = await read_store_params(host.coordinator, root)
@@ -113,6 +121,7 @@ async def run_node(settings: Settings, *, assign_all: bool, end_with_stdin: bool
             scrub_bytes_per_second=settings[SCRUB_RATE] if settings[SCRUB_ENABLED] else 0,
             scrub_interval_seconds=settings[SCRUB_INTERVAL],
             register=register,
+            read_partition_count=read_partition_count,
         )
         node = StorageNode(host, config)
         await until_told(

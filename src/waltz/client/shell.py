@@ -118,6 +118,8 @@ class AsyncWaltzClient(PlainVerbs):
         )
         self._listening = Listening(host, self._tasks, self.options.listener)
         self._snapshot: ClusterSnapshot | None = None
+        self._counts_from: int | None = None
+        """How many partitions there were at the start: later ones were added since."""
         self._client_id: ClientId | None = None
         self._partitions = self.options.partitions
         self._stream_side = self.new_stream_side()
@@ -490,6 +492,8 @@ class AsyncWaltzClient(PlainVerbs):
 
     def _change_view(self, snapshot: ClusterSnapshot) -> None:
         self._snapshot = snapshot
+        if self._counts_from is None:
+            self._counts_from = snapshot.partition_count
         if self._connections is None or self._services is None:
             return  # told again once everything is there
         for number in range(snapshot.partition_count):
@@ -499,7 +503,12 @@ class AsyncWaltzClient(PlainVerbs):
                 gate = self._new_gate(self.options.max_concurrent_transactions)
                 last = self._sequence_numbers.get(partition_id, 0)
                 runner = self.runners[partition_id] = PartitionRunner(
-                    self._services, self.client_id, partition_id, gate, sequence_number=last
+                    self._services,
+                    self.client_id,
+                    partition_id,
+                    gate,
+                    sequence_number=last,
+                    is_added=self._partitions is None and number >= self._counts_from,
                 )
                 runner.start()
                 self.submissions.take_up(partition_id)

@@ -47,6 +47,7 @@ from waltz.wire.client_protocol import (
 )
 from waltz.wire.discovery_protocol import (
     ClientIdRequest,
+    GrowthRequest,
     PartitionProblemsRequest,
     TopologyRequest,
 )
@@ -106,7 +107,9 @@ FOR_SERVER: Final = frozenset(
         ServerPartitionsHealthRequest,
     }
 )
-ANONYMOUS: Final = frozenset({TopologyRequest, ClientIdRequest, PartitionProblemsRequest})
+ANONYMOUS: Final = frozenset(
+    {TopologyRequest, ClientIdRequest, PartitionProblemsRequest, GrowthRequest}
+)
 """For the server, from clients that may have no ID yet."""
 
 
