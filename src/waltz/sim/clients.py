@@ -207,7 +207,7 @@ class Client:
                     for number in range(len(following), count)
                 )
 
-            follow(self._field.partition_count)
+            follow(reader.partition_count)
             while self._field.grows and not self._field.peace.is_set():
                 follow(reader.partition_count)
                 await asyncio.sleep(LOOK_SECONDS)

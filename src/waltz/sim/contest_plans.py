@@ -149,7 +149,7 @@ def growing_cluster(random: Random, stage: Stage) -> Sequence[Fault]:
     and servers die, lag and lose each other."""
     faults: list[Fault] = []
     count = stage.partition_count
-    for moment in moments(random, replace(stage, length=1), 2):
+    for moment in moments(random, stage, 2):
         count += random.randint(1, 3)
         faults.append(
             AddedPartitions(

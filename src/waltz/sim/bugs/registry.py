@@ -8,6 +8,7 @@ from waltz.sim.bugs.bug import Bug
 from waltz.sim.bugs.client import CLIENT_BUGS
 from waltz.sim.bugs.connection import CONNECTION_BUGS
 from waltz.sim.bugs.discovery import DISCOVERY_BUGS
+from waltz.sim.bugs.growth import GROWTH_BUGS
 from waltz.sim.bugs.server import SERVER_BUGS
 from waltz.sim.bugs.storage import STORAGE_BUGS
 from waltz.sim.bugs.store import STORE_BUGS
@@ -21,6 +22,7 @@ BUGS: Final[dict[str, Bug]] = {
         *CLIENT_BUGS,
         *CONNECTION_BUGS,
         *DISCOVERY_BUGS,
+        *GROWTH_BUGS,
     )
 }
 
