@@ -719,6 +719,22 @@ ZOOKEEPER_RESTART_SECONDS_MAX: Final = 5.0
 PARTITIONS_MAX: Final = 1_000_000
 """Of one cluster; bounds what metadata may make a reader allocate."""
 
+GROWTH_LOOK_SECONDS: Final = 1.0
+"""Between two questions of a storage node to the coordinator, how many partitions there are."""
+
+GROWTH_READ_SECONDS_MAX: Final = 3.0
+"""For the answer to one; whoever waits for it is in a handshake."""
+
+GROWTH_HOLD_SECONDS_MAX: Final = 1.0
+"""How long a storage node that makes room for more partitions waits for those that are at work,
+while those that are not wait for it."""
+
+GROWTH_TAKEN_SECONDS_MAX: Final = 30.0
+"""How long who adds partitions waits for a storage node to make room for them and to take them."""
+
+GROWTH_SERVED_POLL_SECONDS: Final = 0.3
+"""Between two questions to the servers, whether they serve the partitions that were added."""
+
 METADATA_ENTRIES_MAX: Final = 100_000
 """Servers, storage nodes or replicas in one metadata value."""
 

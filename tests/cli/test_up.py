@@ -96,7 +96,8 @@ def test_other_numbers_than_at_creation_are_refused(tmp_path: Path) -> None:
         pass
     done = run_waltz("up", "--directory", str(tmp_path / "cluster"), "--partitions", "2")
     assert done.returncode == 1
-    assert "created with --partitions 1, not 2" in done.stderr
+    assert "has 1 partitions, not 2: leave --partitions out" in done.stderr
+    assert "waltz cluster add-partitions --to 2 adds some" in done.stderr
 
 
 def test_a_foreign_directory_is_refused_untouched(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from waltz.client.shell import AsyncWaltzClient
 from waltz.cluster.store_params import ClusterParams
 from waltz.errors import NotFoundError
 from waltz.host import ANY_VERSION
+from waltz.types import PartitionId
 
 
 def test_running_clients_follow_the_partitions_that_are_added() -> None:
@@ -37,3 +38,34 @@ def test_running_clients_follow_the_partitions_that_are_added() -> None:
         assert recorder.applied_in(3) == [0, 1]
 
     run_with_cluster(work, partition_count=3)
+
+
+def test_whoever_wants_only_what_comes_later_gets_all_of_a_partition_that_is_added() -> None:
+    """F-35: what was written there before the client has noticed came later than the client."""
+
+    class FromNowOn(Recorder):
+        def get_client_high_water_mark(self, partition_id: PartitionId) -> None:  # type: ignore[override]
+            return None
+
+    async def work(cluster: FakeCluster) -> None:
+        recorder, chosen = FromNowOn(), FromNowOn()
+        cluster.server.partitions[0].add(b"long before")
+        async with (
+            AsyncWaltzClient(cluster.host, recorder, ClientOptions()) as client,
+            AsyncWaltzClient(cluster.host, chosen, ClientOptions(partitions=frozenset())) as other,
+        ):
+            await client.append(0, b"later")
+            cluster.server.partitions[1] = FakePartition()
+            cluster.server.partitions[1].add(b"before it has noticed")
+            await cluster.coordinator.assign({cluster.server.address: {0: 1, 1: 1}})
+            await until(lambda: recorder.applied_in(1) == [0])
+            await client.append(1, b"then")
+            await until(lambda: other.partition_count == 2)
+            await other.set_partitions([1])
+            await until(lambda: other.client_high_water_mark(1) == 1)
+            await client.append(1, b"chosen since")
+            await until(lambda: chosen.applied_in(1) == [2])
+        assert recorder.applied_in(0) == [1]
+        assert recorder.applied_in(1) == [0, 1, 2]
+
+    run_with_cluster(work, partition_count=1)

@@ -15,6 +15,7 @@ import pytest
 
 from tests.cluster.golden import golden_tree
 from tests.cluster.simulated import KEY, FailingCoordinator, World, settled, simulate
+from waltz.cluster.growing.shell import begin_growth, deal_out, finish_growth
 from waltz.cluster.locking.shell import admin_lock
 from waltz.cluster.partition_metadata import NEW_PARTITION
 from waltz.cluster.replica_assignments import GroupDescriptor
@@ -575,13 +576,74 @@ def test_contradicting_parameters_stop_a_server() -> None:
 
     async def story(world: World) -> None:
         await world.ask(create)
-        world.tree.write("/waltz/store", StoreParams(KEY, 3).encode(), version=-1)
+        world.tree.write("/waltz/store", StoreParams(KEY, 1).encode(), version=-1)
 
         async def main(host: Host) -> None:
             await ServerMembership(host, Address("one", 7000), lambda _: None).start()
 
-        with pytest.raises(ConfigurationError, match="2 partitions, its store 3"):
+        with pytest.raises(ConfigurationError, match="2 partitions, its store 1"):
             await world.run(main)
+
+    simulate(story)
+
+
+def test_partitions_that_are_half_added_keep_no_server_from_starting() -> None:
+    """The store parameters are ahead; the server has the partitions that the cluster has."""
+
+    async def story(world: World) -> None:
+        await world.ask(create)
+        world.tree.write("/waltz/store", StoreParams(KEY, 5).encode(), version=-1)
+        servers = Servers(world)
+        servers.start("one")
+        await settled(2)
+        assert servers.told["one"] == {0: 1, 1: 1}
+
+    simulate(story)
+
+
+def test_running_servers_follow_an_assignment_with_more_partitions() -> None:
+    """And deal that many out from then on, the one that learned of them too; never fewer again."""
+
+    async def story(world: World) -> None:
+        await world.ask(create)
+        servers = Servers(world)
+        one = servers.start("one")
+        await settled(2)
+        servers.start("two")
+        await settled(2)
+
+        async def grow(host: Host) -> bool:
+            await finish_growth(host.coordinator, 5)
+            return await deal_out(host.coordinator, 5)
+
+        assert await world.run(grow)
+        await settled(2)
+        both = {**servers.told["one"], **servers.told["two"]}
+        assert sorted(both) == [0, 1, 2, 3, 4]
+        assert all(both[PartitionId(number)] == 1 for number in (2, 3, 4))
+        world.kill(one)
+        await settled(60)
+        assert sorted(servers.told["two"]) == [0, 1, 2, 3, 4]
+
+    simulate(story)
+
+
+def test_a_server_that_starts_after_a_growth_was_cut_short_deals_the_rest_out() -> None:
+    """The cluster parameters are written, the assignment is not."""
+
+    async def story(world: World) -> None:
+        await world.ask(create)
+        servers = Servers(world)
+        one = servers.start("one")
+        await settled(2)
+        await world.ask(begin_growth, 5)
+        await world.ask(finish_growth, 5)
+        await settled(2)
+        assert sorted(servers.told["one"]) == [0, 1], "it has not noticed"
+        world.kill(one)
+        servers.start("two")
+        await settled(60)
+        assert sorted(servers.told["two"]) == [0, 1, 2, 3, 4]
 
     simulate(story)
 

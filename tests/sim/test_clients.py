@@ -38,6 +38,7 @@ class Field:
     """A cluster and clients that follow their plans in it."""
 
     partition_count = 1
+    grows = False
     server_addresses = server_addresses(SHAPE)
 
     def __init__(self, *plans: ClientPlan) -> None:

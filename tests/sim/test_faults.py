@@ -10,6 +10,7 @@ import pytest
 from waltz.errors import ConfigurationError
 from waltz.sim.faults import (
     KINDS,
+    AddedPartitions,
     BitFlips,
     ClockDrift,
     ClockJump,
@@ -75,6 +76,10 @@ ONE_OF_EACH: list[tuple[Fault, int]] = [
     (CoordinatorSlowness(progress=0.1, seconds=2.0, slowest_seconds=1.0), 1),
     (LostAnswers(progress=0.1, seconds=2.0, share=0.5), 1),
     (ForeignWrites(progress=0.1, choices=(0.1, 0.9), pause_seconds=0.0), 2),
+    (
+        AddedPartitions(progress=0.1, to=5, killed_after=(0.5,)),
+        1,
+    ),
     (
         Reassignment(
             progress=0.1, holders=(("a", "b"), (), ("c",)), at_once=True, pause_seconds=0.5

@@ -10,6 +10,7 @@ import pytest
 from waltz.sim.drawing import Stage
 from waltz.sim.faults import (
     KINDS,
+    AddedPartitions,
     BitFlips,
     ClockDrift,
     ClockJump,
@@ -70,7 +71,7 @@ SERVERS = ("server-0", "server-1")
 CLIENTS = ("client-0", "client-1", "client-2")
 STAGE = Stage(STORAGES, SERVERS, CLIENTS)
 HARMFUL = {DiskFailure, BitFlips, FullDisk, LostDisk, OldDisk, LostFiles}
-ELSEWHERE = {Reassignment, HalfClose, Replay, SetBack}
+ELSEWHERE = {AddedPartitions, Reassignment, HalfClose, Replay, SetBack}
 """What needs more machines than others have, or somebody between them."""
 
 

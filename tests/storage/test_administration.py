@@ -27,7 +27,8 @@ from waltz.storage.administration import (
     admin_failure,
     answer_of_node,
     answer_of_partition,
-    check_cluster,
+    check_count,
+    check_key,
     check_partition_ids,
 )
 from waltz.storage.metrics import metrics_json
@@ -125,11 +126,15 @@ def test_only_members_of_the_cluster_open_a_connection() -> None:
         lambda key, count: OpenRequest(NO_SESSION, -1, PartitionId(-1), key, count),
         lambda key, count: AdminOpenRequest(-1, key, count),
     ):
-        check_cluster(make(KEY, 4), cluster_key=KEY, count=4)
+        check_key(make(KEY, 4), KEY)
         with pytest.raises(StorageError, match="cluster keys differ"):
-            check_cluster(make(OTHER_KEY, 4), cluster_key=KEY, count=4)
-        with pytest.raises(StorageError, match="this node's cluster has 4, the other side's 5"):
-            check_cluster(make(KEY, 5), cluster_key=KEY, count=4)
+            check_key(make(OTHER_KEY, 4), KEY)
+        for fewer_or_equal in (1, 3, 4):
+            check_count(make(KEY, fewer_or_equal), 4)
+        for count in (-1, 0, 5):
+            text = f"this node's cluster has 4, the other side's {count}"
+            with pytest.raises(StorageError, match=text):
+                check_count(make(KEY, count), 4)
 
 
 def test_failure_names_the_error() -> None:

@@ -387,7 +387,7 @@ def test_start_is_refused_with_nothing_touched(tmp_path: Path) -> None:
     directory.mkdir()
     run_node(directory, nothing)
     before = (directory / "waltz-storage.ctl").read_bytes()
-    for changes in ({"cluster_key": OTHER_KEY}, {"partition_count": 4}):
+    for changes in ({"cluster_key": OTHER_KEY}, {"partition_count": 2}):
         assert isinstance(start_error(directory, **changes), ForeignDirectoryError)
     assert (directory / "waltz-storage.ctl").read_bytes() == before
     run_node(directory, nothing)

@@ -14,7 +14,12 @@ from tests.wire.golden import CODEC_BY_MAGIC, GOLDEN_FRAMES, MESSAGE_FRAMES
 from waltz.errors import LocalProtocolError, RemoteProtocolError
 from waltz.limits import FRAME_BYTES_MAX, HELLO_BYTES_MAX, HELLO_VERSIONS_MAX
 from waltz.types import ClientId, Generation, PartitionId, RequestId, TransactionId
-from waltz.wire.admin_protocol import ADMIN_CLIENT_GREETING, ADMIN_CODEC, ADMIN_SERVER_GREETING
+from waltz.wire.admin_protocol import (
+    ADMIN_CLIENT_GREETING,
+    ADMIN_CODEC,
+    ADMIN_SERVER_GREETING,
+    GROWTH_SINCE,
+)
 from waltz.wire.client_protocol import (
     CLIENT_CODEC,
     CLIENT_GREETING,
@@ -80,7 +85,7 @@ def test_a_peer_of_the_original_is_spoken_to_in_its_version(codec: Codec) -> Non
     """CS-02: the latest version that both have among ourselves, version 0 with the original."""
     latest = codec.versions[-1]
     assert codec.versions == tuple(range(latest + 1))
-    assert latest == (REFUSALS_SINCE if codec is STORAGE_CODEC else 1)
+    assert latest == (REFUSALS_SINCE if codec is STORAGE_CODEC else GROWTH_SINCE)
     for versions, expected in (((0,), 0), ((0, 1), 1), ((0, 1, 2, 3, 4), latest)):
         link = Link(codec, "")
         assert decode_hello(link.hello()[7:]).versions == codec.versions

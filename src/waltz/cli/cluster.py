@@ -8,6 +8,7 @@ from uuid import UUID, uuid4
 import click
 
 from waltz.cli.client import status
+from waltz.cli.cluster_growth import grow
 from waltz.cli.cluster_list import list_cluster
 from waltz.cli.cluster_place import ClusterPlace, cluster_options
 from waltz.cli.cluster_storages import (
@@ -40,7 +41,7 @@ def cluster() -> None:
     "partition_count",
     type=click.IntRange(1, PARTITIONS_MAX),
     required=True,
-    help="How many it has, for good: a cluster keeps its number.",
+    help="How many it has; they can be added to, never be made fewer.",
 )
 @json_option
 def create(place: ClusterPlace, name: str, partition_count: int, as_json: bool) -> None:
@@ -123,6 +124,7 @@ for command in (
     unassign,
     exchange,
     auto_assign,
+    grow,
     check_connectivity,
     verify,
 ):

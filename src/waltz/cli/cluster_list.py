@@ -12,6 +12,7 @@ import click
 from waltz.cli.cluster_place import ClusterPlace, cluster_options
 from waltz.cli.disk_output import json_option, new_table, print_json, print_table
 from waltz.cli.partition_list import listed_partitions
+from waltz.cluster.partition_growth import PartitionCounts
 from waltz.cluster.partition_metadata import PartitionMetadata
 from waltz.cluster.paths import ClusterPaths
 from waltz.cluster.placement.shell import read_placement
@@ -40,6 +41,12 @@ class ClusterMetadata:
     membership: Membership
     partitions: Mapping[PartitionId, PartitionMetadata]
 
+    @property
+    def counts(self) -> PartitionCounts:
+        """`partition_count`, and whether partitions are being added."""
+        assigned = self.membership.assignment.partition_count
+        return PartitionCounts(self.partition_count, self.placement.partition_count, assigned)
+
     def replicas(self) -> list[ReplicaId]:
         """All storage nodes, by name."""
         return sorted(self.placement.partitions)
@@ -51,6 +58,7 @@ class ClusterMetadata:
             "root": self.root,
             "cluster_key": str(self.cluster_key),
             "partition_count": self.partition_count,
+            "partitions_being_added_to": self.counts.store if self.counts.is_half_added else None,
             "storages": [
                 {
                     "replica_id": node,
@@ -141,6 +149,11 @@ def list_cluster(place: ClusterPlace, as_json: bool) -> None:
 def show_metadata(found: ClusterMetadata) -> None:
     click.echo(f"cluster {found.name} at {found.root}, {found.partition_count} partitions")
     click.echo(f"cluster key {found.cluster_key}\n")
+    if found.counts.is_half_added:
+        click.echo(
+            f"partitions are being added, {found.counts.store} in all; if nobody is at it: waltz"
+            f" cluster add-partitions --to {found.counts.store}\n"
+        )
     storages = new_table("storage node", "group", "admin port", "partitions", left=("partitions",))
     storages.columns[0].justify = "left"
     for node in found.replicas():

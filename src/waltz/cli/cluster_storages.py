@@ -92,27 +92,37 @@ def change_cluster(
 def show_change(
     before: StoragePlacement, after: StoragePlacement, *, dry_run: bool, as_json: bool
 ) -> None:
-    nodes = sorted({*before.partitions, *after.partitions})
-    changed = [node for node in nodes if before.partitions.get(node) != after.partitions.get(node)]
     if as_json:
-        print_json(
-            {
-                "dry_run": dry_run,
-                "storages": [
-                    {
-                        "replica_id": node,
-                        "group": after.groups.get(node, before.groups.get(node)),
-                        "before": _held(before, node),
-                        "after": _held(after, node),
-                    }
-                    for node in changed
-                ],
-            }
-        )
+        print_json({"dry_run": dry_run, "storages": placement_changes(before, after)})
         return
+    print_changes(before, after)
+    if dry_run:
+        click.echo("nothing was changed", err=True)
+
+
+def placement_changes(before: StoragePlacement, after: StoragePlacement) -> list[dict[str, Any]]:
+    """What each node that holds something else then held before and holds after, for JSON."""
+    return [
+        {
+            "replica_id": node,
+            "group": after.groups.get(node, before.groups.get(node)),
+            "before": _held(before, node),
+            "after": _held(after, node),
+        }
+        for node in _changed(before, after)
+    ]
+
+
+def _changed(before: StoragePlacement, after: StoragePlacement) -> list[ReplicaId]:
+    nodes = sorted({*before.partitions, *after.partitions})
+    return [node for node in nodes if before.partitions.get(node) != after.partitions.get(node)]
+
+
+def print_changes(before: StoragePlacement, after: StoragePlacement) -> None:
+    """The same as a table."""
     table = new_table("storage node", "group", "before", "after", left=("before", "after"))
     table.columns[0].justify = "left"
-    for node in changed:
+    for node in _changed(before, after):
         table.add_row(
             node,
             str(after.groups.get(node, before.groups.get(node))),
@@ -120,8 +130,6 @@ def show_change(
             _shown(_held(after, node)),
         )
     print_table(table)
-    if dry_run:
-        click.echo("nothing was changed", err=True)
 
 
 def _held(placement: StoragePlacement, node: ReplicaId) -> list[int] | None:

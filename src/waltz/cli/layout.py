@@ -61,7 +61,8 @@ class ServerPlace:
 
 @dataclass(frozen=True, slots=True)
 class ClusterFile:
-    """The fixed part of `cluster.json`: it never changes once the directory exists."""
+    """The fixed part of `cluster.json`: nothing of it changes once the directory exists, but the
+    number of partitions when some are added."""
 
     name: str
     cluster_key: str

@@ -58,7 +58,7 @@ from waltz.storage.metrics import NodeState
 from waltz.storage.shell import StorageConfig, StorageNode
 from waltz.storage.space import FREE_MINIMUM
 from waltz.system.disk import tell_of_open_files
-from waltz.system.host import real_host
+from waltz.system.host import real_coordinator, real_host
 from waltz.system.tls import Tls, tell_of_open_ports
 from waltz.types import Address, CoordinatorAddress, PartitionId, ReplicaId, SessionId
 
@@ -86,28 +86,30 @@ def unfinished(state: NodeState) -> list[str]:
 
 async def run_node(settings: Settings, *, assign_all: bool, end_with_stdin: bool) -> None:
     coordinator = coordinator_address(settings)
-    host = real_host(
-        coordinator,
-        tls_settings(settings, TLS, listens=True),
-        handshake_seconds=settings[HANDSHAKE_TIMEOUT],
-    )
+    tls = tls_settings(settings, TLS, listens=True)
+    host = real_host(coordinator, tls, handshake_seconds=settings[HANDSHAKE_TIMEOUT])
     root = root_at(coordinator)
     replica_id = ReplicaId(str(advertised_address(settings, socket.getfqdn())))
 
     async def register(directory_id: UUID) -> None:
         await register_storage_directory(host.coordinator, replica_id, directory_id, root=root)
-        await host.coordinator.close()  # nothing more is asked of it
+        await host.coordinator.close()  # hardly anything more is asked of it
+
+    async def read_partition_count() -> int:
+        door = real_coordinator(coordinator, tls)
+        try:
+            return (await read_store_params(door, root)).partition_count
+        finally:
+            await door.close()
 
     async def latest(partition_id: PartitionId) -> SessionId:
-        asked = real_host(coordinator, tls_settings(settings, TLS, listens=True)).coordinator
+        door = real_coordinator(coordinator, tls)
         try:
-            return await latest_session(asked, partition_id, root=root)
+            return await latest_session(door, partition_id, root=root)
         finally:
-            await asked.close()
+            await door.close()
 
-    tell_of_open_ports(
-        tls_settings(settings, TLS, listens=True), data_address(settings), admin_address(settings)
-    )
+    tell_of_open_ports(tls, data_address(settings), admin_address(settings))
     tell_of_open_files(settings[DIRECTORY])
     try:
         params = await read_store_params(host.coordinator, root)
@@ -133,6 +135,7 @@ async def run_node(settings: Settings, *, assign_all: bool, end_with_stdin: bool
             scrub_interval_seconds=settings[SCRUB_INTERVAL],
             register=register,
             latest_session=latest,
+            read_partition_count=read_partition_count,
         )
         node = StorageNode(host, config)
         await until_told(

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
@@ -32,7 +33,12 @@ from waltz.cli.layout import (
     write_cluster_file,
 )
 from waltz.cli.nodes import COORDINATOR, call_when_input_ends, run_loop
-from waltz.cluster.shell import StorageEntry, create_cluster, read_store_params
+from waltz.cluster.shell import (
+    StorageEntry,
+    create_cluster,
+    read_cluster_params,
+    read_store_params,
+)
 from waltz.errors import ConfigurationError, NoNodeError
 from waltz.limits import DISK_FREE_BYTES_TRIAL
 from waltz.system.host import real_host
@@ -93,6 +99,10 @@ class Supervisor:
             on_restart=lambda: self.note(ready=True),
         )
 
+    def note_partitions(self, count: int) -> None:
+        """The cluster has this many, as the coordinator says: some may have been added."""
+        self._cluster = replace(self._cluster, partition_count=count)
+
     def tell_to_stop(self) -> None:
         self._keeper.tell_to_stop()
 
@@ -143,7 +153,8 @@ def open_layout(
 ) -> ClusterFile:
     """Return the directory's cluster, planned and made anew if it holds none.
 
-    Raises ConfigurationError: the directory's cluster was created with other numbers.
+    Raises ConfigurationError: the directory's cluster was created with other numbers. How many
+    partitions it has by now, only its coordinator knows: `check_partitions`.
     """
     if not prepare_directory(directory):
         planned = plan_cluster(
@@ -161,7 +172,6 @@ def open_layout(
         return planned
     cluster = read_cluster_file(directory)
     for option, wanted, found in (
-        ("--partitions", partitions, cluster.partition_count),
         ("--servers", servers, len(cluster.servers)),
         ("--zookeeper", wish.runs_zookeeper or None, cluster.runs_zookeeper),
         ("--coordinator", wish.elsewhere, cluster.coordinator),
@@ -174,10 +184,28 @@ def open_layout(
     return cluster
 
 
+def check_partitions(directory: Path, wanted: int | None, found: int) -> None:
+    """Raises ConfigurationError: the directory's cluster has another number of partitions."""
+    if wanted is not None and wanted != found:
+        more = f"; waltz cluster add-partitions --to {wanted} adds some" if wanted > found else ""
+        raise ConfigurationError(
+            f"the cluster in {directory} has {found} partitions, not {wanted}: leave --partitions"
+            f" out, or give another --directory{more}"
+        )
+
+
 async def run_cluster(
-    directory: Path, cluster: ClusterFile, tls: TlsSettings | None, *, end_with_stdin: bool
+    directory: Path,
+    cluster: ClusterFile,
+    tls: TlsSettings | None,
+    *,
+    end_with_stdin: bool,
+    partitions: int | None = None,
 ) -> None:
-    """Run the coordinator and all processes until told to stop; stop them whatever happens."""
+    """Run the coordinator and all processes until told to stop; stop them whatever happens.
+
+    Raises ConfigurationError: what one of them said, or the cluster has not `partitions`.
+    """
     supervisor = Supervisor(directory, cluster, tls)
     coordinator = supervisor.coordinator
     await coordinator.start()
@@ -187,7 +215,10 @@ async def run_cluster(
     if end_with_stdin:
         call_when_input_ends(supervisor.tell_to_stop)
     try:
-        await describe_cluster(cluster, tls or TlsSettings())
+        count = await describe_cluster(cluster, tls or TlsSettings())
+        check_partitions(directory, partitions, count)
+        supervisor.note_partitions(count)
+        cluster = replace(cluster, partition_count=count)
         starting = asyncio.create_task(supervisor.start())
         # A coordinator ends by itself only if its disk fails: then the cluster has to stop.
         ending = [
@@ -213,8 +244,9 @@ async def run_cluster(
     console.print("stopped")
 
 
-async def describe_cluster(cluster: ClusterFile, tls: TlsSettings) -> None:
-    """Write a new cluster's parameters and storage nodes into the coordinator.
+async def describe_cluster(cluster: ClusterFile, tls: TlsSettings) -> int:
+    """Write a new cluster's parameters and storage nodes into the coordinator; return how many
+    partitions the cluster has.
 
     Raises ConfigurationError: the coordinator knows another cluster.
     """
@@ -227,7 +259,7 @@ async def describe_cluster(cluster: ClusterFile, tls: TlsSettings) -> None:
                     f"the coordinator at {cluster.coordinator} holds cluster {params.cluster_key},"
                     f" not {cluster.cluster_key}"
                 )
-            return
+            return (await read_cluster_params(connection, cluster.root)).partition_count
         await create_cluster(
             connection,
             name=cluster.name,
@@ -236,6 +268,7 @@ async def describe_cluster(cluster: ClusterFile, tls: TlsSettings) -> None:
             storages=[StorageEntry(s.address, s.admin_address) for s in cluster.storages],
             root=cluster.root,
         )
+        return cluster.partition_count
     finally:
         await connection.close()
 
@@ -314,6 +347,10 @@ def up(
         settings = make_trial_certificates(directory, cluster) if tls else None
         if settings is None:
             forget_trial_certificates(directory)
-        run_loop(run_cluster(directory, cluster, settings, end_with_stdin=end_with_stdin))
+        run_loop(
+            run_cluster(
+                directory, cluster, settings, end_with_stdin=end_with_stdin, partitions=partitions
+            )
+        )
     finally:
         unlock()

@@ -85,12 +85,21 @@ class Unknown(str):
     """The text of what nobody could say."""
 
 
+FINISH: Final = "waltz cluster add-partitions --to"
+
 Check: TypeAlias = Callable[[Facts], Iterator[tuple[str, Collection[PartitionId]]]]
 
 
 def assignment(facts: Facts) -> Iterator[tuple[str, Collection[PartitionId]]]:
     """Every partition is owned by exactly one live server (TL-52)."""
     membership = facts.metadata.membership
+    counts = facts.metadata.counts
+    if counts.is_half_added:
+        text = f"partitions are being added, {counts.store} in all, and that is not finished"
+        yield f"{text}; if nobody is at it: {FINISH} {counts.store}", ()
+    elif membership.descriptors and counts.assigned < counts.cluster:
+        text = f"{counts.cluster - counts.assigned} partitions were added, and no server has them"
+        yield f"{text}: {FINISH} {counts.cluster}", ()
     if not membership.descriptors:
         yield "no server is running; start one", facts.partition_ids
         return

@@ -36,7 +36,8 @@ class WaltzClientCallbacks(ABC):
     def get_client_high_water_mark(self, partition_id: PartitionId) -> TransactionId | int | None:
         """Return the last transaction applied, -1 for none: the feed starts after it (PM-27).
 
-        None means: whatever the log holds now, so that only what comes later is handed over.
+        None means: whatever the log holds now, so that only what comes later is handed over; a
+        partition that is added to the cluster while the client follows all is handed over whole.
         """
 
     def get_client_history(self, partition_id: PartitionId) -> UUID | None:

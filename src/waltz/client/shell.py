@@ -126,6 +126,8 @@ class AsyncWaltzClient(PlainVerbs):
         self._listening = Listening(host, self._tasks, self.options.listener)
         self._snapshot: ClusterSnapshot | None = None
         self._identity: ClientIdentity | None = None
+        self._counts_from: int | None = None
+        """How many partitions there were at the start: later ones were added since."""
         self._partitions = self.options.partitions
         self._stream_side = self.new_stream_side()
         self._choosing = asyncio.Lock()
@@ -512,9 +514,11 @@ class AsyncWaltzClient(PlainVerbs):
 
     def _change_view(self, snapshot: ClusterSnapshot) -> None:
         self._snapshot = snapshot
+        if self._counts_from is None:
+            self._counts_from = snapshot.partition_count
         identity = self._identity
         if self._connections is None or self._services is None or identity is None:
-            return  # told again later
+            return  # told again once everything is there
         for number in range(snapshot.partition_count):
             partition_id = PartitionId(number)
             chosen = self._partitions is None or number in self._partitions
@@ -523,7 +527,12 @@ class AsyncWaltzClient(PlainVerbs):
                 gate.why = partial(self._connections.trouble_of, partition_id)
                 last = identity.last_number(partition_id)
                 runner = self.runners[partition_id] = PartitionRunner(
-                    self._services, self.client_id, partition_id, gate, sequence_number=last
+                    self._services,
+                    self.client_id,
+                    partition_id,
+                    gate,
+                    sequence_number=last,
+                    is_added=self._partitions is None and number >= self._counts_from,
                 )
                 runner.start()
                 identity.welcome(runner)

@@ -289,7 +289,14 @@ class TransactionContext(ABC):
 
     @abstractmethod
     def partition_id(self, partition_count: int) -> int:
-        """Return the partition the transaction belongs to, from 0 to `partition_count` - 1."""
+        """Return the partition the transaction belongs to, from 0 to `partition_count` - 1.
+
+        Asked once, when the context is submitted, with the number of partitions that the client
+        knows then: the context stays with the answer through all attempts. Partitions may be added
+        while clients run, and each client learns of it by itself: what has to be in one order, or
+        meets at one lock, must not depend on `partition_count`, unless the application sees to it
+        that nobody uses the old number any more (docs/operating/cluster.md, "Add partitions").
+        """
 
     @abstractmethod
     def execute(self, builder: TransactionBuilder) -> bool:

@@ -214,10 +214,14 @@ def proposed_assignment(
 ) -> PartitionAssignment | None:
     """Return what this server is to write, only if the parent is still at `membership.version`.
 
-    None while the assignment is consistent and without orphans, or another server has the smallest
-    ID. Raises as `assign_partitions`.
+    None while the assignment is consistent, without orphans and for all partitions, or another
+    server has the smallest ID. Raises as `assign_partitions`.
     """
-    is_good = membership.is_consistent and not membership.has_orphans
+    is_good = (
+        membership.is_consistent
+        and not membership.has_orphans
+        and membership.assignment.partition_count >= partition_count
+    )
     if is_good or min(membership.descriptors, default=None) != own_server_id:
         return None
     return assign_partitions(

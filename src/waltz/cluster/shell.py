@@ -361,7 +361,9 @@ class ServerMembership:
         self._preferred_partitions = tuple(preferred_partitions)
         self._paths = ClusterPaths(root)
         self._descriptor: ServerDescriptor | None = None
-        self._partition_count = 0
+        self.partition_count = 0
+        """The cluster's, as far as is known; it only grows. That of the parameters once this server
+        is registered, and that of any assignment since: partitions that are added come with one."""
         self._assigned: dict[PartitionId, Generation] = {}
         self._task: asyncio.Task[None] | None = None
         self._changing = asyncio.Lock()
@@ -387,17 +389,23 @@ class ServerMembership:
         coordinator, root = self._host.coordinator, self._paths.root
         params = await read_cluster_params(coordinator, root)
         store_params = await read_store_params(coordinator, root)
-        if params.partition_count != store_params.partition_count:
+        if params.partition_count > store_params.partition_count:
             raise ConfigurationError(
                 f"cluster {params.name!r} has {params.partition_count} partitions, its store"
                 f" {store_params.partition_count}"
             )
-        self._partition_count = params.partition_count
+        if params.partition_count < store_params.partition_count:
+            logger.warning(
+                "partitions_half_added partitions=%d wanted=%d: finish it with waltz cluster"
+                " add-partitions --to %d",
+                params.partition_count, store_params.partition_count, store_params.partition_count,
+            )  # fmt: skip
+        self.partition_count = params.partition_count
         server_id = await allocate_server_id(coordinator, root)
         with contextlib.suppress(NoNodeError):
             node = await coordinator.read(self._paths.server_preference(self._address))
             kept = ServerDescriptor.decode(node.data or b"").preferred_partitions
-            self._preferred_partitions = tuple(p for p in kept if p < self._partition_count)
+            self._preferred_partitions = tuple(p for p in kept if p < self.partition_count)
         self._descriptor = ServerDescriptor(server_id, self._address, self._preferred_partitions)
         self._task = asyncio.create_task(
             _follow(self._host, self._paths.server_descriptors, self._look)
@@ -414,7 +422,7 @@ class ServerMembership:
         Raises UnavailableError, CoordinationError: it may or may not have been noted; asked again
         it comes into force.
         """
-        if not all(0 <= p < self._partition_count for p in (*add, *remove)):
+        if not all(0 <= p < self.partition_count for p in (*add, *remove)):
             return False
         async with self._changing:
             wanted = dict.fromkeys((*self._preferred_partitions, *add))
@@ -458,6 +466,9 @@ class ServerMembership:
                 self._paths.server_node_prefix, own.encode(), ephemeral=True, sequential=True
             )
             logger.info("server_registered server_id=%d address=%s", own.server_id, own.address)
+            # Who adds partitions while nobody is registered leaves it to the next who is.
+            params = await read_cluster_params(coordinator, self._paths.root)
+            self.partition_count = max(self.partition_count, params.partition_count)
         for name in outdated:
             with contextlib.suppress(NoNodeError):
                 await coordinator.delete(f"{path}/{name}")
@@ -492,6 +503,7 @@ class ServerMembership:
         own, coordinator = self._own, self._host.coordinator
         path = self._paths.server_descriptors
         parent, membership = await read_membership(coordinator, path)
+        self.partition_count = max(self.partition_count, membership.assignment.partition_count)
         if membership.descriptors.get(own.server_id) != own:
             # Looked for by what it says and not by node: a create whose answer was lost may have
             # worked, and a change of preferences may have been cut short.
@@ -500,7 +512,7 @@ class ServerMembership:
             return parent
         if self._on_membership is not None:
             self._on_membership(membership)
-        proposed = proposed_assignment(membership, own.server_id, self._partition_count)
+        proposed = proposed_assignment(membership, own.server_id, self.partition_count)
         if proposed is not None:
             with contextlib.suppress(VersionConflictError):
                 await coordinator.write(path, proposed.encode(), version=membership.version)

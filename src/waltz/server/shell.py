@@ -16,6 +16,7 @@ from functools import partial
 from typing import Final, assert_never
 
 from waltz.cluster.paths import DEFAULT_ROOT
+from waltz.cluster.server_assignment import Membership
 from waltz.cluster.shell import (
     ServerMembership,
     read_cluster_params,
@@ -86,10 +87,13 @@ from waltz.wire.client_protocol import (
 )
 from waltz.wire.discovery_protocol import (
     ClientIdRequest,
+    GrowthReport,
+    GrowthRequest,
     PartitionProblems,
     PartitionProblemsRequest,
     TopologyRequest,
 )
+from waltz.wire.lifecycle_protocol import LIFECYCLE_SINCE
 from waltz.wire.message import Message
 from waltz.wire.report_protocol import (
     CoordinatorLocation,
@@ -202,7 +206,7 @@ class Server:
             self._on_assignment,
             preferred_partitions=self._config.preferred_partitions,
             root=self._config.root,
-            on_membership=self._directory.change,
+            on_membership=self._note_membership,
         )
         try:
             await self._membership.start()
@@ -391,6 +395,8 @@ class Server:
             return await self._reports(message)
         if isinstance(message, CoordinatorRequest):
             return CoordinatorLocation(message.request_number, self._config.coordinator_location)
+        if isinstance(message, GrowthRequest):
+            return GrowthReport(message.request_number, self.partition_count, self._earlier_count())
         assert isinstance(message, ClientMessage)
         request_id = message.request_id
         match message:
@@ -432,6 +438,29 @@ class Server:
         if partition is not None:
             return await partition.look(self._failures.get(partition_id, NO_FAILURE).count)
         return self._failed_state(partition_id, self._assigned.get(partition_id, Generation(-1)))
+
+    @property
+    def partition_count(self) -> int:
+        """The cluster's, as far as this server knows."""
+        assert self._membership is not None
+        return self._membership.partition_count
+
+    def _earlier_count(self) -> int:
+        """How many clients that have mounted a partition speak a version without features."""
+        mounted = {
+            connection_id
+            for partition in self._partitions.values()
+            for connection_id in partition.machine.mounts.connection_ids()
+        }
+        clients = [self._clients.find(connection_id) for connection_id in mounted]
+        return sum(
+            client is not None and (client.link.version or 0) < LIFECYCLE_SINCE
+            for client in clients
+        )
+
+    def _note_membership(self, membership: Membership) -> None:
+        self._directory.change(membership)
+        self._storages.grow(self.partition_count)
 
     async def _prefer(
         self, *, add: Sequence[PartitionId] = (), remove: Sequence[PartitionId] = ()

@@ -30,6 +30,9 @@ from waltz.sim.sites import until_stopped
 from waltz.sim.workloads import ClientPlan, draw_intent
 from waltz.types import Address, ClientId, Generation, PartitionId, RequestId, TransactionId
 
+LOOK_SECONDS: Final = 0.5
+"""How often a reader looks whether there are more partitions."""
+
 ASKED_SHARE: Final = 0.2
 ASKED_AGAIN_MAX: Final = 3
 ASKED_SECONDS_MAX: Final = 1.0
@@ -40,7 +43,15 @@ long after they were submitted."""
 class Field(Protocol):
     """What a client finds when it comes to a run."""
 
-    partition_count: int
+    @property
+    def partition_count(self) -> int:
+        """What the cluster has now."""
+        ...
+
+    @property
+    def grows(self) -> bool:
+        """Whether the cluster gets more partitions during the run."""
+        ...
 
     def next_version(self, name: str) -> int:
         """Return the latest version of the protocol that the process speaks in its next life."""
@@ -154,7 +165,7 @@ class Client:
                 await room.acquire()
                 await asyncio.sleep(self._random.uniform(0.0, self.plan.think_seconds_max))
                 if self.plan.work == "many":
-                    bulk = self._draw_bulk()
+                    bulk = self._draw_bulk(client.partition_count)
                     group.create_task(bulk.append(client)).add_done_callback(
                         lambda _: room.release()
                     )
@@ -162,7 +173,7 @@ class Client:
                 intent = draw_intent(
                     self._random,
                     self.application,
-                    self._field.partition_count,
+                    client.partition_count,
                     self.plan,
                     self._begun_count,
                 )
@@ -173,9 +184,8 @@ class Client:
                     group.create_task(self._ask(client, intent))
                 submitting.add_done_callback(lambda _: room.release())
 
-    def _draw_bulk(self) -> Bulk:
+    def _draw_bulk(self, count: int) -> Bulk:
         left = self.plan.transactions - self._begun_count
-        count = self._field.partition_count
         bulk = Bulk(self._random, self.application, count, self.plan, left)
         self._begun_count += len(bulk.numbers)
         return bulk
@@ -207,10 +217,18 @@ class Client:
             AsyncLogReader(host, servers=self._servers) as reader,
             asyncio.TaskGroup() as group,
         ):
-            following = [
-                group.create_task(self._follow(reader, PartitionId(number)))
-                for number in range(self._field.partition_count)
-            ]
+            following: list[asyncio.Task[None]] = []
+
+            def follow(count: int) -> None:
+                following.extend(
+                    group.create_task(self._follow(reader, PartitionId(number)))
+                    for number in range(len(following), count)
+                )
+
+            follow(reader.partition_count)
+            while self._field.grows and not self._field.peace.is_set():
+                follow(reader.partition_count)
+                await asyncio.sleep(LOOK_SECONDS)
             await self._field.peace.wait()
             for task in following:
                 task.cancel()

@@ -18,12 +18,15 @@ from waltz.cluster.shell import (
     StorageEntry,
     create_cluster,
     latest_session,
+    read_store_params,
     register_storage_directory,
 )
+from waltz.cluster.store_params import ClusterParams, StoreParams
 from waltz.errors import NoNodeError
 from waltz.host import Host
 from waltz.server.shell import Server, ServerConfig
 from waltz.sim.disk import SimulatedDisk
+from waltz.sim.loop import Process
 from waltz.sim.replicas import Replicas, durable_part, replica_on
 from waltz.sim.scenario import ClusterShape
 from waltz.sim.sites import Sites, until_stopped
@@ -84,6 +87,23 @@ class SimulatedCluster:
         self._next_version = next_version
         self._next_storage_version = next_storage_version
 
+    @property
+    def partition_ids(self) -> list[PartitionId]:
+        """Those that the cluster has now; before it is created, those that it is to have."""
+        return list(map(PartitionId, range(self._counts()[0])))
+
+    def _counts(self) -> tuple[int, int]:
+        """How many partitions the cluster has, and for how many storage nodes make room."""
+        tree = self.sites.coordinator.tree
+        try:
+            params, store = tree.read(PATHS.root).data, tree.read(PATHS.store).data
+        except NoNodeError:
+            params = store = None
+        if params is None or store is None:
+            return self.shape.partition_count, self.shape.partition_count
+        found = ClusterParams.decode(params).partition_count
+        return found, StoreParams.decode(store).partition_count
+
     async def start(self) -> None:
         """Create the cluster's metadata and let storage nodes and servers start."""
         self.sites.network.names[SERVERS_NAME] = self.servers
@@ -120,7 +140,7 @@ class SimulatedCluster:
             name: replica_on(
                 durable_part(disk) if durable else disk,
                 STORAGE_DIRECTORY,
-                self.shape.partition_ids,
+                self.partition_ids,
             )
             for name, disk in disks.items()
         }
@@ -131,7 +151,7 @@ class SimulatedCluster:
         assignments = ReplicaAssignments.decode(node.data or b"")
         return {
             partition_id: {*map(machine_of, assignments.replicas(partition_id))}
-            for partition_id in self.shape.partition_ids
+            for partition_id in self.partition_ids
         }
 
     def members(self) -> dict[PartitionId, set[str]]:
@@ -139,14 +159,14 @@ class SimulatedCluster:
         holds what is committed. Nobody before its first session."""
         return {
             partition_id: {*map(machine_of, self._metadata(partition_id).replica_states)}
-            for partition_id in self.shape.partition_ids
+            for partition_id in self.partition_ids
         }
 
     def written_off(self, replicas: Replicas) -> set[tuple[str, PartitionId]]:
         """The replicas that the metadata name as closed and that lack the last session that took
         appends: they begin anew with what they were written off with, whatever they say."""
         found = set()
-        for partition_id in self.shape.partition_ids:
+        for partition_id in self.partition_ids:
             states = self._metadata(partition_id).replica_states
             for replica_id, state in states.items():
                 marks = replicas[machine_of(replica_id)].marks.get(partition_id)
@@ -167,9 +187,9 @@ class SimulatedCluster:
         """Whether the cluster can tell that the disk of a storage node, which is not running, is
         an old one: of each partition the metadata know of a later session there, or have written
         its replica off."""
-        marks = replica_on(disk, STORAGE_DIRECTORY, self.shape.partition_ids).marks
+        marks = replica_on(disk, STORAGE_DIRECTORY, self.partition_ids).marks
         replica_id = replica_id_of(name)
-        for partition_id in self.shape.partition_ids:
+        for partition_id in self.partition_ids:
             state = self._metadata(partition_id).replica_states.get(replica_id)
             if state is None or state.closing_high_water_mark is not None:
                 continue
@@ -197,16 +217,25 @@ class SimulatedCluster:
             await register_storage_directory(host.coordinator, replica_id_of(name), directory_id)
             await host.coordinator.close()
 
+        async def read_partition_count() -> int:
+            # Of a door of its own, which is closed again: so does the command.
+            door = self.sites.coordinator.door(Process(f"{name} asks"))
+            try:
+                return (await read_store_params(door)).partition_count
+            finally:
+                await door.close()
+
         config = StorageConfig(
             directory=STORAGE_DIRECTORY,
             cluster_key=self.cluster_key,
-            partition_count=self.shape.partition_count,
+            partition_count=self._counts()[1],
             data_address=address,
             admin_address=Address(name, ADMIN_PORT),
             segment_bytes_threshold=self.shape.segment_bytes_threshold,
             assigned_partitions=frozenset(self.shape.partition_ids),
             register=register,
             latest_session=partial(latest_session, host.coordinator),
+            read_partition_count=read_partition_count,
             scrub_interval_seconds=SCRUB_SECONDS,
             protocol_version_max=self._next_storage_version(name),
             ends_with_partition=True,

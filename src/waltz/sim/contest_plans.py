@@ -14,6 +14,7 @@ from typing import Final
 from waltz.majority import majority
 from waltz.sim.drawing import Stage, crash, delay_seconds, moments, span_seconds
 from waltz.sim.faults import (
+    AddedPartitions,
     CoordinatorSlowness,
     Crash,
     Disconnection,
@@ -137,6 +138,36 @@ def changing_replicas(random: Random, stage: Stage) -> Sequence[Fault]:
         faults += [
             replace(
                 random.choice(makers)(random, moment, nodes),
+                delay_seconds=random.uniform(0.0, within),
+            )
+            for _ in range(random.randint(0, 4))
+        ]
+    return faults
+
+
+def growing_cluster(random: Random, stage: Stage) -> Sequence[Fault]:
+    """Partitions are added, once or twice, by operators who die of it half way, while storage nodes
+    and servers die, lag and lose each other."""
+    faults: list[Fault] = []
+    count = stage.partition_count
+    for moment in moments(random, stage, 2):
+        count += random.randint(1, 3)
+        faults.append(
+            AddedPartitions(
+                progress=moment,
+                delay_seconds=delay_seconds(random),
+                to=count,
+                killed_after=tuple(
+                    random.uniform(0.0, random.choice((0.1, 1.0, 3.0)))
+                    for _ in range(random.choice((0, 0, 1, 2, 3)))
+                ),
+            )
+        )
+        within = random.choice((0.1, 1.0, 10.0))
+        makers = (_leaving, _lagging, _change_of_owner, _late_coordinator)
+        faults += [
+            replace(
+                random.choice(makers)(random, moment, stage),
                 delay_seconds=random.uniform(0.0, within),
             )
             for _ in range(random.randint(0, 4))

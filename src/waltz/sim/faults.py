@@ -207,6 +207,18 @@ class Reassignment(Moment):
     """Between two changes."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AddedPartitions(Moment):
+    """Somebody adds partitions, with the code that operators use, and dies of it a few times before
+    somebody is left to finish it."""
+
+    to: int
+    """How many there are then, the old ones included."""
+
+    killed_after: tuple[float, ...]
+    """For each who dies of it, the seconds after which."""
+
+
 # Clocks
 
 
@@ -320,13 +332,14 @@ KINDS: tuple[type[Moment], ...] = (
     Isolation, Partition, SlowLinks, Flapping, Disconnection, HalfClose, Replay,
     SessionLoss, CoordinatorOutage, CoordinatorSlowness, LostAnswers, ForeignWrites,
     SetBack,
-    Reassignment,
+    Reassignment, AddedPartitions,
     ClockJump, ClockDrift,
     SlowDisk, DiskFailure, BitFlips, FullDisk, LostDisk, OldDisk, LostFiles,
 )  # fmt: skip
 
 Fault: TypeAlias = (
-    Crash
+    AddedPartitions
+    | Crash
     | Stop
     | Pause
     | Isolation

@@ -15,6 +15,7 @@ from waltz.sim.connection_plans import broken_connections, meddling
 from waltz.sim.contest_plans import (
     changing_replicas,
     contested_partition,
+    growing_cluster,
     lone_tails,
     outlived_tails,
 )
@@ -481,6 +482,7 @@ PLANS: Final[dict[str, Plan]] = {
     "lone_tails": Plan(lone_tails, overlapping=True),
     "outlived_tails": Plan(outlived_tails, overlapping=True),
     "changing_replicas": Plan(changing_replicas, overlapping=True, spare_count_max=3),
+    "growing_cluster": Plan(growing_cluster, overlapping=True, latest_version_only=True),
     "clock_trouble": Plan(clock_trouble, overlapping=True),
     "slow_disk": Plan(slow_disk, overlapping=True),
     "everything": Plan(everything, overlapping=True),

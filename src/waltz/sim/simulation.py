@@ -27,7 +27,7 @@ from waltz.sim.clients import Client, submit
 from waltz.sim.cluster import SimulatedCluster, server_addresses
 from waltz.sim.databases import DatabaseApplication, SimulatedDatabase
 from waltz.sim.disk import SimulatedDisk
-from waltz.sim.faults import DiskFailure
+from waltz.sim.faults import AddedPartitions, DiskFailure
 from waltz.sim.history import History, Verdict
 from waltz.sim.knobs import turned
 from waltz.sim.loop import PROCESS, SimulatedLoop, SimulationError
@@ -141,7 +141,6 @@ class _Run:
     def __init__(self, scenario: Scenario, virtual_seconds_max: float) -> None:
         self.scenario = scenario
         self.shape = scenario.shape
-        self.partition_count = scenario.shape.partition_count
         self.server_addresses = server_addresses(scenario.shape)
         source = scenario.source
         self._versions = {name: [*versions] for name, versions in scenario.versions.items()}
@@ -239,6 +238,14 @@ class _Run:
         """As `next_version`, of the storage protocol."""
         return _next(self._storage_versions.get(name, [STORAGE_CODEC.versions[-1]]))
 
+    @property
+    def partition_count(self) -> int:
+        return len(self.cluster.partition_ids)
+
+    @property
+    def grows(self) -> bool:
+        return any(isinstance(fault, AddedPartitions) for fault in self.scenario.faults)
+
     async def reached(self, progress: float) -> None:
         ended_count = int(progress * self.scenario.transactions)
         while self.history.ended_count < ended_count:
@@ -320,7 +327,7 @@ class _Run:
             async with asyncio.TaskGroup() as group:
                 appending = [
                     group.create_task(self._append_mark(client, partition_id))
-                    for partition_id in self.shape.partition_ids
+                    for partition_id in self.cluster.partition_ids
                 ]
             self.writable_seconds = self.loop.time() - began
             last = {task.result() for task in appending}

@@ -202,6 +202,14 @@ class Sites:
         """From here on nothing of the process happens any more."""
         self._bury(site, "die")
 
+    def kill_guest(self, name: str) -> None:
+        """From here on nothing of a process that `run` has started happens any more."""
+        process = self._guests[name]
+        process.dead = True
+        self.network.cut(process)
+        self.coordinator.lose(process)
+        self.trace.note(self.loop.time(), "die", name)
+
     def lose_power(self, site: Site) -> None:
         """The disk of a dead process loses what was not synced."""
         self._effects["writes not synced at a power cut"] += site.disk.unsynced_count

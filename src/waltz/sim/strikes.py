@@ -25,6 +25,7 @@ from waltz.sim.disk_strikes import (
     without_newest,
 )
 from waltz.sim.faults import (
+    AddedPartitions,
     BitFlips,
     ClockDrift,
     ClockJump,
@@ -53,6 +54,8 @@ from waltz.sim.faults import (
     SlowLinks,
     Stop,
 )
+from waltz.sim.growth_strikes import Act as GrowthAct
+from waltz.sim.growth_strikes import add_as_operators
 from waltz.sim.network import Way
 from waltz.sim.placement_strikes import Act, reassign
 from waltz.sim.sites import Site, Sites
@@ -112,6 +115,10 @@ class Strikes:
                 await self._set_back(fault)
             case Reassignment():
                 await self._reassign(fault)
+            case AddedPartitions():
+                self._struck(fault, fault.to)
+                await add_as_operators(fault, self._operate_for)
+                self._note("added", fault.to)
             case ClockJump() | ClockDrift():
                 await self._strike_clocks(fault)
             case (
@@ -342,6 +349,23 @@ class Strikes:
 
         self._operators_count += 1
         return await self._sites.run(f"operator-{self._operators_count}", main)
+
+    async def _operate_for(self, act: GrowthAct, seconds_max: float | None) -> None:
+        async def main(host: Host) -> None:
+            try:
+                await act(host)
+            finally:
+                await host.coordinator.close()
+
+        self._operators_count += 1
+        name = f"operator-{self._operators_count}"
+        acting = asyncio.create_task(self._sites.run(name, main))
+        await asyncio.wait([acting], timeout=seconds_max)
+        if not acting.done():
+            self._sites.kill_guest(name)
+            acting.cancel()
+            return
+        acting.result()
 
     # Clocks
 

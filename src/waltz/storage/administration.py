@@ -28,11 +28,13 @@ from waltz.wire.admin_protocol import (
     AssignedPartitionStatusResponse,
     MetricsRequest,
     MetricsResponse,
+    PartitionCountRequest,
+    PartitionCountResponse,
 )
 from waltz.wire.storage_protocol import OpenRequest
 
 PartitionRead = AdminRecordListRequest | AdminLastSessionInfoRequest
-NodeRead = MetricsRequest | AssignedPartitionStatusRequest
+NodeRead = MetricsRequest | AssignedPartitionStatusRequest | PartitionCountRequest
 
 
 def admin_failure(request: AdminMessage, error: BaseException) -> AdminFailureResponse:
@@ -70,6 +72,8 @@ def answer_of_node(state: NodeState, request: NodeRead) -> AdminMessage:
     if isinstance(request, AssignedPartitionStatusRequest):
         statuses = tuple((p.partition_id, p.is_usable) for p in state.partitions)
         return AssignedPartitionStatusResponse(request.sequence_number, statuses)
+    if isinstance(request, PartitionCountRequest):
+        return PartitionCountResponse(request.sequence_number, state.partition_count)
     metrics = json.dumps(metrics_json(state), separators=(",", ":"))
     if len(metrics) > TEXT_BYTES_MAX:
         raise StorageError(
@@ -79,16 +83,19 @@ def answer_of_node(state: NodeState, request: NodeRead) -> AdminMessage:
     return MetricsResponse(request.sequence_number, metrics)
 
 
-def check_cluster(
-    request: OpenRequest | AdminOpenRequest, *, cluster_key: UUID, count: int
-) -> None:
+def check_key(request: OpenRequest | AdminOpenRequest, cluster_key: UUID) -> None:
     """Raises StorageError: whoever opens the connection belongs to another cluster."""
     if request.cluster_key != cluster_key:
         raise StorageError(
             f"cluster keys differ: this node's is {cluster_key}, the other side's"
             f" {request.cluster_key}"
         )
-    if request.partition_count != count:
+
+
+def check_count(request: OpenRequest | AdminOpenRequest, count: int) -> None:
+    """Fewer partitions than the `count` of this node are what a peer has that has not noticed yet
+    that some were added: it asks for none of these. Raises StorageError: more, or none at all."""
+    if not 0 < request.partition_count <= count:
         raise StorageError(
             f"partition counts differ: this node's cluster has {count}, the other side's"
             f" {request.partition_count}"

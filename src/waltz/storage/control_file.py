@@ -3,7 +3,9 @@
 Owns the creation of `waltz-storage.ctl` in one step, the lock of the directory, and the order of
 updates: of a partition's twin structs only the one not in use is ever overwritten, and the node
 file, where copies and session fences are, follows. So a copy that is one update ahead of the
-control file proves that the control file has lost one. Knows nothing of segments.
+control file proves that the control file has lost one. When the cluster gets more partitions both
+files grow, the node file first; whatever a crash leaves of that is finished at the next opening.
+Knows nothing of segments.
 """
 
 from __future__ import annotations
@@ -30,6 +32,7 @@ from waltz.storage.control_struct import (
     PartitionInfo,
     encode_entry,
     encode_fresh_file,
+    grown,
     header_notes,
     judge_partitions,
     partition_offset,
@@ -44,6 +47,7 @@ from waltz.storage.node_file import (
     create_node_file,
     decode_node_file,
     node_file_bytes,
+    node_file_count,
     open_node_file,
 )
 from waltz.storage.synced_file import SyncedFile
@@ -61,6 +65,8 @@ class ControlFile:
 
     def __init__(
         self,
+        disk: Disk,
+        directory: str,
         file: File,
         node_file: NodeFile,
         trace_file: TraceFile,
@@ -70,7 +76,12 @@ class ControlFile:
         notes: Sequence[str],
         was_created: bool,
     ) -> None:
+        self._disk = disk
+        self._directory = directory
+        self._raw_file = file
         self._file = SyncedFile(file, CONTROL_FILE_NAME)
+        self.partition_count = node_file.header.partition_count
+        """The whole cluster's, as both files have it."""
         self._node_file = node_file
         self._trace_file = trace_file
         self._release = release
@@ -203,6 +214,28 @@ class ControlFile:
             self._entries[partition_id] = FRESH_ENTRY
         self._remember(partition_id, max(fences), index_is_ours=False)
 
+    def grow(self, partition_count: int) -> None:
+        """Make room for the partitions that the cluster has got; return once that is durable.
+
+        No update may be under way. With as many partitions as there are, or fewer, nothing is
+        done. Raises SegmentFailedError, OSError: the number is what it was, and may be tried again
+        unless a write or a sync has failed.
+        """
+        if partition_count <= self.partition_count:
+            return
+        self._file.check_sound()
+        if self._node_file.header.partition_count < partition_count:
+            self._node_file = self._node_file.grow(self._disk, self._directory, partition_count)
+        self._trace_file = self._trace_file.grow(self._disk, self._directory, partition_count)
+        for offset, data in grown(
+            _whole(self._raw_file, partition_count),
+            self.partition_count,
+            partition_count,
+            self._node_file.partition_ids,
+        ):
+            self._file.write(offset, data)
+        self.partition_count = partition_count
+
     def close(self) -> None:
         self._file.close()
         self._node_file.close()
@@ -210,7 +243,7 @@ class ControlFile:
         self._release()
 
     def _entry(self, partition_id: PartitionId) -> tuple[Entry, Slot]:
-        assert 0 <= partition_id < self._node_file.header.partition_count
+        assert 0 <= partition_id < self.partition_count
         slot = self._node_file.slot(partition_id)
         entry = self._entries.get(partition_id, FRESH_ENTRY)
         if isinstance(entry, CorruptionError):
@@ -264,25 +297,21 @@ def open_control_file(
     """Open the control file of `directory`, or make it with `assigned` partitions, and lock it.
 
     `directory_id` is for a directory that has none yet. What one of the files has lost is restored
-    from the other. Raises ConfigurationError, and then nothing was touched: no such directory, or a
-    format of another release; DirectoryInUseError; ForeignDirectoryError: other key or partition
-    count, or partitions without a control file. Raises OSError.
+    from the other. A directory that was made for fewer partitions than the cluster has grows; those
+    that are new are assigned to nobody. Raises ConfigurationError, and then nothing was touched: no
+    such directory, or a format of another release; DirectoryInUseError; ForeignDirectoryError:
+    another key, more partitions than the cluster has, or partitions without a control file. Raises
+    OSError.
     """
     if not disk.exists(directory):
         raise ConfigurationError(f"no storage directory {directory}; create it")
     path = f"{directory}/{CONTROL_FILE_NAME}"
-    release: Callable[[], None] | None = None
+    release = None
     if not disk.exists(path):
-        content = encode_fresh_file(
-            cluster_key,
-            partition_count,
-            assigned=frozenset(assigned),
-            wall_milliseconds=wall_milliseconds,
-        )
         node_header = NodeHeader(
             cluster_key, partition_count, directory_id, wall_milliseconds, wall_milliseconds
         )
-        release = _create(disk, directory, content, node_header)
+        release = _create(disk, directory, node_header, assigned)
     was_created = release is not None
     release = release or disk.lock(path)
     files: list[File | NodeFile | TraceFile] = []
@@ -290,10 +319,10 @@ def open_control_file(
         file = disk.open(path)
         files.append(file)
         header = file.read_at(0, CONTROL_HEADER.size)
-        created = _check_header(header, directory, cluster_key, partition_count)
+        created, made_for = _check_header(header, directory, cluster_key, partition_count)
         notes: list[str] = []
         fresh = NodeHeader(cluster_key, partition_count, directory_id, wall_milliseconds, created)
-        node_file = _open_node_file(disk, directory, fresh, notes)
+        node_file = _open_node_file(disk, directory, fresh, made_for, notes)
         files.append(node_file)
         notes += [*node_file.notes, *header_notes(header, node_file.header)]
         trace_file = open_trace_file(
@@ -303,11 +332,18 @@ def open_control_file(
             partition_count=partition_count,
         )
         files.append(trace_file)
+        if made_for < partition_count:
+            _grow(file, made_for, node_file)
+            notes.append(
+                f"{directory} was made for {made_for} partitions; grown to {partition_count}"
+            )
         entries = _read_entries(file, node_file, notes)
         # What a killed process wrote is seen, but promises are kept only for what is durable.
         file.sync()
         disk.sync_directory(directory)
         return ControlFile(
+            disk,
+            directory,
             file,
             node_file,
             trace_file,
@@ -323,17 +359,56 @@ def open_control_file(
         raise
 
 
-def _open_node_file(disk: Disk, directory: str, fresh: NodeHeader, notes: list[str]) -> NodeFile:
-    """Open the node file, made with the header `fresh` if there is none."""
-    if not disk.exists(f"{directory}/{NODE_FILE_NAME}"):
+def _open_node_file(
+    disk: Disk, directory: str, fresh: NodeHeader, made_for: int, notes: list[str]
+) -> NodeFile:
+    """Open the node file, made with the header `fresh` if there is none, and let it grow to the
+    cluster's number of partitions.
+
+    `made_for` is the number of the control file; the node file may have that one or the cluster's.
+    Raises as `open_node_file`; ForeignDirectoryError: it is for more partitions than the cluster
+    has.
+    """
+    path, wanted = f"{directory}/{NODE_FILE_NAME}", fresh.partition_count
+    if not disk.exists(path):
         create_node_file(disk, directory, fresh)
         notes.append(f"{directory} had no {NODE_FILE_NAME}: made, with ID {fresh.directory_id}")
-    return open_node_file(
-        disk,
-        directory,
-        cluster_key=fresh.cluster_key,
-        partition_count=fresh.partition_count,
+    count = _count_in_node_file(disk, path, (wanted, made_for))
+    if count > wanted:
+        raise ForeignDirectoryError(
+            f"{path} was made for {count} partitions, the cluster has {wanted}"
+        )
+    node_file = open_node_file(
+        disk, directory, cluster_key=fresh.cluster_key, partition_count=count
     )
+    if count == wanted:
+        return node_file
+    try:
+        return node_file.grow(disk, directory, wanted)
+    except BaseException:
+        node_file.close()
+        raise
+
+
+def _count_in_node_file(disk: Disk, path: str, counts: Sequence[int]) -> int:
+    """Raises FileNotFoundError."""
+    file = disk.open_to_read(path)
+    try:
+        return node_file_count(file.read_at(0, node_file_bytes(max(counts))), counts)
+    finally:
+        file.close()
+
+
+def _whole(file: File, partition_count: int) -> bytes:
+    return file.read_at(0, CONTROL_HEADER.size + partition_count * PARTITION_BYTES)
+
+
+def _grow(file: File, made_for: int, node_file: NodeFile) -> None:
+    """Make room in the control file for all partitions that the node file has. Raises OSError."""
+    count = node_file.header.partition_count
+    for offset, data in grown(_whole(file, count), made_for, count, node_file.partition_ids):
+        file.write_at(offset, data)
+        file.sync()
 
 
 def _read_entries(
@@ -348,7 +423,7 @@ def _read_entries(
             return NO_COPY
 
     count = node_file.header.partition_count
-    content = file.read_at(0, CONTROL_HEADER.size + count * PARTITION_BYTES)
+    content = _whole(file, count)
     judgements = judge_partitions(content, count, struct_copy, node_file.partition_ids)
     for partition_id, judgement in judgements.items():
         entry, offset = judgement.entry, partition_offset(partition_id)
@@ -363,7 +438,7 @@ def _read_entries(
 
 
 def _create(
-    disk: Disk, directory: str, content: bytes, node_header: NodeHeader
+    disk: Disk, directory: str, node_header: NodeHeader, assigned: Collection[PartitionId]
 ) -> Callable[[], None] | None:
     """Make the node file and the control file and return the release of the lock.
 
@@ -371,6 +446,12 @@ def _create(
     directory only one makes it; None if the other one was faster.
     """
     _check_fresh(disk, directory, node_header)
+    content = encode_fresh_file(
+        node_header.cluster_key,
+        node_header.partition_count,
+        assigned=frozenset(assigned),
+        wall_milliseconds=node_header.created_milliseconds,
+    )
     path = f"{directory}/{CONTROL_FILE_NAME}"
     temporary = f"{path}.new"
     try:
@@ -410,14 +491,15 @@ def _check_fresh(disk: Disk, directory: str, node_header: NodeHeader) -> None:
         )
     path = f"{directory}/{NODE_FILE_NAME}"
     try:
-        file = disk.open_to_read(path)
+        count = _count_in_node_file(disk, path, [node_header.partition_count])
     except FileNotFoundError:
         return
+    file = disk.open_to_read(path)
     try:
         found = decode_node_file(
-            file.read_at(0, node_file_bytes(node_header.partition_count)),
+            file.read_at(0, node_file_bytes(count)),
             cluster_key=node_header.cluster_key,
-            partition_count=node_header.partition_count,
+            partition_count=count,
             place=path,
         )
     finally:
@@ -429,8 +511,10 @@ def _check_fresh(disk: Disk, directory: str, node_header: NodeHeader) -> None:
         )
 
 
-def _check_header(header: bytes, directory: str, cluster_key: UUID, partition_count: int) -> int:
-    """Return when the file was created, as it says."""
+def _check_header(
+    header: bytes, directory: str, cluster_key: UUID, partition_count: int
+) -> tuple[int, int]:
+    """Return when the file was created, and for how many partitions, as it says."""
     if len(header) < CONTROL_HEADER.size:
         raise ConfigurationError(
             f"{CONTROL_FILE_NAME} in {directory} has {len(header)} bytes, expected at least"
@@ -446,8 +530,8 @@ def _check_header(header: bytes, directory: str, cluster_key: UUID, partition_co
         raise ForeignDirectoryError(
             f"{directory} belongs to cluster {UUID(bytes=found_key)}, not to {cluster_key}"
         )
-    if found_count != partition_count:
+    if not 0 < found_count <= partition_count:
         raise ForeignDirectoryError(
             f"{directory} was made for {found_count} partitions, the cluster has {partition_count}"
         )
-    return int(created)
+    return int(created), int(found_count)

@@ -35,13 +35,15 @@ from zlib import crc32
 import numpy as np
 
 from waltz.errors import CorruptionError
-from waltz.storage.node_file import NO_COPY, NODE_FILE_NAME, STRUCT_COPY_BYTES, NodeHeader
+from waltz.storage.node_file import LOST, NO_COPY, NODE_FILE_NAME, STRUCT_COPY_BYTES, NodeHeader
 from waltz.types import NO_SESSION, NOTHING, PartitionId, SessionId, TransactionId
 
 CONTROL_FILE_NAME: Final = "waltz-storage.ctl"
 FORMAT_VERSION: Final = 0
 
 CONTROL_HEADER: Final = struct.Struct(">iq16si96s")
+COUNT_OFFSET: Final = 28
+"""Of the number of partitions, in the header."""
 PARTITION_ID: Final = struct.Struct(">i")
 PARTITION_STRUCT: Final = struct.Struct(">qqqii")
 CHECKSUM: Final = struct.Struct(">I")
@@ -237,6 +239,30 @@ def encode_fresh_file(
     return header + b"".join(
         PARTITION_ID.pack(number) + structs[number in assigned] for number in range(partition_count)
     )
+
+
+def grown(
+    content: bytes, made_for: int, partition_count: int, copied: Collection[PartitionId]
+) -> tuple[tuple[int, bytes], tuple[int, bytes]]:
+    """Return what is to be written where, in this order, each durable before the next, so that a
+    control file of `made_for` partitions has `partition_count`.
+
+    `content` is what it has of `partition_count` partitions. Entries that lie behind its end
+    already stay: it was the number in the header that was damaged. `copied` are the partitions of
+    which the node file has a copy; one of them whose entry is lost is judged by that.
+    """
+    entries = []
+    for partition_id in map(PartitionId, range(made_for, partition_count)):
+        start = partition_offset(partition_id)
+        data = content[start : start + PARTITION_BYTES]
+        if isinstance(_current_struct(data, partition_id), Entry):
+            entries.append(data)
+        elif partition_id in copied:
+            entries.append(data.ljust(PARTITION_BYTES, LOST))  # the copy holds
+        else:
+            entries.append(PARTITION_ID.pack(partition_id) + FRESH_STRUCTS)
+    first = partition_offset(PartitionId(made_for))
+    return (first, b"".join(entries)), (COUNT_OFFSET, struct.pack(">i", partition_count))
 
 
 def header_notes(header: bytes, node: NodeHeader) -> list[str]:

@@ -32,8 +32,9 @@ An update writes the first area and syncs, then the second and syncs.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Final
 from uuid import UUID
 from zlib import crc32
@@ -46,6 +47,7 @@ from waltz.errors import (
     ForeignDirectoryError,
 )
 from waltz.host import Disk, File
+from waltz.limits import PARTITIONS_MAX
 from waltz.storage.synced_file import SyncedFile
 from waltz.types import NO_SESSION, PartitionId, SessionId
 
@@ -77,7 +79,7 @@ NO_COPY: Final = bytes(STRUCT_COPY_BYTES)
 
 @dataclass(frozen=True, slots=True)
 class NodeHeader:
-    """Whose directory this is; never changed once written."""
+    """Whose directory this is; only the number of partitions ever changes, and only grows."""
 
     cluster_key: UUID
     partition_count: int
@@ -233,14 +235,28 @@ def decode_node_file(
     return NodeFileContent(header, slots, tuple(repairs), tuple(notes))
 
 
+def node_file_count(content: bytes, counts: Sequence[int]) -> int:
+    """Return for how many partitions a node file was made: as the first copy of its header says,
+    or else the second one, which lies where one of `counts` puts it. Without either the first of
+    `counts`: whoever decodes the file by it is told what is wrong."""
+    for start in (0, *(area_offsets(count)[1] for count in counts)):
+        head = content[start : start + NODE_HEADER_BYTES]
+        if len(head) == NODE_HEADER_BYTES and _is_sound(head):
+            count = NODE_HEADER.unpack_from(head)[3]
+            if 0 < count <= PARTITIONS_MAX:
+                return int(count)
+    return counts[0]
+
+
+def _is_sound(head: bytes) -> bool:
+    checksum = CHECKSUM.unpack_from(head, NODE_HEADER.size)[0]
+    return bool(checksum == crc32(head[: NODE_HEADER.size]))
+
+
 def _right_head(heads: list[bytes], cluster_key: UUID, place: str) -> bytes:
     """Return the copy of the header that checks out, the cluster's own if there is one: a block of
     records that strayed here may have a checksum in the same place."""
-    valid = {
-        head
-        for head in heads
-        if CHECKSUM.unpack_from(head, NODE_HEADER.size)[0] == crc32(head[: NODE_HEADER.size])
-    }
+    valid = {head for head in heads if _is_sound(head)}
     own = {head for head in valid if NODE_HEADER.unpack_from(head)[2] == cluster_key.bytes}
     valid = own or valid
     if len(valid) != 1:
@@ -323,12 +339,31 @@ class NodeFile:
             self._file.write(start + NODE_HEADER_BYTES + SLOT_BYTES * partition_id, data)
         self._slots[partition_id] = slot
 
+    def grow(self, disk: Disk, directory: str, partition_count: int) -> NodeFile:
+        """Put a file of more partitions in the place of this one, in one step and durably, and
+        return it, open; this one is closed.
+
+        No update may be under way. Raises SegmentFailedError: an update has failed before, so that
+        nobody knows what holds. OSError: this file is in its place, and open.
+        """
+        self._file.check_sound()
+        header = replace(self.header, partition_count=partition_count)
+        create_node_file(disk, directory, header, self._slots)
+        file = disk.open(f"{directory}/{NODE_FILE_NAME}")
+        self._file.close()
+        return NodeFile(file, NodeFileContent(header, self._slots, (), self.notes))
+
     def close(self) -> None:
         self._file.close()
 
 
-def create_node_file(disk: Disk, directory: str, header: NodeHeader) -> None:
-    """Put an empty node file in place, in one step and durably. Raises OSError.
+def create_node_file(
+    disk: Disk,
+    directory: str,
+    header: NodeHeader,
+    slots: Mapping[PartitionId, Slot | CorruptionError] = MappingProxyType({}),
+) -> None:
+    """Put a node file with `slots` in place, in one step and durably. Raises OSError.
 
     Whoever calls holds the directory's lock; what is left of an earlier attempt is replaced.
     """
@@ -339,10 +374,14 @@ def create_node_file(disk: Disk, directory: str, header: NodeHeader) -> None:
     except FileExistsError:
         file = disk.open(temporary)
     try:
-        second = area_offsets(header.partition_count)[1]
         file.truncate(0)
-        file.write_at(0, encode_header(header))
-        file.write_at(second, encode_header(header))
+        for start in area_offsets(header.partition_count):
+            file.write_at(start, encode_header(header))
+            for partition_id, slot in slots.items():
+                data = LOST * SLOT_BYTES
+                if isinstance(slot, Slot):
+                    data = encode_slot(partition_id, slot)
+                file.write_at(start + NODE_HEADER_BYTES + SLOT_BYTES * partition_id, data)
         # Slots are holes until they are written.
         file.truncate(node_file_bytes(header.partition_count))
         file.sync()

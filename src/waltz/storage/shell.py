@@ -31,14 +31,12 @@ from waltz.limits import (
     SEGMENTS_OPEN_MAX,
 )
 from waltz.peer_log import PeerLog
-from waltz.storage.administration import (
-    admin_failure,
-    check_cluster,
-)
+from waltz.storage.administration import admin_failure, check_count, check_key
 from waltz.storage.administrator.shell import Administrator
 from waltz.storage.control_file import ControlFile, open_control_file
 from waltz.storage.drain import REFUSALS, error_text, failure
 from waltz.storage.far_sessions.shell import FarSessions, LatestSession
+from waltz.storage.growth.shell import Growth, ReadCount
 from waltz.storage.metrics import NodeState, Stage
 from waltz.storage.partition import StoragePartition, not_assigned
 from waltz.storage.partition_queue.shell import PartitionQueue, PartitionRequest, Peer
@@ -80,7 +78,8 @@ class StorageConfig:
     """Exists, and is this node's alone."""
     cluster_key: UUID
     partition_count: int
-    """The whole cluster's, not the node's."""
+    """The whole cluster's, not the node's, when the node starts; the directory has at most as
+    many, and grows."""
     data_address: Address
     admin_address: Address
     segment_bytes_threshold: int = SEGMENT_BYTES_THRESHOLD
@@ -107,6 +106,8 @@ class StorageConfig:
     latest_session: LatestSession | None = None
     """Asks the coordinator, should a server come with a session far above the known ones; None: all
     are taken."""
+    read_partition_count: ReadCount | None = None
+    """Asked once somebody speaks of more partitions than there are; None: that number stays."""
 
 
 class StorageNode:
@@ -122,8 +123,9 @@ class StorageNode:
         self._upkeep_task: asyncio.Task[None] | None = None
         self._listeners: list[Listener] = []
         self._peers: dict[Peer, None] = {}
+        self._growth: Growth | None = None
         self._administrator = Administrator(
-            self._queues, config.partition_count, self._new_queue, self.state
+            self._queues, lambda: self.partition_count, self._new_queue, self.state, self._look
         )
         self._far_sessions = FarSessions(host.clock, config.latest_session)
         self._stage = Stage.STARTING
@@ -144,11 +146,17 @@ class StorageNode:
             directory=self._config.directory,
             directory_id=None if self._control_file is None else self._control_file.directory_id,
             cluster_key=str(self._config.cluster_key),
-            partition_count=self._config.partition_count,
+            partition_count=self.partition_count,
             partitions=tuple(state for state in states if state is not None),
             space=None if self._upkeep is None else self._upkeep.space,
             scrub=ScrubCounters() if scrubber is None else scrubber.counters,
         )
+
+    @property
+    def partition_count(self) -> int:
+        """The whole cluster's, as far as this node knows."""
+        known = self._control_file
+        return self._config.partition_count if known is None else known.partition_count
 
     @property
     def data_address(self) -> Address:
@@ -214,6 +222,8 @@ class StorageNode:
             peer.connection.close()
         self._queues.clear()
         self._tasks.clear()
+        if self._growth is not None:
+            await self._growth.stop()
         if self._control_file is not None:
             self._control_file.close()
             self._control_file = None
@@ -234,6 +244,9 @@ class StorageNode:
         )
         for note in self._control_file.notes:
             log.warning("storage_directory note=%s", note)
+        self._growth = Growth(
+            self._host, self._control_file, self._queues.values, config.read_partition_count
+        )
         self._upkeep = Upkeep(
             self._host,
             config.directory,
@@ -346,7 +359,7 @@ class StorageNode:
     async def _receive(self, peer: Peer, message: Message) -> None:
         assert isinstance(message, StorageMessage)
         if type(message) is OpenRequest:
-            refusal = self._refusal_to_open(peer, message)
+            refusal = await self._refusal_to_open(peer, message)
             if refusal is None:
                 peer.send([SuccessResponse(*NOBODY)])
             else:
@@ -380,7 +393,7 @@ class StorageNode:
     async def _receive_admin(self, peer: Peer, message: Message) -> None:
         assert isinstance(message, AdminMessage)
         if isinstance(message, AdminOpenRequest):
-            refusal = self._refusal_to_open(peer, message)
+            refusal = await self._refusal_to_open(peer, message)
             if refusal is None:
                 peer.send([AdminSuccessResponse(-1)])
             else:
@@ -394,14 +407,18 @@ class StorageNode:
         except REFUSALS as error:
             peer.send([admin_failure(message, error)])
 
-    def _refusal_to_open(
+    async def _refusal_to_open(
         self, peer: Peer, message: OpenRequest | AdminOpenRequest
     ) -> StorageError | None:
-        """Judge an open request. Unlike the original's node, this one insists on it."""
+        """Judge an open request. Unlike the original's node, this one insists on it.
+
+        A peer of the cluster that speaks of more partitions may know of some that were added.
+        """
         try:
-            check_cluster(
-                message, cluster_key=self._config.cluster_key, count=self._config.partition_count
-            )
+            check_key(message, self._config.cluster_key)
+            if message.partition_count > self.partition_count:
+                await self._look()
+            check_count(message, self.partition_count)
         except StorageError as error:
             self._peer_log.warning("open_refused peer=%s error=%s", peer.connection.peer, error)
             return error
@@ -409,10 +426,17 @@ class StorageNode:
         peer.link.opened()
         return None
 
+    async def _look(self) -> None:
+        """Learn how many partitions the cluster has now. Raises StorageError."""
+        if self._growth is not None and self._stage is Stage.SERVING:
+            await self._growth.look()
+
     async def _new_queue(self, partition_id: PartitionId) -> PartitionQueue:
+        assert self._growth is not None
         partition = self._partition(partition_id)
-        await self._host.workers.run_blocking(partition.open)
-        return self._queues.get(partition_id) or self._add_queue(partition)
+        async with self._growth.opening:
+            await self._host.workers.run_blocking(partition.open)
+            return self._queues.get(partition_id) or self._add_queue(partition)
 
 
 async def _stop_queue(queue: PartitionQueue, task: asyncio.Task[None]) -> None:

@@ -29,8 +29,7 @@ class SyncedFile:
 
     def write(self, offset: int, data: bytes) -> None:
         """Replace bytes from `offset` on and sync. Raises SegmentFailedError."""
-        if self._failed:
-            raise SegmentFailedError(f"{self._name} takes no update after a failed one")
+        self.check_sound()
         try:
             self._file.write_at(offset, data)
         except OSError as error:
@@ -41,6 +40,11 @@ class SyncedFile:
         except OSError as error:
             self._failed = True
             raise SegmentFailedError(f"{self._name} at byte {offset}: {error}") from error
+
+    def check_sound(self) -> None:
+        """Raises SegmentFailedError: a write or a sync has failed."""
+        if self._failed:
+            raise SegmentFailedError(f"{self._name} takes no update after a failed one")
 
     def close(self) -> None:
         self._file.close()

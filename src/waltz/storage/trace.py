@@ -85,6 +85,16 @@ def trace_file_bytes(partition_count: int) -> int:
     return trace_offsets(partition_count, PartitionId(partition_count))[1]
 
 
+def trace_file_count(content: bytes, partition_count: int) -> int:
+    """Return for how many partitions a file was made: for fewer than the cluster has by now if its
+    size and the zeros between its areas say so, else for `partition_count`."""
+    for count in range(1, partition_count):
+        start = trace_offsets(count, PartitionId(0))[1]
+        if trace_file_bytes(count) == len(content):
+            return partition_count if any(content[count * TRACE_BYTES : start]) else count
+    return partition_count
+
+
 class TraceContent(NamedTuple):
     """What a trace file says, by partition."""
 
@@ -168,6 +178,37 @@ class TraceFile:
         self._known[partition_id] = update, trace
         self._whole.add(partition_id)
 
+    def grow(self, disk: Disk, directory: str, partition_count: int) -> TraceFile:
+        """Put a file of more partitions in the place of this one, in one step and durably, and
+        return it, open; this one is closed.
+
+        No update may be under way. With as many partitions as there are, or fewer, nothing is
+        done. Raises OSError: this file is in its place, and open.
+        """
+        if partition_count <= self._partition_count:
+            return self
+        content = bytearray(trace_file_bytes(partition_count))
+        for partition_id, (update, trace) in self._known.items():
+            data = encode_trace(self._directory_id, partition_id, trace, update)
+            for offset in trace_offsets(partition_count, partition_id):
+                content[offset : offset + TRACE_BYTES] = data
+        path = f"{directory}/{TRACE_FILE_NAME}"
+        temporary = f"{path}.new"
+        exists = disk.exists(temporary)
+        file = disk.open(temporary) if exists else disk.open(temporary, create=True)
+        try:
+            file.truncate(0)
+            file.write_at(0, bytes(content))
+            file.sync()
+            disk.rename(temporary, path)
+            disk.sync_directory(directory)
+            grown = TraceFile(file, self._directory_id, partition_count)
+        except BaseException:
+            file.close()
+            raise
+        self._file.close()
+        return grown
+
     def close(self) -> None:
         self._file.close()
 
@@ -177,19 +218,21 @@ def open_trace_file(
 ) -> TraceFile:
     """Open the trace file, or make an empty one durably; the caller holds the directory's lock.
 
-    Raises OSError.
+    A file that was made for fewer partitions grows. Raises OSError.
     """
     path = f"{directory}/{TRACE_FILE_NAME}"
     file = disk.open(path) if disk.exists(path) else disk.open(path, create=True)
     try:
-        missing = trace_file_bytes(partition_count) - file.size()
+        content = file.read_at(0, trace_file_bytes(partition_count) + 1)
+        made_for = trace_file_count(content, partition_count)
+        missing = trace_file_bytes(made_for) - file.size()
         if missing > 0:
             # Not as a hole: an update must not need space.
             file.write_at(file.size(), bytes(missing))
         # What a killed process wrote is durable before anything rests on it.
         file.sync()
         disk.sync_directory(directory)
-        return TraceFile(file, directory_id, partition_count)
+        return TraceFile(file, directory_id, made_for).grow(disk, directory, partition_count)
     except BaseException:
         file.close()
         raise

@@ -45,6 +45,14 @@ def real_host(
     )
 
 
+def real_coordinator(
+    address: CoordinatorAddress | None, tls: TlsSettings = NOT_CONFIGURED
+) -> Coordinator:
+    """Return one more door to the coordinator, for a process that has closed its own. Closing it is
+    the caller's duty. Raises as `real_host`."""
+    return _coordinator(address, RealNetwork(tls, None), COORDINATOR_CALL_SECONDS_MAX)
+
+
 def _coordinator(
     address: CoordinatorAddress | None, network: RealNetwork, call_seconds_max: float
 ) -> Coordinator:

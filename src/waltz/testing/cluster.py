@@ -17,6 +17,7 @@ from uuid import uuid4
 
 from waltz.client.blocking import Closable, WaltzClient
 from waltz.client.callbacks import WaltzClientCallbacks
+from waltz.client.growth.shell import add_partitions, plan_growth, wait_until_served
 from waltz.client.notes.shell import ClusterNotes
 from waltz.client.options import options_from
 from waltz.client.reader.blocking import LogReader
@@ -104,7 +105,8 @@ class InMemoryCluster(Closable):
             server_count=1,
             segment_bytes_threshold=1_000_000_000,
         )
-        await SimulatedCluster(self._sites, shape, uuid4(), name=self.name).start()
+        self._cluster = SimulatedCluster(self._sites, shape, uuid4(), name=self.name)
+        await self._cluster.start()
         host, release = self._new_host()
         try:
             async with AsyncLogReader(host) as reader:
@@ -169,6 +171,27 @@ class InMemoryCluster(Closable):
     def open_notes(self) -> ClusterNotes:
         """Return notes as `waltz.open_notes` does."""
         return ClusterNotes(self._new_host, thread=self._thread)
+
+    def add_partitions(self, to: int) -> None:
+        """Let the cluster have `to` partitions, the old ones included, while clients run, as
+        `waltz cluster add-partitions` does.
+
+        Each client learns of it by itself, soon. Raises ConfigurationError: fewer than there are.
+        """
+        if not 1 <= to <= PARTITIONS_MAX:
+            raise ConfigurationError(f"{to} partitions; expected 1 to {PARTITIONS_MAX}")
+        self._thread.call(self._grow(to))
+        self.partition_count = to
+
+    async def _grow(self, to: int) -> None:
+        host, release = self._new_host()
+        try:
+            plan = await plan_growth(host, to, despite_earlier_clients=True)
+            await add_partitions(host, plan)
+            await wait_until_served(host, plan.new, READER_SECONDS_MAX)
+        finally:
+            await host.coordinator.close()
+            release()
 
     def close(self) -> None:
         """Close its clients and forget everything. Idempotent.

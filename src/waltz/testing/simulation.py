@@ -249,7 +249,7 @@ class _Run:
         self._cluster = SimulatedCluster(self.sites, shape, key)
         self._strikes = Strikes(self.sites, self._cluster.is_outdated)
         names = [f"client-{number}" for number in range(clients)]
-        stage = Stage(shape.storages, shape.servers, names)
+        stage = Stage(shape.storages, shape.servers, names, partition_count=shape.partition_count)
         self._planned = self._plan.draw(Random(f"{self.source}/faults"), stage)
         self._strikes.expect(self._planned)
         self._clients = [_Client(self, name, new_application(name)) for name in names]
@@ -351,7 +351,7 @@ class _Run:
                             )
                             for fed in fed_in(columns)
                         ]
-                        for number in self._shape.partition_ids
+                        for number in self._cluster.partition_ids
                     }
             finally:
                 await host.coordinator.close()

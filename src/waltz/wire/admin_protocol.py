@@ -1,7 +1,8 @@
-"""What tools and the admin port of a storage node say to each other: protocol A, versions 0 and 1.
+"""What tools and the admin port of a storage node say to each other: protocol A, versions 0 to 2.
 
 Owns the messages. There is no session here: these requests bypass fencing. Version 0 is the Java
-original's; version 1 adds code 5, which the original left out.
+original's; version 1 adds code 5, which the original left out; version 2 is that of nodes that
+follow when the cluster gets more partitions.
 Source: Waltz Storage, "Administration".
 """
 
@@ -32,6 +33,9 @@ from waltz.wire.records import StackFrame as StackFrame
 
 ADMIN_CLIENT_GREETING: Final = "Waltz Storage Admin Client"
 ADMIN_SERVER_GREETING: Final = "Waltz Storage Admin Server"
+GROWTH_SINCE: Final = 2
+"""The version of nodes that follow when the cluster gets more partitions."""
+
 STATUSES: Final = ListOf(Pair(INT, BOOLEAN), PARTITIONS_MAX)
 
 
@@ -131,9 +135,20 @@ class AssignedPartitionStatusResponse(AdminMessage):
     statuses: Annotated[tuple[tuple[PartitionId, bool], ...], STATUSES]
 
 
+@message(15, since=GROWTH_SINCE)
+class PartitionCountRequest(AdminMessage):
+    """Look how many partitions the cluster has, make room for those that are new, and say how many
+    there is room for."""
+
+
+@message(16, since=GROWTH_SINCE)
+class PartitionCountResponse(AdminMessage):
+    partition_count: Annotated[int, INT]
+
+
 ADMIN_CODEC: Final = Codec(
     ord("A"),
-    (0, 1),
+    (0, 1, GROWTH_SINCE),
     (
         AdminSuccessResponse,
         AdminFailureResponse,
@@ -149,5 +164,7 @@ ADMIN_CODEC: Final = Codec(
         MetricsResponse,
         AssignedPartitionStatusRequest,
         AssignedPartitionStatusResponse,
+        PartitionCountRequest,
+        PartitionCountResponse,
     ),
 )

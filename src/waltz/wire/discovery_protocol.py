@@ -1,4 +1,4 @@
-"""How clients learn from servers what the cluster is: messages 48 to 53 of the client protocol.
+"""How clients learn from servers what the cluster is: messages 48 to 55 of the client protocol.
 
 Owns these messages. They carry no request ID: whoever asks may not have a client ID yet.
 """
@@ -119,6 +119,23 @@ class PartitionProblems(Message):
     problems: Annotated[tuple[PartitionProblem, ...], ListOf(PROBLEM, PARTITION_PROBLEMS_MAX)]
 
 
+@message(54, since=5, audience=Audience.STRANGERS_SERVER)
+class GrowthRequest(Message):
+    """Ask what an operator has to know who adds partitions; only after both have the feature."""
+
+    request_number: Annotated[int, LONG]
+
+
+@message(55, since=5, audience=Audience.ASKER)
+class GrowthReport(Message):
+    """How many partitions the server knows of, and how many of the clients that have mounted some
+    speak an earlier version: of those of the Java original it is known that they do not follow."""
+
+    request_number: Annotated[int, LONG]
+    partition_count: Annotated[int, INT]
+    earlier_clients: Annotated[int, INT]
+
+
 DISCOVERY_MESSAGES: Final = (
     TopologyRequest,
     Topology,
@@ -126,4 +143,6 @@ DISCOVERY_MESSAGES: Final = (
     ClientIdResponse,
     PartitionProblemsRequest,
     PartitionProblems,
+    GrowthRequest,
+    GrowthReport,
 )

@@ -61,6 +61,8 @@ class Feature(IntEnum):
 
     HEARTBEAT = 0
     RESTORE = 1
+    GROWTH = 2
+    """Follows when the cluster gets more partitions; a server says so if it is asked."""
 
 
 FEATURES: Final = frozenset(Feature)

@@ -37,6 +37,12 @@ class Conversation:
         self._address = address
         self._seconds = seconds
 
+    @property
+    def version(self) -> int:
+        """The one agreed on in the greeting."""
+        assert self._link.version is not None
+        return self._link.version
+
     async def greet(self) -> None:
         """Exchange a Hello. Raises UnavailableError: nobody there speaks this protocol."""
         self._connection.write(self._link.hello())

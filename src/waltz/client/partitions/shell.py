@@ -216,8 +216,10 @@ class PartitionRunner:
         gate: Gate,
         *,
         sequence_number: int = 0,
+        is_added: bool = False,
     ) -> None:
-        """`sequence_number`: the last that a request of this client to this partition has had."""
+        """`sequence_number`: the last that a request of this client to this partition has had;
+        `is_added`: the partition was added while this client followed all there were."""
         self.partition_id = partition_id
         self.gate = gate
         self.high_water_mark = NOTHING
@@ -233,6 +235,7 @@ class PartitionRunner:
         )
         self.mailbox: Mailbox[Event] = Mailbox(services.host.clock, CLIENT_MAILBOX_EVENTS_MAX)
         self._services = services
+        self._is_added = is_added
         self._running: asyncio.Task[None] | None = None
         self._loading = False
         self._idle = asyncio.Event()
@@ -427,7 +430,8 @@ class PartitionRunner:
                     await asyncio.sleep(self._back_off(failures))
             if mark is None:
                 mark = self.high_water_mark
-                if not self.machine.mark_known:
+                # All that a partition holds that was added meanwhile came later than the client.
+                if not self.machine.mark_known and not self._is_added:
                     mark = await services.requests.high_water_mark(partition_id)
         except ClientClosedError:
             return

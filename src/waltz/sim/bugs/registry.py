@@ -10,6 +10,7 @@ from waltz.sim.bugs.client import CLIENT_BUGS
 from waltz.sim.bugs.connection import CONNECTION_BUGS
 from waltz.sim.bugs.discovery import DISCOVERY_BUGS
 from waltz.sim.bugs.feed import FEED_BUGS
+from waltz.sim.bugs.growth import GROWTH_BUGS
 from waltz.sim.bugs.locks import LOCK_BUGS
 from waltz.sim.bugs.server import SERVER_BUGS
 from waltz.sim.bugs.storage import STORAGE_BUGS
@@ -27,6 +28,7 @@ BUGS: Final[dict[str, Bug]] = {
         *LOCK_BUGS,
         *CALLBACK_BUGS,
         *FEED_BUGS,
+        *GROWTH_BUGS,
     )
 }
 

@@ -27,6 +27,7 @@ from waltz.wire.admin_protocol import (
     PartitionAccessRequest,
     PartitionAssignmentRequest,
     PartitionAvailableRequest,
+    PartitionCountRequest,
 )
 
 log = logging.getLogger(__name__)
@@ -38,15 +39,18 @@ class Administrator:
     def __init__(
         self,
         queues: Mapping[PartitionId, PartitionQueue],
-        partition_count: int,
+        partition_count: Callable[[], int],
         new_queue: Callable[[PartitionId], Awaitable[PartitionQueue]],
         state: Callable[[], NodeState],
+        look: Callable[[], Awaitable[None]],
     ) -> None:
-        """`queues` are the node's own, as they come and go; `new_queue` adds one."""
+        """`queues` are the node's own, as they come and go; `new_queue` adds one; `look` asks the
+        coordinator for the number of partitions."""
         self._queues = queues
         self._partition_count = partition_count
         self._new_queue = new_queue
         self._state = state
+        self._look = look
 
     async def answer(self, message: AdminMessage) -> AdminMessage:
         """Do what is asked, in the turn of every partition concerned. Raises REFUSALS."""
@@ -56,7 +60,7 @@ class Administrator:
             case PartitionAccessRequest(_, partition_ids, readable, writable):
                 await self._set_access(partition_ids, readable=readable, writable=writable)
             case PartitionAssignmentRequest(_, partition_ids, True, _):
-                check_partition_ids(partition_ids, self._partition_count)
+                check_partition_ids(partition_ids, self._partition_count())
                 for partition_id in partition_ids:
                     queue = self._queues.get(partition_id) or await self._new_queue(partition_id)
                     torn = await queue.command(queue.partition.assign)
@@ -70,6 +74,9 @@ class Administrator:
             case AdminRecordListRequest() | AdminLastSessionInfoRequest():
                 queue = self._assigned_queue(message.partition_id)
                 return await queue.command(partial(answer_of_partition, queue.partition, message))
+            case PartitionCountRequest():
+                await self._look()
+                return answer_of_node(self._state(), message)
             case MetricsRequest() | AssignedPartitionStatusRequest():
                 return answer_of_node(self._state(), message)
             case _:
@@ -92,7 +99,7 @@ class Administrator:
 
     def _assigned_queue(self, partition_id: PartitionId) -> PartitionQueue:
         """Raises NotFoundError."""
-        check_partition_ids([partition_id], self._partition_count)
+        check_partition_ids([partition_id], self._partition_count())
         queue = self._queues.get(partition_id)
         if queue is None:
             raise not_assigned(partition_id)

@@ -92,6 +92,8 @@ class PartitionQueue:
         """Requests and commands that wait or are under way."""
         self.failed: Exception | None = None
         """The bug that has ended it."""
+        self.turn = asyncio.Lock()
+        """Held while a thread works in the partition; held by others, the partition waits."""
         self._waiting_bytes = 0
         self._has_room = asyncio.Event()
         self._stopped = False
@@ -234,6 +236,10 @@ class PartitionQueue:
             self._writer_closed()
 
     async def _call(self, function: Callable[[], T]) -> T:
+        async with self.turn:
+            return await self._call_in_turn(function)
+
+    async def _call_in_turn(self, function: Callable[[], T]) -> T:
         partition = self.partition
         synced = partition.counters.drains_synced
         began = self._call_began = self._clock.now()

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Final, TypeAlias
 
 from waltz.cluster.store_params import StoreParams
@@ -259,6 +260,11 @@ class StorageConnection:
         exchange.end("it was a trial")
         return True
 
+    def grow(self, partition_count: int) -> None:
+        """Speak of so many partitions when the connection is made the next time: the node then
+        learns of them if it has not yet."""
+        self._open_request = replace(self._open_request, partition_count=partition_count)
+
     async def close(self) -> None:
         tasks = [each for each in (self._task, self._trial) if each is not None]
         for task in tasks:
@@ -365,6 +371,13 @@ class StorageConnections:
             connection = StorageConnection(self._host, replica_id, self._params, self._codec)
             self._connections[replica_id] = connection
         return connection
+
+    def grow(self, partition_count: int) -> None:
+        """The cluster has so many partitions now."""
+        if partition_count != self._params.partition_count:
+            self._params = replace(self._params, partition_count=partition_count)
+            for connection in self._connections.values():
+                connection.grow(partition_count)
 
     def connectivity(self) -> tuple[tuple[ReplicaId, bool], ...]:
         """Whether each storage node that was ever asked for is connected now, sorted."""

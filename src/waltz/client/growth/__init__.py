@@ -1,0 +1,1 @@
+"""Adding partitions to a cluster that runs."""

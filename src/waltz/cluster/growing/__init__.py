@@ -1,0 +1,1 @@
+"""Writing down that a cluster has more partitions."""

@@ -1,0 +1,114 @@
+"""How a cluster gets more partitions: what is refused, and which storage nodes hold the new ones.
+
+Owns the rules. Three values of the coordinator have the number, and are written in this order: the
+store parameters, by which storage nodes make room; the cluster parameters, with which the cluster
+has the partitions; the assignment, with which servers and clients learn of them. Every state in
+between is one from which the same growth can be resumed, and no other one can begin. Must not know
+how any of it is kept: `growing/shell.py`.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from waltz.cluster.storage_placement import StoragePlacement
+from waltz.errors import ConfigurationError
+from waltz.limits import PARTITIONS_MAX
+from waltz.types import PartitionId, ReplicaId
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionCounts:
+    """The number of partitions as the coordinator's values have it.
+
+    cluster   what the cluster has: the cluster parameters.
+    store     what storage nodes have room for, or are to make room for: the store parameters.
+    assigned  what servers serve: their assignment, 0 before the first.
+    """
+
+    cluster: int
+    store: int
+    assigned: int
+
+    @property
+    def is_half_added(self) -> bool:
+        """Whether partitions were being added and the cluster does not have them yet."""
+        return self.cluster < self.store
+
+
+def check_growth(counts: PartitionCounts, to: int) -> None:
+    """Raise ConfigurationError where a growth to `to` partitions is refused: it would be none, it
+    is too much, another one was begun, or the values contradict each other."""
+    if counts.cluster > counts.store:
+        raise ConfigurationError(
+            f"the cluster parameters have {counts.cluster} partitions, the store parameters"
+            f" {counts.store}: nothing writes that"
+        )
+    if to > PARTITIONS_MAX:
+        raise ConfigurationError(f"{to} partitions; expected at most {PARTITIONS_MAX}")
+    if to < counts.cluster:
+        raise ConfigurationError(
+            f"the cluster has {counts.cluster} partitions, and that number never gets smaller:"
+            f" expected more than {counts.cluster}, not {to}"
+        )
+    if counts.is_half_added and to != counts.store:
+        raise ConfigurationError(
+            f"partitions were being added, {counts.store} in all, and that was cut short: finish it"
+            f" first, with --to {counts.store}"
+        )
+
+
+def grown_placement(placement: StoragePlacement, first_new: int, to: int) -> StoragePlacement:
+    """Return who holds what once partitions `first_new` to `to` - 1 are held, too.
+
+    Each group that holds partitions gets one copy of each new one, on the node that holds fewest,
+    the first of several: which is what `auto_assign` comes to. What a group holds of them already
+    stays where it is. Where nobody holds anything, nobody gets anything. Raises ConfigurationError:
+    a node holds partitions and has no group.
+    """
+    held = {node: set(numbers) for node, numbers in placement.partitions.items()}
+    groups: dict[int, list[ReplicaId]] = {}
+    for node, numbers in placement.partitions.items():
+        group = placement.groups.get(node)
+        if group is None and numbers:
+            raise ConfigurationError(
+                f"storage node {node} has no group; remove it and add it again"
+            )
+        if group is not None:
+            groups.setdefault(group, []).append(node)
+    for nodes in groups.values():
+        # By what was there before: a growth that is resumed deals out as it did.
+        in_use = [
+            (len(held[node]), position, node)
+            for position, node in enumerate(nodes)
+            if any(number < first_new for number in held[node])
+        ]
+        if not in_use:
+            continue
+        heapq.heapify(in_use)
+        has_copy = {number for node in nodes for number in held[node]}
+        for number in map(PartitionId, range(first_new, to)):
+            if number in has_copy:
+                continue
+            count, position, node = in_use[0]
+            held[node].add(number)
+            heapq.heapreplace(in_use, (count + 1, position, node))
+    return replace(
+        placement,
+        partition_count=max(to, placement.partition_count),
+        partitions={node: tuple(sorted(numbers)) for node, numbers in held.items()},
+    )
+
+
+def to_take(
+    placement: StoragePlacement, first_new: int, to: int
+) -> Mapping[ReplicaId, tuple[PartitionId, ...]]:
+    """Return what each storage node has to take of the new partitions, nodes without any left
+    out."""
+    wanted = {
+        node: tuple(number for number in numbers if first_new <= number < to)
+        for node, numbers in sorted(placement.partitions.items())
+    }
+    return {node: numbers for node, numbers in wanted.items() if numbers}

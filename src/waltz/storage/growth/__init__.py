@@ -1,0 +1,1 @@
+"""How a storage node follows its cluster's number of partitions."""
