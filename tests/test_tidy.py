@@ -80,7 +80,9 @@ MAY_TOUCH_OUTSIDE = {"system", "sim", "cli", "testing", "bench"}
 
 WAITING = ast.AsyncFunctionDef | ast.Await | ast.AsyncFor | ast.AsyncWith
 
-MODULE_LINES_MAX = 600
+MODULE_LINES_MAX = 620
+"""A longer file is looked at again: one room or two? No file is split to please this figure."""
+
 TABLES = {"limits.py"}
 """Every bound is in one file, however many there are."""
 FUNCTION_LINES_MAX = 70

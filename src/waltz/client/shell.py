@@ -19,12 +19,7 @@ from uuid import UUID
 from waltz.client.activation.shell import deactivate, end_submissions
 from waltz.client.blocked import check_policy
 from waltz.client.callbacks import WaltzClientCallbacks
-from waltz.client.calls import (
-    is_called_by,
-    tell_exception,
-    tell_expiration,
-    tell_refusal,
-)
+from waltz.client.calls import is_called_by, tell_exception, tell_expiration, tell_refusal
 from waltz.client.cluster_connection import Role
 from waltz.client.connection.shell import Connections
 from waltz.client.discovery.shell import DiscoverySettings, source_for
@@ -32,18 +27,8 @@ from waltz.client.identity.shell import ClientIdentity
 from waltz.client.lifecycle_events import ClusterChanged
 from waltz.client.listening.shell import Listening
 from waltz.client.options import ClientOptions
-from waltz.client.partition_events import (
-    FlushWanted,
-    GenerationRaised,
-    PartitionClosed,
-    Submitted,
-)
-from waltz.client.partitions.shell import (
-    Gate,
-    LoopGate,
-    PartitionRunner,
-    Services,
-)
+from waltz.client.partition_events import FlushWanted, GenerationRaised, PartitionClosed, Submitted
+from waltz.client.partitions.shell import Gate, LoopGate, PartitionRunner, Services
 from waltz.client.questions.shell import ServerReport, ask_servers, prefer_partitions
 from waltz.client.requests.shell import Requests, running_loop, wait_on_loop
 from waltz.client.retry import Operation

@@ -23,11 +23,7 @@ from waltz.cluster.shell import (
     read_replica_assignments,
     read_store_params,
 )
-from waltz.errors import (
-    CoordinationError,
-    ProtocolError,
-    UnavailableError,
-)
+from waltz.errors import CoordinationError, ProtocolError, UnavailableError
 from waltz.host import Host, Listener
 from waltz.limits import (
     CHECKPOINT_TRANSACTIONS,

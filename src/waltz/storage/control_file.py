@@ -297,11 +297,10 @@ def open_control_file(
     """Open the control file of `directory`, or make it with `assigned` partitions, and lock it.
 
     `directory_id` is for a directory that has none yet. What one of the files has lost is restored
-    from the other. A directory that was made for fewer partitions than the cluster has grows; those
-    that are new are assigned to nobody. Raises ConfigurationError, and then nothing was touched: no
-    such directory, or a format of another release; DirectoryInUseError; ForeignDirectoryError:
-    another key, more partitions than the cluster has, or partitions without a control file. Raises
-    OSError.
+    from the other. A directory that was made for fewer partitions grows; the new ones are assigned
+    to nobody. Raises OSError; and, before anything was touched, ConfigurationError: no such
+    directory, or a format of another release; DirectoryInUseError; ForeignDirectoryError: another
+    key, more partitions than the cluster has, or partitions without a control file.
     """
     if not disk.exists(directory):
         raise ConfigurationError(f"no storage directory {directory}; create it")
@@ -324,12 +323,10 @@ def open_control_file(
         fresh = NodeHeader(cluster_key, partition_count, directory_id, wall_milliseconds, created)
         node_file = _open_node_file(disk, directory, fresh, made_for, notes)
         files.append(node_file)
-        notes += [*node_file.notes, *header_notes(header, node_file.header)]
+        own = node_file.header
+        notes += [*node_file.notes, *header_notes(header, own)]
         trace_file = open_trace_file(
-            disk,
-            directory,
-            directory_id=node_file.header.directory_id,
-            partition_count=partition_count,
+            disk, directory, directory_id=own.directory_id, partition_count=partition_count
         )
         files.append(trace_file)
         if made_for < partition_count:
