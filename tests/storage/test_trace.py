@@ -22,6 +22,7 @@ from tests.storage.support import (
     succeed,
     t,
 )
+from waltz.sim.crash_states import RecordingDisk, crash_states
 from waltz.sim.disk import Operation, SimulatedDisk
 from waltz.storage.partition import StoragePartition
 from waltz.storage.segment import DATA_SUFFIX, INDEX_SUFFIX
@@ -32,7 +33,9 @@ from waltz.storage.trace import (
     decode_trace,
     decode_trace_file,
     encode_trace,
+    open_trace_file,
     trace_file_bytes,
+    trace_file_count,
     trace_offsets,
 )
 from waltz.types import PartitionId, SessionId, TransactionId
@@ -294,3 +297,67 @@ def test_a_trace_that_cannot_be_written_closes_the_writer_and_nothing_is_acknowl
     partition.set_available(True)
     succeed(partition, append(partition.next_transaction_id, 1, size=60))
     assert opened(killed(disk)).loss is None
+
+
+# Growth
+
+
+@pytest.mark.parametrize(("before", "after"), [(1, 2), (2, 5), (3, 128), (128, 129), (5, 4096)])
+def test_traces_outlive_growth_while_running_and_at_the_next_start(before: int, after: int) -> None:
+    traces = {
+        PartitionId(number): Trace(TransactionId(10 * number), TransactionId(10 * number + 3))
+        for number in range(before)
+    }
+    for restarts in (False, True):
+        disk = fresh_disk()
+        file = open_trace_file(disk, DIRECTORY, directory_id=DIRECTORY_ID, partition_count=before)
+        for partition_id, trace in traces.items():
+            file.keep(partition_id, trace)
+        if restarts:
+            file.close()
+            file = open_trace_file(
+                disk, DIRECTORY, directory_id=DIRECTORY_ID, partition_count=after
+            )
+        else:
+            file = file.grow(disk, DIRECTORY, after)
+        file.keep(PartitionId(after - 1), Trace(t(7), t(9)))
+        file.close()
+        content = disk.content(PATH)
+        assert len(content) == trace_file_bytes(after)
+        found = decode_trace_file(content, DIRECTORY_ID, after)
+        assert found.notes == ()
+        assert {number: trace for number, (_, trace) in found.known.items()} == {
+            **traces,
+            PartitionId(after - 1): Trace(t(7), t(9)),
+        }
+
+
+def test_a_file_that_was_cut_is_not_taken_for_one_of_fewer_partitions() -> None:
+    disk = fresh_disk()
+    file = open_trace_file(disk, DIRECTORY, directory_id=DIRECTORY_ID, partition_count=5)
+    for number in range(5):
+        file.keep(PartitionId(number), Trace(t(number), t(number)))
+    file.close()
+    content = disk.content(PATH)
+    for count in range(1, 5):
+        assert trace_file_count(content[: trace_file_bytes(count)], 5) == 5
+        assert trace_file_count(bytes(trace_file_bytes(count)), 5) == count
+
+
+def test_a_crash_at_any_point_of_growth_keeps_every_trace() -> None:
+    disk = fresh_disk()
+    file = open_trace_file(disk, DIRECTORY, directory_id=DIRECTORY_ID, partition_count=2)
+    traces = {PartitionId(0): Trace(t(0), t(4)), PartitionId(1): Trace(t(6), t(8))}
+    for partition_id, trace in traces.items():
+        file.keep(partition_id, trace)
+    file.close()
+    recording = RecordingDisk(disk)
+    open_trace_file(recording, DIRECTORY, directory_id=DIRECTORY_ID, partition_count=200).close()
+    seen = set()
+    for state in crash_states(recording.start, recording.trace, states_per_step=50, seed=0):
+        seen.add(state.digest)
+        again = open_trace_file(
+            state.image.disk(), DIRECTORY, directory_id=DIRECTORY_ID, partition_count=200
+        )
+        assert {each: again.trace(each) for each in traces} == traces, state.point
+    assert len(seen) > 3
