@@ -3,10 +3,20 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Iterator
 
 import pytest
 
 from waltz.bench.signals import ENDING, ended_in_order
+
+
+@pytest.fixture(autouse=True)
+def _nothing_ignored() -> Iterator[None]:
+    """Under `nohup` SIGHUP is ignored; here a signal is as a shell leaves it."""
+    former = {number: signal.signal(number, signal.SIG_DFL) for number in ENDING}
+    yield
+    for number, handler in former.items():
+        signal.signal(number, handler)
 
 
 @pytest.mark.parametrize("number", ENDING)
