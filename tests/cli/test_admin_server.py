@@ -46,4 +46,4 @@ def test_what_a_server_cannot_prefer_is_refused(operated: OperatedCluster) -> No
     storage = operated.storages["s1"].address
     wrong = operated.tool("admin server", "add-preferred-partition", "-s", storage, "-p", "0")
     assert wrong.code == 1
-    assert f"no answer from {storage}, a 'Waltz Storage Server': it has hung up" in wrong.err
+    assert "a storage node's data port answers there; expected a Waltz server" in wrong.err

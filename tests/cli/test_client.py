@@ -57,13 +57,6 @@ def read_all(coordinator: str) -> list[waltz.TransactionColumns]:
         return [*reader.read(0, 0, reader.high_water_mark(0) + 1)]
 
 
-def test_a_tail_from_beyond_the_end_says_where_the_end_is(cluster: RunningCluster) -> None:
-    where = ("--cluster", cluster.coordinator, "--partition", "0")
-    beyond = run_waltz("tail", *where, "--from", "100", "--no-follow")
-    assert beyond.returncode == 2
-    assert "--from 100: partition 0 ends with transaction" in beyond.stderr
-
-
 def test_a_tail_follows_what_comes_later(cluster: RunningCluster) -> None:
     where = ("--cluster", cluster.coordinator, "--partition", "1")
     tail = subprocess.Popen(

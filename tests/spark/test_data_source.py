@@ -157,7 +157,7 @@ def test_data_that_is_not_wanted_does_not_leave_the_server(
 
     def opened(**options: str) -> DataFrame:
         source = spark.read.format("waltz").option("cluster", cluster)
-        return source.options(startingOffsets=starting, **options).load()
+        return source.options(**{"startingOffsets": starting, **options}).load()
 
     def cost(frame: DataFrame) -> tuple[int, int]:
         before = bytes_written(running)
@@ -170,7 +170,14 @@ def test_data_that_is_not_wanted_does_not_leave_the_server(
     assert cost_of_all > LARGE_COUNT * LARGE_BYTES
     for frame, count in (
         (opened(headers="1007..1008"), 2 * wanted),
-        (opened(partitions="0", endingOffsets=json.dumps({"0": first + 4})), 3),
+        (
+            opened(
+                partitions="0",
+                startingOffsets=json.dumps({"0": first + 1}),
+                endingOffsets=json.dumps({"0": first + 4}),
+            ),
+            3,
+        ),
         (opened(data="false"), LARGE_COUNT),
     ):
         found, spent = cost(frame)
