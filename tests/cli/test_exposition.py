@@ -119,4 +119,4 @@ def test_a_scraper_sees_every_figure_of_a_server() -> None:
             name = name_of(metric, "waltz_server_")
             assert samples.get((name, place)) == metric.value(partition)
     for figure in SERVER_METRICS:
-        assert samples[name_of(figure, "waltz_server_"), ""] == figure.value(state)
+        assert samples.get((name_of(figure, "waltz_server_"), "")) == figure.value(state)
