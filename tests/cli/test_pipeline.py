@@ -59,7 +59,8 @@ def test_an_archive_is_run_looked_at_proven_and_found_out(tmp_path: Path) -> Non
         assert proven.returncode == 1, proven.stderr
         found = json.loads(proven.stdout)
         assert (found["equal"], found["transactions"]) == (False, 30)
-        assert found["differences"][0].startswith("WALTZ-2008 partition=0/")
+        (difference,) = found["differences"]
+        assert (difference["partition"], difference["file"][:12]) == (0, "partition=0/")
         audit = tmp_path / "audit.yaml"
         audit.write_text(AUDIT.format(cluster=cluster.coordinator))
         (archived,) = (tmp_path / "archive").glob("partition=0/*.parquet")

@@ -136,5 +136,7 @@ def test_a_session_of_spark_connect_is_named() -> None:
     class Connected:
         """What is looked at: a session of Spark Connect has no Java of its own."""
 
-    with pytest.raises(ConfigurationError, match=r"one of Spark Connect: unset SPARK_REMOTE"):
+    with pytest.raises(
+        ConfigurationError, match=r"one of Spark Connect, which .*: unset SPARK_REMOTE"
+    ):
         expect_own_java(Connected())  # type: ignore[arg-type]
