@@ -235,7 +235,7 @@ REFUSED = HandshakeResponse(
 @pytest.mark.parametrize(
     ("answers", "error", "text"),
     [
-        ([b"HTTP/1.1 400 Bad Request\r\n\r\n"], RemoteProtocolError, "HTTP/1.1 400"),
+        ([b"HTTP/1.1 400 Bad Request\r\n\r\n"], RemoteProtocolError, "an HTTP port answers there"),
         ([Hello((5,), "s").encode(), CLIENT_CODEC.encode(REFUSED, 5)],
          HandshakeRefusedError, "code 7: 'auth'"),
         ([Hello((5,), "s").encode(), CLIENT_CODEC.encode(QUESTION, 5)],

@@ -759,7 +759,7 @@ def test_held_appends_are_asked_for_and_nothing_is_sent_before_all_are_decided()
 def test_a_partition_ahead_of_the_log_holds_up_no_client_id() -> None:
     world = World()
     world.step(StreamOpened(0), HighWaterMarkLoaded(TransactionId(9)))
-    world.hear(MountResponse(request(1), MountState.CLIENT_AHEAD))
+    ahead(world)
     assert only(world.step(AppendsHeld()), AppendsSettled) == [AppendsSettled()]
     world.step(ClientIdRenewed(OTHER))
     assert world.machine.phase is Phase.AHEAD
