@@ -157,15 +157,23 @@ OF_EXPRESSIONS: Final[dict[str, tuple[str, ...]]] = {
     "src/waltz/client/guarded_connection.py:_RUN_BY_MYSQL": (repeated("/*M"),),
     "src/waltz/sim/shrinking.py:signature": (repeated("1."),),
     "src/waltz/spark/java.py:inspect_java": (repeated("java.base@\n"), framed("java.base@", "1")),
+    "src/waltz/spark/pipelines/expressions.py:CLOCK": (
+        framed("date", " "), repeated("date "), repeated("timestamp_ntz' "), framed("date'", " "),
+    ),
     "src/waltz/spark/pipelines/tables.py:MEASURE": (
         framed("count(", " "), framed("count(", "("), framed("count(", ")"), framed("sum", " "),
         framed(" " * 1000 + "count_if (", ") "), repeated("count_"),
     ),
     "src/waltz/spark/pipelines/tables.py:NAME": (repeated("_"), repeated("a", "!")),
+    "src/waltz/spark/session.py:_properties": (framed("a", " "), framed("a", "="), repeated("a:")),
     "src/waltz/storage/document.py:_ELEMENT": (),
     "src/waltz/storage/inspection/survey.py:PARTITION_NAME": (repeated("1"),),
     "src/waltz/storage/inspection/survey.py:SEGMENT_NAME": (repeated("1", ".seg"),),
     "src/waltz/storage/space.py:_SETTING": (repeated("1", "."), repeated("1."), framed("1.", "1")),
+    "src/waltz/store/messages.py:FENCED": (
+        repeated("session id "), framed("session id has changed to ", "1"),
+        repeated("session id has changed to "),
+    ),
 }  # fmt: skip
 """Of every regular expression, by the place where it stands, what comes near to matching it."""
 
