@@ -53,7 +53,14 @@ def _leaving_open(attach: Callable[..., None]) -> Callable[..., None]:
 
 def _reading_on(_: Callable[..., Any]) -> Callable[..., Any]:
     async def read(self: Any, connection: Any) -> Any:
-        return await connection.read()
+        if self._idleness is not None:
+            self._idleness.begin_reading(self._clock.now())
+            if self._timer is None:
+                self._arm()
+        data = await connection.read(self.link.link.frames.wanted_bytes)
+        if self._idleness is not None:
+            self._idleness.hear(self._clock.now())
+        return data
 
     return read
 
@@ -61,11 +68,12 @@ def _reading_on(_: Callable[..., Any]) -> Callable[..., Any]:
 def _serving_on(serve: Callable[..., Any]) -> Callable[..., Any]:
     async def served(self: Any, client: Any, arrival: Any) -> None:
         data = arrival.rest
-        while data is not None:
+        while self.find(client.connection_id) is client and client.link.end_reason is None:
             messages = client.link.receive(data)
             client.write(client.link.take_replies())
             await self._hand_on(client, messages)
-            data = await arrival.connection.read() or None
+            if not (data := await client.read(arrival.connection)):
+                return
 
     return served
 
@@ -151,10 +159,11 @@ CONNECTION_BUGS: Final[tuple[Bug, ...]] = (
     _bug(
         "a server goes on reading a connection that another one has replaced",
         "I5 verdicts",
-        Scene(1, "bank", "broken_connections"),
+        Scene(28, "lock_contention", "broken_connections"),
         Patch(Client, "attach", _leaving_open),
         Patch(Client, "read", _reading_on),
         Patch(Clients, "_serve", _serving_on),
+        workloads=("lock_contention",),
     ),
     _bug(
         "a client loses what it sends while its connection is broken",

@@ -148,7 +148,7 @@ STORAGE_BUGS: Final = (
         patches=(Patch(SegmentChain, "truncate", _cutting(1)),),
         workloads=("bank",),
         plans=("swizzle",),
-        caught=Scene(116, "bank", "swizzle"),
+        caught=Scene(19, "bank", "swizzle"),
     ),
     Bug(
         name="a truncation leaves one record too many",
