@@ -295,7 +295,7 @@ class World:
     def _http(self, name: str, path: str) -> tuple[int, str] | None:
         connection = http.client.HTTPConnection("127.0.0.1", self.http[name], timeout=5)
         try:
-            connection.request("GET", path)
+            connection.request("GET", path, headers={"Accept": "text/plain"})
             answer = connection.getresponse()
             return answer.status, answer.read().decode()
         except OSError:

@@ -13,6 +13,7 @@ from tests.storage.support import (
     DIRECTORY_ID,
     GOLDEN_KEY,
     KEY,
+    OTHER_KEY,
     fresh_disk,
     golden_disk,
     open_control,
@@ -32,7 +33,7 @@ from waltz.storage.control_struct import (
     PartitionInfo,
     encode_fresh_file,
 )
-from waltz.storage.node_file import NodeHeader, create_node_file
+from waltz.storage.node_file import NodeHeader, create_node_file, encode_header
 from waltz.types import PartitionId, SessionId
 
 PATH = f"{DIRECTORY}/waltz-storage.ctl"
@@ -197,6 +198,41 @@ def test_a_lost_header_does_not_hide_for_how_many_it_was_made() -> None:
     disk.damage(NODE_PATH, 0, bytes(128))
     control = open_control(disk, partition_count=MANY)
     assert promised(control, 2) == BEFORE
+
+
+@pytest.mark.parametrize("count", [2, 5, MANY])
+@pytest.mark.parametrize("number", [1, 3, MANY - 1, MANY, MANY + 1, -1])
+@pytest.mark.parametrize("place", [0, 4096])
+def test_a_stray_block_that_checks_out_does_not_tell_for_how_many_it_was_made(
+    place: int, number: int, count: int
+) -> None:
+    """SD-14: a record that fills 128 bytes has its checksum where a header has its own. The other
+    copy is the cluster's, so the node starts and restores the one that was hit."""
+    disk = used_disk()
+    before = disk.content(NODE_PATH)
+    stray = encode_header(NodeHeader(OTHER_KEY, number, DIRECTORY_ID, 1, 1))
+    disk.damage(NODE_PATH, place, stray)
+    control = open_control(disk, partition_count=count)
+    assert promised(control, count) == BEFORE + [NOTHING_PROMISED] * (count - 2)
+    copy = 1 if place == 0 else 2
+    assert any(f"copy {copy} of the header was damaged; restored" in n for n in control.notes)
+    control.close()
+    if count == 2:
+        assert disk.content(NODE_PATH) == before
+    assert open_control(disk, partition_count=count).notes == ()
+
+
+def test_without_a_copy_of_the_clusters_own_the_directory_is_refused() -> None:
+    """Whatever number the stray block has."""
+    for number in (1, 2, MANY):
+        disk = used_disk()
+        stray = encode_header(NodeHeader(OTHER_KEY, number, DIRECTORY_ID, 1, 1))
+        for place in (0, 4096):
+            disk.damage(NODE_PATH, place, stray)
+        before = disk.contents()
+        with pytest.raises(ForeignDirectoryError):
+            open_control(disk)
+        assert disk.contents() == before
 
 
 def test_a_number_that_got_smaller_by_damage_overwrites_nothing() -> None:

@@ -370,7 +370,7 @@ def _open_node_file(
     if not disk.exists(path):
         create_node_file(disk, directory, fresh)
         notes.append(f"{directory} had no {NODE_FILE_NAME}: made, with ID {fresh.directory_id}")
-    count = _count_in_node_file(disk, path, (wanted, made_for))
+    count = _count_in_node_file(disk, path, (wanted, made_for), fresh.cluster_key)
     if count > wanted:
         raise ForeignDirectoryError(
             f"{path} was made for {count} partitions, the cluster has {wanted}"
@@ -387,11 +387,12 @@ def _open_node_file(
         raise
 
 
-def _count_in_node_file(disk: Disk, path: str, counts: Sequence[int]) -> int:
+def _count_in_node_file(disk: Disk, path: str, counts: Sequence[int], cluster_key: UUID) -> int:
     """Raises FileNotFoundError."""
     file = disk.open_to_read(path)
     try:
-        return node_file_count(file.read_at(0, node_file_bytes(max(counts))), counts)
+        content = file.read_at(0, node_file_bytes(max(counts)))
+        return node_file_count(content, counts, cluster_key)
     finally:
         file.close()
 
@@ -488,7 +489,8 @@ def _check_fresh(disk: Disk, directory: str, node_header: NodeHeader) -> None:
         )
     path = f"{directory}/{NODE_FILE_NAME}"
     try:
-        count = _count_in_node_file(disk, path, [node_header.partition_count])
+        counts, key = [node_header.partition_count], node_header.cluster_key
+        count = _count_in_node_file(disk, path, counts, key)
     except FileNotFoundError:
         return
     file = disk.open_to_read(path)

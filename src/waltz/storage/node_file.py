@@ -32,7 +32,7 @@ An update writes the first area and syncs, then the second and syncs.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Final
@@ -235,16 +235,18 @@ def decode_node_file(
     return NodeFileContent(header, slots, tuple(repairs), tuple(notes))
 
 
-def node_file_count(content: bytes, counts: Sequence[int]) -> int:
+def node_file_count(content: bytes, counts: Sequence[int], cluster_key: UUID) -> int:
     """Return for how many partitions a node file was made: as the first copy of its header says,
-    or else the second one, which lies where one of `counts` puts it. Without either the first of
-    `counts`: whoever decodes the file by it is told what is wrong."""
-    for start in (0, *(area_offsets(count)[1] for count in counts)):
-        head = content[start : start + NODE_HEADER_BYTES]
-        if len(head) == NODE_HEADER_BYTES and _is_sound(head):
-            count = NODE_HEADER.unpack_from(head)[3]
-            if 0 < count <= PARTITIONS_MAX:
-                return int(count)
+    or else the second one, which lies where one of `counts` puts it; the cluster's own before one
+    of another. Without either the first of `counts`: whoever decodes the file by it is told what is
+    wrong."""
+    starts = (0, *(area_offsets(count)[1] for count in counts))
+    heads = [content[start : start + NODE_HEADER_BYTES] for start in starts]
+    sound = [head for head in heads if len(head) == NODE_HEADER_BYTES and _is_sound(head)]
+    for head in (*_own(sound, cluster_key), *sound):
+        count = NODE_HEADER.unpack_from(head)[3]
+        if 0 < count <= PARTITIONS_MAX:
+            return int(count)
     return counts[0]
 
 
@@ -253,12 +255,16 @@ def _is_sound(head: bytes) -> bool:
     return bool(checksum == crc32(head[: NODE_HEADER.size]))
 
 
+def _own(heads: Iterable[bytes], cluster_key: UUID) -> list[bytes]:
+    """Of sound headers the cluster's own: a block of records that strayed here may have a checksum
+    in the same place."""
+    return [head for head in heads if NODE_HEADER.unpack_from(head)[2] == cluster_key.bytes]
+
+
 def _right_head(heads: list[bytes], cluster_key: UUID, place: str) -> bytes:
-    """Return the copy of the header that checks out, the cluster's own if there is one: a block of
-    records that strayed here may have a checksum in the same place."""
+    """Return the copy of the header that checks out, the cluster's own if there is one."""
     valid = {head for head in heads if _is_sound(head)}
-    own = {head for head in valid if NODE_HEADER.unpack_from(head)[2] == cluster_key.bytes}
-    valid = own or valid
+    valid = set(_own(valid, cluster_key)) or valid
     if len(valid) != 1:
         raise ConfigurationError(
             f"{place}: both copies of the header fail their checksum or they differ: put the file"

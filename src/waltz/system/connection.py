@@ -230,10 +230,11 @@ class TcpConnection(asyncio.Protocol):
         self._end()
 
     def _note_early_end(self) -> None:
-        """The peer has ended the connection: before it was open, or without an answer in plain?"""
+        """The peer has ended the connection: before it was open, before it said what it makes of
+        this side's certificate, or without an answer in plain?"""
         if self._door is not None:
             pass
-        elif not self._is_open:
+        elif not self._is_open or not self._verdict.done():
             self._fail(ENDED)
         elif self._tls is None and self._has_spoken and not (self._has_heard or self._ended):
             self._trouble = CLOSED_ON_PLAIN
@@ -287,7 +288,7 @@ class TcpConnection(asyncio.Protocol):
         self._send_records()
         if self._tls.is_established and not had_opened:
             self._open()
-        elif had_opened:
+        if had_opened or plain:
             self._settle("")
         if self._tls.has_ended:
             # What came before the end is still there to be read.
@@ -555,6 +556,8 @@ class TcpConnection(asyncio.Protocol):
         if self._receive is not None and not self._ended:
             self._loop.call_soon(self._receive, b"")
         self._ended = True
+        # The timer that would do it ends with the connection, and somebody waits.
+        self._settle(self._trouble)
         self._wake_reader()
         self._wake_drainers()
 

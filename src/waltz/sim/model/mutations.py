@@ -127,7 +127,9 @@ def _failing_at_once(close: Callable[..., None]) -> Callable[..., None]:
 
 
 def _of_any_generation(_: Any) -> Callable[..., PartitionMetadata]:
-    def bumped(metadata: PartitionMetadata, generation: Generation) -> PartitionMetadata:
+    def bumped(
+        metadata: PartitionMetadata, generation: Generation, _beyond: SessionId | None = None
+    ) -> PartitionMetadata:
         session_id = SessionId(metadata.session_id + 1)
         return replace(metadata, generation=generation, session_id=session_id)
 
