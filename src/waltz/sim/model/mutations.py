@@ -245,7 +245,7 @@ MUTATIONS: Final = (
     ),
     Case(
         "a lost replica comes back into the same session",
-        replace(SMALL, cuts=1),
+        replace(SMALL, cuts=1, appends=2, transaction_ids=3),
         patches=(Patch(ReplicaSession, "lose", _never_excluding),),
         invariants=HARM,
     ),
