@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from random import Random
 from typing import Any, Final, TypeVar
 
-from waltz.cluster.partition_metadata import PartitionMetadata
+from waltz.cluster.partition_metadata import PartitionMetadata, last_session
 from waltz.cluster.paths import ClusterPaths
 from waltz.cluster.tree import ROOT, Tree
 from waltz.errors import CoordinatorLostError, WaltzError
@@ -134,11 +134,22 @@ class SimulatedCoordinatorService:
         }
 
     def set_back(self, entries: Mapping[str, bytes]) -> list[str]:
-        """Put `entries` back, and return those that were not as they are now."""
-        changed = [path for path in entries if self.tree.read(path).data != entries[path]]
+        """Put those of `entries` back that are of before the last session that opened, and return
+        them.
+
+        Nodes know that such an entry is old. Of one of the last session itself nobody can tell:
+        decision 0030 says what is not covered.
+        """
+        changed = [path for path in entries if self._is_of_a_session_before(path, entries[path])]
         for path in changed:
             self._put_back(path, entries[path])
         return changed
+
+    def _is_of_a_session_before(self, path: str, data: bytes) -> bool:
+        number = PartitionId(int(path.rpartition("/")[2]))
+        present = PartitionMetadata.decode(self.tree.read(path).data or b"", number)
+        opened = last_session(present.replica_states)
+        return PartitionMetadata.decode(data, number).session_id < opened
 
     def _put_back(self, path: str, data: bytes) -> None:
         self.apply(lambda tree: tree.write(path, data, version=ANY_VERSION))
