@@ -56,6 +56,7 @@ SECTIONS: Final[Mapping[str, Sequence[str]]] = {
     ),
     "Errors": (
         *("WaltzError", "LocalProtocolError", "RemoteProtocolError", "ConfigurationError"),
+        "AlreadyClosedError",
         *("UnavailableError", "ConnectionFailedError", "ConnectionLostError"),
         *("CoordinatorLostError", "PartitionNotReadyError", "OperationTimeoutError"),
         *("PostponedError", "PartitionBlockedError", "CorruptionError", "NotFoundError"),

@@ -22,7 +22,7 @@ from waltz.sim.loop import ProcessKilled
 from waltz.sim.patches import Patch, patched
 from waltz.sim.simulation import simulate
 
-SEEDS = range(100, 112)
+SEEDS = range(100, 125)
 
 Mark = Callable[[tuple[Any, ...], Any], str | None]
 """Names what a call has come to, from its arguments and its result; None: nothing."""

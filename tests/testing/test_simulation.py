@@ -8,7 +8,7 @@ from tests.testing.applications import Counting, Forgetful, Hasty, Poisoned, Wit
 from waltz.errors import ConfigurationError
 from waltz.testing import FAULT_PLANS, SimulatedApplication, SimulationFailedError, simulate
 
-SEEDS_MAX = 40
+SEEDS_MAX = 100
 
 
 @pytest.mark.parametrize("faults", FAULT_PLANS)
