@@ -38,7 +38,7 @@ def write_plot(results: Sequence[Result], path: Path) -> None:
         from matplotlib.figure import Figure
     except ModuleNotFoundError as error:
         raise ConfigurationError(
-            f"{error.name} is missing: run `pip install 'waltz-log[report]'`"
+            f"{error.name} is missing: run `pip install '.[report]'` in a checkout of Waltz"
         ) from error
     figure = Figure(figsize=(9, 5), layout="constrained")
     axes = figure.subplots()

@@ -225,7 +225,7 @@ def _to_arrow() -> Callable[[int, waltz.TransactionColumns], int]:
         from waltz.spark.schema import arrow_schema, log_schema, record_batch
     except ModuleNotFoundError as error:
         raise ConfigurationError(
-            f"{error.name} is missing: run `pip install 'waltz-log[spark]'`"
+            f"{error.name} is missing: run `pip install '.[spark]'` in a checkout of Waltz"
         ) from error
     schema: Any = arrow_schema(log_schema())
 

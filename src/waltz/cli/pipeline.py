@@ -173,7 +173,7 @@ def report(definition: Path) -> None:
         from waltz.spark.pipelines.report import write_report
     except ModuleNotFoundError as error:
         raise ConfigurationError(
-            f"{error.name} is missing: run `pip install 'waltz-log[report]'`"
+            f"{error.name} is missing: run `pip install '.[report]'` in a checkout of Waltz"
         ) from error
     write_report(wanted.report, wanted.target)
     click.echo(str(wanted.report.target))
@@ -234,7 +234,7 @@ def _read(path: Path) -> PipelineDefinition:
         from waltz.spark.pipelines.definition import parse_definition
     except ModuleNotFoundError as error:
         raise ConfigurationError(
-            f"{error.name} is missing: run `pip install 'waltz-log[spark]'`"
+            f"{error.name} is missing: run `pip install '.[spark]'` in a checkout of Waltz"
         ) from error
     try:
         text = path.read_text()

@@ -76,7 +76,9 @@ def spark_session(app: str, **conf: object) -> SparkSession:
     missing; the text says what to install.
     """
     if find_spec("pyspark") is None:
-        raise ConfigurationError("PySpark is missing: run `pip install 'waltz-log[spark]'`")
+        raise ConfigurationError(
+            "PySpark is missing: run `pip install '.[spark]'` in a checkout of Waltz"
+        )
     given = {key: str(value) for key, value in conf.items()}
     remote = given.get("spark.remote", os.environ.get("SPARK_REMOTE"))
     if _has_session():

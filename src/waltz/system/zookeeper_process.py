@@ -93,7 +93,7 @@ def packaged_jars() -> list[Path]:
     if not found:
         raise ConfigurationError(
             "no ZooKeeper on this machine: its jars come with PySpark; run"
-            " `pip install 'waltz-log[spark]'`, or use a ZooKeeper that runs elsewhere"
+            " `pip install '.[spark]'` in a checkout of Waltz, or use one that runs elsewhere"
         )
     return found
 
