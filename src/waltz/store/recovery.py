@@ -256,6 +256,19 @@ class Recovery:
         }
 
     @property
+    def holdings(self) -> Mapping[ReplicaId, TransactionId]:
+        """What of the log those hold that have said it, voters or not, up to the mark once that is
+        known; `NOTHING` of one that lost a part of its log."""
+        mark = self.high_water_mark
+        return {
+            replica.replica_id: NOTHING
+            if replica.standing is Standing.BEHIND
+            else min(replica.holding, replica.holding if mark is None else mark)
+            for replica in self._replicas.values()
+            if replica.holding is not None
+        }
+
+    @property
     def admitted(self) -> tuple[ReplicaId, ...]:
         """The replicas that the metadata names as taking part, whether still there or not."""
         return self._admitted

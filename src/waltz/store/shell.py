@@ -423,7 +423,7 @@ class StorePartition:
         await self._pause(delay_seconds)
         exchange = await self._connections.to(link.replica_id).connected()
         self._exchanges[link] = exchange
-        self._mailbox.put(ReplicaConnected(link, exchange.is_repairable))
+        self._mailbox.put(ReplicaConnected(link, exchange.is_repairable, exchange.is_tolerant))
         reason = await exchange.over()
         self._mailbox.put(ReplicaLost(link, reason))
 
