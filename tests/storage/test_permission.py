@@ -12,8 +12,8 @@ from waltz.storage.control_struct import ASSIGNED, PartitionInfo
 from waltz.storage.permission import READS, WRITES, check_access, is_offline
 from waltz.types import SessionId
 from waltz.wire.storage_protocol import (
-    AcceptDamageRequest,
     STORAGE_CODEC,
+    AcceptDamageRequest,
     AppendRecordsRequest,
     LastSessionInfoRequest,
     MaxTransactionIdRequest,
