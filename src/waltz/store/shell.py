@@ -27,6 +27,7 @@ from waltz.errors import (
     ProtocolError,
     RemoteStorageError,
     UnavailableError,
+    UnreadableError,
     WaltzError,
 )
 from waltz.host import Host, Node
@@ -257,7 +258,8 @@ class StorePartition:
             if read.batch is not None:
                 return read.batch
             if read.failure is not None or self._keeper.closed:
-                raise UnavailableError(
+                kind = UnreadableError if read.is_unreadable else UnavailableError
+                raise kind(
                     f"cannot read transaction {first} of partition {self.partition_id}:"
                     f" {read.failure or 'it was closed'}"
                 )

@@ -29,7 +29,7 @@ class Standing(IntEnum):
     BEHIND = 2
     """It takes part, and is sent what it lacks."""
     DAMAGED = 3
-    """It takes part, has damaged records, and would not vote."""
+    """It takes part, and has damaged records."""
     REFUSING = 4
     """It takes part, and takes no appends."""
     SILENT = 5
@@ -166,7 +166,7 @@ class ReplicaWords:
     ) -> ReplicaReport:
         """Return how `replica` stands.
 
-        finding     what recovery says of it
+        finding     what recovery says of it, or of one that takes part what is said of its damage
         mark        the last commit
         not_before  a word that is older is not believed
         opened_at   when the session opened: one younger than `not_before` has not asked yet
@@ -199,7 +199,7 @@ class ReplicaWords:
             lag = mark - acknowledged
             return found(Standing.BEHIND, False, f"is {lag} transactions behind, and catching up")
         if word.damaged_count:
-            text = f"has {word.damaged_count} damaged records, and would not vote"
+            text = finding or f"has {word.damaged_count} damaged records"
             return found(Standing.DAMAGED, takes, text)
         if takes is None:
             text = "holds every commit; its version cannot say whether it would take an append"

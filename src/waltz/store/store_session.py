@@ -176,13 +176,13 @@ class StoreSession:
 
     @property
     def replicas(self) -> Sequence[tuple[ReplicaSession, str]]:
-        """Every replica, with what recovery says of it for people, or else of its damage."""
+        """Every replica, with what is known of it for people: by recovery, or of its damage."""
         return [(each, self._finding(each)) for each in self._replicas.values()]
 
     def _finding(self, replica: ReplicaSession) -> str:
         damage = self._repairer.finding(replica.replica_id)
-        if damage is not None and replica.phase in (Phase.ABSTAINING, Phase.LIVE):
-            return damage
+        if replica.phase is Phase.LIVE or (damage and replica.phase is Phase.ABSTAINING):
+            return damage or ""
         return self._recovery.finding(replica.replica_id)
 
     @property
