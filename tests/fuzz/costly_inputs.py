@@ -294,7 +294,7 @@ PARSERS: Final = (
     Parser("coordinator stream", _lines, (repeated("{}\n"),), general=False),
     Parser("node data", _called("waltz.system.embedded_lines:data_from_json"), (repeated("QQ=="),)),
     Parser(
-        "loopback", _called("waltz.system.tls:is_loopback"), (repeated("f:"), framed("1%", "%"))
+        "loopback", _called("waltz.types:is_loopback"), (repeated("f:"), framed("1%", "%"))
     ),
     Parser(
         "metrics of a storage node", _called("waltz.cli.storage_questions:problems_in"),
