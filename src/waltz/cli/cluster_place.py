@@ -19,7 +19,7 @@ from waltz.cli.layout import FILE_NAME, read_cluster_file, trial_client_tls
 from waltz.cli.nodes import CLUSTER, run_loop
 from waltz.cli.settings import read_settings
 from waltz.cli.tls_options import tls_options
-from waltz.client.questions.shell import ask_coordinator
+from waltz.client.questions.shell import find_coordinator
 from waltz.cluster.paths import root_at
 from waltz.configuration.coordinator import coordinator_address
 from waltz.configuration.tls import tls_settings
@@ -27,7 +27,7 @@ from waltz.configuration.tools import CLUSTER_OPTION, CONNECT_TIMEOUT, TLS, TOOL
 from waltz.errors import ConfigurationError
 from waltz.host import Host
 from waltz.limits import COORDINATOR_CALL_SECONDS_MAX
-from waltz.system.host import real_host
+from waltz.system.host import real_coordinator, real_host
 from waltz.types import (
     ZOOKEEPER_SCHEME,
     ClusterAddress,
@@ -101,11 +101,16 @@ class LogPlace:
     tls: TlsSettings
 
     def with_coordinator(self) -> ClusterPlace:
-        """Raises UnavailableError: no server says where the coordinator is."""
+        """Raises UnavailableError: no server says where the coordinator is; as
+        `find_coordinator`."""
         if not isinstance(self.cluster, ServersAddress):
             return ClusterPlace(self.cluster, self.tls)
-        found = run_loop(ask_coordinator(real_host(None, self.tls), self.cluster))
-        return ClusterPlace(found, self.tls)
+        found = find_coordinator(
+            real_host(None, self.tls),
+            self.cluster,
+            lambda address: real_coordinator(address, self.tls),
+        )
+        return ClusterPlace(run_loop(found), self.tls)
 
 
 def cluster_options(command: Callable[..., Any]) -> Callable[..., Any]:
