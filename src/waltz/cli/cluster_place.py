@@ -19,7 +19,6 @@ from waltz.cli.layout import FILE_NAME, read_cluster_file, trial_client_tls
 from waltz.cli.nodes import CLUSTER, run_loop
 from waltz.cli.settings import read_settings
 from waltz.cli.tls_options import tls_options
-from waltz.client.questions.shell import ask_coordinator
 from waltz.cluster.paths import root_at
 from waltz.configuration.coordinator import coordinator_address
 from waltz.configuration.tls import tls_settings
@@ -104,6 +103,9 @@ class LogPlace:
         """Raises UnavailableError: no server says where the coordinator is."""
         if not isinstance(self.cluster, ServersAddress):
             return ClusterPlace(self.cluster, self.tls)
+        # Servers are asked for it only where they were named.
+        from waltz.client.questions.shell import ask_coordinator
+
         found = run_loop(ask_coordinator(real_host(None, self.tls), self.cluster))
         return ClusterPlace(found, self.tls)
 

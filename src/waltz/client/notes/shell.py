@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from waltz.client.blocking import Closable, LoopThread, NewHost
+from waltz.client.loop_thread.blocking import Closable, LoopThread, NewHost
 from waltz.cluster.paths import DEFAULT_ROOT, ClusterPaths
 from waltz.cluster.tree import check_path
 from waltz.errors import (
