@@ -21,7 +21,7 @@ from waltz.cluster.shell import StorageEntry, create_cluster
 from waltz.errors import ConfigurationError, RemoteStorageError
 from waltz.host import Host
 from waltz.storage.shell import StorageNode
-from waltz.system.embedded import EmbeddedCoordinatorServer
+from waltz.system.embedded_server import EmbeddedCoordinatorServer
 from waltz.system.host import real_host
 from waltz.types import (
     Generation,

@@ -35,8 +35,8 @@ def run() -> None:
     from waltz.errors import WaltzError
     from waltz.limits import COLLECT_AFTER
 
-    # What a batch leaves behind is hardly ever in a cycle: a collector that looks for some every few
-    # batches takes a quarter of a busy server's time, and a twentieth of the imports of any command.
+    # What a batch leaves behind is hardly ever in a cycle: a collector that looks for some every
+    # few batches takes a quarter of a busy server's time, and a twentieth of any command's imports.
     gc.set_threshold(*COLLECT_AFTER)
 
     try:

@@ -10,7 +10,6 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
 import click
@@ -142,6 +141,8 @@ CLUSTER = ClusterType()
 
 
 def installed_version() -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
     try:
         return version("waltz-log")
     except PackageNotFoundError:

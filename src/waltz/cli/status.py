@@ -6,6 +6,7 @@ import json
 import sys
 
 import click
+
 from waltz.cli.cluster_place import ClusterPlace, cluster_options
 from waltz.cli.exit_codes import exit_code
 from waltz.cli.nodes import run_loop
