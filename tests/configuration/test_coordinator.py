@@ -8,8 +8,9 @@ import pytest
 
 from waltz.configuration.coordinator import ZOOKEEPER_ACCESS_KEYS, coordinator_address
 from waltz.configuration.server import server_settings
-from waltz.configuration.settings import Given, Settings, read_yaml
+from waltz.configuration.settings import Given, Settings
 from waltz.configuration.storage import storage_settings
+from waltz.configuration.yaml_text import read_yaml
 from waltz.errors import ConfigurationError
 from waltz.types import (
     OPEN_ACCESS,

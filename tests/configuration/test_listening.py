@@ -8,7 +8,8 @@ from typing import NamedTuple
 import pytest
 
 from waltz.configuration import server, storage
-from waltz.configuration.settings import Given, Settings, read_yaml
+from waltz.configuration.settings import Given, Settings
+from waltz.configuration.yaml_text import read_yaml
 from waltz.errors import ConfigurationError
 from waltz.types import Address
 

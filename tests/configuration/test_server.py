@@ -20,8 +20,9 @@ from waltz.configuration.server import (
     server_settings,
     storage_tls,
 )
-from waltz.configuration.settings import Given, Settings, read_yaml
+from waltz.configuration.settings import Given, Settings
 from waltz.configuration.tls import tls_settings
+from waltz.configuration.yaml_text import read_yaml
 from waltz.errors import ConfigurationError
 from waltz.types import Address, TlsSettings
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from waltz.configuration.settings import Settings, read_yaml
+from waltz.configuration.settings import Settings
 from waltz.configuration.storage import (
     DIRECTORY,
     SEGMENT_CACHE,
@@ -19,6 +19,7 @@ from waltz.configuration.storage import (
     storage_settings,
 )
 from waltz.configuration.tls import tls_settings
+from waltz.configuration.yaml_text import read_yaml
 from waltz.errors import ConfigurationError
 from waltz.types import Address, TlsSettings
 

@@ -281,7 +281,7 @@ PARSERS: Final = (
         (ValueError,),
     ),
     Parser(
-        "lock", _called("waltz.cli.client:parse_lock"), (framed("a:", "1"), framed("a:", "-")),
+        "lock", _called("waltz.cli.append:parse_lock"), (framed("a:", "1"), framed("a:", "-")),
         (click.BadParameter, WaltzError),
     ),
     Parser(
@@ -290,7 +290,7 @@ PARSERS: Final = (
         (repeated("\ud800"),),
     ),
     Parser(
-        "configuration", _called("waltz.configuration.settings:read_yaml", "a file"), YAML_WORST,
+        "configuration", _called("waltz.configuration.yaml_text:read_yaml", "a file"), YAML_WORST,
         general=False,
     ),
     Parser(

@@ -30,12 +30,9 @@ from waltz.system.embedded_lines import (
     data_to_json,
     line,
 )
-from waltz.system.embedded_server import EmbeddedCoordinatorServer
 from waltz.system.network import RealNetwork
 from waltz.system.random import RealRandom
 from waltz.types import Address
-
-__all__ = ["EmbeddedCoordinator", "EmbeddedCoordinatorServer"]
 
 logger = logging.getLogger(__name__)
 

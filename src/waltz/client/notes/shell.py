@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from uuid import UUID
 
-from waltz.client.blocking import Closable, LoopThread, NewHost
+from waltz.client.loop_thread.blocking import Closable, LoopThread, NewHost
 from waltz.cluster.paths import DEFAULT_ROOT, ClusterPaths
 from waltz.cluster.shell import read_store_params
 from waltz.cluster.tree import check_path

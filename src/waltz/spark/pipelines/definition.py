@@ -17,7 +17,7 @@ from typing import Final
 
 import yaml
 
-from waltz.configuration.settings import PlainLoader
+from waltz.configuration.yaml_text import PlainLoader
 from waltz.errors import ConfigurationError
 from waltz.spark.codes import INVALID_DEFINITION
 from waltz.spark.offsets import parse_partitions
