@@ -15,7 +15,6 @@ from tests.cli.operated_cluster import OperatedCluster, Said, run_tool
 from waltz.cli.cluster_verify import lost_replicas
 from waltz.cli.verification import ServerAnswers
 from waltz.cluster.shell import ServerMembership
-from waltz.store.standing import Standing
 from waltz.system.host import real_host
 from waltz.types import (
     Address,
@@ -26,7 +25,7 @@ from waltz.types import (
     TransactionId,
     parse_coordinator,
 )
-from waltz.wire.report_protocol import PartitionReport, ReplicaEntry
+from waltz.wire.report_protocol import PartitionReport, ReplicaEntry, Standing
 
 pytestmark = pytest.mark.processes
 

@@ -6,8 +6,9 @@ import pytest
 
 from waltz.store.replica_session import Phase, ReplicaSession
 from waltz.store.requests import Condition
-from waltz.store.standing import NO_STORE, ReplicaWords, Standing, StoreReport, store_report
+from waltz.store.standing import NO_STORE, ReplicaWords, StoreReport, store_report
 from waltz.types import NO_SESSION, NOTHING, ReplicaId, SessionId, TransactionId
+from waltz.wire.report_protocol import Standing
 from waltz.wire.storage_protocol import DamagedRange, SessionInfo
 
 A, B, C = (ReplicaId(f"{name}:1") for name in "abc")

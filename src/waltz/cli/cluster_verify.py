@@ -12,8 +12,8 @@ import click
 
 from waltz.cli.cluster_list import read_metadata
 from waltz.cli.cluster_place import ClusterPlace, cluster_options
-from waltz.cli.disk_output import json_option, new_table, print_json, print_table
 from waltz.cli.exit_codes import exit_code
+from waltz.cli.output import json_option, new_table, print_json, print_table
 from waltz.cli.partition_list import PARTITIONS, listed_partitions
 from waltz.cli.replica_standing import view_replicas
 from waltz.cli.storage_questions import ask_storage

@@ -20,10 +20,10 @@ from waltz.limits import (
     REPORT_CHARACTERS_MAX,
     REPORT_REPLICAS_MAX,
 )
-from waltz.store.standing import Standing, StoreReport
+from waltz.store.standing import StoreReport
 from waltz.types import NO_SESSION, Generation, PartitionId, ReplicaId, ServerId, TransactionId
 from waltz.wire.discovery_protocol import PartitionProblem
-from waltz.wire.report_protocol import NEVER, PartitionReport, ReplicaEntry
+from waltz.wire.report_protocol import NEVER, PartitionReport, ReplicaEntry, Standing
 
 
 class Stage(StrEnum):

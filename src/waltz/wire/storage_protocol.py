@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Annotated, Final
 from uuid import UUID
 
@@ -23,7 +22,7 @@ from waltz.wire.columns import RECORD_BLOCK, STORED_BLOCK
 from waltz.wire.fields import BOOLEAN, INT, LENIENT_TEXT, LONG, NULLABLE_TEXT, UUID_16, Optional
 from waltz.wire.frame import encode_frame
 from waltz.wire.header_columns import HEADER_COLUMNS, HEADER_ROWS, HeaderColumns
-from waltz.wire.message import Codec, Message, message, since
+from waltz.wire.message import Codec, Message, Refusal, message, message_fields, since
 from waltz.wire.records import (
     DAMAGED_RANGES,
     RECORD,
@@ -59,7 +58,7 @@ ACCEPTED_DAMAGE_SINCE: Final = 5
 _APPEND_START: Final = struct.Struct(">Bqqi")
 
 
-@dataclass(frozen=True, slots=True)
+@message_fields
 class StorageMessage(Message):
     """What every message of this protocol starts with."""
 
@@ -139,7 +138,7 @@ class SuccessResponse(StorageMessage): ...
 
 
 @message(8)
-class FailureResponse(StorageMessage):
+class FailureResponse(StorageMessage, Refusal):
     """Refuse a request. The text is for people; the stack may be empty and is so from our side."""
 
     message: Annotated[str, LENIENT_TEXT]
