@@ -11,13 +11,13 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from waltz.errors import ConfigurationError
-from waltz.host import Host
+from waltz.host import Coordinator, Host
 from waltz.limits import READER_SECONDS_MAX
-from waltz.system.host import real_host
+from waltz.system.host import real_coordinator, real_host
 from waltz.system.workers import RealWorkers
 from waltz.types import (
     ClusterAddress,
+    CoordinatorAddress,
     ServersAddress,
     TlsSettings,
     ZooKeeperAddress,
@@ -133,12 +133,14 @@ def open_async_reader(
 def open_notes(cluster: str | ClusterAddress, *, tls: TlsSettings | None = None) -> ClusterNotes:
     """Return small values that the cluster keeps for applications, for threads.
 
-    Raises ConfigurationError: not the coordinator's address, and servers keep none; and as
-    `open_client` at the first use.
+    The coordinator keeps them: servers are asked where it is, once, and it has to be reachable from
+    here. Raises ConfigurationError: not an address, or another cluster's coordinator is at the
+    address that the servers have; UnavailableError: no server answers; and as `open_client` at the
+    first use.
     """
     from waltz.client.notes.shell import ClusterNotes
 
-    address = _coordinator(cluster, "notes are kept")
+    address = _coordinator(cluster, tls)
     root = _options_of(address).get("root")
     return ClusterNotes(lambda: _real_host(address, tls), root=root)
 
@@ -148,12 +150,12 @@ def open_replicas(
 ) -> ReplicaReader:
     """Return a reader of what each storage node holds, for threads: to compare their copies.
 
-    Raises ConfigurationError: not the coordinator's address, who alone knows them all; NoNodeError:
-    there is no cluster; CoordinatorLostError.
+    The coordinator knows them all: servers are asked where it is, as by `open_notes`. Raises
+    NoNodeError: there is no cluster; CoordinatorLostError; as `open_notes`.
     """
     from waltz.client.replicas.shell import ReplicaReader
 
-    address = _coordinator(cluster, "storage nodes are known")
+    address = _coordinator(cluster, tls)
     root = _options_of(address).get("root")
     return ReplicaReader(lambda: _real_host(address, tls), root=root)
 
@@ -166,14 +168,24 @@ def _parse(cluster: str | ClusterAddress) -> ClusterAddress:
     return address
 
 
-def _coordinator(cluster: str | ClusterAddress, what: str) -> ClusterAddress:
-    """Raises ConfigurationError: the address names servers."""
+def _coordinator(cluster: str | ClusterAddress, tls: TlsSettings | None) -> CoordinatorAddress:
+    """Return the coordinator's address, which servers are asked for. Raises as `open_notes`."""
     address = _parse(cluster)
-    if isinstance(address, ServersAddress):
-        raise ConfigurationError(
-            f"{cluster} names servers; {what} by the coordinator: expected its address"
-        )
-    return address
+    if not isinstance(address, ServersAddress):
+        return address
+    from waltz.client.loop_thread.blocking import LoopThread
+    from waltz.client.questions.shell import find_coordinator
+
+    settings = tls or TlsSettings()
+
+    def open_coordinator(told: CoordinatorAddress) -> Coordinator:
+        return real_coordinator(told, settings)
+
+    thread = LoopThread("waltz-coordinator")
+    try:
+        return thread.call(find_coordinator(real_host(None, settings), address, open_coordinator))
+    finally:
+        thread.stop()
 
 
 def _options_of(address: ClusterAddress) -> dict[str, Any]:

@@ -87,6 +87,23 @@ class Address(NamedTuple):
         return cls(host, int(port))
 
 
+def is_local(host: str) -> bool:
+    """Whether only this machine reaches what listens at `host`; no name is resolved."""
+    return host == "localhost" or is_loopback(host)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether the IP address `host` is this machine's own."""
+    from ipaddress import IPv6Address, ip_address  # not needed by what only parses addresses
+
+    try:
+        address = ip_address(host.partition("%")[0])
+    except ValueError:
+        return False
+    mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
+    return (mapped or address).is_loopback
+
+
 JAVA_STORE_TO_PEM: Final = (
     "a Java key store becomes PEM with `keytool -importkeystore -srckeystore STORE -destkeystore"
     " store.p12 -deststoretype PKCS12` and then `openssl pkcs12 -in store.p12 -nodes -out"
@@ -125,6 +142,11 @@ class TlsSettings:
         if self.plain is not None:
             return self.plain
         return Plain.NEVER if self.files else Plain.LOOPBACK
+
+    @property
+    def believes_everybody(self) -> bool:
+        """Whether a peer on another machine is believed that shows no certificate of a CA."""
+        return self.authorities is None or self.plain_with is Plain.ALWAYS
 
     @property
     def files(self) -> tuple[str, ...]:

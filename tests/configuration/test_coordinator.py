@@ -25,8 +25,8 @@ from waltz.types import (
 
 Judged = Callable[[Mapping[str, Given]], Settings]
 
-STORAGE = "storage: {directory: /var/lib/waltz, port: 7201, admin.port: 7202}\n"
-SERVER = "server.port: 7300\n"
+STORAGE = "storage: {directory: d, bindAddress: '::', port: 7201, admin.port: 7202}\n"
+SERVER = "server: {bindAddress: '::', port: 7300}\n"
 
 each_process = pytest.mark.parametrize(
     ("judged", "others"), [(storage_settings, STORAGE), (server_settings, SERVER)]

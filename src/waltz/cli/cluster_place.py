@@ -22,7 +22,7 @@ from waltz.cluster.paths import root_at
 from waltz.errors import ConfigurationError
 from waltz.host import Host
 from waltz.limits import COORDINATOR_CALL_SECONDS_MAX
-from waltz.system.host import real_host
+from waltz.system.host import real_coordinator, real_host
 from waltz.types import (
     ZOOKEEPER_SCHEME,
     ClusterAddress,
@@ -97,14 +97,19 @@ class LogPlace:
     tls: TlsSettings
 
     def with_coordinator(self) -> ClusterPlace:
-        """Raises UnavailableError: no server says where the coordinator is."""
+        """Raises UnavailableError: no server says where the coordinator is; as
+        `find_coordinator`."""
         if not isinstance(self.cluster, ServersAddress):
             return ClusterPlace(self.cluster, self.tls)
         # Servers are asked for it only where they were named.
-        from waltz.client.questions.shell import ask_coordinator
+        from waltz.client.questions.shell import find_coordinator
 
-        found = run_loop(ask_coordinator(real_host(None, self.tls), self.cluster))
-        return ClusterPlace(found, self.tls)
+        found = find_coordinator(
+            real_host(None, self.tls),
+            self.cluster,
+            lambda address: real_coordinator(address, self.tls),
+        )
+        return ClusterPlace(run_loop(found), self.tls)
 
 
 def cluster_options(command: Callable[..., Any]) -> Callable[..., Any]:

@@ -40,7 +40,7 @@ def pipeline() -> None:
     DEFINITION is a YAML file: pipeline (archive, tables or audit), cluster, target, and if need be
     partitions, tls (ca, cert, key) and spark (its settings); for tables also tables, decode,
     archive, transactionsPerBatch and report; for an audit also archive. The cluster is
-    waltz://host:port,host:port (servers) or the coordinator; of an audit the coordinator only.
+    waltz://host:port,host:port (servers) or the coordinator.
     """
 
 

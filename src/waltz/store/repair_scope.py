@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from waltz.cluster.partition_metadata import ReplicaState
-from waltz.store.recovery import Recovery, Standing, judge
+from waltz.store.judgement import Standing, has_joined_since, judge
+from waltz.store.recovery import Recovery
 from waltz.store.repairer import Repairer, Scope
 from waltz.store.replica_session import Phase, ReplicaSession
 from waltz.store.requests import Condition, ReplicaLink
@@ -69,11 +70,14 @@ def scope_of_abstaining(
     """
     if condition is None or not states:
         return Scope(link, NOTHING, NOTHING, is_cut=False)
-    standing, cut_to = judge(link.replica_id, states, condition.session_info)
+    info = condition.session_info
+    standing, cut_to = judge(link.replica_id, states, info)
+    if has_joined_since(states, link.replica_id, info, condition.last):
+        standing = Standing.CANDIDATE
     if standing is not Standing.CANDIDATE:
         assert cut_to is not None
         return Scope(link, NOTHING, cut_to if mark is None else min(cut_to, mark), is_cut=True)
     kept = condition.last if mark is None else mark
-    is_whole = condition.last >= condition.session_info.low_water_mark
+    is_whole = condition.last >= info.low_water_mark
     held = min(kept, condition.last) if is_whole else NOTHING
     return Scope(link, held, kept, is_cut=mark is not None)

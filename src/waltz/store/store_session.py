@@ -335,6 +335,8 @@ class StoreSession:
         if replica is None:
             return
         if (refusal := self._fences.take(replica.replica_id, event)) is not None:
+            if isinstance(event, RequestAnswered) and self.low_water_mark is not None:
+                replica.touch()  # by another session of this number: only the next one may have it
             self._lose(replica, refusal)
             return
         match event:
