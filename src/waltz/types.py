@@ -87,6 +87,11 @@ class Address(NamedTuple):
         return cls(host, int(port))
 
 
+ANY_HOST: Final = "0.0.0.0"  # noqa: S104 -- what the original listens on; here with CAs only
+EVERYWHERE: Final = (ANY_HOST, "::")
+"""Addresses to listen on that nobody can connect to."""
+
+
 def is_local(host: str) -> bool:
     """Whether only this machine reaches what listens at `host`; no name is resolved."""
     return host == "localhost" or is_loopback(host)
