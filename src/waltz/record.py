@@ -223,7 +223,7 @@ class RecordBatch:
         return self._column(28, 4).view(">i4").ravel().astype(np.int32)
 
     def record_checksums(self) -> NDArray[np.uint32]:
-        """Of all of each record before it."""
+        """The CRC-32 at the end of each record, of all bytes of the record before it."""
         return self._cut_at(self.offsets[1:] - 4, 4).view(">u4").ravel().astype(np.uint32)
 
     def fault(self, *, with_data: bool) -> str | None:
