@@ -39,7 +39,7 @@ SEQUENCE_NUMBER_MAX: Final = 2**31 - 1
 
 
 class RequestId(NamedTuple):
-    """Who asked for an append: unique among the appends of a cluster.
+    """The identity of an append: unique among the appends of a cluster.
 
     Four signed 32-bit numbers. `sequence_number` counts from 1 per client and partition.
     Source: Client-Server Communication, "Request ID".
@@ -87,6 +87,11 @@ class Address(NamedTuple):
         return cls(host, int(port))
 
 
+ANY_HOST: Final = "0.0.0.0"  # noqa: S104 -- what the original listens on; here with CAs only
+EVERYWHERE: Final = (ANY_HOST, "::")
+"""Addresses to listen on that nobody can connect to."""
+
+
 def is_local(host: str) -> bool:
     """Whether only this machine reaches what listens at `host`; no name is resolved."""
     return host == "localhost" or is_loopback(host)
@@ -121,7 +126,7 @@ class Plain(Enum):
 
 @dataclass(frozen=True, slots=True)
 class TlsSettings:
-    """Who a process is to its peers, and whom it believes; all paths are of PEM files.
+    """The identity that a process shows its peers, and the CAs that it trusts: paths of PEM files.
 
     `certificate` is the chain, own certificate first, `key` its private key (None: in the same
     file). Without a certificate a listening process makes itself a self-signed one. `authorities`
@@ -155,7 +160,7 @@ class TlsSettings:
 
 
 class ZooKeeperAcl(Enum):
-    """Who may read and change the nodes that a process makes in a ZooKeeper."""
+    """The rights to read and change the nodes that a process makes in a ZooKeeper."""
 
     OPEN = "open"
     CREATOR = "creator"

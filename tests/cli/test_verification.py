@@ -10,8 +10,9 @@ from uuid import UUID
 import pytest
 
 from waltz.cli.cluster_list import ClusterMetadata
+from waltz.cli.server_answers import ServerAnswers
 from waltz.cli.storage_questions import StorageReport
-from waltz.cli.verification import CHECKS, Facts, Fault, ServerAnswers, verdict
+from waltz.cli.verification import CHECKS, Facts, Fault, verdict
 from waltz.cluster.partition_metadata import PartitionMetadata, ReplicaState
 from waltz.cluster.server_assignment import Membership, PartitionAssignment, ServerDescriptor
 from waltz.cluster.storage_placement import StoragePlacement

@@ -15,7 +15,7 @@ STORAGE_PLACES: Final = {
     "list": Place(
         "waltz.cli.admin_list",
         "list_storages",
-        "Show what storage nodes have taken: session, marks, problems.",
+        "Show what storage nodes have taken: session, marks.",
     ),
     "add-partition": Place(
         "waltz.cli.admin_storage", "add_partition", "Let a node take partitions."
@@ -29,7 +29,7 @@ STORAGE_PLACES: Final = {
     "access": Place(
         "waltz.cli.admin_storage",
         "access",
-        "Let servers read partitions of a node, append to them, or neither.",
+        "Let servers read partitions of a node, append to them, both, or neither.",
     ),
     "recover-partition": Place(
         "waltz.cli.admin_recovery",
@@ -57,7 +57,7 @@ SERVER_PLACES: Final = {
     "add-preferred-partition": Place(
         "waltz.cli.admin_server",
         "add_preferred_partition",
-        "Let a server prefer partitions, now and when it starts again.",
+        "Let a server prefer partitions, now and after a restart.",
     ),
     "remove-preferred-partition": Place(
         "waltz.cli.admin_server",

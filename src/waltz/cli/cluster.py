@@ -21,12 +21,12 @@ PLACES: Final = {
         "Print the key that every storage directory of the cluster carries.",
     ),
     "status": Place(
-        "waltz.cli.status", "status", "Show servers, storage nodes, partitions and their marks."
+        "waltz.cli.status", "status", "Show servers, storage nodes, partitions, their marks."
     ),
     "list": Place(
         "waltz.cli.cluster_list",
         "list_cluster",
-        "Print the cluster's metadata: storage nodes, servers, partitions.",
+        "Print the cluster's metadata: storage nodes, groups, servers, partitions.",
     ),
     "add-storage": Place(
         "waltz.cli.cluster_storages", "add_storage", "Add a storage node, without partitions yet."
@@ -39,7 +39,7 @@ PLACES: Final = {
     "assign": Place(
         "waltz.cli.cluster_storages",
         "assign",
-        "Let a storage node hold partitions; servers fill its copy.",
+        "Let a storage node hold partitions; servers fill it at once.",
     ),
     "unassign": Place(
         "waltz.cli.cluster_storages", "unassign", "Let a storage node hold fewer partitions."
@@ -65,7 +65,7 @@ PLACES: Final = {
     "verify": Place(
         "waltz.cli.cluster_verify",
         "verify",
-        "Ask the coordinator, every server and every storage node if all is well.",
+        "Ask the coordinator, every server and every storage node.",
     ),
 }
 

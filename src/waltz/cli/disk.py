@@ -27,7 +27,7 @@ PLACES: Final = {
     "verify": Place(
         "waltz.cli.disk_state",
         "verify_path",
-        "Check every record, every index entry, all headers, and what was promised.",
+        "Check a storage directory, a partition directory or a segment file.",
     ),
     "statistic": Place(
         "waltz.cli.disk_content",

@@ -26,9 +26,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from waltz.cluster.paths import DEFAULT_ROOT, root_at
-from waltz.configuration.listening import EVERYWHERE
 from waltz.errors import ConfigurationError, DirectoryInUseError
 from waltz.types import (
+    EVERYWHERE,
     Address,
     CoordinatorAddress,
     TlsSettings,

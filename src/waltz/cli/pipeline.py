@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from rich.console import Console
 
 from waltz.errors import ConfigurationError
 
@@ -259,6 +258,8 @@ def _access(wanted: PipelineDefinition) -> Any:
 
 @contextmanager
 def _session(wanted: PipelineDefinition) -> Iterator[SparkSession]:
+    from rich.console import Console
+
     from waltz.spark import spark_session
 
     with Console(stderr=True).status(f"{wanted.kind}: {wanted.cluster} and {wanted.target}"):

@@ -12,11 +12,9 @@ from waltz.configuration.coordinator import coordinator_hosts
 from waltz.configuration.keys import Key, host_name
 from waltz.configuration.settings import Settings
 from waltz.configuration.tls import TlsKeys
-from waltz.types import Address, Plain, is_local
+from waltz.types import ANY_HOST, Address, Plain, is_local
 
-ANY_HOST: Final = "0.0.0.0"  # noqa: S104 -- what the original does; here with CAs only
 LOOPBACK_HOST: Final = "127.0.0.1"
-EVERYWHERE: Final = (ANY_HOST, "::")
 
 
 def bind_key(prefix: str, port_name: str) -> Key[str]:

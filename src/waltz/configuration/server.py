@@ -19,7 +19,6 @@ from waltz.configuration.coordinator import (
 )
 from waltz.configuration.keys import Key, Kind, address, host_name, number, port, text, whole_number
 from waltz.configuration.listening import (
-    EVERYWHERE,
     bind_key,
     bound_host,
     is_narrowed,
@@ -42,7 +41,7 @@ from waltz.limits import (
     SHUTDOWN_SECONDS_LIMIT,
     SHUTDOWN_SECONDS_MAX,
 )
-from waltz.types import Address, PartitionId, TlsSettings
+from waltz.types import EVERYWHERE, Address, PartitionId, TlsSettings
 
 ONE_CACHE: Final = (
     "headers and bodies are kept together, in one cache of server.feedCacheSize bytes"

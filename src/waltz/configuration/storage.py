@@ -29,7 +29,6 @@ from waltz.configuration.keys import (
     whole_number,
 )
 from waltz.configuration.listening import (
-    EVERYWHERE,
     bind_key,
     bound_host,
     is_narrowed,
@@ -54,7 +53,7 @@ from waltz.limits import (
     SHUTDOWN_SECONDS_MAX,
 )
 from waltz.storage.space import FreeMinimum, size_text
-from waltz.types import Address
+from waltz.types import EVERYWHERE, Address
 
 NO_GRAPHITE: Final = "metrics are not sent to Graphite; set storage.jetty.port and scrape /metrics"
 

@@ -51,8 +51,8 @@ SEQUELS_PROVE: Final = 2
 
 @dataclass(slots=True)
 class _Reads:
-    """Of records, or of headers. under_way: how many were asked for. sequels: where the last reads
-    end, and how many there were in a row."""
+    """Reads of records, or of headers. under_way: how many were asked for. sequels: where the
+    last reads end, and how many there were in a row."""
 
     under_way: dict[TransactionId, int] = field(default_factory=dict)
     sequels: dict[TransactionId, int] = field(default_factory=dict)

@@ -156,7 +156,7 @@ class ServerPartition:
 
     @property
     def mounts(self) -> Mounts:
-        """Who is mounted; once this has closed, who was in the end."""
+        """The clients that are mounted; once closed, those that were in the end."""
         return self._mounts
 
     def step(self, events: Sequence[PartitionEvent], now: float) -> Sequence[PartitionEffect]:

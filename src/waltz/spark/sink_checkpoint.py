@@ -93,7 +93,7 @@ class SinkCheckpoint:
             ) from None
 
     def _write(self, cluster_key: UUID) -> None:
-        """Of two that write at once one is too late; what is there is never replaced."""
+        """If two write at once one is too late: a file that is there is never replaced."""
         value = {"format": FORMAT, "cluster": str(cluster_key)}
         with tempfile.NamedTemporaryFile(dir=self.directory, prefix=f".{FILE_NAME}.") as file:
             file.write(json.dumps(value).encode())

@@ -24,7 +24,7 @@ from waltz.wire.header_columns import HeaderColumns
 
 @dataclass(frozen=True, slots=True)
 class HoldersSeen:
-    """Who can be asked for the records now."""
+    """The replicas that can be asked for the records now."""
 
     links: tuple[ReplicaLink, ...]
 
