@@ -551,14 +551,8 @@ class StoreSession:
     def _repair(self, now: float) -> None:
         if self.closed:
             return
-        found = scopes(
-            self._replicas.values(),
-            self._last_states,
-            self._recovery,
-            self._repairer,
-            self.high_water_mark,
-        )
-        unheard = silent(self._replicas.values(), self._last_states, self._recovery, self._repairer)
+        known = self._replicas.values(), self._last_states, self._recovery, self._repairer
+        found, unheard = scopes(*known, self.high_water_mark), silent(*known)
         for effect in self._repairer.step(found, now, is_open=self.is_open, silent=unheard):
             self._perform_repair(effect)
         self._recover(now)
