@@ -27,6 +27,7 @@ from tests.storage.support import (
     t,
 )
 from waltz.errors import CorruptionError, NotFoundError, SegmentFailedError
+from waltz.limits import DAMAGED_RANGES_MAX
 from waltz.sim.disk import Operation, SimulatedDisk, fail_nth
 from waltz.storage.partition import StoragePartition
 from waltz.types import SessionId
@@ -256,6 +257,15 @@ def test_damage_at_the_end_of_the_log_is_not_accepted() -> None:
     assert "nobody knows where the log ended" in refusal(partition, accept(2, (2, 3)))
     question = LastSessionInfoRequest(SessionId(2), 1, ZERO, offline=False)
     assert "no vote" in refusal(partition, question)
+
+
+def test_no_more_damage_is_accepted_than_a_replica_names() -> None:
+    _, partition = damaged_at_2(last=4)
+    assert isinstance(ask(partition, accept(2, (2, 3), (2, 3))), SuccessResponse)
+    same = accept(2, *[(2, 3)] * DAMAGED_RANGES_MAX)
+    assert isinstance(ask(partition, same), SuccessResponse)
+    reached = accept(2, *[(-1 - number, 0) for number in range(DAMAGED_RANGES_MAX)])
+    assert f"at most {DAMAGED_RANGES_MAX} can" in refusal(partition, reached)
 
 
 # Whose the index is

@@ -377,8 +377,14 @@ class StoragePartition:
         have to be told again.
 
         Raises CorruptionError: nothing good follows them here, so that nobody knows where the log
-        ended.
+        ended; or these are more ranges, with the earlier ones, than a replica names.
         """
+        accepted = tuple(dict.fromkeys([*self._accepted_by(session_id), *damage]))
+        if len(accepted) > DAMAGED_RANGES_MAX:
+            raise CorruptionError(
+                f"{len(accepted)} damaged ranges of partition {self.partition_id} cannot be"
+                f" accepted; at most {DAMAGED_RANGES_MAX} can"
+            )
         for found in damage:
             if found.next_transaction_id >= self.next_transaction_id:
                 raise CorruptionError(
@@ -386,7 +392,7 @@ class StoragePartition:
                     " damaged: no good record follows here, so that nobody knows where the log"
                     " ended"
                 )
-        self._accepted = session_id, (*self._accepted_by(session_id), *damage)
+        self._accepted = session_id, accepted
 
     def _accepted_by(self, session_id: SessionId) -> Damage:
         accepted_by, damage = self._accepted
