@@ -361,6 +361,7 @@ class _Run:
             await submit(client, mark)
             if mark.submission.has_ended(Verdict.COMMITTED):
                 return mark.number
+            await asyncio.sleep(0.1)  # a client that has failed says so at once, for ever
 
     async def _converge(self, log: Log) -> None:
         """I12: give every replica assigned time to hold the log and nothing else; violations where

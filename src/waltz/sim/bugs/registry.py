@@ -80,6 +80,9 @@ OPEN: Final[dict[str, Open]] = {
         "harmless: such a replica is found to have been in the session by what it holds, and votes"
         " (decision 0030)",
     ),
+    "a replica that has joined since the metadata were copied is cut": _in_model(
+        180, "a replica that has joined since the metadata were copied is cut"
+    ),
     "a session goes on when the metadata name a later one": _in_model(
         154, "a session goes on when the metadata name a later one"
     ),

@@ -10,6 +10,7 @@ from waltz.errors import FencedError
 from waltz.sim.bugs.bug import Bug, Scene, forgotten
 from waltz.sim.patches import Patch
 from waltz.storage import recovery, segments
+from waltz.storage.control_file import ControlFile
 from waltz.storage.partition import StoragePartition
 from waltz.storage.segment import SEGMENT_HEADER_BYTES, Segment
 from waltz.storage.segments import SegmentChain
@@ -181,6 +182,14 @@ STORAGE_BUGS: Final = (
         workloads=("append",),
         plans=("power_cut",),
         caught=Scene(2, "append", "power_cut"),
+    ),
+    Bug(
+        name="a replica without its newest segment takes its log for a shorter one",
+        breaks="I1 durability",
+        patches=(Patch(ControlFile, "trace", forgotten),),
+        workloads=("append", "bank"),
+        plans=("lost_files",),
+        caught=Scene(3, "bank", "lost_files"),
     ),
     Bug(
         name="damage at the end of the log is cut as a torn tail",

@@ -6,13 +6,15 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from waltz.record import NewRecords
-from waltz.sim.bugs.bug import Bug, Scene
+from waltz.sim.bugs.bug import Bug, Scene, forgotten
 from waltz.sim.model.mutations import MUTATIONS
 from waltz.sim.patches import Patch
 from waltz.store import quorum, recovery, store_session
 from waltz.store.events import Committed
+from waltz.store.fences import Fences
 from waltz.store.recovery import Recovery
 from waltz.store.replica_session import Phase, ReplicaSession
+from waltz.store.requests import RequestAnswered
 from waltz.store.session_keeper import SessionKeeper
 from waltz.store.store_session import StoreSession
 
@@ -41,6 +43,16 @@ def _counting_what_is_sent(append: Callable[..., Any]) -> Callable[..., Any]:
         return request
 
     return appended
+
+
+def _believing_numbers(take: Callable[..., Any]) -> Callable[..., Any]:
+    """A replica that has begun a session of this number already is taken for one of this session:
+    the coordinator gives no number twice."""
+
+    def taken(self: Any, replica_id: Any, event: Any) -> Any:
+        return None if isinstance(event, RequestAnswered) else take(self, replica_id, event)
+
+    return taken
 
 
 def _writing_again(close: Callable[..., None]) -> Callable[..., None]:
@@ -242,5 +254,21 @@ STORE_BUGS: Final = (
         workloads=("append", "bank"),
         plans=("outlived_tails",),
         caught=Scene(12, "append", "outlived_tails"),
+    ),
+    Bug(
+        name="a server asks on for a session when storage nodes have promised a later one",
+        breaks="I12 convergence",
+        patches=(Patch(Fences, "outrun", forgotten),),
+        workloads=("append", "bank"),
+        plans=("set_back",),
+        caught=Scene(3, "bank", "set_back"),
+    ),
+    Bug(
+        name="a session opens under a number that the coordinator has given before",
+        breaks="I2 agreement",
+        patches=(Patch(Fences, "take", _believing_numbers),),
+        workloads=("append", "bank"),
+        plans=("set_back",),
+        caught=Scene(42, "append", "set_back"),
     ),
 )
