@@ -798,5 +798,5 @@ SESSION_CLIMB_MAX: Final = 2**62
 """No climb ends above this number: half of all numbers are left for sessions opened in order."""
 
 SESSION_STEP_MAX: Final = 2**20
-"""A storage node takes a session at most this much above the highest it has seen; of one further
-above the coordinator must know. More than a climb."""
+"""While a storage node cannot ask the coordinator whether a session was given to a server, it takes
+one at most this much above the highest that it has seen. More than a climb."""

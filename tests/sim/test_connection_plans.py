@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
-from waltz.sim.connection_plans import broken_connections, meddling
+from waltz.sim.connection_plans import broken_connections, hostile_peers, meddling
 from waltz.sim.drawing import Stage
 from waltz.sim.faults import (
     Crash,
@@ -71,3 +71,14 @@ def test_whoever_meddles_stands_between_clients_and_servers() -> None:
     kept = [fault.kept for fault in faults if isinstance(fault, HalfClose | Replay)]
     assert min(kept) == 0.0
     assert max(kept) == 1.0
+
+
+def test_forgers_name_clients_and_sessions_that_are_there_and_that_are_not() -> None:
+    faults = [fault for seed in range(200) for fault in hostile_peers(Random(seed), STAGE)]
+    assert {fault.server for fault in faults} == {*SERVERS}
+    assert {name for fault in faults for name in fault.storages} == {"storage-0"}
+    assert {fault.client_id for fault in faults} == {1, 2, 3, 4}
+    assert {fault.shows_token for fault in faults} == {True, False}
+    sessions = {session for fault in faults for session in fault.sessions}
+    assert min(sessions) <= 3
+    assert max(sessions) == 2**63 - 1

@@ -22,6 +22,7 @@ from waltz.sim.faults import (
     Fault,
     Flapping,
     ForeignWrites,
+    Forgery,
     FullDisk,
     HalfClose,
     Isolation,
@@ -95,6 +96,19 @@ ONE_OF_EACH: list[tuple[Fault, int]] = [
     (LostDisk(progress=0.1, name="a", pause_seconds=0.0), 1),
     (OldDisk(progress=0.1, name="a", seconds=1.0, pause_seconds=0.0), 1),
     (LostFiles(progress=0.1, name="a", pause_seconds=0.0), 1),
+    (
+        Forgery(
+            progress=0.1,
+            server="a",
+            storages=("b", "c"),
+            partition_id=0,
+            client_id=1,
+            shows_token=True,
+            sessions=(9,),
+            seconds=1.0,
+        ),
+        3,
+    ),
     (SetBack(progress=0.1, names=("a",), seconds=1.0, pause_seconds=0.0), 1),
 ]
 

@@ -22,6 +22,7 @@ from waltz.sim.faults import (
     Fault,
     Flapping,
     ForeignWrites,
+    Forgery,
     FullDisk,
     HalfClose,
     Isolation,
@@ -71,8 +72,8 @@ SERVERS = ("server-0", "server-1")
 CLIENTS = ("client-0", "client-1", "client-2")
 STAGE = Stage(STORAGES, SERVERS, CLIENTS)
 HARMFUL = {DiskFailure, BitFlips, FullDisk, LostDisk, OldDisk, LostFiles}
-ELSEWHERE = {AddedPartitions, Reassignment, HalfClose, Replay, SetBack}
-"""What needs more machines than others have, or somebody between them."""
+ELSEWHERE = {AddedPartitions, Reassignment, HalfClose, Replay, SetBack, Forgery}
+"""What needs more machines than others have, somebody between them, or a stranger."""
 
 
 def drawn(draw: Draw) -> list[Fault]:

@@ -12,7 +12,7 @@ from tests.storage.talkers import P0, append, data_talker
 from tests.storage.test_shell import run_node
 from waltz.errors import CoordinatorLostError, StorageError
 from waltz.limits import SESSION_CLIMB, SESSION_STEP_MAX
-from waltz.storage.far_sessions.shell import ASK_SECONDS, FarSessions
+from waltz.storage.far_sessions.shell import ASKED_TIMES, FarSessions
 from waltz.storage.shell import StorageNode
 from waltz.types import PartitionId, SessionId
 from waltz.wire.storage_protocol import (
@@ -49,8 +49,10 @@ def test_a_forged_session_closes_nothing_neither_now_nor_after_a_restart(tmp_pat
         server = await data_talker(node)
         assert isinstance(await server.ask(append(0, 0, 1)), SuccessResponse)
         forger = await data_talker(node)
-        for session in (FORGED, SessionId(SESSION + SESSION_STEP_MAX + 1), FORGED):
+        for above in (SESSION_STEP_MAX + 1, SESSION_STEP_MAX, 1):
+            session = SessionId(SESSION + above)
             assert "was given to no server" in await forger.refusal(info_of(session))
+        assert "was given to no server" in await forger.refusal(info_of(FORGED))
         assert isinstance(await server.ask(append(1, 1, 1)), SuccessResponse)
 
     async def go_on(node: StorageNode) -> None:
@@ -59,7 +61,6 @@ def test_a_forged_session_closes_nothing_neither_now_nor_after_a_restart(tmp_pat
 
     run_node(tmp_path, forge, latest_session=coordinator.latest)
     run_node(tmp_path, go_on, latest_session=coordinator.latest)
-    assert coordinator.asked == 1
 
 
 def test_a_session_that_the_coordinator_has_given_is_taken_however_far(tmp_path: Path) -> None:
@@ -69,11 +70,29 @@ def test_a_session_that_the_coordinator_has_given_is_taken_however_far(tmp_path:
     async def test(node: StorageNode) -> None:
         server = await data_talker(node)
         assert isinstance(await server.ask(info_of(GIVEN)), LastSessionInfoResponse)
-        climbed = SessionId(GIVEN + SESSION_CLIMB)
-        assert isinstance(await server.ask(info_of(climbed)), LastSessionInfoResponse)
+        coordinator.given = SessionId(GIVEN + SESSION_CLIMB)
+        assert isinstance(await server.ask(info_of(coordinator.given)), LastSessionInfoResponse)
+        asked = coordinator.asked
+        assert isinstance(await server.ask(info_of(coordinator.given)), LastSessionInfoResponse)
+        assert coordinator.asked == asked, "of what is known nobody is asked"
 
     run_node(tmp_path, test, latest_session=coordinator.latest)
-    assert coordinator.asked == 1
+
+
+def test_a_coordinator_that_is_a_moment_behind_is_asked_again(tmp_path: Path) -> None:
+    coordinator = Coordinator()
+
+    async def late(partition_id: PartitionId) -> SessionId:
+        latest = await coordinator.latest(partition_id)
+        coordinator.given = GIVEN
+        return latest
+
+    async def test(node: StorageNode) -> None:
+        server = await data_talker(node)
+        assert isinstance(await server.ask(info_of(GIVEN)), LastSessionInfoResponse)
+
+    run_node(tmp_path, test, latest_session=late)
+    assert coordinator.asked == 2
 
 
 def test_while_the_coordinator_is_away_sessions_in_reach_go_on_and_far_ones_wait(
@@ -103,19 +122,60 @@ class HandClock:
         return 0
 
 
-def test_the_coordinator_is_asked_once_a_second_whoever_asks() -> None:
+def test_many_that_come_at_once_share_the_questions() -> None:
     async def test() -> None:
-        clock, coordinator = HandClock(), Coordinator()
-        far = FarSessions(clock, coordinator.latest)
+        coordinator = Coordinator()
+        far = FarSessions(HandClock(), coordinator.latest)
 
         async def forge() -> None:
             with pytest.raises(StorageError):
                 await far.check(P0, FORGED, SESSION)
 
         await asyncio.gather(*(forge() for _ in range(50)))
-        assert coordinator.asked == 1
-        clock.seconds += ASK_SECONDS
+        assert coordinator.asked == ASKED_TIMES
         await forge()
-        assert coordinator.asked == 2
+        assert coordinator.asked == 2 * ASKED_TIMES
+
+    asyncio.run(test())
+
+
+def test_an_answer_to_an_earlier_question_does_not_count() -> None:
+    """The session was given after it was asked."""
+
+    async def test() -> None:
+        coordinator = Coordinator()
+        begun, may_answer = asyncio.Event(), asyncio.Event()
+
+        async def slow(partition_id: PartitionId) -> SessionId:
+            latest = await coordinator.latest(partition_id)
+            begun.set()
+            await may_answer.wait()
+            return latest
+
+        far = FarSessions(HandClock(), slow)
+        first = asyncio.create_task(far.check(P0, FORGED, SESSION))
+        await begun.wait()
+        coordinator.given = GIVEN
+        second = asyncio.create_task(far.check(P0, GIVEN, SESSION))
+        await asyncio.sleep(0)
+        may_answer.set()
+        await second
+        with pytest.raises(StorageError):
+            await first
+
+    asyncio.run(test())
+
+
+def test_one_that_gives_up_does_not_take_the_question_from_the_others() -> None:
+    async def test() -> None:
+        coordinator = Coordinator()
+        coordinator.given = GIVEN
+        far = FarSessions(HandClock(), coordinator.latest)
+        impatient = asyncio.create_task(far.check(P0, GIVEN, SESSION))
+        patient = asyncio.create_task(far.check(P0, GIVEN, SESSION))
+        await asyncio.sleep(0)
+        impatient.cancel()
+        await patient
+        assert coordinator.asked == 1
 
     asyncio.run(test())

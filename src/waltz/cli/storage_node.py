@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import socket
+from functools import partial
 from uuid import UUID
 
 import click
@@ -20,6 +21,7 @@ from waltz.cli.nodes import (
     until_told,
 )
 from waltz.cli.settings import given_options, print_settings, read_settings
+from waltz.cluster.kept_coordinator.shell import KeptCoordinator
 from waltz.cluster.paths import root_at
 from waltz.cluster.shell import (
     latest_session,
@@ -95,21 +97,15 @@ async def run_node(settings: Settings, *, assign_all: bool, end_with_stdin: bool
 
     async def register(directory_id: UUID) -> None:
         await register_storage_directory(host.coordinator, replica_id, directory_id, root=root)
-        await host.coordinator.close()  # hardly anything more is asked of it
+        await host.coordinator.close()  # what else is asked needs no session
+
+    kept = KeptCoordinator(lambda: real_coordinator(coordinator, tls))
 
     async def read_partition_count() -> int:
-        door = real_coordinator(coordinator, tls)
-        try:
-            return (await read_store_params(door, root)).partition_count
-        finally:
-            await door.close()
+        return (await kept.ask(partial(read_store_params, root=root))).partition_count
 
     async def latest(partition_id: PartitionId) -> SessionId:
-        door = real_coordinator(coordinator, tls)
-        try:
-            return await latest_session(door, partition_id, root=root)
-        finally:
-            await door.close()
+        return await kept.ask(partial(latest_session, partition_id=partition_id, root=root))
 
     tell_of_open_ports(tls, data_address(settings), admin_address(settings))
     tell_of_open_files(settings[DIRECTORY])
@@ -150,6 +146,7 @@ async def run_node(settings: Settings, *, assign_all: bool, end_with_stdin: bool
             unfinished=lambda: unfinished(node.state()),
         )
     finally:
+        await kept.close()
         await host.coordinator.close()
 
 

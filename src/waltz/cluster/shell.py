@@ -44,7 +44,16 @@ from waltz.errors import (
 )
 from waltz.host import Coordinator, Host, Node
 from waltz.limits import COORDINATOR_RETRY_SECONDS_MAX, COORDINATOR_RETRY_SECONDS_MIN
-from waltz.types import Address, ClientId, Generation, PartitionId, ReplicaId, ServerId, SessionId
+from waltz.types import (
+    NO_SESSION,
+    Address,
+    ClientId,
+    Generation,
+    PartitionId,
+    ReplicaId,
+    ServerId,
+    SessionId,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -228,9 +237,12 @@ async def _allocate(coordinator: Coordinator, path: str, root: str) -> int:
 async def latest_session(
     coordinator: Coordinator, partition_id: PartitionId, *, root: str = DEFAULT_ROOT
 ) -> SessionId:
-    """Return the highest session that was given for the partition. Raises CoordinationError,
-    UnavailableError, ProtocolError."""
-    return (await read_partition_metadata(coordinator, partition_id, root)).session_id
+    """Return the highest session that was given for the partition; `NO_SESSION` before the first.
+    Raises CoordinationError, UnavailableError, ProtocolError."""
+    try:
+        return (await read_partition_metadata(coordinator, partition_id, root)).session_id
+    except NoNodeError:
+        return NO_SESSION
 
 
 async def register_storage_directory(

@@ -11,6 +11,7 @@ from typing import Final
 from uuid import UUID
 
 from waltz import limits
+from waltz.cluster.kept_coordinator.shell import KeptCoordinator
 from waltz.cluster.partition_metadata import NEW_PARTITION, PartitionMetadata, last_session
 from waltz.cluster.paths import DEFAULT_ROOT, ClusterPaths
 from waltz.cluster.replica_assignments import ReplicaAssignments
@@ -31,7 +32,7 @@ from waltz.sim.replicas import Replicas, durable_part, replica_on
 from waltz.sim.scenario import ClusterShape
 from waltz.sim.sites import Sites, until_stopped
 from waltz.storage.shell import StorageConfig, StorageNode
-from waltz.types import Address, PartitionId, ReplicaId
+from waltz.types import Address, PartitionId, ReplicaId, SessionId
 from waltz.wire.client_protocol import CLIENT_CODEC
 from waltz.wire.storage_protocol import STORAGE_CODEC
 
@@ -217,13 +218,13 @@ class SimulatedCluster:
             await register_storage_directory(host.coordinator, replica_id_of(name), directory_id)
             await host.coordinator.close()
 
+        kept = KeptCoordinator(lambda: self.sites.coordinator.door(Process(f"{name} asks")))
+
         async def read_partition_count() -> int:
-            # Of a door of its own, which is closed again: so does the command.
-            door = self.sites.coordinator.door(Process(f"{name} asks"))
-            try:
-                return (await read_store_params(door)).partition_count
-            finally:
-                await door.close()
+            return (await kept.ask(read_store_params)).partition_count
+
+        async def latest(partition_id: PartitionId) -> SessionId:
+            return await kept.ask(partial(latest_session, partition_id=partition_id))
 
         config = StorageConfig(
             directory=STORAGE_DIRECTORY,
@@ -234,7 +235,7 @@ class SimulatedCluster:
             segment_bytes_threshold=self.shape.segment_bytes_threshold,
             assigned_partitions=frozenset(self.shape.partition_ids),
             register=register,
-            latest_session=partial(latest_session, host.coordinator),
+            latest_session=latest,
             read_partition_count=read_partition_count,
             scrub_interval_seconds=SCRUB_SECONDS,
             protocol_version_max=self._next_storage_version(name),
@@ -244,6 +245,7 @@ class SimulatedCluster:
         await node.start()
         await until_stopped(node.run())
         await node.stop()
+        await kept.close()
 
     async def _run_server(self, name: str, host: Host) -> None:
         config = ServerConfig(

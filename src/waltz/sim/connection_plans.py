@@ -1,5 +1,5 @@
 """The fault plans of what lies between clients and servers: connections that break and come back,
-and somebody on the way who does to them what he likes.
+somebody on the way who does to them what he likes, and peers that are not who they say.
 
 Owns when these break, how often in a row, and for how long nothing gets through: less than a
 moment, more than a heartbeat, more than a connection can be restored for.
@@ -16,6 +16,7 @@ from waltz.sim.faults import (
     Crash,
     Disconnection,
     Fault,
+    Forgery,
     HalfClose,
     Partition,
     Pause,
@@ -78,6 +79,29 @@ def meddling(random: Random, stage: Stage) -> Sequence[Fault]:
     for moment in moments(random, stage, 12):
         faults += _meddles(random, moment, stage)
     return faults
+
+
+def hostile_peers(random: Random, stage: Stage) -> Sequence[Forgery]:
+    """Somebody who can reach the ports says to be a client, and a server, up to eight times."""
+    return [_forgery(random, moment, stage) for moment in moments(random, stage, 8)]
+
+
+def _forgery(random: Random, progress: float, stage: Stage) -> Forgery:
+    return Forgery(
+        progress=progress,
+        delay_seconds=random.uniform(0.0, 0.05),
+        server=random.choice(stage.servers),
+        storages=tuple(some(random, stage.storages)),
+        partition_id=random.randrange(stage.partition_count),
+        # IDs are given in order, from 1 on, and there are but few clients.
+        client_id=random.randint(1, 2 + len(stage.clients)),
+        shows_token=random.random() < 0.5,
+        sessions=tuple(
+            random.choice((1, 3, 10, 1000, 2**19, 2**20, 2**40, 2**63 - 1))
+            for _ in range(random.randint(1, 3))
+        ),
+        seconds=random.choice((0.0, 1.0, 20.0)) * random.random(),
+    )
 
 
 def _meddles(random: Random, progress: float, stage: Stage) -> list[Fault]:

@@ -327,11 +327,28 @@ class SetBack(Moment):
     pause_seconds: float
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Forgery(Moment):
+    """A machine that is nobody's mounts under a client's ID, with a sequence number that none
+    outranks, and asks storage nodes for votes in the name of sessions that nobody was given."""
+
+    server: str
+    storages: tuple[str, ...]
+    partition_id: int
+    client_id: int
+    shows_token: bool
+    """Whether it shows a token of its own, as the latest version does, or none."""
+    sessions: tuple[int, ...]
+    seconds: float
+    """How long it keeps its connection to the server."""
+
+
 KINDS: tuple[type[Moment], ...] = (
     Crash, Stop, Pause,
     Isolation, Partition, SlowLinks, Flapping, Disconnection, HalfClose, Replay,
     SessionLoss, CoordinatorOutage, CoordinatorSlowness, LostAnswers, ForeignWrites,
     SetBack,
+    Forgery,
     Reassignment, AddedPartitions,
     ClockJump, ClockDrift,
     SlowDisk, DiskFailure, BitFlips, FullDisk, LostDisk, OldDisk, LostFiles,
@@ -355,6 +372,7 @@ Fault: TypeAlias = (
     | LostAnswers
     | ForeignWrites
     | SetBack
+    | Forgery
     | Reassignment
     | ClockJump
     | ClockDrift
@@ -391,6 +409,8 @@ def count_of(fault: Fault) -> int:
             return fault.count
         case BitFlips():
             return len(fault.places)
+        case Forgery():
+            return 1 + len(fault.storages)
         case _:
             return 1
 

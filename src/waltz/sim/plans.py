@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Final
 
-from waltz.sim.connection_plans import broken_connections, meddling
+from waltz.sim.connection_plans import broken_connections, hostile_peers, meddling
 from waltz.sim.contest_plans import (
     changing_replicas,
     contested_partition,
@@ -476,6 +476,7 @@ PLANS: Final[dict[str, Plan]] = {
     "flapping": Plan(flapping, overlapping=True),
     "broken_connections": Plan(broken_connections, overlapping=True),
     "meddling": Plan(meddling, overlapping=True, latest_version_only=True),
+    "hostile_peers": Plan(hostile_peers, overlapping=True),
     "coordinator_trouble": Plan(coordinator_trouble, overlapping=True),
     "moving_partitions": Plan(moving_partitions, overlapping=True, server_count_min=2),
     "contested_partition": Plan(contested_partition, overlapping=True, server_count_min=2),

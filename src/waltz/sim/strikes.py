@@ -10,6 +10,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Final, assert_never
 
 from waltz.cluster.storage_placement import StoragePlacement
@@ -37,6 +38,7 @@ from waltz.sim.faults import (
     Fault,
     Flapping,
     ForeignWrites,
+    Forgery,
     FullDisk,
     HalfClose,
     Isolation,
@@ -54,6 +56,7 @@ from waltz.sim.faults import (
     SlowLinks,
     Stop,
 )
+from waltz.sim.forgery_strikes import forge
 from waltz.sim.growth_strikes import Act as GrowthAct
 from waltz.sim.growth_strikes import add_as_operators
 from waltz.sim.network import Way
@@ -113,6 +116,10 @@ class Strikes:
                 await self._strike_coordinator(fault)
             case SetBack():
                 await self._set_back(fault)
+            case Forgery():
+                self._struck(fault, fault.server, *fault.storages)
+                await self._operate_for(partial(forge, fault), None)
+                self._note("forger leaves")
             case Reassignment():
                 await self._reassign(fault)
             case AddedPartitions():

@@ -7,8 +7,7 @@ from typing import Any, Final
 
 from waltz.client.connection.shell import ServerConnection
 from waltz.client.own_appends import OwnAppends
-from waltz.server.clients.shell import Client, Clients
-from waltz.server.connection import Mounts
+from waltz.server.connection import Mounts, Proof
 from waltz.server.contexts import Contexts, RestoreContext
 from waltz.sim.bugs.bug import Bug, Scene
 from waltz.sim.patches import Patch
@@ -43,41 +42,6 @@ def _acknowledged(self: Any) -> int:
     return int(vars(retained)["_told"])
 
 
-def _leaving_open(attach: Callable[..., None]) -> Callable[..., None]:
-    def attached(self: Any, connection: Any) -> None:
-        self.connection = None
-        attach(self, connection)
-
-    return attached
-
-
-def _reading_on(_: Callable[..., Any]) -> Callable[..., Any]:
-    async def read(self: Any, connection: Any) -> Any:
-        if self._idleness is not None:
-            self._idleness.begin_reading(self._clock.now())
-            if self._timer is None:
-                self._arm()
-        data = await connection.read(self.link.link.frames.wanted_bytes)
-        if self._idleness is not None:
-            self._idleness.hear(self._clock.now())
-        return data
-
-    return read
-
-
-def _serving_on(serve: Callable[..., Any]) -> Callable[..., Any]:
-    async def served(self: Any, client: Any, arrival: Any) -> None:
-        data = arrival.rest
-        while self.find(client.connection_id) is client and client.link.end_reason is None:
-            messages = client.link.receive(data)
-            client.write(client.link.take_replies())
-            await self._hand_on(client, messages)
-            if not (data := await client.read(arrival.connection)):
-                return
-
-    return served
-
-
 def _losing_what_nothing_carries(write: Callable[..., None]) -> Callable[..., None]:
     def written(self: Any, data: bytes) -> None:
         if self._connection is not None:
@@ -96,6 +60,10 @@ def _taking_every_attempt(restore: Callable[..., None]) -> Callable[..., None]:
         self._effects.append(RestoreContext(connection_id))
 
     return restored
+
+
+def _always(_: Callable[..., bool]) -> Callable[..., bool]:
+    return lambda *_: True
 
 
 def _never(_: Callable[..., bool]) -> Callable[..., bool]:
@@ -157,15 +125,6 @@ CONNECTION_BUGS: Final[tuple[Bug, ...]] = (
         Patch(LogicalLink, "received", _what_was_told),
     ),
     _bug(
-        "a server goes on reading a connection that another one has replaced",
-        "I5 verdicts",
-        Scene(28, "lock_contention", "broken_connections"),
-        Patch(Client, "attach", _leaving_open),
-        Patch(Client, "read", _reading_on),
-        Patch(Clients, "_serve", _serving_on),
-        workloads=("lock_contention",),
-    ),
-    _bug(
         "a client loses what it sends while its connection is broken",
         "I12 convergence",
         Scene(74, "lock_contention", "broken_connections"),
@@ -197,5 +156,12 @@ CONNECTION_BUGS: Final[tuple[Bug, ...]] = (
         "I12 convergence",
         Scene(0, "append", "broken_connections"),
         Patch(OwnAppends, "lose_stream", _forgetting_what_is_unanswered),
+    ),
+    _bug(
+        "whoever mounts under a client's ID is that client",
+        "I12 convergence",
+        Scene(0, "append", "hostile_peers"),
+        Patch(Proof, "is_same_client", _always),
+        plan="hostile_peers",
     ),
 )

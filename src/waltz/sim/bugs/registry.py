@@ -55,6 +55,11 @@ OPEN: Final[dict[str, Open]] = {
         "rare: its words must have come before it by a replay; found once, in 93 runs, and not by"
         " 60 more after the traces had changed",
     ),
+    "a server goes on reading a connection that another one has replaced": Open(
+        560,
+        "rare: what the older connection brings must come between words of the newer one; found"
+        " once, in 29 runs, and not by 530 more after the traces had changed",
+    ),
     "of the appends that waited for a failed sync only the last is told": Open(
         86,
         "rare: the failure of the last one excludes the replica, in the same step as a rule; its"

@@ -7,10 +7,12 @@ from dataclasses import replace
 from typing import Any, Final
 
 from waltz.errors import FencedError
+from waltz.limits import SESSION_STEP_MAX
 from waltz.sim.bugs.bug import Bug, Scene, forgotten
 from waltz.sim.patches import Patch
 from waltz.storage import recovery, segments
 from waltz.storage.control_file import ControlFile
+from waltz.storage.far_sessions.shell import FarSessions
 from waltz.storage.partition import StoragePartition
 from waltz.storage.segment import SEGMENT_HEADER_BYTES, Segment
 from waltz.storage.segments import SegmentChain
@@ -67,6 +69,14 @@ class _StubbornFile(_Exchanged):
             self._original.sync()
         except OSError:
             self._original.sync()
+
+
+def _believing_what_is_in_reach(check: Callable[..., Any]) -> Callable[..., Any]:
+    async def checked(self: Any, partition_id: Any, session_id: int, known: int) -> None:
+        if session_id - max(known, -1) > SESSION_STEP_MAX:
+            await check(self, partition_id, session_id, known)
+
+    return checked
 
 
 def _cutting(further: int) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -190,6 +200,14 @@ STORAGE_BUGS: Final = (
         workloads=("append", "bank"),
         plans=("lost_files",),
         caught=Scene(3, "bank", "lost_files"),
+    ),
+    Bug(
+        name="a storage node believes every session in reach of the last one",
+        breaks="I12 convergence",
+        patches=(Patch(FarSessions, "check", _believing_what_is_in_reach),),
+        workloads=("append", "bank"),
+        plans=("hostile_peers",),
+        caught=Scene(0, "append", "hostile_peers"),
     ),
     Bug(
         name="damage at the end of the log is cut as a torn tail",

@@ -1,9 +1,11 @@
-"""Whether a session that is far above all that a node knows was ever given to a server.
+"""Whether a session that a node has not heard of was ever given to a server.
 
-Owns the question to the coordinator, at most one a second per partition. A session number that is
-promised refuses all lower ones for good, so that a single forged question with the highest number
-would close a partition: of a number in reach of the last one nobody is asked, of any other the
-coordinator must know. Decides nothing else about sessions: that is `partition.py`.
+Owns the question to the coordinator. A session number that is promised refuses all lower ones for
+good: a single forged question with the highest number would close a partition, and one with any
+number above the session's would keep this replica out of it until sessions come as far. So nothing
+is promised to a number that the coordinator has not given. Only while the coordinator cannot be
+asked, a number in reach of the last one is believed: servers may still reach it. Decides nothing
+else about sessions: that is `partition.py`.
 """
 
 from __future__ import annotations
@@ -21,49 +23,63 @@ LatestSession = Callable[[PartitionId], Awaitable[SessionId]]
 """Returns the highest session number that the coordinator has given for a partition. Raises
 WaltzError."""
 
-ASK_SECONDS: Final = 1.0
-"""Between two questions about one partition."""
+ASK_SECONDS: Final = 0.25
+"""Between two questions about one partition, however many servers come."""
+
+ASKED_TIMES: Final = 2
+"""A number is refused once the coordinator has not known it this many times: what it is asked may
+reach a part of it that is a moment behind."""
 
 
 class FarSessions:
-    """Asks the coordinator by `latest`; None: it cannot be asked, and no session is far away."""
+    """Asks the coordinator by `latest`; None: it cannot be asked, and every session is believed."""
 
     def __init__(self, clock: Clock, latest: LatestSession | None) -> None:
         self._clock = clock
         self._latest = latest
-        self._answers: dict[PartitionId, tuple[float, SessionId]] = {}
-        self._asking: dict[PartitionId, asyncio.Lock] = {}
+        self._asked_at: dict[PartitionId, float] = {}
+        self._waiting: dict[PartitionId, asyncio.Task[SessionId]] = {}
+        """The next question about a partition, until it is sent."""
 
     async def check(
         self, partition_id: PartitionId, session_id: SessionId, known: SessionId
     ) -> None:
         """Return if `session_id` may be promised; `known` is the highest that was heard of.
 
-        Raises StorageError: the coordinator has given no such session, or cannot be asked.
+        Raises StorageError: the coordinator has given no such session, or cannot be asked, and the
+        session is out of reach.
         """
-        if session_id - max(known, NO_SESSION) <= SESSION_STEP_MAX or self._latest is None:
+        if session_id <= known or self._latest is None:
             return
-        async with self._asking.setdefault(partition_id, asyncio.Lock()):
-            latest = await self._ask(partition_id, session_id, self._latest)
-        if session_id > latest:
-            raise StorageError(
-                f"session {session_id} of partition {partition_id} was given to no server: the"
-                f" coordinator knows those up to {latest}"
-            )
+        latest = NO_SESSION
+        for _ in range(ASKED_TIMES):
+            try:
+                latest = await self._ask(partition_id, self._latest)
+            except (WaltzError, TimeoutError) as error:
+                if session_id - max(known, NO_SESSION) <= SESSION_STEP_MAX:
+                    return
+                raise StorageError(
+                    f"session {session_id} of partition {partition_id} is far above all that this"
+                    f" node knows, and the coordinator does not say whether it was given: {error}"
+                ) from error
+            if session_id <= latest:
+                return
+        raise StorageError(
+            f"session {session_id} of partition {partition_id} was given to no server: the"
+            f" coordinator knows those up to {latest}"
+        )
 
-    async def _ask(
-        self, partition_id: PartitionId, session_id: SessionId, latest: LatestSession
-    ) -> SessionId:
-        asked_at, answer = self._answers.get(partition_id, (-ASK_SECONDS, NO_SESSION))
-        if session_id <= answer or self._clock.now() - asked_at < ASK_SECONDS:
-            return answer
-        try:
-            async with asyncio.timeout(HANDSHAKE_SECONDS_MAX):
-                answer = await latest(partition_id)
-        except (WaltzError, TimeoutError) as error:
-            raise StorageError(
-                f"session {session_id} of partition {partition_id} is far above all that this node"
-                f" knows, and the coordinator does not say whether it was given: {error}"
-            ) from error
-        self._answers[partition_id] = self._clock.now(), answer
-        return answer
+    async def _ask(self, partition_id: PartitionId, latest: LatestSession) -> SessionId:
+        """Return the answer to a question that was sent after this was called."""
+        if (waiting := self._waiting.get(partition_id)) is None:
+            waiting = asyncio.create_task(self._question(partition_id, latest))
+            self._waiting[partition_id] = waiting
+        return await asyncio.shield(waiting)
+
+    async def _question(self, partition_id: PartitionId, latest: LatestSession) -> SessionId:
+        now = self._clock.now()
+        await asyncio.sleep(self._asked_at.get(partition_id, now - ASK_SECONDS) + ASK_SECONDS - now)
+        self._asked_at[partition_id] = self._clock.now()
+        del self._waiting[partition_id]
+        async with asyncio.timeout(HANDSHAKE_SECONDS_MAX):
+            return await latest(partition_id)
