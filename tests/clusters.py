@@ -117,7 +117,7 @@ def running_cluster(directory: Path, *arguments: str) -> Iterator[RunningCluster
 
 
 def partition_at(coordinator: str, number: int) -> tuple[str, bool]:
-    """Who serves the partition, and whether it takes appends."""
+    """The server of the partition, and whether it takes appends."""
     done = run_waltz("status", "--cluster", coordinator, "--json")
     found: dict[str, Any] = json.loads(done.stdout)["partitions"][number]
     return found["server"], found["writable"]

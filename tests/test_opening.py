@@ -9,6 +9,7 @@ import sys
 import pytest
 
 import waltz
+from tests.client.telling_servers import closed_port
 
 
 def test_importing_waltz_imports_no_part_of_it() -> None:
@@ -34,7 +35,11 @@ def test_a_name_that_is_not_public_is_refused() -> None:
         operator.attrgetter("no_such_name")(waltz)
 
 
-def test_replicas_and_notes_are_asked_of_the_coordinator() -> None:
+def test_notes_and_replicas_say_why_no_server_told_them_of_the_coordinator() -> None:
+    """F-36."""
+    closed = str(closed_port())
     for opened in (waltz.open_notes, waltz.open_replicas):
-        with pytest.raises(waltz.ConfigurationError, match="names servers"):
-            opened("waltz://localhost:7100")
+        with pytest.raises(waltz.UnavailableError, match="no server of waltz://") as raised:
+            opened(f"waltz://{closed}")
+        assert f"{closed}: " in str(raised.value)
+        assert "Give the coordinator's address" in str(raised.value)

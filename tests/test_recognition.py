@@ -3,28 +3,39 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 
 from tests.server.real_server import running_server
+from tests.zookeepers import RunningZooKeeper, running_zookeeper
 from waltz.client.connection.shell import ServerConnection
 from waltz.client.conversation.shell import conversation
 from waltz.cluster.shell import read_replica_assignments
 from waltz.errors import WaltzError
 from waltz.host import Host
-from waltz.recognition import ADMIN, COORDINATOR, SERVER, STORAGE, mistaken, recognized
+from waltz.recognition import (
+    ADMIN,
+    COORDINATOR,
+    HTTP,
+    SERVER,
+    STORAGE,
+    ZOOKEEPER,
+    mistaken,
+    recognized,
+)
 from waltz.system.embedded import EmbeddedCoordinator
+from waltz.system.embedded_server import EmbeddedCoordinatorServer
+from waltz.system.host import real_host
 from waltz.system.http import Answer, HttpServer
 from waltz.system.network import RealNetwork
+from waltz.system.zookeeper import ZooKeeperCoordinator
 from waltz.types import Address
 from waltz.wire.admin_protocol import ADMIN_CLIENT_GREETING, ADMIN_CODEC, ADMIN_SERVER_GREETING
 from waltz.wire.handshake import Link
 from waltz.wire.storage_protocol import STORAGE_CLIENT_GREETING, STORAGE_CODEC
-
-HTTP = "an HTTP port"
 
 
 async def be_client(host: Host, address: Address) -> None:
@@ -49,18 +60,36 @@ async def be_member(host: Host, address: Address) -> None:
         await coordinator.close()
 
 
+async def be_member_of_a_zookeeper(host: Host, address: Address) -> None:
+    coordinator = ZooKeeperCoordinator(str(address), call_seconds_max=1.0)
+    try:
+        await coordinator.children("/")
+    finally:
+        await coordinator.close()
+
+
+MAY_BE_A_ZOOKEEPER = r"a ZooKeeper does this, too.*check host and port"
+
 CLIENTS: dict[str, Callable[[Host, Address], Awaitable[None]]] = {
     SERVER: be_client,
     STORAGE: be_server,
     ADMIN: be_operator,
     COORDINATOR: be_member,
+    ZOOKEEPER: be_member_of_a_zookeeper,
 }
 """By what each looks for."""
 
 
+@pytest.fixture(scope="module")
+def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningZooKeeper]:
+    with running_zookeeper(tmp_path_factory.mktemp("zookeeper")) as running:
+        yield running
+
+
 @asynccontextmanager
 async def all_ports(directory: Path) -> AsyncIterator[tuple[Host, dict[str, Address]]]:
-    """A server, a storage node and an HTTP port as they are; an admin port by its greeting."""
+    """A server, a storage node, a coordinator and an HTTP port as they are; an admin port by its
+    greeting."""
 
     async def greet(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(Link(ADMIN_CODEC, ADMIN_SERVER_GREETING).hello())
@@ -69,6 +98,8 @@ async def all_ports(directory: Path) -> AsyncIterator[tuple[Host, dict[str, Addr
     admin = await asyncio.start_server(greet, "127.0.0.1", 0)
     http = HttpServer({"/": lambda: Answer(200, "text/plain", b"")})
     await http.start(Address("127.0.0.1", 0))
+    coordinator = EmbeddedCoordinatorServer(str(directory / "another.json"))
+    await coordinator.start(Address("127.0.0.1", 0))
     async with running_server(directory) as (host, server):
         (replica_id,) = await read_replica_assignments(host.coordinator)
         yield (
@@ -78,8 +109,10 @@ async def all_ports(directory: Path) -> AsyncIterator[tuple[Host, dict[str, Addr
                 STORAGE: Address.parse(replica_id),
                 ADMIN: Address("127.0.0.1", admin.sockets[0].getsockname()[1]),
                 HTTP: http.address,
+                COORDINATOR: coordinator.address,
             },
         )
+    await coordinator.stop()
     admin.close()
     await http.stop()
 
@@ -96,10 +129,30 @@ def test_every_client_names_what_it_has_found_and_what_it_wants(
                     continue
                 with pytest.raises(WaltzError) as raised:
                     await CLIENTS[wanted](host, address)
-                expected = f"{found} answers there; expected {wanted}: give that one's address"
-                assert expected in str(raised.value)
+                said = str(raised.value)
+                assert f"{found} answers " in said
+                assert f"; expected {wanted}: give that one's address" in said
 
     asyncio.run(ask_all())
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("wanted", CLIENTS)
+def test_a_zookeeper_that_says_nothing_is_named_as_what_it_may_be(
+    zookeeper: RunningZooKeeper, wanted: str
+) -> None:
+    """It ends the connection of all but its own clients, as a process does that takes TLS only."""
+
+    async def ask() -> None:
+        host = real_host(None)
+        if wanted == ZOOKEEPER:
+            await CLIENTS[wanted](host, zookeeper.address)
+            return
+        for _ in range(2):  # plain at first, then with TLS
+            with pytest.raises(WaltzError, match=MAY_BE_A_ZOOKEEPER):
+                await CLIENTS[wanted](host, zookeeper.address)
+
+    asyncio.run(ask())
 
 
 @pytest.mark.parametrize("data", [b"", b"H", b"GET / HTTP/1.1", b"H\x00\x00 another greeting"])
@@ -111,3 +164,4 @@ def test_what_is_not_known_is_not_guessed(data: bytes) -> None:
 def test_a_port_with_tls_and_a_coordinator_are_known_by_their_first_bytes() -> None:
     assert recognized(b"\x15\x03\x01\x00\x02") == "a port that expects TLS"
     assert recognized(b'{"error"') == COORDINATOR
+    assert recognized(b"srvr is not executed because it is not in the whitelist.") == ZOOKEEPER

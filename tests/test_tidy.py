@@ -17,7 +17,7 @@ PACKAGE = ROOT / "src" / "waltz"
 
 WORDS = {
     "types", "errors", "limits", "machine", "host", "record", "figures", "peer_log",
-    "checksums", "majority", "recognition",
+    "checksums", "majority", "recognition", "arrays",
 }  # fmt: skip
 EVERYTHING = WORDS | {
     "shell", "wire", "cluster", "storage", "store", "server", "client", "system", "sim", "spark",
@@ -29,14 +29,15 @@ LAYERS: dict[str, set[str]] = {
     "limits": set(),
     "machine": set(),
     "host": {"types"},
-    "checksums": set(),
-    "record": {"types", "errors", "limits", "checksums"},
+    "arrays": set(),
+    "checksums": {"arrays"},
+    "record": {"types", "errors", "limits", "checksums", "arrays"},
     "figures": set(),
     "majority": set(),
     "peer_log": {"limits"},
     "recognition": set(),
     "shell": WORDS,
-    "wire": {"types", "errors", "limits", "record", "recognition"},
+    "wire": {"types", "errors", "limits", "record", "recognition", "arrays"},
     "cluster": WORDS | {"wire"},
     "storage": WORDS | {"wire"},
     "store": WORDS | {"wire", "cluster"},

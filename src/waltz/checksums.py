@@ -9,20 +9,20 @@ goes by tables, one per hexadecimal digit of the distance. Source: zlib, `crc32_
 from __future__ import annotations
 
 from functools import cache
-from typing import Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 from zlib import crc32
 
-import numpy as np
-from numpy.typing import NDArray
+from waltz.arrays import np
 
-Checksums = NDArray[np.uint32]
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+Checksums: TypeAlias = "NDArray[np.uint32]"
 
 _DIGIT_BITS: Final = 4
 _DIGITS: Final = 1 << _DIGIT_BITS
 _POLYNOMIAL: Final = 0xEDB88320
 _NEAR: Final = _DIGITS**3
-_TABLE_STARTS: Final = np.arange(0, 1024, 256).reshape(4, 1)
-_BITS: Final = np.uint32(1) << np.arange(32, dtype=np.uint32)
 
 
 def moved(checksums: Checksums, byte_counts: NDArray[np.int64]) -> Checksums:
@@ -64,10 +64,15 @@ def _apply(tables: Checksums, values: Checksums, places: NDArray[np.int64] | int
     """Return what the operator whose tables begin at `places` makes of each of `values`: one table
     of 256 entries for each byte of a value."""
     split = values.astype("<u4", copy=False).view(np.uint8).reshape(-1, 4).T.astype(np.int64)
-    split += _TABLE_STARTS
+    split += _table_starts()
     split += places
     result: Checksums = np.bitwise_xor.reduce(tables.take(split), axis=0)
     return result
+
+
+@cache
+def _table_starts() -> NDArray[np.int64]:
+    return np.arange(0, 1024, 256).reshape(4, 1)
 
 
 def _tables(columns: Checksums) -> Checksums:
@@ -90,7 +95,8 @@ def _moves(digit: int) -> tuple[Checksums, Checksums]:
         step = np.array([_POLYNOMIAL, *(1 << bit for bit in range(31))], np.uint32)
         for _ in range(3):
             step = _apply(_tables(step), step, 0)
-    columns, found = _BITS, []
+    columns: Checksums = np.uint32(1) << np.arange(32, dtype=np.uint32)
+    found = []
     for _ in range(_DIGITS):
         found.append(_tables(columns))
         columns = _apply(_tables(step), columns, 0)

@@ -14,6 +14,7 @@
         PartitionNotReadyError   the partition has no usable store session or server yet
         OperationTimeoutError    the caller's time ran out; what was sent: unknown
         PartitionBlockedError    the application cannot apply the partition's next transaction
+        UnreadableError          no replica that should hold a transaction can give it
         PostponedError           a callback asks to be called again later; nothing is wrong
       StorageError               a replica's disk
         SegmentFailedError       a write or sync failed; the writer stays closed until reopened
@@ -114,6 +115,12 @@ class PartitionBlockedError(UnavailableError):
     applied either. The text names it, and how to go on without it."""
 
     may_be_written = True
+
+
+class UnreadableError(UnavailableError):
+    """Each replica that should hold a transaction has answered that it cannot give it. The text
+    names the transaction and what each has said; asking again helps once one of them is repaired,
+    or one comes back that has it."""
 
 
 class PostponedError(UnavailableError):

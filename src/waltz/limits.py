@@ -371,6 +371,10 @@ not waited for alone: another one is asked as well."""
 READ_LOOK_SECONDS: Final = 0.1
 """Between two looks for a replica to read from while there is none."""
 
+UNREADABLE_SECONDS: Final = 3.0
+"""For how long a server does not ask again for a record that no replica could give; longer than
+READ_AVOID_SECONDS, so that all are asked anew then."""
+
 READ_AVOID_SECONDS: Final = 2.0
 READ_LACKS_MAX: Final = 1_000
 """For how long a replica is not asked again for a record that it could not read, and how many such

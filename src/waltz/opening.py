@@ -1,33 +1,38 @@
-"""Opens clients, readers, notes and replicas of a cluster, on the real host of this process."""
+"""Opens clients, readers, notes and replicas of a cluster, on the real host of this process.
+
+Each is imported by the function that opens it: who reads the log does not pay for importing the
+client that writes it.
+"""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from waltz.client.blocking import WaltzClient
-from waltz.client.callbacks import WaltzClientCallbacks
-from waltz.client.notes.shell import ClusterNotes
-from waltz.client.options import options_from
-from waltz.client.reader.blocking import LogReader
-from waltz.client.reader.shell import AsyncLogReader
-from waltz.client.replicas.shell import ReplicaReader
-from waltz.client.retry import RetryPolicy
-from waltz.client.shell import AsyncWaltzClient
-from waltz.errors import ConfigurationError
-from waltz.host import Host
+from waltz.host import Coordinator, Host
 from waltz.limits import READER_SECONDS_MAX
-from waltz.system.host import real_host
+from waltz.system.host import real_coordinator, real_host
 from waltz.system.workers import RealWorkers
 from waltz.types import (
     ClusterAddress,
+    CoordinatorAddress,
     ServersAddress,
     TlsSettings,
     ZooKeeperAddress,
     parse_cluster,
 )
+
+if TYPE_CHECKING:
+    from waltz.client.blocking import WaltzClient
+    from waltz.client.callbacks import WaltzClientCallbacks
+    from waltz.client.notes.shell import ClusterNotes
+    from waltz.client.reader.blocking import LogReader
+    from waltz.client.reader.shell import AsyncLogReader
+    from waltz.client.replicas.shell import ReplicaReader
+    from waltz.client.retry import RetryPolicy
+    from waltz.client.shell import AsyncWaltzClient
 
 logger = logging.getLogger(__name__)
 
@@ -47,6 +52,9 @@ def open_client(
     option; NoNodeError: there is no cluster; CoordinatorLostError, ConnectionFailedError: nobody
     answers; RemoteProtocolError: somebody answers who is no server of ours.
     """
+    from waltz.client.blocking import WaltzClient
+    from waltz.client.options import options_from
+
     address = _parse(cluster)
     settings = options_from(_options_of(address) | options)
     return WaltzClient(lambda: _real_host(address, tls), callbacks, settings)
@@ -63,6 +71,9 @@ def open_async_client(
 
     To be called on the loop. Raises ConfigurationError; entering raises as `open_client`.
     """
+    from waltz.client.options import options_from
+    from waltz.client.shell import AsyncWaltzClient
+
     address = _parse(cluster)
     settings = options_from(_options_of(address) | options)
     host, release_host = _real_host(address, tls)
@@ -82,6 +93,8 @@ def open_reader(
     `timeout_seconds` bounds how long it waits without progress; `retry_policy` None: `RetryReads`.
     Raises as `open_client`.
     """
+    from waltz.client.reader.blocking import LogReader
+
     address = _parse(cluster)
     found = _options_of(address)
     return LogReader(
@@ -102,6 +115,8 @@ def open_async_reader(
     retry_policy: RetryPolicy | None = None,
 ) -> AsyncLogReader:
     """Return a reader for asyncio, which starts when it is entered. To be called on the loop."""
+    from waltz.client.reader.shell import AsyncLogReader
+
     address = _parse(cluster)
     found = _options_of(address)
     host, release_host = _real_host(address, tls)
@@ -118,10 +133,14 @@ def open_async_reader(
 def open_notes(cluster: str | ClusterAddress, *, tls: TlsSettings | None = None) -> ClusterNotes:
     """Return small values that the cluster keeps for applications, for threads.
 
-    Raises ConfigurationError: not the coordinator's address, and servers keep none; and as
-    `open_client` at the first use.
+    The coordinator keeps them: servers are asked where it is, once, and it has to be reachable from
+    here. Raises ConfigurationError: not an address, or another cluster's coordinator is at the
+    address that the servers have; UnavailableError: no server answers; and as `open_client` at the
+    first use.
     """
-    address = _coordinator(cluster, "notes are kept")
+    from waltz.client.notes.shell import ClusterNotes
+
+    address = _coordinator(cluster, tls)
     root = _options_of(address).get("root")
     return ClusterNotes(lambda: _real_host(address, tls), root=root)
 
@@ -131,10 +150,12 @@ def open_replicas(
 ) -> ReplicaReader:
     """Return a reader of what each storage node holds, for threads: to compare their copies.
 
-    Raises ConfigurationError: not the coordinator's address, who alone knows them all; NoNodeError:
-    there is no cluster; CoordinatorLostError.
+    The coordinator knows them all: servers are asked where it is, as by `open_notes`. Raises
+    NoNodeError: there is no cluster; CoordinatorLostError; as `open_notes`.
     """
-    address = _coordinator(cluster, "storage nodes are known")
+    from waltz.client.replicas.shell import ReplicaReader
+
+    address = _coordinator(cluster, tls)
     root = _options_of(address).get("root")
     return ReplicaReader(lambda: _real_host(address, tls), root=root)
 
@@ -147,14 +168,24 @@ def _parse(cluster: str | ClusterAddress) -> ClusterAddress:
     return address
 
 
-def _coordinator(cluster: str | ClusterAddress, what: str) -> ClusterAddress:
-    """Raises ConfigurationError: the address names servers."""
+def _coordinator(cluster: str | ClusterAddress, tls: TlsSettings | None) -> CoordinatorAddress:
+    """Return the coordinator's address, which servers are asked for. Raises as `open_notes`."""
     address = _parse(cluster)
-    if isinstance(address, ServersAddress):
-        raise ConfigurationError(
-            f"{cluster} names servers; {what} by the coordinator: expected its address"
-        )
-    return address
+    if not isinstance(address, ServersAddress):
+        return address
+    from waltz.client.loop_thread.blocking import LoopThread
+    from waltz.client.questions.shell import find_coordinator
+
+    settings = tls or TlsSettings()
+
+    def open_coordinator(told: CoordinatorAddress) -> Coordinator:
+        return real_coordinator(told, settings)
+
+    thread = LoopThread("waltz-coordinator")
+    try:
+        return thread.call(find_coordinator(real_host(None, settings), address, open_coordinator))
+    finally:
+        thread.stop()
 
 
 def _options_of(address: ClusterAddress) -> dict[str, Any]:

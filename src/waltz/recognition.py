@@ -16,6 +16,8 @@ SERVER: Final = "a Waltz server"
 STORAGE: Final = "a storage node's data port"
 ADMIN: Final = "a storage node's admin port"
 COORDINATOR: Final = "the embedded coordinator"
+ZOOKEEPER: Final = "a ZooKeeper"
+HTTP: Final = "an HTTP port"
 
 GREETINGS: Final[Mapping[str, str]] = {
     "Waltz Server": SERVER,
@@ -44,9 +46,11 @@ def mistaken(own_greeting: str, found: str | None) -> str | None:
 def recognized(data: bytes) -> str | None:
     """Return what the first bytes of an answer belong to; None: too few, or nothing known."""
     if data.startswith(b"HTTP/"):
-        return "an HTTP port"
+        return HTTP
     if data.startswith((b"\x15\x03", b"\x16\x03")):
         return "a port that expects TLS"
+    if data.startswith((b"Zookeeper version", b"srvr is not executed")):
+        return ZOOKEEPER
     if data.startswith(b"{"):
         return COORDINATOR
     if data.startswith(HELLO_START):

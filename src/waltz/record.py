@@ -21,17 +21,19 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import chain
-from typing import NamedTuple, overload
+from typing import TYPE_CHECKING, NamedTuple, overload
 from zlib import crc32
 
-import numpy as np
-from numpy.typing import NDArray
-
+from waltz.arrays import np
 from waltz.checksums import checksums_of_rows, joined, moved
 from waltz.errors import CorruptionError
 from waltz.limits import DATA_BYTES_MAX
 from waltz.types import ClientId, Generation, PartitionId, RequestId, TransactionId
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 RECORD_HEADER = struct.Struct(">q16siiI")
 RECORD_HEADER_BYTES = RECORD_HEADER.size
@@ -221,7 +223,7 @@ class RecordBatch:
         return self._column(28, 4).view(">i4").ravel().astype(np.int32)
 
     def record_checksums(self) -> NDArray[np.uint32]:
-        """Of all of each record before it."""
+        """The CRC-32 at the end of each record, of all bytes of the record before it."""
         return self._cut_at(self.offsets[1:] - 4, 4).view(">u4").ravel().astype(np.uint32)
 
     def fault(self, *, with_data: bool) -> str | None:
@@ -244,7 +246,7 @@ class RecordBatch:
                 f" {RECORD_OVERHEAD_BYTES} and at most {DATA_BYTES_MAX} more each"
             )
         rows = self._column(0, RECORD_HEADER_BYTES)
-        heads = rows.view(_RECORD_HEADERS).ravel()
+        heads = rows.view(_record_headers()).ravel()
         if not np.array_equal(heads["transaction_id"], np.arange(first, first + count)):
             return f"transaction IDs are not dense from {first} on"
         if not np.array_equal(heads["length"], lengths):
@@ -400,7 +402,7 @@ def pack_records(first_transaction_id: TransactionId, records: Sequence[NewRecor
     sizes = new.sizes()
     offsets = np.zeros(count + 1, np.int64)
     sizes.cumsum(out=offsets[1:])
-    heads = np.empty(count, _RECORD_HEADERS)
+    heads = np.empty(count, _record_headers())
     heads["transaction_id"] = first_transaction_id + np.arange(count)
     heads["request_id"] = new.request_ids
     heads["header"] = new.headers
@@ -410,7 +412,7 @@ def pack_records(first_transaction_id: TransactionId, records: Sequence[NewRecor
     # that the client has sent is behind all later ones.
     starts = checksums_of_rows(heads.view(np.uint8).reshape(count, RECORD_HEADER_BYTES))
     # What lies between two data: the checksum of one record, and the head of the next.
-    gaps = np.zeros(count + 1, _GAPS)
+    gaps = np.zeros(count + 1, _gaps())
     gaps["checksum"][1:] = moved(starts, sizes - RECORD_OVERHEAD_BYTES) ^ new.checksums
     gaps["head"][:-1] = heads.view(f"V{RECORD_HEADER_BYTES}")
     parts = [b""] * (2 * count + 1)
@@ -436,20 +438,27 @@ def _pack_few(first_transaction_id: TransactionId, new: NewRecords) -> RecordBat
     return RecordBatch(first_transaction_id, b"".join(parts), np.array(offsets, np.int64))
 
 
-_RECORD_HEADERS = np.dtype(
-    [
-        ("transaction_id", ">i8"),
-        ("request_id", "u1", (REQUEST_ID_BYTES,)),
-        ("header", ">i4"),
-        ("length", ">i4"),
-        ("checksum", ">u4"),
-    ]
-)
+@cache
+def _record_headers() -> np.dtype[np.void]:
+    found = np.dtype(
+        [
+            ("transaction_id", ">i8"),
+            ("request_id", "u1", (REQUEST_ID_BYTES,)),
+            ("header", ">i4"),
+            ("length", ">i4"),
+            ("checksum", ">u4"),
+        ]
+    )
+    assert found.itemsize == RECORD_HEADER_BYTES
+    return found
 
-_GAPS = np.dtype([("checksum", ">u4"), ("head", f"V{RECORD_HEADER_BYTES}")])
 
-assert _RECORD_HEADERS.itemsize == RECORD_HEADER_BYTES
-assert _GAPS.itemsize == RECORD_OVERHEAD_BYTES
+@cache
+def _gaps() -> np.dtype[np.void]:
+    """What lies between the data of two records: the end of one, and the head of the next."""
+    found = np.dtype([("checksum", ">u4"), ("head", f"V{RECORD_HEADER_BYTES}")])
+    assert found.itemsize == RECORD_OVERHEAD_BYTES
+    return found
 
 
 def join_batches(batches: Sequence[RecordBatch]) -> RecordBatch:

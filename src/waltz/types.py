@@ -39,7 +39,7 @@ SEQUENCE_NUMBER_MAX: Final = 2**31 - 1
 
 
 class RequestId(NamedTuple):
-    """Who asked for an append: unique among the appends of a cluster.
+    """The identity of an append: unique among the appends of a cluster.
 
     Four signed 32-bit numbers. `sequence_number` counts from 1 per client and partition.
     Source: Client-Server Communication, "Request ID".
@@ -87,6 +87,28 @@ class Address(NamedTuple):
         return cls(host, int(port))
 
 
+ANY_HOST: Final = "0.0.0.0"  # noqa: S104 -- what the original listens on; here with CAs only
+EVERYWHERE: Final = (ANY_HOST, "::")
+"""Addresses to listen on that nobody can connect to."""
+
+
+def is_local(host: str) -> bool:
+    """Whether only this machine reaches what listens at `host`; no name is resolved."""
+    return host == "localhost" or is_loopback(host)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether the IP address `host` is this machine's own."""
+    from ipaddress import IPv6Address, ip_address  # not needed by what only parses addresses
+
+    try:
+        address = ip_address(host.partition("%")[0])
+    except ValueError:
+        return False
+    mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
+    return (mapped or address).is_loopback
+
+
 JAVA_STORE_TO_PEM: Final = (
     "a Java key store becomes PEM with `keytool -importkeystore -srckeystore STORE -destkeystore"
     " store.p12 -deststoretype PKCS12` and then `openssl pkcs12 -in store.p12 -nodes -out"
@@ -104,7 +126,7 @@ class Plain(Enum):
 
 @dataclass(frozen=True, slots=True)
 class TlsSettings:
-    """Who a process is to its peers, and whom it believes; all paths are of PEM files.
+    """The identity that a process shows its peers, and the CAs that it trusts: paths of PEM files.
 
     `certificate` is the chain, own certificate first, `key` its private key (None: in the same
     file). Without a certificate a listening process makes itself a self-signed one. `authorities`
@@ -127,13 +149,18 @@ class TlsSettings:
         return Plain.NEVER if self.files else Plain.LOOPBACK
 
     @property
+    def believes_everybody(self) -> bool:
+        """Whether a peer on another machine is believed that shows no certificate of a CA."""
+        return self.authorities is None or self.plain_with is Plain.ALWAYS
+
+    @property
     def files(self) -> tuple[str, ...]:
         """All files that are read."""
         return tuple(dict.fromkeys(f for f in (self.certificate, self.key, self.authorities) if f))
 
 
 class ZooKeeperAcl(Enum):
-    """Who may read and change the nodes that a process makes in a ZooKeeper."""
+    """The rights to read and change the nodes that a process makes in a ZooKeeper."""
 
     OPEN = "open"
     CREATOR = "creator"

@@ -17,7 +17,7 @@ from tests.smoke.processes import HOST, Node
 from waltz.cli.layout import choose_ports
 from waltz.cluster.shell import StorageEntry, create_cluster
 from waltz.limits import DISK_FREE_BYTES_TRIAL
-from waltz.system.embedded import EmbeddedCoordinatorServer
+from waltz.system.embedded_server import EmbeddedCoordinatorServer
 from waltz.system.host import real_host
 from waltz.types import Address
 

@@ -23,7 +23,7 @@ def record(place: int, context: int, number: int) -> Fed:
 
 
 def report(context: int, number: int, **changes: Any) -> dict[str, Any]:
-    """Of a client with one context, which was committed with that request."""
+    """The report of a client with one context, which was committed with that request."""
     found = {
         "number": context,
         "partition": 0,

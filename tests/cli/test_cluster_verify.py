@@ -12,47 +12,14 @@ from threading import Event, Thread
 import pytest
 
 from tests.cli.operated_cluster import OperatedCluster, Said, run_tool
-from waltz.cli.cluster_verify import lost_replicas
-from waltz.cli.verification import ServerAnswers
 from waltz.cluster.shell import ServerMembership
-from waltz.store.standing import Standing
 from waltz.system.host import real_host
 from waltz.types import (
     Address,
-    Generation,
-    PartitionId,
-    ReplicaId,
-    SessionId,
-    TransactionId,
     parse_coordinator,
 )
-from waltz.wire.report_protocol import PartitionReport, ReplicaEntry
 
 pytestmark = pytest.mark.processes
-
-ZERO, ONE = map(PartitionId, range(2))
-
-
-def test_what_a_partition_cannot_count_on_is_what_its_own_server_says() -> None:
-    """F-5: commands that take a replica away refuse it by what is so, not by the metadata."""
-    replicas = tuple(
-        ReplicaEntry(ReplicaId(name), standing, -1, 10, "is so")
-        for name, standing in (
-            ("a:1", Standing.CURRENT),
-            ("b:1", Standing.REFUSING),
-            ("c:1", Standing.UNKNOWN),
-            ("d:1", Standing.SILENT),
-        )
-    )
-    head = (ZERO, Generation(1), SessionId(1), TransactionId(1))
-    report = PartitionReport(*head, 1, None, replicas)
-    said = ServerAnswers(None, reaches={"a:1": True, "e:1": False}, reports={ZERO: report})
-    old = ServerAnswers(None, reaches={"a:1": True})
-    assert lost_replicas(2, [said, old, ServerAnswers("gone")]) == {
-        ZERO: {"b:1", "d:1", "e:1"},
-        ONE: {"e:1"},
-    }
-
 
 CHECKS = ["assignment", "servers", "connectivity", "storages", "quorum", "recovery", "health"]
 

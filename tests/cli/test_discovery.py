@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,7 +23,9 @@ from tests.clusters import (
     wait_until,
 )
 from waltz.cli.layout import choose_ports, trial_client_tls
-from waltz.types import TlsSettings
+from waltz.client.questions.shell import find_coordinator
+from waltz.system.host import real_coordinator, real_host
+from waltz.types import Address, ServersAddress, TlsSettings
 
 pytestmark = pytest.mark.processes
 
@@ -206,3 +209,39 @@ def test_who_cannot_be_told_where_the_coordinator_is_learns_why(pair: RunningClu
     assert "no server of waltz://" in done.stderr
     assert f"{storage}: " in done.stderr, "each with its reason"
     assert "Give the coordinator's address" in done.stderr
+
+
+def test_notes_and_replicas_are_found_through_servers(pair: RunningCluster) -> None:
+    """F-36: once these have told where the coordinator is; also from a thread with a loop."""
+    servers = f"waltz://{closed_port()},{servers_of(pair)[0]}"
+
+    async def note() -> bytes:
+        with waltz.open_notes(servers) as notes:
+            return notes.change("told by a server", lambda _: b"1")
+
+    assert asyncio.run(note()) == b"1"
+    with waltz.open_notes(pair.coordinator) as notes:
+        assert notes.read("told by a server") == b"1"
+        notes.remove("told by a server")
+    with waltz.open_replicas(servers) as nodes, waltz.open_notes(servers) as notes:
+        assert len(nodes.replicas()) == 4 * 3
+        assert nodes.cluster_key == notes.read_cluster_key()
+
+
+def test_an_address_that_means_another_coordinator_here_is_not_believed(
+    pair: RunningCluster, tmp_path: Path
+) -> None:
+    """F-36: servers of another machine say 127.0.0.1:7100, and a cluster of this one is there."""
+    servers = ServersAddress.parse(f"waltz://{servers_of(pair)[0]}")
+    keys = [pair.state["cluster_key"]]
+    with running_cluster(tmp_path / "here", "--partitions", "1") as here:
+        keys.append(here.state["cluster_key"])
+        found = find_coordinator(
+            real_host(None), servers, lambda _: real_coordinator(Address.parse(here.coordinator))
+        )
+        with pytest.raises(waltz.ConfigurationError) as raised:
+            asyncio.run(found)
+    said = str(raised.value)
+    assert f"are of cluster {keys[0]} and have their coordinator at {pair.coordinator}" in said
+    assert f"where cluster {keys[1]} answers from here" in said
+    assert "Give the coordinator's address as it is reached from here" in said

@@ -7,9 +7,6 @@ import pytest
 from waltz.cli.disk_output import (
     human_bytes,
     moment,
-    new_table,
-    print_table,
-    progress_bar,
     shown,
 )
 
@@ -38,20 +35,5 @@ def test_times_of_headers_are_readable_even_if_they_are_none() -> None:
     assert moment(-(2**62)) == f"-{2**62} ms since 1970"
 
 
-def test_a_table_is_as_wide_as_it_has_to_be(capsys: pytest.CaptureFixture[str]) -> None:
-    """A number that is cut short is another number."""
-    table = new_table(*(f"heading {number}" for number in range(20)))
-    table.add_row(*(str(10**15 + number) for number in range(20)))
-    print_table(table)
-    row = capsys.readouterr().out.splitlines()[1].split()
-    assert row == [str(10**15 + number) for number in range(20)]
-
-
 def test_what_nobody_knows_is_a_dash() -> None:
     assert (shown(None), shown(-1), shown(0)) == ("-", "-1", "0")
-
-
-def test_without_a_terminal_there_is_no_bar(capsys: pytest.CaptureFixture[str]) -> None:
-    with progress_bar("verify", 100) as progress:
-        progress(100)
-    assert capsys.readouterr() == ("", "")

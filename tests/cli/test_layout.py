@@ -45,6 +45,13 @@ def test_every_process_of_a_plan_has_addresses_of_its_own() -> None:
     assert len(set(addresses)) == 1 + 2 + 2 * 3
 
 
+@pytest.mark.parametrize("host", ["0.0.0.0", "::"])
+def test_an_address_that_nobody_can_connect_to_is_refused(host: str) -> None:
+    """F-15: the cluster would tell it to others."""
+    with pytest.raises(ConfigurationError, match=r"--host .* give the one by which other machines"):
+        plan_cluster(name="test", cluster_key="key", host=host, port=0, servers=1, partitions=1)
+
+
 def test_a_zookeeper_takes_the_place_of_the_embedded_coordinator() -> None:
     """CM-01, CM-05"""
     own = planned(CoordinatorWish(runs_zookeeper=True))

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.disk_commands import run_disk
-from tests.clusters import RunningCluster, run_waltz, running_cluster
+from tests.clusters import RunningCluster, run_waltz, running_cluster, wait_until
 
 pytestmark = pytest.mark.processes
 
@@ -71,3 +71,55 @@ def test_bytes_flipped_while_a_node_was_down_are_repaired(tmp_path: Path) -> Non
             assert time.monotonic() < deadline, "the damage is still there"
         assert read_all(cluster) == expected
         assert len(digests(cluster)) == 1
+
+
+def exchange(node_directory: Path, found: str, written: str) -> None:
+    """Write other bytes of the same length into partition 0."""
+    [segment] = (node_directory / "0").glob("*.seg")
+    with segment.open("r+b") as file:
+        place = file.read().index(found.encode())
+        file.seek(place)
+        file.write(written.encode())
+
+
+def test_a_record_damaged_on_all_nodes_costs_no_other_record(tmp_path: Path) -> None:
+    """F-20. The nodes learn of it when it is read; after a restart they know, and none votes
+    by itself. The partition opens all the same, and says what is lost. A copy that an operator puts
+    back on one of them repairs the others."""
+    directory = tmp_path / "cluster"
+    with running_cluster(directory, "--partitions", "1") as cluster:
+        where = ("--cluster", cluster.coordinator, "--partition", "0")
+        lines = "".join(f"transaction {number}\n" for number in range(300))
+        assert run_waltz("append", *where, input=lines).stdout.count("\n") == 300
+    good, bad = "transaction 100", "transaction 1??"
+    for name in NODES:
+        exchange(directory / name, good, bad)
+    for start in range(2):
+        with running_cluster(directory) as cluster:
+            where = ("--cluster", cluster.coordinator, "--partition", "0")
+            appended = run_waltz("append", *where, "more")
+            assert appended.stdout.split() == [str(300 + start)], appended.stderr
+            behind = run_waltz("tail", *where, "--from", "101", "--no-follow")
+            assert len(behind.stdout.splitlines()) == 200 + start, behind.stderr
+            before = run_waltz("tail", *where, "--from", "earliest", "--no-follow")
+            assert before.returncode != 0
+            assert len(before.stdout.splitlines()) == 100
+            assert "cannot read transaction 100 of partition 0" in before.stderr
+            for node in cluster.state["storages"]:
+                assert f"{node['address']}: " in before.stderr
+            status = run_waltz("status", "--cluster", cluster.coordinator).stdout
+            assert status.count("no replica gives 100-100") == 3, status
+            verified = run_waltz("cluster", "verify", "--cluster", cluster.coordinator)
+            assert verified.returncode == 1
+            assert "record 100 damaged" in verified.stdout
+    exchange(directory / "storage-2", bad, good)
+    with running_cluster(directory) as cluster:
+        where = ("--cluster", cluster.coordinator, "--partition", "0")
+        whole = run_waltz("tail", *where, "--from", "earliest", "--no-follow")
+        assert len(whole.stdout.splitlines()) == 302, whole.stderr
+        wait_until(
+            lambda: (
+                run_waltz("cluster", "verify", "--cluster", cluster.coordinator).returncode == 0
+            ),
+            "the others are not repaired",
+        )

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from waltz.cli.replica_standing import UNASKED, count_current, counted, view_replicas
-from waltz.store.standing import Standing
 from waltz.types import Generation, PartitionId, ReplicaId, SessionId, TransactionId
-from waltz.wire.report_protocol import NEVER, PartitionReport, ReplicaEntry
+from waltz.wire.report_protocol import NEVER, PartitionReport, ReplicaEntry, Standing
 
 A, B, C = (ReplicaId(f"{name}:1") for name in "abc")
 

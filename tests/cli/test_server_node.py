@@ -31,6 +31,7 @@ def test_settings_become_the_servers_configuration() -> None:
     """CF-21, CF-23 to CF-25, CF-32, CF-103, CF-104, CF-110."""
     given = {
         "coordinator.address": "c:1",
+        "server.bindAddress": "0.0.0.0",
         "server.port": 7000,
         "server.advertisedAddress": "outside:47000",
         "server.optimisticLockTableSize": 10,
@@ -76,7 +77,7 @@ def test_what_a_stop_waits_for_is_named_by_partition() -> None:
 def test_check_judges_and_prints_what_would_be_in_force(tmp_path: Path) -> None:
     """TL-91."""
     path = tmp_path / "server.yml"
-    path.write_text("coordinator.address: c:1\nserver: {port: 7000, feedCashSize: 1}\n")
+    path.write_text("coordinator.address: 127.0.0.1:1\nserver: {port: 7000, feedCashSize: 1}\n")
     done = run_waltz("server", "--check", str(path), "--http-address", "127.0.0.1:9000")
     assert done.returncode == 0
     assert "did you mean server.feedCacheSize?" in done.stderr

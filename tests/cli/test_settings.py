@@ -45,7 +45,7 @@ def test_without_a_file_the_options_have_to_be_enough() -> None:
 
 def test_what_would_be_in_force_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     given = {
-        "coordinator.address": Given("c:1", "file"),
+        "coordinator.address": Given("127.0.0.1:1", "file"),
         "server.port": Given(7000, "file"),
         "server.prot": Given(1, "file"),
     }

@@ -18,7 +18,7 @@ from waltz.cli.storage_questions import (
     problems_in,
     talk_to_data_port,
 )
-from waltz.client.replicas.shell import talk_to_admin_port
+from waltz.client.admin_port.shell import talk_to_admin_port
 from waltz.cluster.store_params import StoreParams
 from waltz.errors import ConfigurationError, RemoteStorageError
 from waltz.host import Host

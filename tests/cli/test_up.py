@@ -10,6 +10,9 @@ from pathlib import Path
 import pytest
 
 from tests.clusters import run_waltz, running_cluster, start_cluster, wait_until
+from waltz.cli.layout import ClusterFile, ServerPlace, StoragePlace
+from waltz.cli.up import open_ports
+from waltz.types import Address, ZooKeeperAddress
 
 pytestmark = pytest.mark.processes
 
@@ -26,6 +29,31 @@ def is_alive(pid: int) -> bool:
     except ProcessLookupError:
         return False
     return True
+
+
+@pytest.mark.parametrize(
+    ("host", "runs_zookeeper", "has_tls", "told"),
+    [
+        ("127.0.0.1", True, False, []),
+        ("10.0.0.1", False, True, []),
+        ("10.0.0.1", False, False, ["whoever reaches this machine"]),
+        ("10.0.0.1", True, True, ["the ZooKeeper at 10.0.0.1:7100 asks nobody"]),
+        ("10.0.0.1", True, False, ["whoever reaches this machine", "the ZooKeeper at 10.0.0.1"]),
+    ],
+)
+def test_what_other_machines_reach_and_believes_everybody_is_told(
+    host: str, runs_zookeeper: bool, has_tls: bool, told: list[str]
+) -> None:
+    """F-15."""
+    at = Address(host, 7100)
+    cluster = ClusterFile(
+        "c", "key", 1, ZooKeeperAddress((at,), "/waltz") if runs_zookeeper else at,
+        (StoragePlace("s", Address(host, 7102), Address(host, 7103)),),
+        (ServerPlace("v", Address(host, 7101)),), runs_zookeeper,
+    )  # fmt: skip
+    lines = open_ports(cluster, has_tls=has_tls)
+    assert len(lines) == len(told)
+    assert all(line.startswith(start) for line, start in zip(lines, told, strict=True))
 
 
 def test_a_second_start_goes_on_where_the_first_was(tmp_path: Path) -> None:

@@ -10,12 +10,12 @@ from uuid import UUID
 import pytest
 
 from waltz.cli.cluster_list import ClusterMetadata
+from waltz.cli.server_answers import ServerAnswers
 from waltz.cli.storage_questions import StorageReport
-from waltz.cli.verification import CHECKS, Facts, Fault, ServerAnswers, verdict
+from waltz.cli.verification import CHECKS, Facts, Fault, verdict
 from waltz.cluster.partition_metadata import PartitionMetadata, ReplicaState
 from waltz.cluster.server_assignment import Membership, PartitionAssignment, ServerDescriptor
 from waltz.cluster.storage_placement import StoragePlacement
-from waltz.store.standing import Standing
 from waltz.types import (
     Address,
     Generation,
@@ -25,7 +25,7 @@ from waltz.types import (
     SessionId,
     TransactionId,
 )
-from waltz.wire.report_protocol import PartitionReport, ReplicaEntry
+from waltz.wire.report_protocol import PartitionReport, ReplicaEntry, Standing
 
 A, B, C, D = (ReplicaId(f"{name}:6000") for name in "abcd")
 ZERO, ONE = PartitionId(0), PartitionId(1)

@@ -28,15 +28,15 @@ from waltz.errors import ConfigurationError
 
 
 def settings(**values: Any) -> Settings:
-    given = {"coordinator.address": "c:1", "server.port": 7000} | {
+    given = {"coordinator.address": "127.0.0.1:1", "server.port": 7000} | {
         f"server.{name}": value for name, value in values.items()
     }
     return server_settings({name: Given(value, "test") for name, value in given.items()})
 
 
 def test_each_worker_has_the_next_port_of_each_address() -> None:
-    assert worker_addresses(settings(), 0) == ["--address", "0.0.0.0:7000"]
-    several = settings(advertisedAddress="outside:47000")
+    assert worker_addresses(settings(), 0) == ["--address", "127.0.0.1:7000"]
+    several = settings(bindAddress="0.0.0.0", advertisedAddress="outside:47000")
     assert worker_addresses(several, 2) == [
         *("--address", "0.0.0.0:7002"),
         *("--advertised", "outside:47002"),

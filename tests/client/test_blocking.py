@@ -11,8 +11,9 @@ import pytest
 
 from tests.client.applications import WRITTEN, Note, Recorder
 from tests.client.fake_cluster import FakeServer, hosts_for, server_thread
-from waltz.client.blocking import LoopThread, ThreadGate, WaltzClient
+from waltz.client.blocking import ThreadGate, WaltzClient
 from waltz.client.callbacks import WaltzClientCallbacks
+from waltz.client.loop_thread.blocking import LoopThread
 from waltz.client.options import ClientOptions
 from waltz.client.reader.blocking import LogReader
 from waltz.client.transaction import Transaction

@@ -143,6 +143,34 @@ def test_what_stands_before_a_statement_hides_it_from_nobody(blank: str) -> None
     engine.dispose()
 
 
+HIDDEN = [
+    "/* /* */ */ COMMIT",
+    "INSERT INTO applied VALUES (9, 9); COMMIT",
+    "SELECT 1; /* ' */ COMMIT; BEGIN",
+    r"SELECT E'\'; '; ROLLBACK; BEGIN",
+    "SELECT $a$ ' $a$; COMMIT",
+]
+
+
+def test_a_statement_behind_another_one_ends_no_transaction(engine: sql.Engine) -> None:
+    """Drivers of PostgreSQL run all statements of one text; others refuse the second one."""
+
+    def try_them(connection: sql.Connection) -> None:
+        for statement in HIDDEN:
+            with pytest.raises(LocalProtocolError, match="is not allowed while"):
+                connection.exec_driver_sql(statement)
+        both = "INSERT INTO applied VALUES (5, 1); /* COMMIT; */ SELECT '; COMMIT'; -- COMMIT"
+        connection.exec_driver_sql(both)
+
+    is_postgresql = engine.dialect.name == "postgresql"
+    callbacks = Applying(engine, also=try_them if is_postgresql else lambda connection: None)
+    callbacks.get_client_high_water_mark(P0)
+    callbacks.apply_transactions(transactions(0, 2))
+    assert rows(engine) == [0, 1]
+    assert rows(engine, 9) == []
+    assert rows(engine, 5) == ([1] if is_postgresql else [])
+
+
 def test_a_comment_that_the_database_runs_is_no_comment(engine: sql.Engine) -> None:
     """MySQL and MariaDB run it; for others it is one, and nothing else is in the statement."""
 

@@ -6,8 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-import waltz
-from waltz.errors import ConfigurationError, LocalProtocolError
+from waltz.errors import LocalProtocolError
 from waltz.limits import NOTE_BYTES_MAX
 from waltz.testing import InMemoryCluster
 
@@ -54,8 +53,3 @@ def test_a_change_that_raises_changes_nothing() -> None:
         with pytest.raises(LocalProtocolError, match="not the name of a note: 'a/b'"):
             notes.read("a/b")
         assert notes.read("a") == b"1"
-
-
-def test_servers_keep_no_notes() -> None:
-    with pytest.raises(ConfigurationError, match=r"names servers; notes are kept by the coordi"):
-        waltz.open_notes("waltz://localhost:6000")

@@ -21,10 +21,9 @@ from waltz.client.questions.shell import (
 from waltz.errors import NotFoundError, UnavailableError
 from waltz.host import Host
 from waltz.limits import REPLICA_LOOK_SECONDS_MIN
-from waltz.store.standing import Standing
 from waltz.testing import InMemoryCluster
 from waltz.types import Address, PartitionId, ServersAddress
-from waltz.wire.report_protocol import PartitionReport
+from waltz.wire.report_protocol import PartitionReport, Standing
 
 
 def test_server_that_is_well_is_asked_for_no_more() -> None:

@@ -14,7 +14,7 @@ import waltz
 from tests.clusters import RunningCluster, running_cluster
 from tests.damage import change_data
 from waltz import Replica, ReplicaMarks, ReplicaReader
-from waltz.errors import ConfigurationError, CorruptionError, UnavailableError
+from waltz.errors import CorruptionError, UnavailableError
 from waltz.types import TransactionId
 
 pytestmark = pytest.mark.processes
@@ -129,8 +129,3 @@ def test_what_a_node_cannot_vouch_for_is_told_at_its_transaction(tmp_path: Path)
         assert rows == [b"data of %d" % number for number in range(11)]
         assert text.startswith("transaction 11 of partition 0 on 127.0.0.1:")
         assert text.endswith("the data are not what their checksum says")
-
-
-def test_servers_do_not_know_all_copies() -> None:
-    with pytest.raises(ConfigurationError, match="storage nodes are known by the coordinator"):
-        waltz.open_replicas("waltz://localhost:6000")

@@ -1,4 +1,4 @@
-"""Who serves what: the original's bytes, the policy (CM-09, CM-11, CM-13), and who decides."""
+"""Servers and their partitions: the original's bytes, policy (CM-09, CM-11, CM-13), who decides."""
 
 from __future__ import annotations
 

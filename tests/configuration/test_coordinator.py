@@ -8,8 +8,9 @@ import pytest
 
 from waltz.configuration.coordinator import ZOOKEEPER_ACCESS_KEYS, coordinator_address
 from waltz.configuration.server import server_settings
-from waltz.configuration.settings import Given, Settings, read_yaml
+from waltz.configuration.settings import Given, Settings
 from waltz.configuration.storage import storage_settings
+from waltz.configuration.yaml_text import read_yaml
 from waltz.errors import ConfigurationError
 from waltz.types import (
     OPEN_ACCESS,
@@ -24,8 +25,8 @@ from waltz.types import (
 
 Judged = Callable[[Mapping[str, Given]], Settings]
 
-STORAGE = "storage: {directory: /var/lib/waltz, port: 7201, admin.port: 7202}\n"
-SERVER = "server.port: 7300\n"
+STORAGE = "storage: {directory: d, bindAddress: '::', port: 7201, admin.port: 7202}\n"
+SERVER = "server: {bindAddress: '::', port: 7300}\n"
 
 each_process = pytest.mark.parametrize(
     ("judged", "others"), [(storage_settings, STORAGE), (server_settings, SERVER)]

@@ -13,9 +13,9 @@ from waltz.configuration.document import (
     tools_page,
 )
 from waltz.configuration.server import SERVER_KEYS, server_settings
-from waltz.configuration.settings import read_yaml
 from waltz.configuration.storage import STORAGE_KEYS, storage_settings
 from waltz.configuration.tools import TOOL_KEYS, tool_settings
+from waltz.configuration.yaml_text import read_yaml
 
 OPERATING = Path(__file__).parents[2] / "docs" / "operating"
 

@@ -20,12 +20,13 @@ from waltz.configuration.server import (
     server_settings,
     storage_tls,
 )
-from waltz.configuration.settings import Given, Settings, read_yaml
+from waltz.configuration.settings import Given, Settings
 from waltz.configuration.tls import tls_settings
+from waltz.configuration.yaml_text import read_yaml
 from waltz.errors import ConfigurationError
 from waltz.types import Address, TlsSettings
 
-LEAST = {"coordinator.address": "c:7100", "server.port": 7000}
+LEAST = {"coordinator.address": "127.0.0.1:7100", "server.port": 7000}
 
 
 def settings(**changes: object) -> Settings:
@@ -47,11 +48,12 @@ def test_defaults_are_those_of_the_original() -> None:
 
 def test_advertised_address_is_apart_from_the_bound_one() -> None:
     """SV-02, CF-110."""
-    assert client_address(settings()) == Address("0.0.0.0", 7000)
-    assert advertised_address(settings(), "me.example") == Address("me.example", 7000)
+    everywhere = settings(server__bindAddress="0.0.0.0")
+    assert client_address(everywhere) == Address("0.0.0.0", 7000)
+    assert advertised_address(everywhere, "me.example") == Address("me.example", 7000)
     bound = settings(server__bindAddress="10.0.0.1")
     assert advertised_address(bound, "me.example") == Address("10.0.0.1", 7000)
-    mapped = settings(server__advertisedAddress="outside:47000")
+    mapped = settings(server__bindAddress="::", server__advertisedAddress="outside:47000")
     assert (
         mapped[ADVERTISED_ADDRESS] == advertised_address(mapped, "x") == Address("outside", 47000)
     )
@@ -139,7 +141,7 @@ server.ssl.keyStore.password: sesame
 server.storage.ssl.keyStore.location: node.pem
 """
     )
-    assert len(found) == 5
+    assert len(found) == 6
     told = "\n".join(found)
     for expected in (
         "server.feedCacheSize (server.yml) is 'many'",
@@ -147,6 +149,7 @@ server.storage.ssl.keyStore.location: node.pem
         "server.ssl.keyStore.password is set and server.ssl.keyStore.location is not",
         "server.storage.ssl.keyStore.location is set and server.storage.ssl.trustStore.location",
         "of zookeeper.auth.user and zookeeper.auth.password one is set",
+        "server.bindAddress is not set",
     ):
         assert expected in told
 
@@ -155,7 +158,7 @@ def test_what_was_refused_is_not_said_to_be_missing_too() -> None:
     """F-34: one mistake, one fault."""
     (found,) = faults_of(
         """\
-coordinator.address: c:7100
+coordinator.address: 127.0.0.1:7100
 server.port: 7000
 server.ssl: {keyStore: {location: [1], keyLocation: node.key}}
 """

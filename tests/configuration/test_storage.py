@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from waltz.configuration.settings import Settings, read_yaml
+from waltz.configuration.settings import Settings
 from waltz.configuration.storage import (
     DIRECTORY,
     SEGMENT_CACHE,
@@ -19,6 +19,7 @@ from waltz.configuration.storage import (
     storage_settings,
 )
 from waltz.configuration.tls import tls_settings
+from waltz.configuration.yaml_text import read_yaml
 from waltz.errors import ConfigurationError
 from waltz.types import Address, TlsSettings
 
@@ -43,10 +44,10 @@ def fault(content: str) -> str:
 def test_four_keys_are_enough() -> None:
     settings = settings_of(LEAST)
     assert settings[DIRECTORY] == "/var/lib/waltz"
-    assert data_address(settings) == Address("0.0.0.0", 7201)
-    assert admin_address(settings) == Address("0.0.0.0", 7202)
+    assert data_address(settings) == Address("127.0.0.1", 7201)
+    assert admin_address(settings) == Address("127.0.0.1", 7202)
     assert http_address(settings) is None
-    assert advertised_address(settings, "node-1.example") == Address("node-1.example", 7201)
+    assert advertised_address(settings, "node-1.example") == Address("127.0.0.1", 7201)
     assert settings[SEGMENT_THRESHOLD] == 1_000_000_000
     assert settings[SEGMENT_CACHE] == 5
     assert settings[SHUTDOWN_TIMEOUT] == 30

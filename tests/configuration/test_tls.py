@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from waltz.configuration.settings import Settings, judge, read_yaml
+from waltz.configuration.settings import Settings, judge
 from waltz.configuration.tls import TlsKeys, tls_keys, tls_settings
+from waltz.configuration.yaml_text import read_yaml
 from waltz.errors import ConfigurationError
 from waltz.types import Plain, TlsSettings
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from waltz.configuration.coordinator import coordinator_address
-from waltz.configuration.settings import Settings, read_yaml
+from waltz.configuration.settings import Settings
 from waltz.configuration.tls import tls_settings
 from waltz.configuration.tools import CONNECT_TIMEOUT, TLS, tool_settings
+from waltz.configuration.yaml_text import read_yaml
 from waltz.errors import ConfigurationError
 from waltz.types import Address, TlsSettings, ZooKeeperAddress
 

@@ -143,10 +143,16 @@ def used_as(site: Site) -> Callable[[str], object]:
 
 
 OF_EXPRESSIONS: Final[dict[str, tuple[str, ...]]] = {
-    "src/waltz/client/guarded_connection.py:_BLANK": (framed("/*", " "), repeated("/*", "*")),
-    "src/waltz/client/guarded_connection.py:_MYSQL_BLANK": (
-        framed("/*", "*"), repeated("/*!", "*"),
+    "src/waltz/client/sql_statements.py:_PIECE": (
+        framed(" ", " "), framed("--", "-"), framed("'", "''"), framed('"', '""'), framed("a", "$"),
     ),
+    "src/waltz/client/sql_statements.py:_POSTGRESQL_PIECE": (
+        framed("e'", "\\"), framed("e'", "''"), framed("$a", "a"), framed("'", "'"),
+    ),
+    "src/waltz/client/sql_statements.py:_MYSQL_PIECE": (
+        framed("#", "#"), framed("'", "\\"), framed("'", "\\'"), framed("`", "a"),
+    ),
+    "src/waltz/client/sql_statements.py:_COMMENT_ENDS": (repeated("/"), repeated("/*")),
     "src/waltz/client/guarded_connection.py:_ENDS_OR_CHANGES": (
         framed("ROLLBACK", " "), framed("START", " "), framed("SET", " "), framed("SET a", " "),
         framed("SET ", "a"), framed("SET @@", "a"), framed("ROLLBACK WORK", " ", "T"),
@@ -212,9 +218,10 @@ def _as_bytes(place: str) -> Callable[[str], object]:
     return lambda text: _function(place)(text.encode())
 
 
-def _first_word(text: str) -> object:
-    module = importlib.import_module("waltz.client.guarded_connection")
-    return [module._first_word_at(text, blank) for blank in (module._BLANK, module._MYSQL_BLANK)]
+def _statements(text: str) -> object:
+    module = importlib.import_module("waltz.client.sql_statements")
+    dialects = ("postgresql", "mysql", "sqlite", "oracle")
+    return [list(module.statement_begins(text, each)) for each in dialects]
 
 
 def _lines(text: str) -> object:
@@ -252,7 +259,11 @@ JSON_WORST: Final = (*NESTED, framed('{"a":', "1"), framed('"', "\\u0000"), fram
 YAML_WORST: Final = (*NESTED, *ALIASES, repeated("a: 1\n"), repeated("- a\n"), repeated("? "))
 
 PARSERS: Final = (
-    Parser("a statement's begin", _first_word, (repeated("/**/"), repeated("-- \n"))),
+    Parser(
+        "where statements begin", _statements,
+        (repeated("/**/"), repeated("-- \n"), framed(";", "$a$"), framed(";", "';"),
+         framed(";", "/*"), framed(";", "/*!"), framed("x", ";/* */"), framed(";", "$")),
+    ),
     Parser("address", _called("waltz.types:Address.parse"), NUMBERS),
     Parser(
         "zookeeper address", _called("waltz.types:ZooKeeperAddress.parse"),
@@ -270,7 +281,7 @@ PARSERS: Final = (
         (ValueError,),
     ),
     Parser(
-        "lock", _called("waltz.cli.client:parse_lock"), (framed("a:", "1"), framed("a:", "-")),
+        "lock", _called("waltz.cli.append:parse_lock"), (framed("a:", "1"), framed("a:", "-")),
         (click.BadParameter, WaltzError),
     ),
     Parser(
@@ -279,7 +290,7 @@ PARSERS: Final = (
         (repeated("\ud800"),),
     ),
     Parser(
-        "configuration", _called("waltz.configuration.settings:read_yaml", "a file"), YAML_WORST,
+        "configuration", _called("waltz.configuration.yaml_text:read_yaml", "a file"), YAML_WORST,
         general=False,
     ),
     Parser(
@@ -294,7 +305,7 @@ PARSERS: Final = (
     Parser("coordinator stream", _lines, (repeated("{}\n"),), general=False),
     Parser("node data", _called("waltz.system.embedded_lines:data_from_json"), (repeated("QQ=="),)),
     Parser(
-        "loopback", _called("waltz.system.tls:is_loopback"), (repeated("f:"), framed("1%", "%"))
+        "loopback", _called("waltz.types:is_loopback"), (repeated("f:"), framed("1%", "%"))
     ),
     Parser(
         "metrics of a storage node", _called("waltz.cli.storage_questions:problems_in"),

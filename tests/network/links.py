@@ -64,7 +64,7 @@ def run_alone(*arguments: str, **options: Any) -> subprocess.CompletedProcess[An
 
 
 def _alone() -> list[str]:
-    """Who is not root is root in a user namespace, if the kernel lets him."""
+    """A user that is not root is root in a user namespace, if the kernel allows it."""
     user = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
     return ["unshare", *user, "--net"]
 

@@ -14,7 +14,7 @@ from waltz.host import Host
 from waltz.server.shell import Server, ServerConfig
 from waltz.storage.shell import StorageConfig, StorageNode
 from waltz.storage.space import FreeMinimum
-from waltz.system.embedded import EmbeddedCoordinatorServer
+from waltz.system.embedded_server import EmbeddedCoordinatorServer
 from waltz.system.host import real_host
 from waltz.system.network import NOT_CONFIGURED
 from waltz.types import Address, PartitionId, TlsSettings

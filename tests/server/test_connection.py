@@ -106,7 +106,7 @@ def test_sequence_numbers_of_a_batch_do_not_wrap() -> None:
 
 
 def test_single_appends_go_on_with_the_least_number_as_the_originals_do() -> None:
-    """Of versions 0 to 4: no number comes again before 2^32 appends, and each is kept as it is."""
+    """Versions 0 to 4: no number comes again before 2^32 appends, and each is kept as it is."""
     numbers = [SEQUENCE_NUMBER_MAX, -SEQUENCE_NUMBER_MAX - 1, -SEQUENCE_NUMBER_MAX]
     appends = [append(number) for number in numbers]
     ((_, received, _),) = Sorter(1).sort(appends, 4).for_partitions

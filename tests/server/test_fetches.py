@@ -9,11 +9,29 @@ from waltz.limits import (
     RECORD_LIST_RECORDS_MAX,
     RETRY_SECONDS_MAX,
     RETRY_SECONDS_MIN,
+    UNREADABLE_SECONDS,
 )
 from waltz.server.feed_cache import FeedCache
-from waltz.server.fetches import Fetches, ReadRecords
+from waltz.server.fetches import UNREADABLE_MAX, Fetches, ReadRecords
 
 MARK = tid(100_000)
+
+
+def test_records_that_no_replica_can_give_are_remembered_in_bounds() -> None:
+    """F-20: each for a while, the oldest ones for less if there are very many."""
+    fetches = Fetches(PARTITION, FeedCache())
+    for number in range(UNREADABLE_MAX + 2):
+        fetches.put_off(tid(number), f"lost {number}", 1.0 + number)
+        fetches.check_invariants()
+    assert fetches.unreadable_count == UNREADABLE_MAX
+    assert fetches.unreadable(tid(1)) is None
+    assert fetches.unreadable(tid(2)) == "lost 2"
+    assert fetches.resumes_at == 3.0 + UNREADABLE_SECONDS
+    assert not fetches.resume(2.9 + UNREADABLE_SECONDS)
+    assert fetches.resume(3.0 + UNREADABLE_SECONDS)
+    assert fetches.unreadable(tid(2)) is None
+    fetches.fail(3.1)
+    assert fetches.resumes_at == fetches.retry_at
 
 
 def test_one_read_serves_all_who_want_what_it_covers() -> None:

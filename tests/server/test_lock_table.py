@@ -243,7 +243,7 @@ def test_picked_appends_keep_their_locks(drawn: list[Drawn], data: st.DataObject
 
 @st.composite
 def batches(draw: st.DrawFn) -> list[Drawn]:
-    """Of several clients, of one, or of two of which the second comes after the first."""
+    """Batches of several clients, of one, or of two of which the second comes after the first."""
     batch = draw(st.lists(requests(), min_size=1, max_size=16))
     switch = draw(st.integers(0, len(batch)))
     if draw(st.booleans()):

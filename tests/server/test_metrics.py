@@ -15,7 +15,7 @@ from waltz.server.metrics import (
     told_problems,
     told_reports,
 )
-from waltz.store.standing import ReplicaReport, Standing, StoreReport
+from waltz.store.standing import ReplicaReport, StoreReport
 from waltz.types import (
     Generation,
     PartitionId,
@@ -24,6 +24,7 @@ from waltz.types import (
     SessionId,
     TransactionId,
 )
+from waltz.wire.report_protocol import Standing
 
 NODE = ReplicaId("s:1")
 

@@ -35,6 +35,7 @@ from waltz.limits import (
     RELEASE_SECONDS_MAX,
     REQUEST_BYTES,
     RETRY_SECONDS_MIN,
+    UNREADABLE_SECONDS,
 )
 from waltz.record import NewRecord, pack_records, request_id_bytes, request_id_from
 from waltz.server.backlog import ResumeReading, StopReading, WorkedOff, request_bytes
@@ -532,6 +533,49 @@ def test_failed_read_fails_those_who_asked_and_poisons_nothing() -> None:
     heard = bench.step(RecordsRead(tid(40), batch(40, 60)))
     assert [type(m) for m in heard[1]] == [TransactionDataResponse]
     assert heard[1] == bench.say(data_request(40))
+
+
+def test_what_no_replica_can_give_fails_for_those_who_asked_for_it_alone() -> None:
+    """F-20: a record behind it, awaited by the same read, is read by itself; others are read
+    meanwhile without a pause, and the lost one is asked for anew after a while."""
+    bench = Bench(99)
+    assert bench.say(data_request(40), data_request(41)) == []
+    assert bench.reads == [ReadRecords(tid(40), 60)]
+    lost = ReadFailed(tid(40), "record 40 is damaged", is_unreadable=True)
+    said = TransactionDataResponse(request_id(), tid(40), None, 0, "record 40 is damaged")
+    assert bench.step(lost) == {1: [said]}
+    assert bench.reads[1:] == [ReadRecords(tid(41), 59)]
+    heard = bench.step(RecordsRead(tid(41), batch(41, 59)))
+    assert [answer.transaction_id for answer in heard[1]] == [41]  # type: ignore[attr-defined]
+    assert bench.say(data_request(40)) == [said]
+    assert bench.say(data_request(3)) == []
+    assert bench.reads[2:] == [ReadRecords(tid(3), 37)], "not beyond the lost one"
+    assert bench.machine.state().unreadable == 1
+    bench.step(RecordsRead(tid(3), batch(3, 37)))
+    assert bench.machine.deadline == pytest.approx(UNREADABLE_SECONDS)
+    bench.now = UNREADABLE_SECONDS
+    bench.step()
+    assert bench.machine.deadline is None
+    assert bench.machine.state().unreadable == 0
+    assert bench.say(data_request(40)) == []
+    assert bench.reads[3:] == [ReadRecords(tid(40), 1)]
+
+
+def test_a_feed_waits_before_what_no_replica_can_give_and_others_go_on() -> None:
+    """F-20: it is not skipped; and a client that has it already is fed what follows."""
+    bench = Bench(9)
+    assert bench.say(mount(3)) == []
+    assert bench.reads == [ReadRecords(tid(4), 6, with_data=False)]
+    bench.step(ReadFailed(tid(4), "record 4 is damaged", with_data=False, is_unreadable=True))
+    assert bench.say(mount(4, client=8), connection=2, client=8) == []
+    assert bench.reads[1:] == [ReadRecords(tid(5), 5, with_data=False)]
+    heard = bench.step(RecordsRead(tid(5), header_columns(batch(5, 5)), with_data=False))
+    assert [*heard] == [2]
+    bench.now = UNREADABLE_SECONDS
+    assert bench.step() == {}
+    assert bench.reads[2:] == [ReadRecords(tid(4), 1, with_data=False)]
+    heard = bench.step(RecordsRead(tid(4), header_columns(batch(4, 1)), with_data=False))
+    assert [*heard] == [1], "repaired"
 
 
 def test_failed_read_that_nobody_wants_any_more_leaves_no_deadline() -> None:

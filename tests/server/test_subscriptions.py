@@ -1,4 +1,4 @@
-"""Who is told how the cluster changes, and how often."""
+"""The clients that are told how the cluster changes, and how often they are told."""
 
 from __future__ import annotations
 

@@ -8,7 +8,8 @@ from waltz.cluster.partition_metadata import NEW_PARTITION, PartitionMetadata, R
 from waltz.limits import RETRY_SECONDS_MIN
 from waltz.sim.model.frozen import LATER, NOW, Frozen, freeze, thaw
 from waltz.sim.model.replica import batch_of
-from waltz.store.recovery import Recovery, Standing
+from waltz.store.judgement import Standing
+from waltz.store.recovery import Recovery
 from waltz.store.recovery_events import (
     AskReplica,
     ReplicaReached,

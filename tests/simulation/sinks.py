@@ -34,6 +34,7 @@ from waltz.client.options import options_from
 from waltz.client.reader.shell import AsyncLogReader
 from waltz.client.shell import AsyncWaltzClient
 from waltz.cluster.paths import DEFAULT_ROOT, ClusterPaths
+from waltz.cluster.shell import read_store_params
 from waltz.errors import WaltzError
 from waltz.host import Host, Workers
 from waltz.sim.application import Application, Draft, Intent
@@ -96,6 +97,10 @@ class _Notes:
     def read(self, name: str) -> bytes | None:
         path = self._paths.note(name)
         return on_the_loop(lambda: notes_shell._read(self._host.coordinator, path))
+
+    def read_cluster_key(self) -> UUID:
+        coordinator = self._host.coordinator
+        return on_the_loop(lambda: read_store_params(coordinator, DEFAULT_ROOT)).cluster_key
 
     def change(self, name: str, change: Callable[[bytes | None], bytes]) -> bytes:
         path = self._paths.note(name)

@@ -14,7 +14,6 @@ import json
 import shutil
 import sqlite3
 import sys
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -24,8 +23,7 @@ from typing import TYPE_CHECKING, Any, Final
 from unittest.mock import patch
 
 import waltz
-from tests.clusters import running_cluster
-from waltz.spark import spark_session
+from tests.spark.proofs import proof_ground
 from waltz.spark.pipelines.definition import PipelineDefinition, parse_definition
 from waltz.spark.pipelines.derived import take_in
 from waltz.spark.pipelines.proof import ProofReport, verify
@@ -333,22 +331,8 @@ def main() -> None:
     arguments.add_argument("--changes", type=int, default=200)
     arguments.add_argument("--seed", type=int, default=7)
     given = arguments.parse_args()
-    spark = spark_session(
-        "changed cells",
-        **{
-            "spark.master": "local[2]",
-            "spark.sql.shuffle.partitions": 1,
-            "spark.driver.extraJavaOptions": "-Xss16m -XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-        },
-    )
-    with (
-        tempfile.TemporaryDirectory() as directory,
-        running_cluster(Path(directory) / "data", "--partitions", "2") as running,
-    ):
-        faults = faults_of_changes(
-            spark, running.coordinator, Path(directory), given.changes, given.seed
-        )
-    spark.stop()
+    with proof_ground("changed cells") as ground:
+        faults = faults_of_changes(*ground, given.changes, given.seed)
     print(json.dumps({"changes": given.changes, "seed": given.seed, "not named": len(faults)}))
     sys.exit(bool(faults))
 

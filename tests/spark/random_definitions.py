@@ -13,7 +13,6 @@ import argparse
 import json
 import math
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -25,8 +24,7 @@ from typing import TYPE_CHECKING, Any, Final
 import yaml
 
 import waltz
-from tests.clusters import running_cluster
-from waltz.spark import spark_session
+from tests.spark.proofs import proof_ground
 from waltz.spark.offsets import TransactionRange
 from waltz.spark.pipelines.definition import PipelineDefinition, parse_definition
 from waltz.spark.pipelines.derived import batch_of
@@ -363,23 +361,9 @@ def main() -> None:
     arguments.add_argument("--definitions", type=int, default=500)
     arguments.add_argument("--seed", type=int, default=7)
     given = arguments.parse_args()
-    spark = spark_session(
-        "random definitions",
-        **{
-            "spark.master": "local[2]",
-            "spark.sql.shuffle.partitions": 1,
-            "spark.driver.extraJavaOptions": "-Xss16m -XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-        },
-    )
-    began = time.monotonic()
-    with (
-        tempfile.TemporaryDirectory() as directory,
-        running_cluster(Path(directory) / "data", "--partitions", "2") as running,
-    ):
-        faults = faults_of_definitions(
-            spark, running.coordinator, Path(directory), given.definitions, given.seed
-        )
-    spark.stop()
+    with proof_ground("random definitions") as ground:
+        began = time.monotonic()
+        faults = faults_of_definitions(*ground, given.definitions, given.seed)
     for fault in faults:
         print(fault, file=sys.stderr)
     seconds = round(time.monotonic() - began)

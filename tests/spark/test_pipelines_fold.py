@@ -72,6 +72,7 @@ def test_values_are_as_sqlite_keeps_them() -> None:
     assert stored(datetime(2026, 1, 2, 3, 4, 5, 250_000, tzinfo=UTC)) == "2026-01-02 03:04:05.25"
     assert stored(bytearray(b"x")) == b"x"
     assert started(["max"], [float("nan")], Place(0, 0)).values == [None]
+    assert started(["count"], [float("nan")], Place(0, 0)).values == [1]
 
 
 def told(made_of: list[Row], changed: tuple[Place, ...] = (), **cells: Any) -> TableDifference:

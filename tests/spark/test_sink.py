@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, cast
 
 import pyarrow as pa
@@ -19,7 +20,7 @@ from waltz import (
     WaltzClient,
     WaltzClientCallbacks,
 )
-from waltz.errors import ConfigurationError, VersionConflictError
+from waltz.errors import ConfigurationError, HistoryChangedError, VersionConflictError
 from waltz.spark.sink import SinkAccess, Written, expect_all_tasks, write_rows
 from waltz.spark.sink_progress import TaskIdentity, TaskProgress
 from waltz.testing import Faults, InMemoryCluster
@@ -299,3 +300,28 @@ def test_the_cluster_remembers_all_attempts_of_a_batch(cluster: InMemoryCluster)
     assert progress.batch == 7
     assert len(set(progress.clients)) == 3
     assert progress.marks == {0: -1, 1: -1}
+
+
+def test_a_write_that_was_planned_on_another_cluster_writes_nothing(
+    cluster: InMemoryCluster, tmp_path: Path
+) -> None:
+    """F-1: neither what the driver asks nor what a task reaches may be another cluster."""
+    (tmp_path / "metadata").touch()
+    bound = InMemoryAccess(cluster).access.bound(str(tmp_path))
+    write_rows(bound, identity(), batches_of(ROWS))
+    with InMemoryCluster(partitions=2, for_tests=True) as other:
+        keys = bound.cluster_key, InMemoryAccess(other).access.bound().cluster_key
+        with pytest.raises(
+            HistoryChangedError, match=f"cluster {keys[0]} was .* cluster {keys[1]}"
+        ):
+            InMemoryAccess(other).access.bound(str(tmp_path))
+        there = InMemoryAccess(other)
+        for elsewhere in (
+            replace(bound, open_notes=there.open_notes),
+            replace(bound, open_client=there.open_client),
+        ):
+            with pytest.raises(HistoryChangedError, match=f"{keys[1]}; expected is .*{keys[0]}"):
+                write_rows(elsewhere, identity(batch=1), batches_of(ROWS))
+        with pytest.raises(HistoryChangedError, match="by the option clusterKey"):
+            replace(there.access, cluster_key=keys[0]).bound()
+        assert log_of(other) == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ from pyspark.errors import AnalysisException, PythonException, StreamingQueryExc
 from pyspark.sql.types import IntegerType, StructField, StructType
 
 import waltz
+from tests.clusters import run_waltz, running_cluster
 from waltz.spark import spark_session
 from waltz.spark.data_source import WaltzDataSource
 from waltz.system.host import real_host
@@ -186,3 +188,55 @@ def test_locks_come_from_columns(spark: SparkSession, cluster: str) -> None:
     )  # fmt: skip
     frame.write.format("waltz").mode("append").option("cluster", cluster).save()
     assert written_since(cluster, before) == [(0, 0, b"x")] * 4
+
+
+def test_a_sink_finds_its_cluster_by_servers(spark: SparkSession, cluster: str) -> None:
+    """F-36."""
+    status = json.loads(run_waltz("status", "--cluster", cluster, "--json").stdout)
+    before = marks(cluster)
+    servers = f"waltz://{status['partitions'][0]['server']}"
+    writer = numbers(spark, 10, "w").write.format("waltz").mode("append")
+    writer.option("cluster", servers).save()
+    assert Counter(written_since(cluster, before)) == expected(10, "w")
+
+
+def test_a_checkpoint_of_one_cluster_writes_nothing_into_another(
+    spark: SparkSession, cluster: str, tmp_path: Path
+) -> None:
+    """F-1: the error has both keys, and the first cluster goes on where it was."""
+    rows, checkpoint = tmp_path / "rows", tmp_path / "checkpoint"
+    rows.mkdir()
+
+    def write(number: int, address: str, **options: str) -> None:
+        (rows / f"{number}.txt").write_text(f"row {number}")
+        (
+            spark.readStream.schema("value string").text(str(rows))
+            .selectExpr("0 partition", "value data")
+            .writeStream.format("waltz")
+            .option("cluster", address)
+            .options(checkpointLocation=checkpoint.as_uri(), **options)
+            .trigger(availableNow=True)
+            .start()
+            .awaitTermination()
+        )  # fmt: skip
+
+    before = marks(cluster)
+    write(1, cluster)
+    with waltz.open_notes(cluster) as notes:
+        key = str(notes.read_cluster_key())
+    with running_cluster(tmp_path / "other", "--partitions", "2") as running:
+        other = str(running.state["cluster_key"])
+        for refused in ({}, {"clusterKey": other}):
+            with pytest.raises(StreamingQueryException) as raised:
+                write(2, running.coordinator, **refused)
+            said = str(raised.value)
+            assert "WALTZ-2003" in said
+            assert f"while cluster {key} was written to" in said
+            assert f"leads to cluster {other}" in said
+            assert "Nothing was written. Write to the cluster of before, or use another" in said
+        assert marks(running.coordinator) == [-1, -1]
+    with pytest.raises(StreamingQueryException, match=f"{key}; expected is cluster {other}"):
+        write(2, cluster, clusterKey=other)
+    assert written_since(cluster, before) == [(0, 0, b"row 1")]
+    write(3, cluster, clusterKey=key)
+    assert [data for _, _, data in written_since(cluster, before)] == [b"row 1", b"row 2", b"row 3"]

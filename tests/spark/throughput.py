@@ -88,7 +88,7 @@ def descendants(root: int) -> set[int]:
 
 
 class Measurement:
-    """Of one piece of work after the other.
+    """Measures one piece of work after the other.
 
     Processes are looked at several times a second: the workers of Spark come and go, and nobody has
     the figures of those that have gone.

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import shutil
 import signal
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from tests.states.judge import Truth
+from tests.states.judge import SLACK_SECONDS, Truth
 from tests.states.world import HOLDERS, PARTITIONS, SPARE, World
+from waltz.limits import SPACE_READING_SECONDS
 
 Enter = Callable[[World], Truth]
 Leave = Callable[[World], None]
@@ -90,9 +92,8 @@ def resuming(*names: str) -> Leave:
 def filling(*names: str) -> Enter:
     def enter(world: World) -> Truth:
         world.fill(*names)
-        # A node looks at its disk once a second; until then what it says is what it knows.
-        for partition in BOTH:
-            world.append(partition, seconds=5.0)
+        # Until a node has looked at its disk again, it takes appends into blocks that it has.
+        time.sleep(SPACE_READING_SECONDS + SLACK_SECONDS)
         return without(*names)
 
     return enter

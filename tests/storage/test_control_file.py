@@ -150,13 +150,16 @@ def test_unknown_format_version_is_refused_with_both_numbers() -> None:
         open_control(disk)
 
 
-def test_missing_or_shortened_files_are_refused() -> None:
+def test_a_missing_directory_and_a_missing_or_foreign_control_file_are_refused() -> None:
     with pytest.raises(ConfigurationError, match="no storage directory /storage"):
         open_control(SimulatedDisk())
     disk = fresh_disk()
     disk.open(PATH, create=True)
-    with pytest.raises(ConfigurationError, match="has 0 bytes, expected at least 128"):
+    with pytest.raises(
+        ConfigurationError, match="has 0 bytes, expected at least 128, and there is"
+    ):
         open_control(disk)
+    assert disk.content(PATH) == b""
     disk = fresh_disk()
     disk.make_directory(f"{DIRECTORY}/0")
     with pytest.raises(ForeignDirectoryError, match="holds partitions 0 but no"):
@@ -303,6 +306,65 @@ def used_directory() -> SimulatedDisk:
     control.reset(ONE)
     control.close()
     return disk
+
+
+def cut_to(disk: SimulatedDisk, size: int) -> None:
+    file = disk.open(PATH)
+    file.truncate(size)
+    file.sync()
+
+
+@pytest.mark.parametrize("left", [0, 1, 40, 127])
+def test_a_control_file_that_was_cut_is_restored_from_the_node_file(left: int) -> None:
+    """F-19: each promise and each fence holds as before, and whose the index is."""
+    disk = used_directory()
+    control = reopen(disk)
+    expected, created = promises(control), disk.content(PATH)[:128]
+    control.close()
+    cut_to(disk, left)
+    cut = disk.crash_clone(random(left))
+    for each in (cut, disk):
+        control = reopen(each)
+        assert promises(control) == expected
+        assert bool(control.notes)
+        control.close()
+        assert each.content(PATH)[:128] == created
+        assert reopen(each).notes == ()
+
+
+def test_whatever_a_crash_leaves_of_a_restored_control_file_is_restored_again() -> None:
+    disk = used_directory()
+    control = reopen(disk)
+    expected = promises(control)
+    control.close()
+    cut_to(disk, 0)
+    for number in range(1, 40):
+        failing = disk.crash_clone(random(number))
+        failing.fault = fail_nth(Operation.WRITE if number % 2 else Operation.SYNC, 1 + number // 2)
+        try:
+            reopen(failing).close()
+        except (OSError, SegmentFailedError):
+            failing.fault = None
+            again = failing.crash_clone(random(number))
+            assert promises(reopen(again)) == expected
+
+
+def test_a_cut_control_file_is_not_restored_where_the_node_file_does_not_know_a_partition() -> None:
+    """F-19: as a fresh partition it would be cut to nothing."""
+    disk = used_directory()
+    disk.make_directory(f"{DIRECTORY}/2")
+    disk.open(PATH).truncate(5)
+    with pytest.raises(ConfigurationError, match="knows nothing of partitions 2"):
+        reopen(disk)
+    assert len(disk.content(PATH)) == 5
+
+
+def test_a_cut_control_file_of_another_cluster_is_not_restored() -> None:
+    disk = used_directory()
+    disk.open(PATH).truncate(5)
+    with pytest.raises(ForeignDirectoryError, match="belongs to cluster"):
+        open_control(disk, key=OTHER_KEY, partition_count=3)
+    assert len(disk.content(PATH)) == 5
 
 
 def promises(control: ControlFile) -> list[object]:

@@ -204,7 +204,7 @@ def test_odd_headers_are_told() -> None:
 
 
 def test_only_partitions_that_are_not_fresh_are_looked_at_one_by_one() -> None:
-    """Of a million partitions, most of a node's were never assigned to it."""
+    """Most of a million partitions were never assigned to the node."""
     content = bytearray(encode_fresh_file(KEY, 9, assigned=[ONE], wall_milliseconds=5))
     content[128 + 76 * 3 + 3] = 4
     content[128 + 76 * 3 + 4] = 4

@@ -96,7 +96,7 @@ def test_there_are_more_than_200_000_cases(sets: dict[str, DataSet]) -> None:
 
 
 def test_what_carries_no_information_is_this_list(sets: dict[str, DataSet]) -> None:
-    """Of ours nothing but an empty file, and old records that are flawless in their old place."""
+    """In our files: an empty file, and old records that are flawless in their old place."""
     reasons: Counter[tuple[str, str]] = Counter()
     for name, data_set in sets.items():
         for case in all_cases(data_set):

@@ -87,7 +87,7 @@ def session_info(session: int) -> LastSessionInfoRequest:
 
 
 def test_s1_a_stranger_does_not_fence_anybody_out() -> None:
-    """Who has not shown that it belongs to the cluster is not listened to, whatever its session."""
+    """A peer that has not shown that it belongs to the cluster is ignored, whatever its session."""
 
     async def test(world: World) -> None:
         stranger = await world._network.door(Process("stranger")).connect(DATA)

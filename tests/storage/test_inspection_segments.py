@@ -118,7 +118,7 @@ def test_a_record_beyond_our_bound_is_no_torn_tail() -> None:
 
 
 def test_entries_beyond_the_data_are_zeros_or_promises() -> None:
-    """Of ours an entry proves its record; the original writes it first."""
+    """An entry of our index proves its record; the original writes the entry first."""
     zeros = {**FILES, IDX: FILES[IDX] + bytes(16)}
     assert dict(check(zeros, expectation(proof=True)).counts) == {Kind.DAMAGE: 1}
     assert dict(check(zeros, expectation()).counts) == {Kind.TORN_TAIL: 1}

@@ -165,7 +165,7 @@ def test_a_crash_at_any_moment_leaves_a_valid_copy() -> None:
 
 
 def test_a_crash_in_the_middle_of_a_repair_leaves_a_valid_copy() -> None:
-    """Of what a killed process had written, and of damage."""
+    """The repair is one of what a killed process had written, or of damage."""
     for at in range(1, 6):
         for seed in range(20):
             for damaged in (False, True):

@@ -27,13 +27,17 @@ from tests.storage.support import (
     t,
 )
 from waltz.errors import CorruptionError, NotFoundError, SegmentFailedError
+from waltz.limits import DAMAGED_RANGES_MAX
 from waltz.sim.disk import Operation, SimulatedDisk, fail_nth
 from waltz.storage.partition import StoragePartition
 from waltz.types import SessionId
 from waltz.wire.storage_protocol import (
+    AcceptDamageRequest,
+    AppendRecordsRequest,
     DamagedRange,
     FailureResponse,
     LastSessionInfoRequest,
+    MaxTransactionIdResponse,
     RecordListRequest,
     RecordListResponse,
     RepairRequest,
@@ -174,6 +178,94 @@ def test_a_damaged_replica_tells_what_it_needs_and_takes_it() -> None:
     assert state_of(partition, 1).damaged == ()
     assert not isinstance(ask(partition, question), FailureResponse)
     assert len(read_all(partition)) == 5
+
+
+def damaged_at_2(last: int = 4, *, more: int = 0) -> tuple[SimulatedDisk, StoragePartition]:
+    """A partition with records 0 to `last`, of which the third is known to be damaged; session 1
+    began then, and has appended so many `more`."""
+    disk = fresh_disk()
+    partition = open_partition(disk)
+    succeed(partition, append(0, last + 1))
+    start_session(partition, 1, last)
+    if more:
+        first = batch(last + 1, more)
+        succeed(partition, AppendRecordsRequest(SessionId(1), 1, ZERO, first, offline=False))
+    partition.close()
+    disk.damage(SEGMENT, 128 + int(batch(0, 5).offsets[2]) + 37, b"\xee")
+    partition = reopened(disk)
+    partition.scrub(t(0), 1_000_000)
+    assert state_of(partition, 1).damaged == (DamagedRange(t(2), t(3)),)
+    return disk, partition
+
+
+def accept(session: int, *ranges: tuple[int, int]) -> AcceptDamageRequest:
+    damaged = tuple(DamagedRange(t(first), t(following)) for first, following in ranges)
+    return AcceptDamageRequest(SessionId(session), 1, ZERO, damaged)
+
+
+def test_a_session_goes_on_with_the_damage_that_it_has_accepted() -> None:
+    """F-20: it votes, may be cut behind the damage, takes appends, and gives all other records."""
+    _, partition = damaged_at_2(more=2)
+    question = LastSessionInfoRequest(SessionId(2), 1, ZERO, offline=False)
+    assert "no vote" in refusal(partition, question)
+    cut = TruncateRequest(SessionId(2), 1, ZERO, t(5), offline=False)
+    assert "damage before it" in refusal(partition, cut)
+    assert isinstance(ask(partition, accept(2, (2, 3))), SuccessResponse)
+    assert not isinstance(ask(partition, question), FailureResponse)
+    assert ask(partition, cut) == MaxTransactionIdResponse(SessionId(2), 1, ZERO, t(5))
+    start_session(partition, 2, 5)
+    succeed(partition, AppendRecordsRequest(SessionId(2), 1, ZERO, batch(6, 1), offline=False))
+    assert state_of(partition, 2).damaged == (DamagedRange(t(2), t(3)),)
+    for first, count in ((0, 2), (3, 4)):
+        answer = ask(partition, RecordListRequest(SessionId(2), 1, ZERO, t(first), 10))
+        assert isinstance(answer, RecordListResponse)
+        assert len(answer.records) == count
+    reading = RecordListRequest(SessionId(2), 1, ZERO, t(2), 10)
+    assert "record 2 of partition 0 is damaged" in refusal(partition, reading)
+
+
+def test_damage_is_accepted_for_one_session_and_no_other() -> None:
+    """Nor is it for an administrator, who comes under the last session's ID, or after a restart."""
+    disk, partition = damaged_at_2()
+    assert isinstance(ask(partition, accept(2, (2, 3))), SuccessResponse)
+    start_session(partition, 2, 4)
+    partition.set_available(False)
+    offline = LastSessionInfoRequest(SessionId(2), 1, ZERO, offline=True)
+    assert "no vote" in refusal(partition, offline)
+    mark = SetLowWaterMarkRequest(SessionId(2), 1, ZERO, t(4), offline=True)
+    assert "no vote" in refusal(partition, mark)
+    partition.set_available(True)
+    assert "no vote" in refusal(
+        partition, LastSessionInfoRequest(SessionId(3), 1, ZERO, offline=False)
+    )
+    partition.close()
+    again = reopened(disk)
+    assert "no vote" in refusal(again, LastSessionInfoRequest(SessionId(3), 1, ZERO, offline=False))
+
+
+def test_other_damage_than_was_accepted_keeps_a_replica_from_voting() -> None:
+    _, partition = damaged_at_2()
+    question = LastSessionInfoRequest(SessionId(2), 1, ZERO, offline=False)
+    assert isinstance(ask(partition, accept(2, (1, 2))), SuccessResponse)
+    assert "record 2" in refusal(partition, question)
+    assert isinstance(ask(partition, accept(2, (2, 3))), SuccessResponse)
+    assert not isinstance(ask(partition, question), FailureResponse)
+
+
+def test_damage_at_the_end_of_the_log_is_not_accepted() -> None:
+    _, partition = damaged_at_2(last=2)
+    assert "nobody knows where the log ended" in refusal(partition, accept(2, (2, 3)))
+    question = LastSessionInfoRequest(SessionId(2), 1, ZERO, offline=False)
+    assert "no vote" in refusal(partition, question)
+
+
+def test_no_more_damage_is_accepted_than_a_replica_names() -> None:
+    _, partition = damaged_at_2(last=4)
+    assert isinstance(ask(partition, accept(2, (2, 3), (2, 3))), SuccessResponse)
+    same = accept(2, *[(2, 3)] * DAMAGED_RANGES_MAX)
+    assert isinstance(ask(partition, same), SuccessResponse)
+    reached = accept(2, *[(-1 - number, 0) for number in range(DAMAGED_RANGES_MAX)])
+    assert f"at most {DAMAGED_RANGES_MAX} can" in refusal(partition, reached)
 
 
 # Whose the index is

@@ -13,6 +13,7 @@ from waltz.storage.permission import READS, WRITES, check_access, is_offline
 from waltz.types import SessionId
 from waltz.wire.storage_protocol import (
     STORAGE_CODEC,
+    AcceptDamageRequest,
     AppendRecordsRequest,
     LastSessionInfoRequest,
     MaxTransactionIdRequest,
@@ -46,6 +47,7 @@ QUESTIONS: list[StorageMessage] = [
     LastSessionInfoRequest(*HEAD, offline=False),
     MaxTransactionIdRequest(*HEAD, offline=False),
     ReplicaStateRequest(*HEAD),
+    AcceptDamageRequest(*HEAD, ()),
 ]
 OFFLINE: list[StorageMessage] = [
     LastSessionInfoRequest(*HEAD, offline=True),

@@ -1,4 +1,4 @@
-"""Who takes part in the next session. Rows ST-31, ST-39, ST-40; hazard R4."""
+"""The replicas of the next session. Rows ST-31, ST-39, ST-40; hazard R4."""
 
 from __future__ import annotations
 

@@ -15,7 +15,8 @@ from tests.store.world import FakeReplica, RefusedError
 from waltz.cluster.partition_metadata import PartitionMetadata, ReplicaState, last_session
 from waltz.limits import SESSION_CLIMB
 from waltz.record import NewRecord, RecordBatch, join_batches, pack_records
-from waltz.store.recovery import Recovery, Standing, judge, recovered_metadata
+from waltz.store.judgement import Standing, judge
+from waltz.store.recovery import Recovery, recovered_metadata
 from waltz.store.recovery_events import (
     AdmitReplicas,
     AskReplica,
@@ -156,42 +157,6 @@ class Bench:
             for effect in self.log
             if isinstance(effect, AskReplica) and effect.replica_id == replica_id
         ]
-
-
-# What a replica's word is worth
-
-
-@pytest.mark.parametrize(
-    ("states", "info", "standing", "cut_to"),
-    [
-        ({}, (-1, -1), Standing.CANDIDATE, None),
-        ({}, (0, -1), Standing.CANDIDATE, None),
-        ({}, (3, 10), Standing.UNKNOWN, None),
-        ({B: open_state(4)}, (4, 10), Standing.NEW, 10),
-        ({A: open_state(4)}, (3, 10), Standing.INCONSISTENT, 10),
-        ({A: closed(4, 20)}, (3, 10), Standing.INCONSISTENT, 10),
-        ({A: open_state(4)}, (-1, -1), Standing.INCONSISTENT, -1),
-        ({A: open_state(4)}, (4, 10), Standing.CANDIDATE, None),
-        ({A: open_state(4)}, (5, 10), Standing.CANDIDATE, None),
-        ({A: closed(4, 20), B: open_state(5)}, (4, 10), Standing.CLOSED, 20),
-        ({A: closed(4, 20), B: open_state(6)}, (5, 30), Standing.CLOSED, 20),
-        ({A: closed(4, 20), B: open_state(6)}, (6, 30), Standing.CLOSED, 30),
-        ({A: closed(4, 20), B: open_state(6)}, (7, 30), Standing.CLOSED, 30),
-        ({A: closed(-1, 20), B: open_state(6)}, (3, 12), Standing.CLOSED, 12),
-        ({A: closed(-1, 20), B: open_state(6)}, (3, 25), Standing.CLOSED, 20),
-        ({A: closed(-1, 20), B: open_state(6)}, (6, 25), Standing.CLOSED, 25),
-        ({A: closed(-1, 20), B: open_state(6)}, (-1, -1), Standing.CLOSED, -1),
-    ],
-)
-def test_the_first_fitting_case_decides(
-    states: dict[ReplicaId, ReplicaState],
-    info: tuple[int, int],
-    standing: Standing,
-    cut_to: int | None,
-) -> None:
-    """ST-23, ST-24, ST-25, ST-37."""
-    session, mark = SessionId(info[0]), TransactionId(info[1])
-    assert judge(A, states, SessionInfo(session, mark, mark)) == (standing, cut_to)
 
 
 def test_the_last_session_is_the_one_that_open_states_name() -> None:
@@ -607,6 +572,30 @@ def test_a_refusal_is_not_an_answer() -> None:
 
 
 # Metadata that were set back
+
+
+def test_one_that_has_joined_since_the_metadata_were_copied_votes() -> None:
+    """C joined session 4 late and has committed 8 to 13 with A. Written off at 3 by the metadata of
+    before, it would be cut, and A alone would hold what was acknowledged."""
+    states = {A: open_state(4), B: open_state(4), C: closed(3, 3)}
+    for first, second in ((B, C), (C, B), (A, C), (C, A), (A, B), (B, A)):
+        nodes = [node(A, 4, 8, 13), node(B, 4, 8, 8), node(C, 4, 8, 13)]
+        bench = Bench(5, states, nodes).reach(first, second)
+        assert bench.mark() == 13
+        bench.reach(*({A, B, C} - {first, second}))
+        assert bench.lasts == {A: 13, B: 13, C: 13}
+        assert same_logs(bench)
+
+
+def test_a_mark_of_the_last_session_alone_makes_no_voter_of_a_closed_replica() -> None:
+    """Nor does a mark of a session of the same number that was given before the set-back."""
+    states = {A: open_state(4), B: open_state(4), C: closed(3, 3)}
+    nodes = [node(A, 4, 8, 13), node(B, 4, 8, 13), diverged(C, 4, 10, 10, 3)]
+    bench = Bench(5, states, nodes).reach(C)
+    assert bench.lasts[C] == 3
+    bench.reach(A, B)
+    assert bench.mark() == 13
+    assert same_logs(bench)
 
 
 def diverged(replica_id: ReplicaId, session: int, mark: int, last: int, own: int) -> FakeReplica:

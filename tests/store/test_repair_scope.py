@@ -5,10 +5,16 @@ from __future__ import annotations
 from waltz.cluster.partition_metadata import PartitionMetadata, ReplicaState
 from waltz.store.recovery import Recovery
 from waltz.store.recovery_events import ReplicaAnswered, ReplicaReached
-from waltz.store.repair_scope import scope_of_abstaining, scopes
+from waltz.store.repair_scope import scope_of_abstaining, scopes, silent
 from waltz.store.repairer import Repairer, Scope
 from waltz.store.replica_session import ReplicaSession
-from waltz.store.requests import AskCondition, AskMaxTransactionId, AskSessionInfo, Condition
+from waltz.store.requests import (
+    AskCondition,
+    AskMaxTransactionId,
+    AskSessionInfo,
+    Condition,
+    TruncateReplica,
+)
 from waltz.types import NOTHING, Generation, ReplicaId, SessionId, TransactionId
 from waltz.wire.storage_protocol import SessionInfo
 
@@ -47,6 +53,9 @@ class Ward:
         mark = None if committed is None else t(committed)
         return scopes(self.replicas.values(), self.states, self.recovery, self.repairer, mark)
 
+    def silent(self) -> tuple[ReplicaId, ...]:
+        return silent(self.replicas.values(), self.states, self.recovery, self.repairer)
+
     def scope(self) -> tuple[int, int, bool]:
         return self.found()[A][1:]
 
@@ -76,13 +85,58 @@ def test_one_that_lost_a_part_of_its_log_gives_nothing_away() -> None:
     assert Ward(last=4).scope() == (NOTHING, 4, False)
 
 
-def test_one_that_was_written_off_is_cut_to_its_mark_and_gives_nothing_away() -> None:
+def test_one_that_was_written_off_is_cut_to_its_mark_and_gives_what_is_before_it() -> None:
     info = SessionInfo(SessionId(2), t(5), t(5))
-    assert Ward(closed=True, info=info).scope() == (NOTHING, 7, True)
+    assert Ward(closed=True, info=info).scope() == (7, 7, True)
+    assert Ward(closed=True, info=info, last=6).scope() == (6, 7, True)
+    assert Ward(closed=True, info=info, last=4).scope() == (NOTHING, 7, True), "a part is lost"
 
 
-def test_one_that_missed_a_session_is_cut_to_its_own_mark() -> None:
-    assert Ward(info=SessionInfo(SessionId(2), t(5), t(5))).scope() == (NOTHING, 5, True)
+def test_one_that_missed_a_session_is_cut_to_its_own_mark_and_gives_what_is_before_it() -> None:
+    assert Ward(info=SessionInfo(SessionId(2), t(5), t(5))).scope() == (5, 5, True)
+
+
+def test_one_that_does_not_vote_gives_what_it_was_cut_to() -> None:
+    """F-20: it may be the only one that has a record intact."""
+    ward = Ward()
+    ward.replicas[B].connected()
+    missed = SessionInfo(SessionId(2), t(5), t(5))
+    ward.recovery.step([ReplicaReached(B)], 0.0)
+    ward.recovery.step([ReplicaAnswered(B, AskSessionInfo(), missed)], 0.0)
+    assert ward.found()[B].supplies_through == NOTHING
+    ward.recovery.step([ReplicaAnswered(B, TruncateReplica(t(5)), t(5))], 0.0)
+    assert ward.found()[B].supplies_through == 5
+
+
+def test_all_who_may_have_a_record_intact_are_waited_for_until_the_mark_is_known() -> None:
+    ward = Ward()
+    assert ward.silent() == (B, C)
+    ward.vote(B, 8)
+    assert ward.silent() == (C,)
+    ward.replicas[C].connected(is_repairable=True)
+    ward.replicas[C].abstain()
+    link = ward.replicas[C].link
+    ward.repairer.take_in(link, "no vote")
+    assert ward.silent() == (C,), "it has not said what is damaged"
+    ward.repairer.step(ward.found(), 0.0, is_open=False)
+    ward.repairer.answered_condition(link, AskCondition(1), Condition(INFO, t(8), ()))
+    assert ward.silent() == ()
+
+
+def test_one_of_the_last_session_that_is_assigned_no_more_is_waited_for() -> None:
+    ward = Ward()
+    ward.vote(B, 8)
+    ward.states[ReplicaId("d:1")] = ReplicaState(LAST, None)
+    assert ward.silent() == (C, "d:1")
+
+
+def test_once_the_mark_is_known_nobody_is_waited_for() -> None:
+    ward = Ward()
+    ward.vote(B, 8)
+    ward.vote(C, 8)
+    assert ward.recovery.high_water_mark == 8
+    ward.states[ReplicaId("d:1")] = ReplicaState(LAST, None)
+    assert ward.silent() == ()
 
 
 def test_a_live_replica_gives_and_keeps_what_is_committed() -> None:

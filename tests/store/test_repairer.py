@@ -7,10 +7,16 @@ from zlib import crc32
 
 import pytest
 
-from waltz.limits import REPAIR_BYTES_MAX, REPAIR_LOOK_SECONDS, REPAIR_PAUSE_SECONDS
+from waltz.limits import (
+    DAMAGED_RANGES_MAX,
+    REPAIR_BYTES_MAX,
+    REPAIR_LOOK_SECONDS,
+    REPAIR_PAUSE_SECONDS,
+)
 from waltz.record import NewRecord, RecordBatch, pack_records
 from waltz.store.repairer import (
     CutReplica,
+    DamageAccepted,
     GiveUpReplica,
     RepairEffect,
     Repairer,
@@ -20,6 +26,7 @@ from waltz.store.repairer import (
     damage_text,
 )
 from waltz.store.requests import (
+    AcceptDamage,
     AskCondition,
     Condition,
     ReadToRepair,
@@ -259,6 +266,153 @@ def test_a_batch_is_bounded() -> None:
     assert sent is not None
     assert isinstance(sent.request, RepairRecords)
     assert 0 < len(sent.request.batch.block) <= REPAIR_BYTES_MAX
+
+
+class Loss:
+    """Three replicas that do not vote, with records 0 to `last` each; what each has damaged."""
+
+    def __init__(
+        self,
+        *damaged: tuple[tuple[int, int], ...],
+        last: int = 99,
+        tolerant: bool = True,
+        is_cut: bool = False,
+    ) -> None:
+        self.repairer = Repairer()
+        kept = t(90) if is_cut else t(last)
+        self.scopes = {
+            each.replica_id: Scope(each, kept, kept, is_cut=is_cut) for each in (A, B, C)
+        }
+        self.damaged = dict(zip((A, B, C), damaged, strict=True))
+        for link in self.damaged:
+            self.repairer.take_in(link, "no vote", is_tolerant=tolerant)
+        self.step()
+        for link, found in self.damaged.items():
+            condition = Condition(INFO, t(last), ranges(*found))
+            self.repairer.answered_condition(link, AskCondition(1), condition)
+
+    def step(self, *silent: ReplicaId) -> list[RepairEffect]:
+        effects = self.repairer.step(self.scopes, 0.0, is_open=False, silent=silent)
+        self.repairer.check_invariants()
+        return effects
+
+    def accepting(self, *silent: ReplicaId) -> list[tuple[ReplicaLink, AcceptDamage]]:
+        return [
+            (effect.link, effect.request)
+            for effect in self.step(*silent)
+            if isinstance(effect, SendRequest) and isinstance(effect.request, AcceptDamage)
+        ]
+
+
+LOST = AcceptDamage(ranges((3, 5), (9, 10)))
+
+
+def test_damage_that_all_have_is_accepted_on_each_which_then_votes() -> None:
+    """F-20."""
+    loss = Loss(((3, 5), (9, 10)), ((3, 5), (9, 10)), ((3, 5), (9, 10)))
+    requests = loss.accepting()
+    assert requests == [(A, LOST), (B, LOST), (C, LOST)]
+    assert loss.repairer.is_repairing
+    for link, request in requests:
+        loss.repairer.accepted(link, request)
+    accepted = [effect for effect in loss.step() if isinstance(effect, DamageAccepted)]
+    assert accepted == [DamageAccepted(each.replica_id) for each in (A, B, C)]
+    assert loss.repairer.finding(A.replica_id) == (
+        "records 3-4,9-9 are damaged, and no replica gives 3-4,9-9"
+    )
+    loss.repairer.watch(A)
+    assert loss.accepting() == []
+
+
+def test_nothing_is_accepted_while_one_may_have_it_that_has_not_said_so() -> None:
+    loss = Loss(((3, 5),), ((3, 5),), ((3, 5),))
+    silent = ReplicaId("d:1")
+    assert loss.accepting(silent) == []
+    assert loss.repairer.finding(A.replica_id) == (
+        "does not vote: records 3-4 are damaged, and no replica gives 3-4; d:1 may have them, and"
+        " has not said so"
+    )
+    assert len(loss.accepting()) == 3
+
+
+def test_nothing_is_accepted_that_another_one_holds_although_it_cannot_be_read_there_now() -> None:
+    loss = Loss(((3, 5),), ((3, 5),), ())
+    for effect in loss.step():
+        if isinstance(effect, SendRequest) and isinstance(effect.request, ReadToRepair):
+            assert effect.link == C
+            loss.repairer.failed_read(effect.request)
+    assert loss.accepting() == []
+    assert "no replica gives 3-4" in str(loss.repairer.finding(A.replica_id))
+
+
+def test_nothing_is_accepted_at_the_end_of_a_log() -> None:
+    lost = ((3, 5), (99, 100))
+    loss = Loss(lost, lost, lost)
+    assert loss.accepting() == []
+    assert "nobody knows where its log ended" in str(loss.repairer.finding(A.replica_id))
+
+
+def test_nothing_is_accepted_by_an_older_version() -> None:
+    loss = Loss(((3, 5),), ((3, 5),), ((3, 5),), tolerant=False)
+    assert loss.accepting() == []
+    assert "its version cannot" in str(loss.repairer.finding(A.replica_id))
+
+
+def test_a_live_replica_whose_damage_nobody_can_mend_costs_nothing_until_somebody_answers() -> None:
+    """F-20: it stays so for good; each step of a session that takes appends would look at it."""
+    ward = Ward(live(A))
+    ward.scopes = {A.replica_id: live(A)}
+    told, later = ward.condition((3, 4))
+    assert told == report((3, 4), left=((3, 4),))
+    assert isinstance(later, SendRequest)
+    assert ward.is_idle()
+    ward.scopes[B.replica_id] = live(B)
+    ward.repairer.watch(B)
+    assert not ward.is_idle()
+    assert SendRequest(B, ReadToRepair(t(3), 1, A)) in ward.step()
+
+
+def test_nothing_is_accepted_of_a_list_that_may_go_on() -> None:
+    """An answer has room for so many ranges: what follows the last one is not known."""
+    lost = tuple((2 * n, 2 * n + 1) for n in range(DAMAGED_RANGES_MAX))
+    loss = Loss(lost, lost, lost, last=3 * DAMAGED_RANGES_MAX)
+    assert loss.accepting() == []
+    loss = Loss(lost[1:], lost[1:], lost[1:], last=3 * DAMAGED_RANGES_MAX)
+    assert len(loss.accepting()) == 3
+
+
+def test_what_is_damaged_beyond_the_mark_is_cut_once_the_rest_is_accepted() -> None:
+    lost = ((3, 5), (95, 96))
+    loss = Loss(lost, ((3, 5),), ((3, 5),), is_cut=True)
+    [(_, request), *_] = loss.accepting()
+    assert request == AcceptDamage(ranges((3, 5)))
+    loss.repairer.accepted(A, request)
+    assert CutReplica(A.replica_id, t(90)) in loss.step()
+    loss.repairer.cut(A)
+    loss.step()
+    loss.repairer.answered_condition(A, AskCondition(2), Condition(INFO, t(90), ranges((3, 5))))
+    assert DamageAccepted(A.replica_id) in loss.step()
+
+
+def test_a_replica_that_refuses_is_asked_again_after_the_next_look() -> None:
+    loss = Loss(((3, 5),), ((3, 5),), ((3, 5),))
+    [(_, request), *_] = loss.accepting()
+    loss.repairer.refused(A, request)
+    assert loss.accepting() == []
+    loss.repairer.answered_condition(A, AskCondition(2), Condition(INFO, t(99), ranges((3, 5))))
+    assert [link for link, _ in loss.accepting()] == [A]
+
+
+def test_one_that_does_not_vote_with_what_it_accepted_is_not_asked_without_end() -> None:
+    loss = Loss(((3, 5),), ((3, 5),), ((3, 5),))
+    [(_, request), *_] = loss.accepting()
+    loss.repairer.accepted(A, request)
+    assert DamageAccepted(A.replica_id) in loss.step()
+    loss.repairer.take_in(A, "no vote", is_tolerant=True)
+    [asked] = [
+        effect for effect in loss.step() if isinstance(effect, SendRequest) and effect.link == A
+    ]
+    assert asked == SendRequest(A, AskCondition(1), REPAIR_LOOK_SECONDS)
 
 
 @pytest.mark.parametrize(

@@ -121,6 +121,7 @@ def test_when_all_who_hold_it_cannot_read_it_there_is_an_error_at_once_and_none_
     assert failure is not None
     assert "a:1: damaged" in failure
     assert "b:1: missing" in failure
+    assert reading.read.is_unreadable
     again = Reading(A, B, router=reading.router)
     assert again.asked == []
     while not again.asked:
@@ -153,3 +154,4 @@ def test_nobody_is_asked_twice_at_a_time_and_all_who_hang_are_named() -> None:
     assert asked == [A, B]
     assert reading.now == 100.0 + READ_SECONDS_MAX
     assert "a:1 has not answered; b:1 has not answered" in reading.read.failure
+    assert not reading.read.is_unreadable

@@ -6,8 +6,9 @@ import pytest
 
 from waltz.store.replica_session import Phase, ReplicaSession
 from waltz.store.requests import Condition
-from waltz.store.standing import NO_STORE, ReplicaWords, Standing, StoreReport, store_report
+from waltz.store.standing import NO_STORE, ReplicaWords, StoreReport, store_report
 from waltz.types import NO_SESSION, NOTHING, ReplicaId, SessionId, TransactionId
+from waltz.wire.report_protocol import Standing
 from waltz.wire.storage_protocol import DamagedRange, SessionInfo
 
 A, B, C = (ReplicaId(f"{name}:1") for name in "abc")
@@ -47,10 +48,11 @@ def report(
     words: ReplicaWords,
     *replicas: ReplicaSession,
     obstacle: str | None = None,
+    finding: str | None = None,
     opened_at: float = OPENED,
 ) -> StoreReport:
     return store_report(
-        [(each, "votes") for each in replicas],
+        [(each, finding or ("" if each.phase is Phase.LIVE else "votes")) for each in replicas],
         words,
         session_id=SESSION,
         mark=MARK,
@@ -137,7 +139,9 @@ def test_a_damaged_replica_takes_appends_and_is_not_current() -> None:
     words.told(A, condition(damaged=damaged), NOW, says_refusal=True)
     (found,) = report(words, live(A)).replicas
     assert (found.standing, found.takes_appends) == (Standing.DAMAGED, True)
-    assert "3 damaged records" in found.text
+    assert found.text == "has 3 damaged records"
+    (found,) = report(words, live(A), finding="records 2-4 are damaged").replicas
+    assert (found.standing, found.text) == (Standing.DAMAGED, "records 2-4 are damaged")
 
 
 def test_what_a_version_cannot_say_is_unknown_but_for_an_append_that_it_took() -> None:

@@ -78,7 +78,7 @@ def settled(seed: int) -> World:
     """Three replicas that hold the same; the server has gone."""
     world = World(seed)
     for replica in world.replicas.values():
-        replica.is_repairable = True
+        replica.is_repairable = replica.is_tolerant = True
     world.run(150, fault_rate=0.0)
     world.close(world.heal())
     assert len(world.log) > 10
@@ -129,3 +129,80 @@ def test_what_nobody_can_supply_keeps_those_that_lack_it_from_voting() -> None:
         assert one.last == other.last == last
         lost.is_up = True
         world.heal()
+
+
+def test_a_partition_opens_without_what_all_replicas_have_damaged() -> None:
+    """F-20: all else is the log's, appends go on; what is lost stays damaged and in its place."""
+    for seed in range(20):
+        world = settled(seed)
+        for replica in world.replicas.values():
+            replica.damaged = {3, 4, 8}
+        world.lost = {3, 4, 8}
+        last = replica.last
+        assert opens(world)
+        owner = world.heal()
+        assert owner.keeper.high_water_mark is not None
+        assert owner.keeper.high_water_mark > last
+        assert all(replica.damaged == world.lost for replica in world.replicas.values())
+
+
+def test_while_one_is_absent_that_may_have_the_record_nobody_goes_on_without_it() -> None:
+    """F-20: the absent one comes back whole, and all get the record again."""
+    for seed in range(10):
+        world = settled(seed)
+        absent, *others = world.replicas.values()
+        world.crash(absent)
+        for replica in others:
+            replica.damaged = {3}
+        assert not opens(world)
+        [server] = world.servers
+        assert server.keeper.obstacle is not None
+        assert f"{absent.replica_id} may have them" in server.keeper.obstacle
+        absent.is_up = True
+        world.heal()
+        assert not any(replica.damaged for replica in world.replicas.values())
+
+
+def test_damage_at_the_end_of_the_log_is_accepted_of_nobody() -> None:
+    """F-20: nobody knows there which records there were."""
+    for seed in range(10):
+        world = settled(seed)
+        for replica in world.replicas.values():
+            replica.damaged = {3, replica.last}
+        assert not opens(world)
+        [server] = world.servers
+        assert "nobody knows where its log ended" in str(server.keeper.obstacle)
+
+
+def test_damage_that_nobody_knew_of_is_accepted_once_a_read_has_found_it() -> None:
+    """F-20: the third votes, for it does not know; what it cannot give it has to be asked about."""
+    for seed in range(10):
+        world = settled(seed)
+        for number, replica in enumerate(world.replicas.values()):
+            replica.damaged = {3}
+            replica.unnoticed = {3} if number == 0 else set()
+        world.lost = {3}
+        assert opens(world)
+        world.heal()
+
+
+@pytest.mark.parametrize("fault_rate", [0.02, 0.05, 0.15])
+@pytest.mark.parametrize("replica_count", [3, 5])
+def test_records_lost_on_all_replicas_cost_no_other_record(
+    fault_rate: float, replica_count: int
+) -> None:
+    """F-20, between all other faults. Nothing else is lost or exchanged; and the partition takes
+    appends again where a majority holds what follows the lost ones."""
+    opened = 0
+    for seed in range(SEEDS_PER_CASE):
+        world = World(seed, replica_count)
+        world.loss_budget, world.damage_budget = 1 + seed % 3, seed % 5
+        for replica in world.replicas.values():
+            replica.is_repairable = replica.is_tolerant = True
+        world.run(250, fault_rate=fault_rate)
+        if not world.lost:
+            continue
+        if owner := world.heal_in_part():
+            opened += 1
+            assert owner.is_open
+    assert opened > 0

@@ -8,11 +8,13 @@ progress.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from random import Random
 
 from waltz.cluster.partition_metadata import NEW_PARTITION, PartitionMetadata
 from waltz.limits import CHECKPOINT_TRANSACTIONS
+from waltz.majority import majority
 from waltz.record import NewRecord, RecordBatch, empty_batch, join_batches
 from waltz.store.events import AppendsFailed, Committed, StoreClosed, StoreEvent, StoreOpened
 from waltz.store.messages import fence_in
@@ -20,6 +22,7 @@ from waltz.store.recovery_events import (
     HighWaterMarkResolved,
 )
 from waltz.store.requests import (
+    AcceptDamage,
     AppendRecords,
     AskCondition,
     AskMaxTransactionId,
@@ -80,8 +83,14 @@ class FakeReplica:
     reads_fail: bool = False
     is_repairable: bool = False
     """Whether it speaks storage protocol 1."""
+    is_tolerant: bool = False
+    """Whether it speaks storage protocol 5."""
+    accepted: tuple[SessionId, frozenset[int]] = (NO_SESSION, frozenset())
+    """The damaged records with which a session goes on."""
     damaged: set[int] = field(default_factory=set)
     """Records that it holds and cannot read any more."""
+    unnoticed: set[int] = field(default_factory=set)
+    """Those of them that nobody has read since."""
 
     @property
     def last(self) -> TransactionId:
@@ -96,20 +105,16 @@ class FakeReplica:
             raise RefusedError(f"session id has changed to {self.current}, not {session_id}")
         match request:
             case AskSessionInfo():
-                self.check_undamaged()
+                self.check_undamaged(session_id)
                 return SessionInfo(self.session_id, self.low_water_mark, self.local_low_water_mark)
             case AskMaxTransactionId():
-                self.check_undamaged()
+                self.check_undamaged(session_id)
                 return self.last
             case TruncateReplica(transaction_id):
-                if self.damaged and min(self.damaged) <= transaction_id:
-                    raise RefusedError("damage before the cut")
-                self.damaged.clear()
-                del self.log[transaction_id + 1 :]
-                self.synced = min(self.synced, len(self.log))
+                self.truncate(session_id, transaction_id)
                 return self.last
             case SetLowWaterMark(mark):
-                self.check_undamaged()
+                self.check_undamaged(session_id)
                 if self.last > mark or mark < self.low_water_mark:
                     raise RefusedError(f"mark {mark}, last {self.last}, {self.low_water_mark}")
                 if self.last < self.local_low_water_mark or self.session_id > session_id:
@@ -134,21 +139,47 @@ class FakeReplica:
                 assert self.is_repairable
                 self.repair(batch)
                 return None
+            case AcceptDamage(damaged):
+                self.accept(session_id, damaged)
+                return None
+
+    def truncate(self, session_id: SessionId, last: TransactionId) -> None:
+        if any(each <= last for each in self.unaccepted(session_id)):
+            raise RefusedError("damage before the cut")
+        if last in self.damaged:
+            raise RefusedError("damage at the cut")
+        self.damaged -= {*range(last + 1, len(self.log))}
+        del self.log[last + 1 :]
+        self.synced = min(self.synced, len(self.log))
+
+    def accept(self, session_id: SessionId, damaged: Sequence[DamagedRange]) -> None:
+        assert self.is_tolerant
+        assert damaged[-1].next_transaction_id <= self.last, "the end of a log is unknown"
+        by, before = self.accepted
+        records = {each for first, end in damaged for each in range(first, end)}
+        self.accepted = session_id, frozenset(records | (before if by == session_id else set()))
 
     def read(self, first: TransactionId, count_max: int) -> RecordBatch:
         if self.reads_fail or first in self.damaged:
+            self.unnoticed.discard(first)
             raise RefusedError("unreadable")
         following = min((each for each in self.damaged if each > first), default=len(self.log))
         found = self.log[first : min(first + count_max, following)]
         return join_batches(found) if found else empty_batch(TransactionId(0))
 
-    def check_undamaged(self) -> None:
-        if self.damaged:
+    def unaccepted(self, session_id: SessionId) -> set[int]:
+        accepted_by, accepted = self.accepted
+        known = self.damaged - self.unnoticed
+        return known - (accepted if accepted_by == session_id else set())
+
+    def check_undamaged(self, session_id: SessionId) -> None:
+        if self.unaccepted(session_id):
             raise RefusedError("no vote")
 
     def damaged_ranges(self) -> tuple[DamagedRange, ...]:
-        firsts = [each for each in sorted(self.damaged) if each - 1 not in self.damaged]
-        ends = [each + 1 for each in sorted(self.damaged) if each + 1 not in self.damaged]
+        known = self.damaged - self.unnoticed
+        firsts = [each for each in sorted(known) if each - 1 not in known]
+        ends = [each + 1 for each in sorted(known) if each + 1 not in known]
         return tuple(
             DamagedRange(TransactionId(first), TransactionId(end))
             for first, end in zip(firsts, ends, strict=True)
@@ -177,6 +208,7 @@ class FakeReplica:
         self.damaged &= {*range(len(self.log))}
         self.synced = len(self.log)
         self.current = self.session_id
+        self.accepted = (NO_SESSION, frozenset())
         self.is_up = False
 
     def blank(self) -> None:
@@ -310,6 +342,10 @@ class World:
         self.damage_budget = 0
         """How many times something durable is damaged: each record on one replica alone."""
         self.harmed: dict[int, FakeReplica] = {}
+        self.loss_budget = 0
+        """How many times a record is damaged on all replicas at once."""
+        self.lost: set[int] = set()
+        """Those records."""
 
     # What servers say
 
@@ -374,7 +410,7 @@ class World:
             wire = Wire(replica, link)
             self.wires.append(wire)
             server.wires[link] = wire
-            server.step(ReplicaConnected(link, replica.is_repairable))
+            server.step(ReplicaConnected(link, replica.is_repairable, replica.is_tolerant))
 
     def deliver_request(self, wire: Wire) -> None:
         request = wire.requests.pop(0)
@@ -555,6 +591,20 @@ class World:
         elif dice < 0.99 and self.damage_budget and replica.synced and replica.is_repairable:
             self.damage_budget -= 1
             self.damage(replica)
+        elif dice >= 0.99 and self.loss_budget:
+            self.loss_budget -= 1
+            self.lose_a_record()
+
+    def lose_a_record(self) -> None:
+        """Damage one record wherever it is, if all replicas hold it, and another one behind it."""
+        holders = [*self.replicas.values()]
+        common = min(replica.synced for replica in holders)
+        if common < 2:
+            return
+        place = self.random.randrange(common - 1)
+        self.lost.add(place)
+        for replica in holders:
+            replica.damaged.add(place)
 
     def damage(self, replica: FakeReplica) -> None:
         first = self.random.randrange(replica.synced)
@@ -591,6 +641,34 @@ class World:
 
         It owes an outcome for all that was ever submitted to it.
         """
+        owner = self.end_faults()
+        self.go_on(self.is_quiet, steps_max)
+        assert self.is_quiet(owner), "no progress"
+        self.check_log()
+        return owner
+
+    def heal_in_part(self, *, steps_max: int = 5_000) -> Server | None:
+        """As `heal`, where records are lost for good: wait until the latest owner takes appends.
+
+        A replica that was cut before a lost record, or has nothing behind it, stays out. Return
+        None if too many are.
+        """
+        owner = self.end_faults()
+        self.go_on(self.is_done, steps_max)
+        able = [
+            replica
+            for replica_id in self.assigned
+            if (replica := self.replicas[replica_id]).last > max(self.lost)
+        ]
+        assert self.is_done(owner) or len(able) < majority(len(self.assigned)), "no progress"
+        self.check_log()
+        return owner if self.is_done(owner) else None
+
+    def is_done(self, owner: Server) -> bool:
+        return owner.is_open and not owner.submitted
+
+    def end_faults(self) -> Server:
+        """Return the owner in the end."""
         for replica in self.replicas.values():
             replica.is_up, replica.reads_fail = True, False
         for server in self.servers[:-1]:
@@ -601,8 +679,12 @@ class World:
             self.forget(owner)
             owner = self.add_server()
         owner.submit(self.new_record())
+        return owner
+
+    def go_on(self, is_over: Callable[[Server], bool], steps_max: int) -> None:
+        owner = self.servers[-1]
         for _ in range(steps_max):
-            if self.is_quiet(owner):
+            if is_over(owner):
                 break
             if actions := self.possible():
                 # Time passes when nothing else is left to do: bounds on time are generous.
@@ -613,9 +695,6 @@ class World:
                 # A replica may wait for the log to grow beyond its low-water mark.
                 assert len(self.log) < 100, "nothing can happen any more"
                 owner.submit(self.new_record())
-        assert self.is_quiet(owner), "no progress"
-        self.check_log()
-        return owner
 
     def is_quiet(self, owner: Server) -> bool:
         mark = owner.keeper.high_water_mark
@@ -623,7 +702,7 @@ class World:
             mark is not None
             and not owner.submitted
             and owner.keeper.deadline is None
-            and not any(replica.damaged for replica in self.replicas.values())
+            and not any(replica.damaged - self.lost for replica in self.replicas.values())
             and all(
                 [*self.replicas[replica_id].log[: mark + 1]]
                 == [self.log[transaction_id] for transaction_id in range(mark + 1)]

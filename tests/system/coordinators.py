@@ -16,7 +16,8 @@ from waltz.errors import CoordinatorLostError
 from waltz.host import Coordinator, Host
 from waltz.sim.coordinator import SimulatedCoordinator
 from waltz.sim.loop import Process
-from waltz.system.embedded import EmbeddedCoordinator, EmbeddedCoordinatorServer
+from waltz.system.embedded import EmbeddedCoordinator
+from waltz.system.embedded_server import EmbeddedCoordinatorServer
 from waltz.system.host import real_host
 from waltz.system.zookeeper import ZooKeeperCoordinator
 from waltz.types import Address

@@ -23,8 +23,9 @@ from waltz.errors import (
 )
 from waltz.host import Connection
 from waltz.system.connection import TcpConnection
-from waltz.system.embedded import EmbeddedCoordinator, EmbeddedCoordinatorServer
+from waltz.system.embedded import EmbeddedCoordinator
 from waltz.system.embedded_lines import line
+from waltz.system.embedded_server import EmbeddedCoordinatorServer
 from waltz.system.network import RealNetwork
 from waltz.types import Address
 

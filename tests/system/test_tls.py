@@ -13,8 +13,8 @@ import pytest
 from tests.tls_files import TlsFiles
 from waltz.errors import ConfigurationError
 from waltz.system import tls as tls_module
-from waltz.system.tls import Tls, is_loopback, tell_of_open_ports
-from waltz.types import Address, Plain, TlsSettings
+from waltz.system.tls import Tls, tell_of_open_ports
+from waltz.types import Address, Plain, TlsSettings, is_loopback
 
 
 def fault(settings: TlsSettings) -> str:
@@ -182,3 +182,15 @@ def test_ports_that_believe_whoever_reaches_them_are_told(
 ) -> None:
     tell_of_open_ports(TlsSettings(authorities=authorities), Address(host, 7201))
     assert ("ports_open_to_anyone" in caplog.text) == is_told
+
+
+@pytest.mark.parametrize(
+    ("plain", "is_told"), [(Plain.ALWAYS, True), (Plain.LOOPBACK, False), (Plain.NEVER, False)]
+)
+def test_certificates_that_nobody_has_to_show_close_no_port(
+    plain: Plain, is_told: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """F-15: with `plain: always` a peer without a certificate just speaks plain."""
+    settings = TlsSettings(certificate="a.pem", authorities="ca.pem", plain=plain)
+    tell_of_open_ports(settings, Address("0.0.0.0", 7201))
+    assert ("set plain to never or loopback" in caplog.text) == is_told

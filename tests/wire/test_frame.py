@@ -154,7 +154,7 @@ def test_other_frames_can_be_expected_between_two_of_one_piece() -> None:
 
 @pytest.mark.parametrize("length", [1, 10, WANTED_BYTES_MAX + 20])
 def test_a_frame_comes_when_what_was_wanted_has_come_and_not_before(length: int) -> None:
-    """Who reads may wait for so many bytes: never for one too many."""
+    """A reader may wait for that number of bytes, and never for one more."""
     payload = bytes(range(length))
     found, data = decoder(), encoded([payload])
     wanted = []

@@ -32,7 +32,7 @@ from waltz.wire.frame import FRAME_HEADER, encode_frame
 from waltz.wire.handshake import HELLO_MAGIC, Hello, Link, decode_hello
 from waltz.wire.message import Codec
 from waltz.wire.storage_protocol import (
-    REFUSALS_SINCE,
+    ACCEPTED_DAMAGE_SINCE,
     STORAGE_CLIENT_GREETING,
     STORAGE_CODEC,
     STORAGE_SERVER_GREETING,
@@ -85,8 +85,8 @@ def test_a_peer_of_the_original_is_spoken_to_in_its_version(codec: Codec) -> Non
     """CS-02: the latest version that both have among ourselves, version 0 with the original."""
     latest = codec.versions[-1]
     assert codec.versions == tuple(range(latest + 1))
-    assert latest == (REFUSALS_SINCE if codec is STORAGE_CODEC else GROWTH_SINCE)
-    for versions, expected in (((0,), 0), ((0, 1), 1), ((0, 1, 2, 3, 4), latest)):
+    assert latest == (ACCEPTED_DAMAGE_SINCE if codec is STORAGE_CODEC else GROWTH_SINCE)
+    for versions, expected in (((0,), 0), ((0, 1), 1), ((0, 1, 2, 3, 4, 5), latest)):
         link = Link(codec, "")
         assert decode_hello(link.hello()[7:]).versions == codec.versions
         link.receive(Hello(versions, "peer").encode())

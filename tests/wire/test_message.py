@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 import tracemalloc
+from dataclasses import FrozenInstanceError
 from typing import Annotated
 
 import pytest
@@ -20,6 +21,8 @@ from tests.wire.golden import (
 )
 from tests.wire.strategies import messages
 from waltz.errors import LocalProtocolError, RemoteProtocolError
+from waltz.types import ClientId, Generation, PartitionId, RequestId, SessionId, TransactionId
+from waltz.wire.client_protocol import FlushRequest, HighWaterMarkRequest, MountRequest
 from waltz.wire.fields import BOOLEAN, DATA, INT, LONG, NULLABLE_TEXT, SHORT, Optional
 from waltz.wire.message import (
     Codec,
@@ -29,6 +32,7 @@ from waltz.wire.message import (
     only_without,
     since,
 )
+from waltz.wire.storage_protocol import MaxTransactionIdRequest
 
 KINDS = [
     pytest.param(codec, kind, version, id=f"{protocol}-{kind.__name__}-{version}")
@@ -218,3 +222,26 @@ def test_arbitrary_bytes_decode_or_are_refused_the_same_on_both_paths(
     if isinstance(found, Message):
         # Not always the same bytes: 2 is a boolean too, and -2 a null length.
         assert codec.decode(codec.encode(found, version)[7:], version) == found
+
+
+def test_messages_are_values_of_their_kind() -> None:
+    """Equality, hash and text are inherited: also fields that a kind shares with others count."""
+    for codec in CODECS.values():
+        for kind in codec.messages:
+            assert kind.__eq__ is Message.__eq__, kind
+            assert kind.__repr__ is Message.__repr__, kind
+    request_id = RequestId(ClientId(1), Generation(2), PartitionId(3), 4)
+    asked = MountRequest(request_id, TransactionId(5), 6)
+    assert asked == MountRequest(request_id, TransactionId(5), 6)
+    assert hash(asked) == hash(MountRequest(request_id, TransactionId(5), 6))
+    assert asked != MountRequest(request_id, TransactionId(5), 7)
+    assert asked != MountRequest(request_id._replace(sequence_number=9), TransactionId(5), 6)
+    assert FlushRequest(request_id) != HighWaterMarkRequest(request_id)
+    assert repr(FlushRequest(request_id)) == f"FlushRequest(request_id={request_id!r})"
+    with pytest.raises(FrozenInstanceError):
+        asked.connection_sequence = 7  # type: ignore[misc]
+
+
+def test_a_kind_that_a_codec_does_not_have_is_not_sent_by_a_fast_path() -> None:
+    with pytest.raises(LocalProtocolError, match="is not supported by version 1"):
+        CODECS["admin"].encode(MaxTransactionIdRequest(SessionId(1), 2, PartitionId(3), False), 1)

@@ -30,6 +30,7 @@ from waltz.wire.storage_protocol import (
     BLOCKS_SINCE,
     HEADERS_SINCE,
     STORAGE_CODEC,
+    AcceptDamageRequest,
     AppendRecordsRequest,
     DamagedRange,
     FailureResponse,
@@ -141,6 +142,7 @@ OWN: dict[str, Message] = {
     "S2 record list, empty": RecordListResponse(S, 9, P, NONE),
     "S2 repair": RepairRequest(S, 11, P, RECORDS),
     "S3 header list": RecordHeaderListResponse(S, 8, P, header_columns(RECORDS)),
+    "S5 accept damage": AcceptDamageRequest(S, 12, P, DAMAGED),
     "S3 header list, empty": RecordHeaderListResponse(S, 8, P, no_headers(TransactionId(0))),
 }
 

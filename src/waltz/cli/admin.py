@@ -1,21 +1,70 @@
-"""`waltz admin`: what one storage node or one server is told to do, and asked."""
+"""`waltz admin`: what one storage node or one server is told to do, and asked.
+
+Owns where its commands are, and one line about each.
+"""
 
 from __future__ import annotations
 
+from typing import Final
+
 import click
 
-from waltz.cli.admin_list import list_storages
-from waltz.cli.admin_recovery import recover_partition
-from waltz.cli.admin_server import add_preferred_partition, remove_preferred_partition
-from waltz.cli.admin_storage import (
-    access,
-    add_partition,
-    availability,
-    max_transaction_id,
-    remove_partition,
-    validate,
-)
-from waltz.cli.admin_sync import sync_partitions
+from waltz.cli.lazy_group import LazyGroup, Place
+
+STORAGE_PLACES: Final = {
+    "list": Place(
+        "waltz.cli.admin_list",
+        "list_storages",
+        "Show what storage nodes have taken: session, marks.",
+    ),
+    "add-partition": Place(
+        "waltz.cli.admin_storage", "add_partition", "Let a node take partitions."
+    ),
+    "remove-partition": Place(
+        "waltz.cli.admin_storage", "remove_partition", "Let a node give partitions up."
+    ),
+    "availability": Place(
+        "waltz.cli.admin_storage", "availability", "Let servers use partitions of a node, or not."
+    ),
+    "access": Place(
+        "waltz.cli.admin_storage",
+        "access",
+        "Let servers read partitions of a node, append to them, both, or neither.",
+    ),
+    "recover-partition": Place(
+        "waltz.cli.admin_recovery",
+        "recover_partition",
+        "Copy a partition to a node that servers may not use.",
+    ),
+    "sync-partitions": Place(
+        "waltz.cli.admin_sync",
+        "sync_partitions",
+        "Let every storage node take what the cluster's metadata assign to it.",
+    ),
+    "validate": Place(
+        "waltz.cli.admin_storage",
+        "validate",
+        "See whether every storage node answers on both of its ports.",
+    ),
+    "max-transaction-id": Place(
+        "waltz.cli.admin_storage",
+        "max_transaction_id",
+        "Print the last transaction that a node has stored.",
+    ),
+}
+
+SERVER_PLACES: Final = {
+    "add-preferred-partition": Place(
+        "waltz.cli.admin_server",
+        "add_preferred_partition",
+        "Let a server prefer partitions, now and after a restart.",
+    ),
+    "remove-preferred-partition": Place(
+        "waltz.cli.admin_server",
+        "remove_preferred_partition",
+        "Let a server prefer partitions no longer.",
+    ),
+}
 
 
 @click.group()
@@ -23,28 +72,11 @@ def admin() -> None:
     """Tell a running storage node or server what to do, or ask it."""
 
 
-@admin.group("storage")
+@admin.group("storage", cls=LazyGroup, places=STORAGE_PLACES)
 def admin_storage() -> None:
     """Storage nodes: their partitions, whether servers may use them, offline recovery."""
 
 
-@admin.group("server")
+@admin.group("server", cls=LazyGroup, places=SERVER_PLACES)
 def admin_server() -> None:
     """Servers: the partitions that they would like to have."""
-
-
-for command in (
-    list_storages,
-    add_partition,
-    remove_partition,
-    availability,
-    access,
-    recover_partition,
-    sync_partitions,
-    validate,
-    max_transaction_id,
-):
-    admin_storage.add_command(command)
-
-for command in (add_preferred_partition, remove_preferred_partition):
-    admin_server.add_command(command)

@@ -11,8 +11,8 @@ from typing import Any
 import click
 
 from waltz.cli.cluster_place import ClusterPlace, cluster_options
-from waltz.cli.disk_output import json_option, new_table, print_json, print_table
 from waltz.cli.nodes import ADDRESS
+from waltz.cli.output import json_option, new_table, print_json, print_table
 from waltz.cli.storage_questions import ask_problems, ask_session, ask_usable
 from waltz.cli.storage_target import (
     Surroundings,

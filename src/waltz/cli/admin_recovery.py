@@ -9,9 +9,9 @@ import click
 from rich.progress import TaskProgressColumn
 
 from waltz.cli.cluster_place import ClusterPlace, cluster_options
-from waltz.cli.disk_output import json_option, print_json, progress_bar
 from waltz.cli.nodes import ADDRESS
 from waltz.cli.offline_recovery import Copied, CopyJob, Destination, Doors, copy_partition
+from waltz.cli.output import json_option, print_json, progress_bar
 from waltz.cli.storage_target import data_address, find_target, read_surroundings
 from waltz.cli.tls_options import secured_by_file
 from waltz.host import Host

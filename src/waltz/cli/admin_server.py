@@ -5,8 +5,8 @@ from __future__ import annotations
 import click
 
 from waltz.cli.cluster_place import ClusterPlace, cluster_options
-from waltz.cli.disk_output import json_option, print_json
 from waltz.cli.nodes import ADDRESS
+from waltz.cli.output import json_option, print_json
 from waltz.cli.partition_list import listed_partitions, partitions_option
 from waltz.client.questions.shell import NOBODY, talk_to_server
 from waltz.cluster.shell import read_cluster_params

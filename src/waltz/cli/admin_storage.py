@@ -13,10 +13,10 @@ from collections.abc import Mapping, Sequence
 import click
 
 from waltz.cli.cluster_place import ClusterPlace, cluster_options
-from waltz.cli.cluster_verify import ask_lost_replicas
-from waltz.cli.disk_output import json_option, print_json
 from waltz.cli.nodes import ADDRESS
+from waltz.cli.output import json_option, print_json
 from waltz.cli.partition_list import listed_partitions, partitions_option
+from waltz.cli.server_answers import ask_lost_replicas
 from waltz.cli.storage_questions import ask_session, ask_storage, talk_to_data_port
 from waltz.cli.storage_target import (
     StorageTarget,

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 import click
 
 from waltz.cli.cluster_place import ClusterPlace, cluster_options
-from waltz.cli.disk_output import json_option, print_json
+from waltz.cli.output import json_option, print_json
 from waltz.cli.partition_list import listed_partitions
 from waltz.cli.storage_questions import ask_usable
 from waltz.cli.storage_target import (

@@ -12,7 +12,7 @@ import click
 
 from waltz.cli.cluster_place import ClusterPlace, cluster_options
 from waltz.cli.cluster_storages import dry_run_option, placement_changes, print_changes
-from waltz.cli.disk_output import json_option, print_json
+from waltz.cli.output import json_option, print_json
 from waltz.cli.partition_list import listed_partitions
 from waltz.client.growth.shell import GrowthPlan, add_partitions, plan_growth, wait_until_served
 from waltz.errors import ConfigurationError, WaltzError

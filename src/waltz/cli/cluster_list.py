@@ -10,7 +10,7 @@ from uuid import UUID
 import click
 
 from waltz.cli.cluster_place import ClusterPlace, cluster_options
-from waltz.cli.disk_output import json_option, new_table, print_json, print_table
+from waltz.cli.output import json_option, new_table, print_json, print_table
 from waltz.cli.partition_list import listed_partitions
 from waltz.cluster.partition_growth import PartitionCounts
 from waltz.cluster.partition_metadata import PartitionMetadata

@@ -17,17 +17,12 @@ import click
 
 from waltz.cli.layout import FILE_NAME, read_cluster_file, trial_client_tls
 from waltz.cli.nodes import CLUSTER, run_loop
-from waltz.cli.settings import read_settings
 from waltz.cli.tls_options import tls_options
-from waltz.client.questions.shell import ask_coordinator
 from waltz.cluster.paths import root_at
-from waltz.configuration.coordinator import coordinator_address
-from waltz.configuration.tls import tls_settings
-from waltz.configuration.tools import CLUSTER_OPTION, CONNECT_TIMEOUT, TLS, TOOL_KEYS, tool_settings
 from waltz.errors import ConfigurationError
 from waltz.host import Host
 from waltz.limits import COORDINATOR_CALL_SECONDS_MAX
-from waltz.system.host import real_host
+from waltz.system.host import real_coordinator, real_host
 from waltz.types import (
     ZOOKEEPER_SCHEME,
     ClusterAddress,
@@ -42,6 +37,7 @@ T = TypeVar("T")
 
 DEFAULT_DIRECTORY: Final = Path("waltz-data")
 ENVIRONMENT: Final = "WALTZ_CLUSTER"
+CLUSTER_OPTION: Final = "--cluster"
 ADDRESSES: Final = (
     "waltz://host:port,host:port for servers; host:port or zookeeper://... for the coordinator"
 )
@@ -101,11 +97,19 @@ class LogPlace:
     tls: TlsSettings
 
     def with_coordinator(self) -> ClusterPlace:
-        """Raises UnavailableError: no server says where the coordinator is."""
+        """Raises UnavailableError: no server says where the coordinator is; as
+        `find_coordinator`."""
         if not isinstance(self.cluster, ServersAddress):
             return ClusterPlace(self.cluster, self.tls)
-        found = run_loop(ask_coordinator(real_host(None, self.tls), self.cluster))
-        return ClusterPlace(found, self.tls)
+        # Servers are asked for it only where they were named.
+        from waltz.client.questions.shell import find_coordinator
+
+        found = find_coordinator(
+            real_host(None, self.tls),
+            self.cluster,
+            lambda address: real_coordinator(address, self.tls),
+        )
+        return ClusterPlace(run_loop(found), self.tls)
 
 
 def cluster_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -198,6 +202,12 @@ def find_cluster(given: ClusterAddress | None, tls: TlsSettings) -> ClusterPlace
 
 def _place_in_file(path: str, tls: TlsSettings) -> ClusterPlace:
     """Raises ConfigurationError: every fault of the file."""
+    # Most calls name no file, and need none of the keys that may stand in one.
+    from waltz.cli.settings import read_settings
+    from waltz.configuration.coordinator import coordinator_address
+    from waltz.configuration.tls import tls_settings
+    from waltz.configuration.tools import CONNECT_TIMEOUT, TLS, TOOL_KEYS, tool_settings
+
     settings = read_settings(path, {}, TOOL_KEYS, tool_settings)
     for warning in settings.warnings:
         click.echo(f"warning: {warning}", err=True)

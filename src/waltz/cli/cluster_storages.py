@@ -14,10 +14,10 @@ import click
 
 from waltz.cli.cluster_list import read_sessions
 from waltz.cli.cluster_place import ClusterPlace, cluster_options
-from waltz.cli.cluster_verify import ask_lost_replicas
-from waltz.cli.disk_output import json_option, new_table, print_json, print_table
 from waltz.cli.nodes import ADDRESS
+from waltz.cli.output import json_option, new_table, print_json, print_table
 from waltz.cli.partition_list import PARTITIONS, listed_partitions, partitions_option
+from waltz.cli.server_answers import ask_lost_replicas
 from waltz.cluster.partition_metadata import PartitionMetadata
 from waltz.cluster.placement.shell import (
     change_placement,

@@ -4,36 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import click
 
 from waltz.cli.cluster_list import read_metadata
 from waltz.cli.cluster_place import ClusterPlace, cluster_options
-from waltz.cli.disk_output import json_option, new_table, print_json, print_table
 from waltz.cli.exit_codes import exit_code
+from waltz.cli.output import json_option, new_table, print_json, print_table
 from waltz.cli.partition_list import PARTITIONS, listed_partitions
-from waltz.cli.replica_standing import view_replicas
+from waltz.cli.server_answers import ask_everything, ask_servers
 from waltz.cli.storage_questions import ask_storage
-from waltz.cli.verification import CHECKS, Facts, ServerAnswers, Verdict, verdict
-from waltz.client.questions.shell import (
-    ask_assigned,
-    ask_connectivity,
-    ask_health,
-    ask_reports,
-    talk_to_server,
-)
-from waltz.cluster.paths import ClusterPaths
-from waltz.cluster.shell import read_cluster_params, read_membership
+from waltz.cli.verification import CHECKS, Facts, Verdict, verdict
 from waltz.cluster.store_params import StoreParams
-from waltz.errors import ConfigurationError, UnavailableError
+from waltz.errors import ConfigurationError
 from waltz.host import Host
-from waltz.types import Address, PartitionId, ReplicaId
+from waltz.types import PartitionId
 
 ANSWER_SECONDS_DEFAULT = 10.0
-LOST_ANSWER_SECONDS = 5.0
 
 timeout_option = click.option(
     *("-t", "--timeout", "seconds"),
@@ -42,25 +30,6 @@ timeout_option = click.option(
     show_default=True,
     help="How long each question waits for its answer, in seconds.",
 )
-
-
-async def ask_everything(
-    host: Host, address: Address, seconds: float, owned: Sequence[PartitionId] = ()
-) -> ServerAnswers:
-    """What a server says of itself, and of the partitions `owned`; what keeps it from that is part
-    of the answer."""
-    try:
-        async with talk_to_server(host, address, seconds=seconds) as talk:
-            assigned = frozenset(await ask_assigned(talk))
-            health = await ask_health(talk)
-            answers = ServerAnswers(None, assigned, health, await ask_connectivity(talk))
-    except UnavailableError as error:
-        return ServerAnswers(str(error))
-    try:
-        found = await ask_reports(host, address, owned, seconds=seconds)
-    except UnavailableError as error:
-        return replace(answers, silence=str(error))
-    return replace(answers, reports=found.reports, coordinator_problem=found.coordinator_problem)
 
 
 async def gather_facts(host: Host, root: str, seconds: float) -> Facts:
@@ -192,55 +161,3 @@ def check_connectivity(place: ClusterPlace, seconds: float, as_json: bool) -> No
         raise ConfigurationError("no server of the cluster is running")
     if not all(each.reaches is not None and all(each.reaches.values()) for each in found.values()):
         sys.exit(1)
-
-
-async def ask_lost_replicas(host: Host, root: str) -> Mapping[PartitionId, frozenset[ReplicaId]]:
-    """Return for every partition the storage nodes on which it cannot count now: those that a
-    running server does not reach, and those that the partition's server says to be away, silent,
-    behind, damaged or refusing appends. The metadata do not tell: a store session goes on without
-    them. Raises NoNodeError: there is no cluster. CoordinatorLostError."""
-    params = await read_cluster_params(host.coordinator, root)
-    _, membership = await read_membership(host.coordinator, ClusterPaths(root).server_descriptors)
-    owned = membership.assignment.servers
-    found = await asyncio.gather(
-        *[
-            ask_everything(
-                host, each.address, LOST_ANSWER_SECONDS, sorted(owned.get(server_id, {}))
-            )
-            for server_id, each in membership.descriptors.items()
-        ]
-    )
-    return lost_replicas(params.partition_count, found)
-
-
-def lost_replicas(
-    partition_count: int, answers: Sequence[ServerAnswers]
-) -> Mapping[PartitionId, frozenset[ReplicaId]]:
-    """Return what `ask_lost_replicas` does, from what the servers have said."""
-    unreached = frozenset(
-        ReplicaId(node)
-        for each in answers
-        for node, is_reached in (each.reaches or {}).items()
-        if not is_reached
-    )
-    lost = dict.fromkeys(map(PartitionId, range(partition_count)), unreached)
-    for each in answers:
-        for number, report in (each.reports or {}).items():
-            replicas = [entry.replica_id for entry in report.replicas]
-            away = {
-                ReplicaId(view.replica_id)
-                for view in view_replicas(replicas, report)
-                if view.is_fault
-            }
-            lost[number] = lost.get(number, unreached) | away
-    return lost
-
-
-async def ask_servers(host: Host, root: str, seconds: float) -> Mapping[Address, ServerAnswers]:
-    """What each server says of itself. Raises NoNodeError: there is no cluster.
-    CoordinatorLostError."""
-    await read_cluster_params(host.coordinator, root)
-    _, membership = await read_membership(host.coordinator, ClusterPaths(root).server_descriptors)
-    addresses = sorted({each.address for each in membership.descriptors.values()})
-    answers = await asyncio.gather(*[ask_everything(host, each, seconds) for each in addresses])
-    return dict(zip(addresses, answers, strict=True))

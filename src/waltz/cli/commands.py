@@ -11,11 +11,11 @@ from waltz.cli.lazy_group import LazyGroup, Place
 PLACES: Final = {
     "up": Place("waltz.cli.up", "up", "Start a whole cluster on this machine, or start it again."),
     "status": Place(
-        "waltz.cli.client", "status", "Show servers, storage nodes, partitions and their marks."
+        "waltz.cli.status", "status", "Show servers, storage nodes, partitions and their marks."
     ),
-    "append": Place("waltz.cli.client", "append", "Append transactions, and print their IDs."),
+    "append": Place("waltz.cli.append", "append", "Append transactions, and print their IDs."),
     "outcome": Place(
-        "waltz.cli.client", "outcome", "Say what became of an append, by its request ID."
+        "waltz.cli.outcome", "outcome", "Say what became of an append, by its request ID."
     ),
     "tail": Place("waltz.cli.tail", "tail", "Print the transactions of partitions."),
     "server": Place("waltz.cli.server_node", "server", "Run one server, or several."),

@@ -12,20 +12,9 @@ from typing import Any
 
 import click
 
-from waltz.cli.disk_output import (
-    WrongCallError,
-    disk_door,
-    human_bytes,
-    json_option,
-    moment,
-    new_table,
-    path_argument,
-    print_json,
-    print_table,
-    progress_bar,
-    shown,
-    target_at,
-)
+from waltz.cli.disk import WrongCallError
+from waltz.cli.disk_output import disk_door, human_bytes, moment, path_argument, shown, target_at
+from waltz.cli.output import json_option, new_table, print_json, print_table, progress_bar
 from waltz.record import RECORD_HEADER_BYTES, Record
 from waltz.storage.inspection.content import (
     digests,

@@ -28,6 +28,7 @@ from typing import Any, Final
 from waltz.cluster.paths import DEFAULT_ROOT, root_at
 from waltz.errors import ConfigurationError, DirectoryInUseError
 from waltz.types import (
+    EVERYWHERE,
     Address,
     CoordinatorAddress,
     TlsSettings,
@@ -283,7 +284,15 @@ def plan_cluster(
     partitions: int,
     wish: CoordinatorWish = EMBEDDED,
 ) -> ClusterFile:
-    """Give every process of a new cluster its addresses, side by side from `port` on."""
+    """Give every process of a new cluster its addresses, side by side from `port` on.
+
+    Raises ConfigurationError: `host` is no address to connect to, or a port is in use.
+    """
+    if host in EVERYWHERE:
+        raise ConfigurationError(
+            f"--host {host} is not an address that anybody can connect to, and the cluster knows"
+            " its processes by theirs; give the one by which other machines reach this one"
+        )
     ports = choose_ports(host, port, 1 + servers + 2 * STORAGE_NODES)
     first, *rest = (Address(host, number) for number in ports)
     coordinator: CoordinatorAddress = first

@@ -10,13 +10,12 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
 import click
 
 from waltz.errors import ConfigurationError
-from waltz.limits import COLLECT_AFTER, SHUTDOWN_SECONDS_MAX
+from waltz.limits import SHUTDOWN_SECONDS_MAX
 from waltz.types import (
     Address,
     ClusterAddress,
@@ -142,6 +141,8 @@ CLUSTER = ClusterType()
 
 
 def installed_version() -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
     try:
         return version("waltz-log")
     except PackageNotFoundError:
@@ -182,12 +183,9 @@ async def until_told(
     that takes longer than `shutdown_seconds` ends the process with status 1, after what
     `unfinished` says was logged. Raises what ended the node, if it ended by itself.
     """
-    # What has been imported stays for good, and what a batch leaves behind is hardly ever in a
-    # cycle: a collector that looks for some every few batches takes a quarter of a busy server's
-    # time.
+    # What has been imported stays for good: no collector is to look at it again.
     gc.collect()
     gc.freeze()
-    gc.set_threshold(*COLLECT_AFTER)
     told = _listen_for_the_end(end_with_stdin=end_with_stdin)
     starting = asyncio.create_task(node.start())
     running = asyncio.create_task(_run(node, starting))

@@ -50,7 +50,7 @@ class ServerOverview:
 
 @dataclass(frozen=True, slots=True)
 class PartitionOverview:
-    """Of a partition's replicas, `replicas` in number, `replicas_current` have just said that they
+    """A partition has `replicas` replicas, of which `replicas_current` have just said that they
     hold every commit and take appends, None where nobody could be asked. `high_water_mark` is None
     where no server could say; `writable` None where nobody could; `problem` is why it is not True.
     """

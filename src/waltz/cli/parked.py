@@ -14,9 +14,6 @@ from functools import wraps
 from typing import TYPE_CHECKING, Any, Final
 
 import click
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
 from waltz.client.sql_callbacks import MARKS_TABLE, parked_table_name
 from waltz.errors import ConfigurationError, NotFoundError, UnavailableError
@@ -127,6 +124,10 @@ def list_parked(place: Place, as_json: bool) -> None:
     if not found:
         click.echo("none")
         return
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
     table = Table(box=None, pad_edge=False)
     for heading in ("partition", "transaction", "header", "bytes"):
         table.add_column(heading, justify="right", no_wrap=True)

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from rich.console import Console
 
 from waltz.errors import ConfigurationError
 
@@ -41,7 +40,7 @@ def pipeline() -> None:
     DEFINITION is a YAML file: pipeline (archive, tables or audit), cluster, target, and if need be
     partitions, tls (ca, cert, key) and spark (its settings); for tables also tables, decode,
     archive, transactionsPerBatch and report; for an audit also archive. The cluster is
-    waltz://host:port,host:port (servers) or the coordinator; of an audit the coordinator only.
+    waltz://host:port,host:port (servers) or the coordinator.
     """
 
 
@@ -259,6 +258,8 @@ def _access(wanted: PipelineDefinition) -> Any:
 
 @contextmanager
 def _session(wanted: PipelineDefinition) -> Iterator[SparkSession]:
+    from rich.console import Console
+
     from waltz.spark import spark_session
 
     with Console(stderr=True).status(f"{wanted.kind}: {wanted.cluster} and {wanted.target}"):

@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from waltz.store.standing import Standing
 from waltz.types import ReplicaId
-from waltz.wire.report_protocol import NEVER, PartitionReport, ReplicaEntry
+from waltz.wire.report_protocol import NEVER, PartitionReport, ReplicaEntry, Standing
 
 UNASKED = "unknown"
 

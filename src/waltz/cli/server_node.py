@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import logging
 import socket
+from collections.abc import Sequence
 
 import click
 
+from waltz.cli.neighbours import refuse_to_be_missed
 from waltz.cli.nodes import (
     ADDRESS,
     COORDINATOR,
@@ -41,20 +43,20 @@ from waltz.configuration.server import (
     advertised_address,
     client_address,
     http_address,
+    is_on_loopback_unasked,
     server_settings,
     storage_tls,
 )
 from waltz.configuration.settings import Settings
 from waltz.configuration.tls import tls_settings
+from waltz.host import Host
 from waltz.server.metrics import ServerState
 from waltz.server.shell import Server, ServerConfig
 from waltz.system.host import real_host
 from waltz.system.tls import Tls, tell_of_open_ports
-from waltz.types import Address, CoordinatorAddress
+from waltz.types import Address, CoordinatorAddress, is_local
 
 log = logging.getLogger(__name__)
-
-LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
 def server_config(settings: Settings, machine_name: str) -> ServerConfig:
@@ -93,24 +95,37 @@ def unfinished(state: ServerState) -> list[str]:
     ]
 
 
-async def run_server(settings: Settings, *, end_with_stdin: bool) -> None:
-    host = real_host(
+def server_host(settings: Settings) -> Host:
+    return real_host(
         coordinator_address(settings),
         tls_settings(settings, TLS, listens=True),
         connecting=storage_tls(settings),
         handshake_seconds=settings[HANDSHAKE_TIMEOUT],
     )
+
+
+async def check_neighbours(settings: Settings, host: Host) -> None:
+    """Raises ConfigurationError: others of the cluster would not reach a server on loopback."""
+    if is_on_loopback_unasked(settings):
+        root = root_at(coordinator_address(settings))
+        bound = client_address(settings)
+        await refuse_to_be_missed(host.coordinator, root, BIND_ADDRESS, TLS, bound)
+
+
+async def run_server(settings: Settings, *, end_with_stdin: bool) -> None:
+    host = server_host(settings)
     config = server_config(settings, socket.getfqdn())
     tell_of_open_ports(tls_settings(settings, TLS, listens=True), config.address)
     assert config.advertised is not None
     log.info("server_addresses bound=%s advertised=%s", config.address, config.advertised)
-    if config.advertised.host in LOOPBACK and config.address.host not in LOOPBACK:
+    if is_local(config.advertised.host) and not is_local(config.address.host):
         log.warning(
             "advertised_is_loopback advertised=%s: clients on other machines cannot connect",
             config.advertised,
         )
     server = Server(host, config)
     try:
+        await check_neighbours(settings, host)
         await until_told(
             observed(server, http_address(settings)),
             end_with_stdin=end_with_stdin,
@@ -119,6 +134,19 @@ async def run_server(settings: Settings, *, end_with_stdin: bool) -> None:
         )
     finally:
         await host.coordinator.close()
+
+
+async def run_servers(
+    settings: Settings, arguments: Sequence[str], count: int, *, end_with_stdin: bool
+) -> None:
+    """Run so many, one process each; `arguments` are those that they share."""
+    host = server_host(settings)
+    try:
+        # To a worker its address is given, so that it would not ask.
+        await check_neighbours(settings, host)
+    finally:
+        await host.coordinator.close()
+    await run_workers(settings, arguments, count, end_with_stdin=end_with_stdin)
 
 
 @click.command(
@@ -194,4 +222,4 @@ def server(
     arguments = [] if config_path is None else [config_path]
     for option, value in shared.items():
         arguments += [] if value is None else [option, str(value)]
-    run_loop(run_workers(settings, arguments, workers, end_with_stdin=end_with_stdin))
+    run_loop(run_servers(settings, arguments, workers, end_with_stdin=end_with_stdin))

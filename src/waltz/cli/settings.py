@@ -10,7 +10,7 @@ import click
 
 from waltz.configuration.coordinator import COORDINATOR_ADDRESS
 from waltz.configuration.keys import Key
-from waltz.configuration.settings import Given, Settings, read_yaml
+from waltz.configuration.settings import Given, Settings
 from waltz.errors import ConfigurationError
 from waltz.types import Address
 
@@ -27,6 +27,9 @@ def read_settings(
     """
     given: dict[str, Given] = {}
     if path is not None:
+        # Most calls name no file, and need no YAML.
+        from waltz.configuration.yaml_text import read_yaml
+
         try:
             given = read_yaml(Path(path).read_text(encoding="utf-8"), path)
         except OSError as error:

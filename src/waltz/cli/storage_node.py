@@ -8,6 +8,7 @@ from uuid import UUID
 
 import click
 
+from waltz.cli.neighbours import refuse_to_be_missed
 from waltz.cli.nodes import (
     ADDRESS,
     COORDINATOR,
@@ -51,6 +52,7 @@ from waltz.configuration.storage import (
     advertised_address,
     data_address,
     http_address,
+    is_on_loopback_unasked,
     storage_settings,
 )
 from waltz.configuration.tls import tls_settings
@@ -113,6 +115,9 @@ async def run_node(settings: Settings, *, assign_all: bool, end_with_stdin: bool
     tell_of_open_files(settings[DIRECTORY])
     try:
         params = await read_store_params(host.coordinator, root)
+        if is_on_loopback_unasked(settings):
+            bound = data_address(settings)
+            await refuse_to_be_missed(host.coordinator, root, BIND_ADDRESS, TLS, bound)
         known = await read_replica_assignments(host.coordinator, root)
         if replica_id not in known:
             log.warning(

@@ -14,8 +14,8 @@ import click
 from waltz.cli.cluster_list import read_sessions
 from waltz.cli.partition_list import listed_partitions
 from waltz.cli.storage_questions import admin_address_of
+from waltz.client.admin_port.shell import talk_to_admin_port
 from waltz.client.conversation.shell import Conversation
-from waltz.client.replicas.shell import talk_to_admin_port
 from waltz.cluster.partition_metadata import PartitionMetadata
 from waltz.cluster.placement.shell import read_placement
 from waltz.cluster.shell import read_store_params

@@ -9,10 +9,6 @@ from typing import Any
 
 import click
 
-from waltz.cli.settings import read_settings
-from waltz.configuration.server import TLS
-from waltz.configuration.settings import judge
-from waltz.configuration.tls import tls_settings
 from waltz.errors import ConfigurationError
 from waltz.host import Host
 from waltz.system.network import RealNetwork
@@ -53,6 +49,11 @@ def secured_by_file(path: str | None) -> Callable[[Host], Host]:
     """
     if path is None:
         return lambda host: host
+    from waltz.cli.settings import read_settings
+    from waltz.configuration.server import TLS
+    from waltz.configuration.settings import judge
+    from waltz.configuration.tls import tls_settings
+
     prefix = f"{TLS.certificate.guarded}."
     settings = read_settings(
         path,

@@ -42,7 +42,7 @@ from waltz.cluster.shell import (
 from waltz.errors import ConfigurationError, NoNodeError
 from waltz.limits import DISK_FREE_BYTES_TRIAL
 from waltz.system.host import real_host
-from waltz.types import CoordinatorAddress, TlsSettings, ZooKeeperAddress
+from waltz.types import CoordinatorAddress, TlsSettings, ZooKeeperAddress, is_local
 
 console = Console(stderr=True, highlight=False)
 
@@ -228,7 +228,7 @@ async def run_cluster(
         await asyncio.wait([starting, *ending], return_when=asyncio.FIRST_COMPLETED)
         if starting.done():
             await starting
-            show_cluster(directory, cluster)
+            show_cluster(directory, cluster, has_tls=tls is not None)
             await asyncio.wait(ending, return_when=asyncio.FIRST_COMPLETED)
         else:
             starting.cancel()
@@ -273,7 +273,27 @@ async def describe_cluster(cluster: ClusterFile, tls: TlsSettings) -> int:
         await connection.close()
 
 
-def show_cluster(directory: Path, cluster: ClusterFile) -> None:
+def open_ports(cluster: ClusterFile, *, has_tls: bool) -> list[str]:
+    """Return, a line each, what other machines reach that believes everybody."""
+    lines = []
+    hosts = [place.address.host for place in cluster.storages]
+    remedy = "make the cluster anew with --host 127.0.0.1, where only this machine reaches it"
+    if not has_tls and any(not is_local(host) for host in hosts):
+        lines.append(
+            "whoever reaches this machine may read, write and remove everything: give --tls, or"
+            f" {remedy}"
+        )
+    coordinator = cluster.coordinator
+    if cluster.runs_zookeeper and isinstance(coordinator, ZooKeeperAddress):
+        lines += [
+            f"the ZooKeeper at {server} asks nobody who he is, also with --tls: {remedy}"
+            for server in coordinator.servers
+            if not is_local(server.host)
+        ]
+    return lines
+
+
+def show_cluster(directory: Path, cluster: ClusterFile, *, has_tls: bool) -> None:
     console.print(
         f"[bold]cluster {cluster.name}[/] is up: {cluster.partition_count} partitions,"
         f" {len(cluster.servers)} server(s), {len(cluster.storages)} storage nodes"
@@ -281,6 +301,8 @@ def show_cluster(directory: Path, cluster: ClusterFile) -> None:
     console.print(f"  clients connect to  {cluster.coordinator}")
     console.print(f"  files and logs in   {directory}")
     console.print("  Ctrl-C stops all of it")
+    for line in open_ports(cluster, has_tls=has_tls):
+        console.print(f"  [bold red]{line}[/]")
 
 
 @click.command()

@@ -13,25 +13,11 @@ from typing import Final, TypeAlias
 
 from waltz.cli.cluster_list import ClusterMetadata
 from waltz.cli.replica_standing import ReplicaView, view_replicas
+from waltz.cli.server_answers import ServerAnswers
 from waltz.cli.storage_questions import StorageReport
 from waltz.majority import majority
 from waltz.types import Address, PartitionId, ReplicaId, ServerId
 from waltz.wire.report_protocol import PartitionReport
-
-
-@dataclass(frozen=True, slots=True)
-class ServerAnswers:
-    """What a server said, or in `trouble` why it said nothing."""
-
-    trouble: str | None
-    assigned: frozenset[PartitionId] = frozenset()
-    health: Mapping[PartitionId, bool] | None = None
-    reaches: Mapping[str, bool] | None = None
-    reports: Mapping[PartitionId, PartitionReport] | None = None
-    """How the partitions are by their replicas' own words; None: the server cannot say."""
-    silence: str | None = None
-    """Why it cannot."""
-    coordinator_problem: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

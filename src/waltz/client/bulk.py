@@ -164,7 +164,7 @@ class Bulk:
         return rows
 
     def byte_count(self, rows: Rows) -> int:
-        """Of rows as they are sent."""
+        """The size of the rows as they are sent, in bytes."""
         return int(self.rows.bytes_per_row[rows].sum())
 
     def give_back(self, rows: Rows) -> None:

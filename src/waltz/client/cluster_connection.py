@@ -30,7 +30,7 @@ class Role(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ViewChanged:
-    """Who serves what now; partitions without a server are missing."""
+    """The server of each partition now; partitions without a server are missing."""
 
     partitions: Mapping[PartitionId, tuple[Address, Generation]]
 

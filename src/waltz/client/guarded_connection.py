@@ -14,18 +14,13 @@ from typing import Any, Final, NoReturn
 from sqlalchemy import Connection, Engine, event
 from sqlalchemy.engine.interfaces import IsolationLevel
 
+from waltz.client.sql_statements import statement_begins
 from waltz.errors import LocalProtocolError
 
 FORBIDDEN_OPTIONS: Final = frozenset(
     {"isolation_level", "postgresql_readonly", "postgresql_deferrable", "schema_translate_map"}
 )
 """How a transaction runs, and where its tables are."""
-
-_BLANK: Final = re.compile(r"[\s;]+|--[^\n]*|/\*.*?\*/", re.DOTALL)
-"""One piece of what may stand before a statement: blanks, empty statements, a comment."""
-
-_MYSQL_BLANK: Final = re.compile(r"[\s;]+|--[^\n]*|#[^\n]*|/\*(?!M?!).*?\*/", re.DOTALL)
-"""The same in MySQL and MariaDB, which have one more kind of comment and run another kind."""
 
 _ENDS_OR_CHANGES: Final = re.compile(
     r"(?:COMMIT|END|ABORT|BEGIN|START\s+TRANSACTION|PREPARE\s+TRANSACTION|XA|USE"
@@ -45,18 +40,6 @@ _COMMITS_IN_MYSQL: Final = re.compile(
 
 _RUN_BY_MYSQL: Final = re.compile(r"/\*M?!")
 """Where MySQL and MariaDB run what others take for a comment."""
-
-
-def _first_word_at(statement: str, blank: re.Pattern[str]) -> int:
-    """Return where `statement` begins, after blanks and comments.
-
-    Piece by piece, so that no piece is looked at twice: one expression for all of them would try
-    every way of cutting a run of blanks into pieces.
-    """
-    position = 0
-    while (piece := blank.match(statement, position)) is not None:
-        position = piece.end()
-    return position
 
 
 class GuardedConnection(Connection):
@@ -157,13 +140,16 @@ class GuardedConnection(Connection):
     ) -> None:
         if not self._guarded:
             return
-        begin = _first_word_at(statement, _MYSQL_BLANK if self._is_mysql else _BLANK)
+        for begin in statement_begins(statement, self.dialect.name):
+            self._check_one(statement, begin)
+
+    def _check_one(self, statement: str, begin: int) -> None:
+        what = f"the statement {statement[begin : begin + 60]!r}"
         if _ENDS_OR_CHANGES.match(statement, begin):
-            self._refuse(f"the statement {statement[begin : begin + 60]!r}")
+            self._refuse(what)
         if not self._is_mysql:
             return
         if _COMMITS_IN_MYSQL.match(statement, begin):
-            what = f"the statement {statement[begin : begin + 60]!r}"
             self._refuse(f"{what}, which commits in {self.dialect.name},")
         if _RUN_BY_MYSQL.match(statement, begin):
             self._refuse("a statement that begins with a comment that is run")

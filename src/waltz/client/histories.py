@@ -30,7 +30,7 @@ class HistoryBegin(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Histories:
-    """Of one cluster. `later` has, per partition, those after the first, in order."""
+    """The histories of one cluster. `later` has, per partition, those after the first, in order."""
 
     cluster_key: UUID
     later: Mapping[PartitionId, Sequence[HistoryBegin]] = field(default_factory=dict)

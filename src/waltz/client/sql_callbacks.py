@@ -53,7 +53,7 @@ FAILED_STATE: Final = "25P02"
 
 @dataclass(slots=True)
 class _Progress:
-    """Of one partition: its mark, how long it has stayed at which, failures in a row.
+    """The progress of one partition: its mark, since when it stays there, failures in a row.
 
     A partition has one call of a callback at a time, and only that changes it.
     """

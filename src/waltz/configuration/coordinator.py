@@ -166,6 +166,17 @@ def _access_faults(settings: Settings) -> list[str]:
     return faults
 
 
+def coordinator_hosts(settings: Settings) -> tuple[str, ...]:
+    """Return the hosts at which the coordinator is; none where no sound setting says it."""
+    found: CoordinatorAddress | None = settings.get(ZOOKEEPER_CONNECT) or settings.get(
+        COORDINATOR_ADDRESS
+    )
+    if found is None:
+        return ()
+    servers = found.servers if isinstance(found, ZooKeeperAddress) else (found,)
+    return tuple(dict.fromkeys(server.host for server in servers))
+
+
 def zookeeper_access(settings: Settings) -> ZooKeeperAccess:
     """How a ZooKeeper is spoken to; no file is read. Raises ConfigurationError: half of what is
     needed."""

@@ -18,12 +18,14 @@ from waltz.configuration.coordinator import (
     weigh_with_coordinator,
 )
 from waltz.configuration.keys import Key, Kind, address, host_name, number, port, text, whole_number
-from waltz.configuration.settings import Given, Settings, different, raise_faults
-from waltz.configuration.storage import (
-    ANY_HOST,
-    EVERYWHERE,
-    STORAGE_KEYS,
+from waltz.configuration.listening import (
+    bind_key,
+    bound_host,
+    is_narrowed,
+    narrowed_faults,
 )
+from waltz.configuration.settings import Given, Settings, different, raise_faults
+from waltz.configuration.storage import STORAGE_KEYS
 from waltz.configuration.tls import tls_faults, tls_keys, tls_settings
 from waltz.limits import (
     CHECKPOINT_TRANSACTIONS,
@@ -39,7 +41,7 @@ from waltz.limits import (
     SHUTDOWN_SECONDS_LIMIT,
     SHUTDOWN_SECONDS_MAX,
 )
-from waltz.types import Address, PartitionId, TlsSettings
+from waltz.types import EVERYWHERE, Address, PartitionId, TlsSettings
 
 ONE_CACHE: Final = (
     "headers and bodies are kept together, in one cache of server.feedCacheSize bytes"
@@ -54,13 +56,7 @@ OWN_PAUSES: Final = (
 )
 NO_REGION: Final = "the original does nothing with it either"
 
-BIND_ADDRESS: Final = Key(
-    name="server.bindAddress",
-    kind=host_name(),
-    default=ANY_HOST,
-    option="--address",
-    description="Where clients' port listens. All interfaces unless told otherwise.",
-)
+BIND_ADDRESS: Final = bind_key("server", "clients' port")
 PORT: Final = Key(
     name="server.port",
     kind=port(),
@@ -242,6 +238,7 @@ def server_settings(given: Mapping[str, Given]) -> Settings:
     settings, faults = weigh_with_coordinator(SERVER_KEYS, given)
     faults += different(settings, (PORT, HTTP_PORT))
     faults += tls_faults(settings, TLS, listens=True)
+    faults += narrowed_faults(settings, BIND_ADDRESS, ADVERTISED_ADDRESS, TLS)
     faults += tls_faults(settings, STORAGE_TLS, listens=False)
     raise_faults(faults)
     warn_of_plain_zookeeper(settings, tls_settings(settings, TLS, listens=True))
@@ -255,8 +252,13 @@ def storage_tls(settings: Settings) -> TlsSettings | None:
     return tls_settings(settings, STORAGE_TLS, listens=False)
 
 
+def is_on_loopback_unasked(settings: Settings) -> bool:
+    """Whether the server listens on loopback only because nobody said where it shall."""
+    return is_narrowed(settings, BIND_ADDRESS, TLS)
+
+
 def client_address(settings: Settings) -> Address:
-    return Address(settings[BIND_ADDRESS], settings[PORT])
+    return Address(bound_host(settings, BIND_ADDRESS, TLS), settings[PORT])
 
 
 def advertised_address(settings: Settings, machine_name: str) -> Address:
@@ -272,4 +274,6 @@ def http_address(settings: Settings) -> Address | None:
     chosen = settings.get(HTTP_PORT)
     if chosen is None:
         return None
-    return Address(settings.get(HTTP_BIND_ADDRESS) or settings[BIND_ADDRESS], chosen)
+    return Address(
+        settings.get(HTTP_BIND_ADDRESS) or bound_host(settings, BIND_ADDRESS, TLS), chosen
+    )

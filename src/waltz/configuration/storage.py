@@ -28,6 +28,12 @@ from waltz.configuration.keys import (
     text,
     whole_number,
 )
+from waltz.configuration.listening import (
+    bind_key,
+    bound_host,
+    is_narrowed,
+    narrowed_faults,
+)
 from waltz.configuration.settings import Given, Settings, different, raise_faults
 from waltz.configuration.tls import tls_faults, tls_keys, tls_settings
 from waltz.errors import ConfigurationError
@@ -47,10 +53,7 @@ from waltz.limits import (
     SHUTDOWN_SECONDS_MAX,
 )
 from waltz.storage.space import FreeMinimum, size_text
-from waltz.types import Address
-
-ANY_HOST: Final = "0.0.0.0"  # noqa: S104 -- what the original does; storage.bindAddress narrows it
-EVERYWHERE: Final = (ANY_HOST, "::")
+from waltz.types import EVERYWHERE, Address
 
 NO_GRAPHITE: Final = "metrics are not sent to Graphite; set storage.jetty.port and scrape /metrics"
 
@@ -79,13 +82,7 @@ def _free_minimum() -> Kind[FreeMinimum]:
     )
 
 
-BIND_ADDRESS: Final = Key(
-    name="storage.bindAddress",
-    kind=host_name(),
-    default=ANY_HOST,
-    option="--address",
-    description="Where the data port listens. All interfaces unless told otherwise.",
-)
+BIND_ADDRESS: Final = bind_key("storage", "the data port")
 PORT: Final = Key(
     name="storage.port",
     kind=port(),
@@ -243,13 +240,19 @@ def storage_settings(given: Mapping[str, Given]) -> Settings:
     settings, faults = weigh_with_coordinator(STORAGE_KEYS, given)
     faults += different(settings, (PORT, ADMIN_PORT, HTTP_PORT))
     faults += tls_faults(settings, TLS, listens=True)
+    faults += narrowed_faults(settings, BIND_ADDRESS, ADVERTISED_ADDRESS, TLS)
     raise_faults(faults)
     warn_of_plain_zookeeper(settings, tls_settings(settings, TLS, listens=True))
     return settings
 
 
+def is_on_loopback_unasked(settings: Settings) -> bool:
+    """Whether the node listens on loopback only because nobody said where it shall."""
+    return is_narrowed(settings, BIND_ADDRESS, TLS)
+
+
 def data_address(settings: Settings) -> Address:
-    return Address(settings[BIND_ADDRESS], settings[PORT])
+    return Address(bound_host(settings, BIND_ADDRESS, TLS), settings[PORT])
 
 
 def advertised_address(settings: Settings, machine_name: str) -> Address:
@@ -261,7 +264,8 @@ def advertised_address(settings: Settings, machine_name: str) -> Address:
 
 
 def admin_address(settings: Settings) -> Address:
-    return Address(settings.get(ADMIN_BIND_ADDRESS) or settings[BIND_ADDRESS], settings[ADMIN_PORT])
+    host = settings.get(ADMIN_BIND_ADDRESS) or bound_host(settings, BIND_ADDRESS, TLS)
+    return Address(host, settings[ADMIN_PORT])
 
 
 def http_address(settings: Settings) -> Address | None:
@@ -269,4 +273,5 @@ def http_address(settings: Settings) -> Address | None:
     number = settings.get(HTTP_PORT)
     if number is None:
         return None
-    return Address(settings.get(HTTP_BIND_ADDRESS) or settings[BIND_ADDRESS], number)
+    host = settings.get(HTTP_BIND_ADDRESS) or bound_host(settings, BIND_ADDRESS, TLS)
+    return Address(host, number)

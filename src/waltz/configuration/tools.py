@@ -21,8 +21,6 @@ from waltz.configuration.settings import Given, Settings, raise_faults
 from waltz.configuration.tls import tls_faults, tls_keys
 from waltz.limits import ZOOKEEPER_CONNECT_MILLISECONDS
 
-CLUSTER_OPTION: Final = "--cluster"
-
 CONNECT_TIMEOUT: Final = Key(
     name="zookeeper.connectTimeout",
     kind=whole_number(1, 1 << 31, "milliseconds"),
@@ -34,7 +32,7 @@ TLS: Final = tls_keys("ssl")
 """For connections to servers, storage nodes and an embedded coordinator."""
 
 TOOL_KEYS: Final[tuple[Key[Any], ...]] = (
-    replace(COORDINATOR_ADDRESS, option=CLUSTER_OPTION),
+    replace(COORDINATOR_ADDRESS, option="--cluster"),
     *ZOOKEEPER_KEYS,
     *ZOOKEEPER_ACCESS_KEYS,
     CONNECT_TIMEOUT,

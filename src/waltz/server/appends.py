@@ -25,7 +25,7 @@ from waltz.wire.columns import LOCK_KINDS, request_id_runs
 
 @dataclass(slots=True)
 class Senders:
-    """Who is to hear of appends, and what these take; one entry per column each.
+    """The senders of appends, and the room that these take; one entry per column each.
 
     is_told        whether every refusal is told: from version 5 on.
     request_ids    client ID, generation, partition ID, sequence number.

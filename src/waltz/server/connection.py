@@ -1,4 +1,4 @@
-"""Who is at the other end of a connection, and whose word counts.
+"""The client at the other end of a connection, and which of its connections counts.
 
 Owns the rules by which messages find their partition and by which a client's newer connection
 replaces an older one. Knows nothing of sockets. Source: Client-Server Communication, "Mount

@@ -2,7 +2,8 @@
 
 Whoever misses a record says so; one fetch serves all who want what it covers. Who wants no data has
 headers alone fetched. A failed fetch answers those who waited for it and leaves nothing behind but
-a pause, so a later request starts afresh: the original remembered failures for ever.
+a pause, so a later request starts afresh: the original remembered failures for ever. A record that
+no replica can give is put off by itself: everything else is read meanwhile.
 Source: Waltz Server, "Partition Object".
 """
 
@@ -20,6 +21,7 @@ from waltz.limits import (
     RECORD_LIST_RECORDS_MAX,
     RETRY_SECONDS_MAX,
     RETRY_SECONDS_MIN,
+    UNREADABLE_SECONDS,
 )
 from waltz.server.feed_cache import FeedCache
 from waltz.types import PartitionId, TransactionId
@@ -40,14 +42,17 @@ _SEQUELS_MAX: Final = 16
 
 _TURNS_MAX: Final = 16
 
+UNREADABLE_MAX: Final = 1_000
+"""Records that are put off at a time; more are asked for anew each time."""
+
 SEQUELS_PROVE: Final = 2
 """Reads in a row after which it is read ahead of whoever goes on."""
 
 
 @dataclass(slots=True)
 class _Reads:
-    """Of records, or of headers. under_way: how many were asked for. sequels: where the last reads
-    end, and how many there were in a row."""
+    """Reads of records, or of headers. under_way: how many were asked for. sequels: where the
+    last reads end, and how many there were in a row."""
 
     under_way: dict[TransactionId, int] = field(default_factory=dict)
     sequels: dict[TransactionId, int] = field(default_factory=dict)
@@ -76,6 +81,9 @@ class Fetches:
         self._failures = 0
         self.retry_at: float | None = None
         """Until when no read is started, after a failed one."""
+        self._put_off: dict[TransactionId, tuple[float, str]] = {}
+        """Until when no read is started at a record that no replica can give, and why; the one put
+        off first is the first."""
 
     def want(
         self,
@@ -96,6 +104,8 @@ class Fetches:
             if now < self.retry_at:
                 return
             self.retry_at = None
+        if self.unreadable(transaction_id) is not None:
+            return
         if self._is_full or self.covers(transaction_id, with_data=with_data):
             return
         reads = self._reads(with_data=with_data)
@@ -107,6 +117,9 @@ class Fetches:
         following = self._cache.next_cached(self._partition_id, transaction_id, with_data=with_data)
         if following is not None:
             count = min(count, following - transaction_id)
+        for each in self._put_off:
+            if transaction_id < each:
+                count = min(count, each - transaction_id)
         reads.under_way[transaction_id] = count
         reads.expect_sequel(TransactionId(transaction_id + count), turns + 1)
         self.started.append(ReadRecords(transaction_id, count, with_data))
@@ -172,7 +185,44 @@ class Fetches:
         self.retry_at = now + min(delay_seconds, RETRY_SECONDS_MAX)
         self._failures += 1
 
+    def put_off(self, transaction_id: TransactionId, reason: str, now: float) -> None:
+        """Start no read at a record that no replica can give, for a while."""
+        self._put_off.pop(transaction_id, None)
+        self._put_off[transaction_id] = now + UNREADABLE_SECONDS, reason
+        if len(self._put_off) > UNREADABLE_MAX:
+            del self._put_off[next(iter(self._put_off))]
+
+    def unreadable(self, transaction_id: TransactionId) -> str | None:
+        """Return why a record is put off; None if it is not."""
+        found = self._put_off.get(transaction_id)
+        return None if found is None else found[1]
+
+    @property
+    def unreadable_count(self) -> int:
+        """How many records are put off."""
+        return len(self._put_off)
+
+    @property
+    def resumes_at(self) -> float | None:
+        """When a read that waits may be started; None if none has to."""
+        times = [until for until, _ in self._put_off.values()][:1]
+        if self.retry_at is not None:
+            times.append(self.retry_at)
+        return min(times, default=None)
+
+    def resume(self, now: float) -> bool:
+        """End the pauses that are over, also if nobody wants a record any more; return whether one
+        was."""
+        is_over = self.retry_at is not None and now >= self.retry_at
+        if is_over:
+            self.retry_at = None
+        while self._put_off and now >= next(iter(self._put_off.values()))[0]:
+            del self._put_off[next(iter(self._put_off))]
+            is_over = True
+        return is_over
+
     def check_invariants(self) -> None:
+        assert len(self._put_off) <= UNREADABLE_MAX
         under_way = [*self._records.under_way.values(), *self._headers.under_way.values()]
         assert len(under_way) <= READS_IN_FLIGHT_MAX
         assert all(0 < count <= RECORD_LIST_RECORDS_MAX for count in under_way)

@@ -20,10 +20,10 @@ from waltz.limits import (
     REPORT_CHARACTERS_MAX,
     REPORT_REPLICAS_MAX,
 )
-from waltz.store.standing import Standing, StoreReport
+from waltz.store.standing import StoreReport
 from waltz.types import NO_SESSION, Generation, PartitionId, ReplicaId, ServerId, TransactionId
 from waltz.wire.discovery_protocol import PartitionProblem
-from waltz.wire.report_protocol import NEVER, PartitionReport, ReplicaEntry
+from waltz.wire.report_protocol import NEVER, PartitionReport, ReplicaEntry, Standing
 
 
 class Stage(StrEnum):
@@ -58,6 +58,7 @@ class PartitionState:
     pending_requests: int = 0
     pending_bytes: int = 0
     data_requests: int = 0
+    unreadable: int = 0
     failures: int = 0
     store: StoreReport | None = None
     counters: PartitionCounters = field(default_factory=PartitionCounters)
@@ -241,6 +242,11 @@ SERVER_PARTITION_METRICS: Final[Sequence[Metric[PartitionState]]] = (
     ),
     gauge("pending_bytes", "What these take.", lambda p: p.pending_bytes),
     gauge("data_requests", "Requests for data not answered yet.", lambda p: p.data_requests),
+    gauge(
+        "unreadable_transactions",
+        "Asked for in the last seconds, and no replica could give them.",
+        lambda p: p.unreadable,
+    ),
     counter("failures", "Times that it ended by an error.", lambda p: p.failures),
     counter("appends", "Appends handed to the store.", lambda p: p.counters.appends),
     counter("appended_bytes", "Data of these.", lambda p: p.counters.appended_bytes),

@@ -144,6 +144,7 @@ class ServerPartition:
             pending_requests=self._backlog.count,
             pending_bytes=self._backlog.byte_count,
             data_requests=len(self._data_requests),
+            unreadable=self._fetches.unreadable_count,
             failures=failures,
             counters=replace(self._counters),
         )
@@ -155,7 +156,7 @@ class ServerPartition:
 
     @property
     def mounts(self) -> Mounts:
-        """Who is mounted; once this has closed, who was in the end."""
+        """The clients that are mounted; once closed, those that were in the end."""
         return self._mounts
 
     def step(self, events: Sequence[PartitionEvent], now: float) -> Sequence[PartitionEffect]:
@@ -451,9 +452,14 @@ class ServerPartition:
             self._cache.add(self.partition_id, batch)
             self._fetches.succeed()
         else:
-            self._fetches.fail(now)
+            reason = answer.reason if isinstance(answer, ReadFailed) else NO_SUCH_RECORD
+            if isinstance(answer, ReadFailed) and answer.is_unreadable:
+                # What follows may be well: who waits for that has it read by itself.
+                self._fetches.put_off(first, reason, now)
+                asked = range(first, first + 1)
+            else:
+                self._fetches.fail(now)
             if with_data:  # headers are for feeds, which are told nothing
-                reason = answer.reason if isinstance(answer, ReadFailed) else NO_SUCH_RECORD
                 self._data_requests.fail(asked, reason, self._outbox)
                 self._answer_outcomes(self._outcomes.fail(asked))
         self._wake_fetching()
@@ -499,9 +505,7 @@ class ServerPartition:
         if self._early_mounts:
             self._refuse_early_mounts(now)
         fetches, release_at, mark = self._fetches, self._release_at, self.high_water_mark
-        if fetches.retry_at is not None and now >= fetches.retry_at:
-            # Over also if nobody wants a record any more, or this would be stepped without end.
-            fetches.retry_at = None
+        if fetches.resume(now):
             self._wake_fetching()
         has_work = mark is not None and self._feeds.serve(mark, self._full, self._outbox, now)
         if self._data_requests.ready:
@@ -516,10 +520,10 @@ class ServerPartition:
             self.deadline = now
         elif self._early_mounts or release_at is not None:
             deadlines = [until for _, _, until in self._early_mounts.values()]
-            deadlines += [at for at in (fetches.retry_at, release_at) if at is not None]
+            deadlines += [at for at in (fetches.resumes_at, release_at) if at is not None]
             self.deadline = min(deadlines)
         else:
-            self.deadline = fetches.retry_at
+            self.deadline = fetches.resumes_at
 
     def _hand_over(self, admitted: Admitted) -> None:
         """Hand to the store what passes its locks, and tell what does not."""

@@ -45,9 +45,12 @@ class RecordsRead:
 
 @dataclass(frozen=True, slots=True)
 class ReadFailed:
+    """`is_unreadable`: no replica can give the first record, whatever there is of the others."""
+
     first_transaction_id: TransactionId
     reason: str
     with_data: bool = True
+    is_unreadable: bool = False
 
 
 @dataclass(frozen=True, slots=True)

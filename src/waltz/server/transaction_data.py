@@ -130,6 +130,9 @@ class DataRequests:
                 continue
             entry = self._cache.find(self._partition_id, transaction_id)
             if entry is None:
+                if (reason := self._fetches.unreadable(transaction_id)) is not None:
+                    self._answer(connection_id, failure(request, reason), outbox)
+                    continue
                 # Whoever reads a range asks ahead by himself: what he asks for goes out whole.
                 count = request.count_max if isinstance(request, ReadRequest) else None
                 self._fetches.want(transaction_id, high_water_mark, now, count=count)

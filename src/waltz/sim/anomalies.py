@@ -72,7 +72,7 @@ def duplicates(history: History) -> list[str]:
 
 
 def lost_writes(history: History) -> list[str]:
-    """Who was handed more of a partition than where a committed context is, was handed that."""
+    """A client that was handed transactions beyond a committed context was handed that one, too."""
     violations = []
     places = _places(history)
     for context, submission in history.submissions.items():

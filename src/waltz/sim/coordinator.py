@@ -21,6 +21,7 @@ from waltz.errors import CoordinatorLostError, WaltzError
 from waltz.host import ANY_VERSION, Node
 from waltz.limits import COORDINATOR_CALL_SECONDS_MAX, COORDINATOR_SESSION_SECONDS
 from waltz.sim.loop import WORLD, Process
+from waltz.sim.model.state import names_unopened
 from waltz.types import PartitionId
 
 T = TypeVar("T")
@@ -134,22 +135,24 @@ class SimulatedCoordinatorService:
         }
 
     def set_back(self, entries: Mapping[str, bytes]) -> list[str]:
-        """Put those of `entries` back that are of before the last session that opened, and return
-        them.
+        """Put `entries` back, and return those that were not as they are now.
 
-        Nodes know that such an entry is old. Of one of the last session itself nobody can tell:
-        decision 0030 says what is not covered.
+        Not one of before the opening of the session that it names, if that has opened since:
+        decision 0030 says why nobody can tell it.
         """
-        changed = [path for path in entries if self._is_of_a_session_before(path, entries[path])]
+        changed = [path for path, data in entries.items() if self._may_be_put_back(path, data)]
         for path in changed:
             self._put_back(path, entries[path])
         return changed
 
-    def _is_of_a_session_before(self, path: str, data: bytes) -> bool:
-        number = PartitionId(int(path.rpartition("/")[2]))
-        present = PartitionMetadata.decode(self.tree.read(path).data or b"", number)
-        opened = last_session(present.replica_states)
-        return PartitionMetadata.decode(data, number).session_id < opened
+    def _may_be_put_back(self, path: str, data: bytes) -> bool:
+        number, present = (
+            PartitionId(int(path.rpartition("/")[2])),
+            self.tree.read(path).data or b"",
+        )
+        opened = last_session(PartitionMetadata.decode(present, number).replica_states)
+        then = PartitionMetadata.decode(data, number)
+        return data != present and not names_unopened(then, opened)
 
     def _put_back(self, path: str, data: bytes) -> None:
         self.apply(lambda tree: tree.write(path, data, version=ANY_VERSION))

@@ -350,7 +350,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
             )
 
     def _waiting(self) -> str:
-        """Who waits, for people: the living, counted by what they run."""
+        """The tasks that wait, for people: the living ones, counted by what they run."""
         counts = Counter(
             f"{process.name if process else 'simulation'} {task.get_coro().__qualname__}"
             for task, process in self._pending.items()

@@ -211,7 +211,7 @@ class Archive:
         if self.cluster_key != cluster_key:
             raise ConfigurationError(
                 f"{INVALID_ARCHIVE} {self.directory} has the log of cluster {self.cluster_key}, not"
-                f" of {cluster_key}"
+                f" of {cluster_key}; give that cluster's address, or another directory"
             )
 
     def contents(self) -> Contents:

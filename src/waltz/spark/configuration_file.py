@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from waltz.configuration.coordinator import coordinator_address
-from waltz.configuration.settings import read_yaml
 from waltz.configuration.tls import tls_settings
 from waltz.configuration.tools import TLS, tool_settings
+from waltz.configuration.yaml_text import read_yaml
 from waltz.errors import ConfigurationError
 from waltz.spark.codes import INVALID_OPTION
 from waltz.types import TlsSettings

@@ -27,8 +27,8 @@ from waltz.spark.writer import WaltzStreamWriter, WaltzWriter
 class WaltzDataSource(DataSource):
     """The committed transactions of a cluster, one row each (PS-01).
 
-    Options: `cluster` (`waltz://` and servers, or the coordinator's host:port; required; of a sink
-    the coordinator's only, which keeps how far the sink is), `partitions` ("0-3,7"),
+    Options: `cluster` (`waltz://` and servers, or the coordinator's host:port; required),
+    `clusterKey` (of a sink: the only cluster that it writes to), `partitions` ("0-3,7"),
     `startingOffsets` and `endingOffsets` (earliest, latest, or JSON of partition to transaction ID;
     the end is not read; a stream has none, and starts at latest unless told), `headers`, `data`
     (false: without it), `serializer`, `undecodable`, `failOnDataLoss`,

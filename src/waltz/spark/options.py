@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Final
+from uuid import UUID
 
 from waltz.errors import ConfigurationError
 from waltz.spark.codes import INVALID_OPTION, MISSING_OPTION, UNKNOWN_OPTION
@@ -19,7 +20,6 @@ from waltz.spark.sink_progress import WRITE_ID_CHARACTERS_MAX
 from waltz.types import (
     ClusterAddress,
     PartitionId,
-    ServersAddress,
     TlsSettings,
     parse_cluster,
 )
@@ -50,10 +50,19 @@ STREAM_ONLY: Final = ("maxTransactionsPerTrigger", "maxBytesPerTrigger")
 SERIALIZERS: Final = ("string", "json", "msgpack")
 UNDECODABLE_CHOICES: Final = ("fail", "null", "quarantine")
 
-SINK_OPTIONS: Final = ("cluster", "configFile", "writeId", "batchId", "tlsCa", "tlsCert", "tlsKey")
+SINK_OPTIONS: Final = (
+    "cluster",
+    "clusterKey",
+    "configFile",
+    "writeId",
+    "batchId",
+    "tlsCa",
+    "tlsCert",
+    "tlsKey",
+)
 SINK_BATCH_ONLY: Final = ("writeId", "batchId")
-SPARKS_OWN: Final = ("checkpointlocation",)
-"""Options of a stream that Spark passes on to its sink, too."""
+CHECKPOINT: Final = "checkpointlocation"
+"""An option of Spark's own that it passes on to the sink of a stream; in lower case."""
 
 BATCH_ROWS_MAX: Final = 1_000_000
 TRIGGER_ROWS_MAX: Final = 1 << 40
@@ -100,11 +109,18 @@ class ReadOptions:
 
 @dataclass(frozen=True, slots=True)
 class SinkOptions:
-    """Where to write, and what the write is known by; `write_id` None: nobody writes it again."""
+    """Where to write, and what the write is known by.
+
+    write_id     None: nobody writes it again.
+    cluster_key  of the only cluster that may be written to; None: of any.
+    checkpoint   of a stream, as Spark's option has it; None: it has a place by Spark's settings.
+    """
 
     cluster: str
     write_id: str | None = None
     batch: int = 0
+    cluster_key: UUID | None = None
+    checkpoint: str | None = None
     tls: TlsSettings = field(default_factory=TlsSettings)
 
 
@@ -160,10 +176,10 @@ def parse_options(options: Mapping[str, str], *, is_stream: bool = False) -> Rea
 
 
 def parse_sink_options(options: Mapping[str, str], *, is_stream: bool) -> SinkOptions:
-    """Return the options of a write. Raises ConfigurationError, as `parse_options`, and for an
-    address of servers: the coordinator keeps how far a sink is."""
+    """Return the options of a write. Raises ConfigurationError, as `parse_options`."""
+    checkpoint = next((text for key, text in options.items() if key.lower() == CHECKPOINT), None)
     given = _named(
-        {key: value for key, value in options.items() if key.lower() not in SPARKS_OWN},
+        {key: value for key, value in options.items() if key.lower() != CHECKPOINT},
         SINK_OPTIONS,
     )
     for name in SINK_BATCH_ONLY if is_stream else ():
@@ -175,14 +191,10 @@ def parse_sink_options(options: Mapping[str, str], *, is_stream: bool) -> SinkOp
     given, tls = _reached(given)
     if "cluster" not in given:
         raise ConfigurationError(
-            f"{MISSING_OPTION} option cluster is missing; expected the coordinator's host:port"
+            f"{MISSING_OPTION} option cluster is missing; expected"
+            " waltz://host:port,host:port or the coordinator's host:port"
         )
-    if isinstance(_expect_cluster(given["cluster"]), ServersAddress):
-        raise ConfigurationError(
-            f"{INVALID_OPTION} option cluster is {given['cluster']!r}; a sink needs the"
-            " coordinator's host:port, or zookeeper://host:port/root: it keeps there how far it is,"
-            " and servers do not pass that on"
-        )
+    _expect_cluster(given["cluster"])
     write_id = given.get("writeId")
     if write_id is not None and not 0 < len(write_id) <= WRITE_ID_CHARACTERS_MAX:
         raise ConfigurationError(
@@ -197,8 +209,21 @@ def parse_sink_options(options: Mapping[str, str], *, is_stream: bool) -> SinkOp
         cluster=given["cluster"],
         write_id=write_id,
         batch=_count(given, "batchId", BATCH_ID_MAX, count_min=0) or 0,
+        cluster_key=_cluster_key(given),
+        checkpoint=checkpoint,
         tls=tls,
     )
+
+
+def _cluster_key(given: Mapping[str, str]) -> UUID | None:
+    text = given.get("clusterKey")
+    try:
+        return None if text is None else UUID(text)
+    except ValueError:
+        raise ConfigurationError(
+            f"{INVALID_OPTION} option clusterKey is {text!r:.100}; expected a cluster's key, as"
+            " `waltz cluster show-cluster-key` prints it"
+        ) from None
 
 
 def _named(options: Mapping[str, str], known: Sequence[str]) -> dict[str, str]:

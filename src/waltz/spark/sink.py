@@ -13,13 +13,15 @@ import contextlib
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, Protocol
+from uuid import UUID
 
 import waltz
 from waltz import ClusterNotes, WaltzClient, WaltzClientCallbacks
 from waltz.errors import ConfigurationError, OperationTimeoutError, VersionConflictError
 from waltz.spark.codes import ROWS_CHANGED
+from waltz.spark.sink_checkpoint import SinkCheckpoint, expect_cluster
 from waltz.spark.sink_progress import (
     TaskIdentity,
     TaskProgress,
@@ -62,12 +64,34 @@ class OpenNotes(Protocol):
 
 @dataclass(frozen=True)
 class SinkAccess:
-    """How to reach the log and the cluster's notes, wherever a task runs."""
+    """How to reach the log and the cluster's notes, wherever a task runs; `cluster_key` is of the
+    only cluster that may be written to, None: of any."""
 
     cluster: str
     tls: TlsSettings = field(default_factory=TlsSettings)
+    cluster_key: UUID | None = None
     open_client: OpenClient = waltz.open_client
     open_notes: OpenNotes = waltz.open_notes
+
+    def bound(self, checkpoint: str | None = None) -> SinkAccess:
+        """Return access to the cluster that answers now, and to no other; asked once per write or
+        batch, before any task. `checkpoint` is a stream's, as Spark's option has it.
+
+        Raises HistoryChangedError: it is not the cluster of `cluster_key`, or of the checkpoint;
+        ConfigurationError; as `open_notes`.
+        """
+        with self.open_notes(self.cluster, tls=self.tls) as notes:
+            found = notes.read_cluster_key()
+        self.expect(lambda: found)
+        kept = None if checkpoint is None else SinkCheckpoint.at(checkpoint)
+        if kept is not None:
+            kept.bind(found, self.cluster)
+        return replace(self, cluster_key=found)
+
+    def expect(self, read: Callable[[], UUID]) -> None:
+        """Raises HistoryChangedError: the cluster with the key that `read` returns is another."""
+        if self.cluster_key is not None:
+            expect_cluster(read(), self.cluster_key, self.cluster)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,13 +105,15 @@ class Written:
 def write_rows(access: SinkAccess, identity: TaskIdentity, batches: Iterable[Any]) -> Written:
     """Write the rows of Arrow record batches and return once all of them are in the log.
 
-    Raises ConfigurationError: a row that cannot be written, another content than an earlier attempt
-    had, a later batch has begun; VersionConflictError: a lock of a row was refused;
-    UnavailableError: no progress for `PROGRESS_SECONDS_MAX`. Another attempt goes on from there.
+    Raises HistoryChangedError: another cluster than that of `access` answers; ConfigurationError: a
+    row that cannot be written, another content than an earlier attempt had, a later batch begun;
+    VersionConflictError: a lock of a row was refused; UnavailableError: no progress for
+    `PROGRESS_SECONDS_MAX`. Another attempt goes on from there.
     """
     waiting = iter(batches)
     first = next((batch for batch in waiting if len(batch)), None)
     with access.open_notes(access.cluster, tls=access.tls) as notes:
+        access.expect(notes.read_cluster_key)
         if first is None and current(notes.read(identity.note), identity) is None:
             return Written(0, 0)
         state = LoggedRows(identity, notes)
@@ -99,6 +125,7 @@ def write_rows(access: SinkAccess, identity: TaskIdentity, batches: Iterable[Any
             max_concurrent_transactions=PENDING_MAX,
             mount_seconds_max=PROGRESS_SECONDS_MAX,
         ) as client:
+            access.expect(lambda: client.cluster_key)
             task = _Task(client, state)
             task.join()
             try:

@@ -1,4 +1,4 @@
-"""Who writes which part of a batch, and what the log held before: what attempts know of each other.
+"""The notes by which attempts of a task know of each other: their clients, and the log before them.
 
 The cluster keeps one note per sink and Spark task. Every attempt of a task adds its client before
 it appends anything, so whoever finds a transaction in the log can tell whether an attempt of the

@@ -42,7 +42,8 @@ class WaltzWriter(DataSourceArrowWriter):
     """Writes a data frame (PS-07). With a `writeId` a second write of the same one adds nothing."""
 
     def __init__(self, options: SinkOptions) -> None:
-        self._access = SinkAccess(options.cluster, options.tls)
+        """Called on the driver. Raises as `SinkAccess.bound`."""
+        self._access = _bound(options)
         self._is_named = options.write_id is not None
         self._write_id = options.write_id or f"once-{uuid4().hex}"
         self._batch = options.batch
@@ -76,7 +77,8 @@ class WaltzStreamWriter(DataSourceStreamArrowWriter):
     nothing of them can be taken back."""
 
     def __init__(self, options: SinkOptions) -> None:
-        self._access = SinkAccess(options.cluster, options.tls)
+        """Called on the driver, for each micro-batch. Raises as `SinkAccess.bound`."""
+        self._access = _bound(options)
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
         context = TaskContext.get()
@@ -93,6 +95,12 @@ class WaltzStreamWriter(DataSourceStreamArrowWriter):
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
         """All rows are in the log. Raises ConfigurationError: the batch once had more tasks."""
         _expect_all_tasks(self._access, cast(Sequence[TaskWritten], messages))
+
+
+def _bound(options: SinkOptions) -> SinkAccess:
+    with coded_errors(options.cluster):
+        access = SinkAccess(options.cluster, options.tls, options.cluster_key)
+        return access.bound(options.checkpoint)
 
 
 def _expect_all_tasks(access: SinkAccess, written: Sequence[TaskWritten]) -> None:

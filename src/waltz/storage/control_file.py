@@ -3,7 +3,8 @@
 Owns the creation of `waltz-storage.ctl` in one step, the lock of the directory, and the order of
 updates: of a partition's twin structs only the one not in use is ever overwritten, and the node
 file, where copies and session fences are, follows. So a copy that is one update ahead of the
-control file proves that the control file has lost one. When the cluster gets more partitions both
+control file proves that the control file has lost one, and a control file that was cut is restored
+from the copies. When the cluster gets more partitions both
 files grow, the node file first; whatever a crash leaves of that is finished at the next opening.
 Knows nothing of segments.
 """
@@ -11,6 +12,7 @@ Knows nothing of segments.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from typing import Final
 from uuid import UUID
 
 from waltz.errors import (
@@ -39,9 +41,11 @@ from waltz.storage.control_struct import (
     struct_offset,
 )
 from waltz.storage.node_file import (
+    LOST,
     NO_COPY,
     NODE_FILE_NAME,
     NodeFile,
+    NodeFileContent,
     NodeHeader,
     Slot,
     create_node_file,
@@ -53,6 +57,15 @@ from waltz.storage.node_file import (
 from waltz.storage.synced_file import SyncedFile
 from waltz.storage.trace import Trace, TraceFile, open_trace_file
 from waltz.types import NO_SESSION, PartitionId, SessionId
+
+_PUT_BACK: Final = (
+    f"put it back, or make an empty one with `touch {{}}/{CONTROL_FILE_NAME}`, which the next start"
+    f" restores from {NODE_FILE_NAME}"
+)
+_EXCHANGE: Final = (
+    "move the directory to another place, make an empty one of its name and start with"
+    " --assign-all: servers fill it up, if a majority of the other replicas is well"
+)
 
 
 class ControlFile:
@@ -317,9 +330,9 @@ def open_control_file(
     try:
         file = disk.open(path)
         files.append(file)
-        header = file.read_at(0, CONTROL_HEADER.size)
-        created, made_for = _check_header(header, directory, cluster_key, partition_count)
         notes: list[str] = []
+        header = _header(disk, directory, file, cluster_key, partition_count, assigned, notes)
+        created, made_for = _check_header(header, directory, cluster_key, partition_count)
         fresh = NodeHeader(cluster_key, partition_count, directory_id, wall_milliseconds, created)
         node_file = _open_node_file(disk, directory, fresh, made_for, notes)
         files.append(node_file)
@@ -354,6 +367,66 @@ def open_control_file(
             each.close()
         release()
         raise
+
+
+def _header(
+    disk: Disk,
+    directory: str,
+    file: File,
+    cluster_key: UUID,
+    partition_count: int,
+    assigned: Collection[PartitionId],
+    notes: list[str],
+) -> bytes:
+    """Return the control file's header. A file that has lost its header gets a new one: partitions
+    that the node file has a copy of are judged by that, the others have promised nothing.
+
+    The header goes last, so that whatever a crash leaves is restored again. Raises OSError; and,
+    before anything was touched, ConfigurationError: the node file cannot help.
+    """
+    header = file.read_at(0, CONTROL_HEADER.size)
+    if len(header) == CONTROL_HEADER.size and any(header):
+        return header
+    path = f"{directory}/{NODE_FILE_NAME}"
+    if not disk.exists(path):
+        raise ConfigurationError(
+            f"{CONTROL_FILE_NAME} in {directory} has {file.size()} bytes, expected at least"
+            f" {CONTROL_HEADER.size}, and there is no {NODE_FILE_NAME} to restore it from: put"
+            f" either of them back from a copy, or {_EXCHANGE}"
+        )
+    count = _count_in_node_file(disk, path, [partition_count], cluster_key)
+    found = _decoded(disk, path, count, cluster_key)
+    content = encode_fresh_file(
+        cluster_key,
+        count,
+        assigned=frozenset(assigned),
+        wall_milliseconds=found.header.control_file_created_milliseconds,
+    )
+    lost = [
+        name
+        for name in _partition_directories(disk, directory)
+        if PartitionId(int(name)) not in found.slots
+    ]
+    if lost:
+        raise ConfigurationError(
+            f"{CONTROL_FILE_NAME} in {directory} has {file.size()} bytes, expected at least"
+            f" {CONTROL_HEADER.size}, and {NODE_FILE_NAME} knows nothing of partitions"
+            f" {', '.join(lost)}, whose directories are there: put both back from a copy, or"
+            f" {_EXCHANGE}"
+        )
+    entries = bytearray(content[CONTROL_HEADER.size :])
+    for partition_id in found.slots:
+        start = partition_offset(partition_id) - CONTROL_HEADER.size
+        entries[start : start + PARTITION_BYTES] = LOST * PARTITION_BYTES
+    notes.append(
+        f"{directory}/{CONTROL_FILE_NAME} had lost its header, with {file.size()} bytes left;"
+        f" restored from {NODE_FILE_NAME}"
+    )
+    file.write_at(CONTROL_HEADER.size, bytes(entries))
+    file.sync()
+    file.write_at(0, content[: CONTROL_HEADER.size])
+    file.sync()
+    return content[: CONTROL_HEADER.size]
 
 
 def _open_node_file(
@@ -481,11 +554,12 @@ def _create(
 
 def _check_fresh(disk: Disk, directory: str, node_header: NodeHeader) -> None:
     """Raises ForeignDirectoryError: there was a control file once."""
-    leftovers = [name for name in disk.list_directory(directory) if name.isdigit()]
-    if leftovers:
+    if leftovers := _partition_directories(disk, directory):
+        is_restorable = disk.exists(f"{directory}/{NODE_FILE_NAME}")
+        back = _PUT_BACK.format(directory) if is_restorable else "put it back"
         raise ForeignDirectoryError(
             f"{directory} holds partitions {', '.join(leftovers)} but no {CONTROL_FILE_NAME}:"
-            " give a fresh directory, or put the control file back"
+            f" {back}, or {_EXCHANGE}"
         )
     path = f"{directory}/{NODE_FILE_NAME}"
     try:
@@ -493,32 +567,32 @@ def _check_fresh(disk: Disk, directory: str, node_header: NodeHeader) -> None:
         count = _count_in_node_file(disk, path, counts, key)
     except FileNotFoundError:
         return
-    file = disk.open_to_read(path)
-    try:
-        found = decode_node_file(
-            file.read_at(0, node_file_bytes(count)),
-            cluster_key=node_header.cluster_key,
-            partition_count=count,
-            place=path,
-        )
-    finally:
-        file.close()
+    found = _decoded(disk, path, count, key)
     if found.slots:
         raise ForeignDirectoryError(
             f"{path} remembers sessions of partitions {', '.join(map(str, sorted(found.slots)))},"
-            f" but there is no {CONTROL_FILE_NAME}: put that back, or give a fresh directory"
+            f" but there is no {CONTROL_FILE_NAME}: {_PUT_BACK.format(directory)}, or {_EXCHANGE}"
         )
+
+
+def _partition_directories(disk: Disk, directory: str) -> list[str]:
+    return [name for name in disk.list_directory(directory) if name.isdigit()]
+
+
+def _decoded(disk: Disk, path: str, count: int, cluster_key: UUID) -> NodeFileContent:
+    """Raises as `decode_node_file`; OSError."""
+    file = disk.open_to_read(path)
+    try:
+        content = file.read_at(0, node_file_bytes(count))
+    finally:
+        file.close()
+    return decode_node_file(content, cluster_key=cluster_key, partition_count=count, place=path)
 
 
 def _check_header(
     header: bytes, directory: str, cluster_key: UUID, partition_count: int
 ) -> tuple[int, int]:
     """Return when the file was created, and for how many partitions, as it says."""
-    if len(header) < CONTROL_HEADER.size:
-        raise ConfigurationError(
-            f"{CONTROL_FILE_NAME} in {directory} has {len(header)} bytes, expected at least"
-            f" {CONTROL_HEADER.size}: remove it if the directory holds no partitions"
-        )
     version, created, found_key, found_count, _ = CONTROL_HEADER.unpack(header)
     if version != FORMAT_VERSION:
         raise ConfigurationError(

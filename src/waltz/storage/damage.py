@@ -58,6 +58,13 @@ def without(damage: Damage, first: TransactionId, next_transaction_id: Transacti
     return tuple(left)
 
 
+def left_of(damage: Damage, other: Iterable[DamagedRange]) -> Damage:
+    """Return what of `damage` is in none of the ranges `other`."""
+    for found in other:
+        damage = without(damage, *found)
+    return damage
+
+
 def united(
     damage: Iterable[DamagedRange], more: Iterable[DamagedRange], firsts: Sequence[TransactionId]
 ) -> Damage:

@@ -23,8 +23,9 @@ from waltz.limits import (
     RECORD_LIST_RECORDS_MAX,
 )
 from waltz.record import Record, RecordBatch, join_batches
+from waltz.storage.permission import is_offline
 from waltz.storage.segment import first_stranger
-from waltz.types import TransactionId
+from waltz.types import NO_SESSION, SessionId, TransactionId
 from waltz.wire.header_columns import (
     HeaderColumns,
     header_columns,
@@ -32,6 +33,7 @@ from waltz.wire.header_columns import (
     no_headers,
 )
 from waltz.wire.storage_protocol import (
+    AcceptDamageRequest,
     AppendRecordsRequest,
     FailureResponse,
     LastSessionInfoRequest,
@@ -75,6 +77,12 @@ def failure(request: StorageMessage, error: BaseException) -> FailureResponse:
         error_text(error),
         (),
     )
+
+
+def _session(request: StorageMessage) -> SessionId:
+    """Return the session whose accepted damage counts for `request`: what a server has accepted is
+    not accepted for an administrator who puts the replica in order."""
+    return NO_SESSION if is_offline(request) else request.session_id
 
 
 class Drain:
@@ -168,17 +176,19 @@ class Drain:
                 self._accept(request.records)
                 return SuccessResponse(*head)
             case LastSessionInfoRequest():
-                partition.check_undamaged()
+                partition.check_undamaged(_session(request))
                 return LastSessionInfoResponse(*head, partition.session_info)
             case MaxTransactionIdRequest():
-                partition.check_undamaged()
+                partition.check_undamaged(_session(request))
                 last = TransactionId(partition.next_transaction_id - 1)
                 return MaxTransactionIdResponse(*head, last)
             case SetLowWaterMarkRequest():
+                partition.check_undamaged(_session(request))
                 partition.set_low_water_mark(request.session_id, request.low_water_mark)
                 return SuccessResponse(*head)
             case TruncateRequest():
-                return MaxTransactionIdResponse(*head, partition.truncate(request.transaction_id))
+                left = partition.truncate(request.transaction_id, _session(request))
+                return MaxTransactionIdResponse(*head, left)
             case RecordRequest():
                 return RecordResponse(*head, self._record(request.transaction_id))
             case RecordHeaderRequest():
@@ -195,6 +205,9 @@ class Drain:
                 return partition.replica_state(request)
             case RepairRequest():
                 partition.repair(request.records)
+                return SuccessResponse(*head)
+            case AcceptDamageRequest():
+                partition.accept_damage(request.session_id, request.damaged)
                 return SuccessResponse(*head)
             case _:
                 raise StorageError(f"not a request to a partition: {type(request).__name__}")

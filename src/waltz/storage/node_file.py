@@ -256,8 +256,8 @@ def _is_sound(head: bytes) -> bool:
 
 
 def _own(heads: Iterable[bytes], cluster_key: UUID) -> list[bytes]:
-    """Of sound headers the cluster's own: a block of records that strayed here may have a checksum
-    in the same place."""
+    """Return those sound headers that are the cluster's own: a block of records that strayed here
+    may have a checksum in the same place."""
     return [head for head in heads if NODE_HEADER.unpack_from(head)[2] == cluster_key.bytes]
 
 

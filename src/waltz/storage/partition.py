@@ -29,7 +29,7 @@ from waltz.limits import DAMAGED_RANGES_MAX, SEGMENTS_OPEN_MAX
 from waltz.record import RecordBatch
 from waltz.storage.control_file import ControlFile
 from waltz.storage.control_struct import ASSIGNED, FRESH, PartitionInfo
-from waltz.storage.damage import Damage, damage_text
+from waltz.storage.damage import Damage, damage_text, left_of, range_text
 from waltz.storage.drain import Drain
 from waltz.storage.listing import holds_segments
 from waltz.storage.permission import check_access, is_offline
@@ -104,6 +104,8 @@ class StoragePartition:
         self._space = space
         self._durable_next: TransactionId | None = None
         """While reopening has failed: one past what was known to be durable before it."""
+        self._accepted: tuple[SessionId, Damage] = (NO_SESSION, ())
+        """The damage with which a session goes on, for no replica can give these records."""
 
     # Opening and closing
 
@@ -360,13 +362,41 @@ class StoragePartition:
         if self._failure is not None:
             raise SegmentFailedError(f"no writes after a failed one: {self._failure}")
 
-    def check_undamaged(self) -> None:
-        """Raises CorruptionError: this replica cannot vouch for what it was given to keep."""
-        if self.damaged_ranges:
+    def check_undamaged(self, session_id: SessionId = NO_SESSION) -> None:
+        """Raises CorruptionError: this replica cannot vouch for what it was given to keep, but for
+        what session `session_id` has accepted."""
+        if left := left_of(self.damaged_ranges, self._accepted_by(session_id)):
             raise CorruptionError(
                 f"no vote of partition {self.partition_id}, which has damage that awaits repair:"
-                f" {damage_text(self.damaged_ranges)}"
+                f" {damage_text(left)}"
             )
+
+    def accept_damage(self, session_id: SessionId, damage: Damage) -> None:
+        """Let session `session_id` go on with these damaged records, besides those that it has
+        accepted before. Kept in memory: the next session, and this node once it is started anew,
+        have to be told again.
+
+        Raises CorruptionError: nothing good follows them here, so that nobody knows where the log
+        ended; or these are more ranges, with the earlier ones, than a replica names.
+        """
+        accepted = tuple(dict.fromkeys([*self._accepted_by(session_id), *damage]))
+        if len(accepted) > DAMAGED_RANGES_MAX:
+            raise CorruptionError(
+                f"{len(accepted)} damaged ranges of partition {self.partition_id} cannot be"
+                f" accepted; at most {DAMAGED_RANGES_MAX} can"
+            )
+        for found in damage:
+            if found.next_transaction_id >= self.next_transaction_id:
+                raise CorruptionError(
+                    f"{range_text(found)} of partition {self.partition_id} cannot be accepted as"
+                    " damaged: no good record follows here, so that nobody knows where the log"
+                    " ended"
+                )
+        self._accepted = session_id, accepted
+
+    def _accepted_by(self, session_id: SessionId) -> Damage:
+        accepted_by, damage = self._accepted
+        return damage if session_id == accepted_by else ()
 
     def check_space(self, size_bytes: int) -> None:
         """Let so many bytes be appended. Raises UnavailableError: the disk is short of room."""
@@ -389,37 +419,42 @@ class StoragePartition:
         self.check_writable()
         self._write(self._chain.sync)
 
-    def truncate(self, last_transaction_id: TransactionId) -> TransactionId:
+    def truncate(
+        self, last_transaction_id: TransactionId, session_id: SessionId = NO_SESSION
+    ) -> TransactionId:
         """Remove everything after `last_transaction_id` and return the last ID that is left.
 
         A replica that was written off is cut to a mark that may be below what a session that never
         opened has set here. The local mark follows, first and durably: what it covers must be here.
         Raises StorageError: there is no such ID, and nothing has changed; CorruptionError: not
-        everything before is good; SegmentFailedError, OSError.
+        everything before is good, but for what session `session_id` has accepted;
+        SegmentFailedError, OSError.
         """
         self.check_writable()
         if last_transaction_id < NOTHING:
             raise StorageError(
                 f"no truncation to {last_transaction_id}; expected {NOTHING} or more"
             )
-        self._chain.check_cut(last_transaction_id)
+        accepted = self._accepted_by(session_id)
+        self._chain.check_cut(last_transaction_id, accepted)
         if last_transaction_id >= self.next_transaction_id - 1:
             return TransactionId(self.next_transaction_id - 1)
         info = self.info
         if last_transaction_id < info.local_low_water_mark:
             lowered = replace(info, local_low_water_mark=last_transaction_id)
             self._write(self._control_file.update, self.partition_id, lowered)
-        self._write(self._chain.truncate, last_transaction_id)
+        self._write(self._chain.truncate, last_transaction_id, accepted)
         return last_transaction_id
 
     def set_low_water_mark(self, session_id: SessionId, low_water_mark: TransactionId) -> None:
         """Start session `session_id` here, durably: the cluster's high-water mark is
         `low_water_mark`, this replica's is what it holds.
 
-        Raises StorageError: the mark is below what is here, or something is damaged; FencedError.
+        Nothing may be damaged but what the session has accepted. Raises StorageError: the mark is
+        below what is here; FencedError.
         """
         self.check_writable()
-        self.check_undamaged()
+        self.check_undamaged(session_id)
         info = self.info
         held = TransactionId(self.next_transaction_id - 1)
         if session_id < info.session_id:

@@ -3,7 +3,8 @@
     needs     requests
     writes    append, truncate, set low-water mark, repair: they change the replica
     reads     record, record header, and their lists: they hand out records
-    either    last session info, max transaction ID, replica state: the questions of a session
+    either    last session info, max transaction ID, replica state: the questions of a session;
+              accept damage: it changes nothing that is kept
 
 A server that recovers asks the last kind first. So a replica that takes writes and no reads is a
 full member of a session, from which nobody reads or copies; one that gives reads and takes no

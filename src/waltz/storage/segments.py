@@ -39,6 +39,7 @@ from waltz.storage.damage import (
     KnownDamage,
     damage_from,
     damage_text,
+    left_of,
     range_text,
 )
 from waltz.storage.examination import examine_segment, is_good
@@ -282,23 +283,24 @@ class SegmentChain:
         """Have data and index durable. Raises SegmentFailedError."""
         self._writer.write_index()
 
-    def check_cut(self, last_transaction_id: TransactionId) -> None:
+    def check_cut(self, last_transaction_id: TransactionId, accepted: Damage = ()) -> None:
         """Raises CorruptionError, OSError: a truncation cannot end there, because that record is
-        damaged or an earlier one is."""
-        if self.damage and last_transaction_id >= self.damage[0].first:
+        damaged or an earlier one is that is not among `accepted`."""
+        damage = left_of(self.damage, accepted)
+        if damage and last_transaction_id >= damage[0].first:
             raise CorruptionError(
                 f"no truncation of partition {self._home.partition_id} to {last_transaction_id}:"
-                f" there is damage before it that awaits repair: {damage_text(self.damage)}"
+                f" there is damage before it that awaits repair: {damage_text(damage)}"
             )
         if last_transaction_id >= 0:
             self.read(last_transaction_id, count_max=1, bytes_max=1)
 
-    def truncate(self, last_transaction_id: TransactionId) -> None:
+    def truncate(self, last_transaction_id: TransactionId, accepted: Damage = ()) -> None:
         """Remove every record after `last_transaction_id`, and with them what is damaged.
 
         Raises CorruptionError, OSError: `check_cut` does; SegmentFailedError.
         """
-        self.check_cut(last_transaction_id)
+        self.check_cut(last_transaction_id, accepted)
         self._truncate(last_transaction_id)
 
     def _truncate(self, last_transaction_id: TransactionId) -> None:

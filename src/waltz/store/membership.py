@@ -1,4 +1,4 @@
-"""Who takes part in the next store session, when the assignment has changed.
+"""Chooses the replicas of the next store session, when the assignment has changed.
 
 Pure arithmetic on who took part in the last session, who is wanted, and who is known to hold the
 log. Recovery counts votes of the last session's replicas only, and a session needs a majority of

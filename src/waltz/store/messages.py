@@ -8,6 +8,7 @@ from typing import Final, assert_never
 from waltz.errors import RemoteProtocolError
 from waltz.record import RecordBatch
 from waltz.store.requests import (
+    AcceptDamage,
     AppendRecords,
     AskCondition,
     AskMaxTransactionId,
@@ -28,6 +29,7 @@ from waltz.wire.handshake import Link
 from waltz.wire.header_columns import HeaderColumns
 from waltz.wire.storage_protocol import (
     BLOCKS_SINCE,
+    AcceptDamageRequest,
     AppendRecordsRequest,
     LastSessionInfoRequest,
     LastSessionInfoResponse,
@@ -78,6 +80,8 @@ def message_for(
             return ReplicaStateRequest(*head)
         case RepairRecords(batch):
             return RepairRequest(*head, records=batch)
+        case AcceptDamage(damaged):
+            return AcceptDamageRequest(*head, damaged=damaged)
         case _:
             assert_never(request)
 
@@ -134,7 +138,10 @@ def records_or_headers(
 def answer_to(request: ReplicaRequest, message: StorageMessage) -> ReplicaAnswer:
     """Return what `message` answers. Raises RemoteProtocolError: it answers something else."""
     match request, message:
-        case AppendRecords() | SetLowWaterMark() | RepairRecords(), SuccessResponse():
+        case (
+            AppendRecords() | SetLowWaterMark() | RepairRecords() | AcceptDamage(),
+            SuccessResponse(),
+        ):
             return None
         case ReadRecords() | ReadToRepair(), RecordListResponse(records=batch):
             return batch

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from enum import Enum
 from typing import assert_never
 
 from waltz.cluster.partition_metadata import (
@@ -26,6 +25,7 @@ from waltz.cluster.partition_metadata import (
 )
 from waltz.limits import METADATA_RETRY_SECONDS_MAX, METADATA_RETRY_SECONDS_MIN
 from waltz.majority import majority
+from waltz.store.judgement import Standing, has_joined_since, judge
 from waltz.store.quorum import last_opened, resolve_high_water_mark
 from waltz.store.recovery_events import (
     AdmitReplicas,
@@ -59,49 +59,6 @@ from waltz.store.requests import (
 )
 from waltz.types import NO_SESSION, NOTHING, ReplicaId, SessionId, TransactionId
 from waltz.wire.storage_protocol import SessionInfo
-
-
-class Standing(Enum):
-    """What a replica's word is worth in this recovery."""
-
-    INCONSISTENT = "missed or lost what its last session wrote; cut to its own low-water mark"
-    NEW = "no part of the last session; cut to its own low-water mark"
-    CLOSED = "left before the last session; cut to the mark it was written off with"
-    CANDIDATE = "as the last session left it"
-    BEHIND = "holds less than its own low-water mark: a part of its log is lost"
-    STALE = "no part of the last session, by its own word; cut once a majority keeps the log"
-    UNKNOWN = "holds data of a partition that the metadata has never seen; left alone"
-
-
-def judge(
-    replica_id: ReplicaId, states: Mapping[ReplicaId, ReplicaState], info: SessionInfo
-) -> tuple[Standing, TransactionId | None]:
-    """Return a replica's standing and what to cut it to; None: ask for its last transaction ID.
-
-    A closed replica is cut to its closing mark. If it has got a low-water mark since the last
-    session that took appends, by joining late or from a recovery that went no further, it keeps
-    what it has up to that: nobody has written anything else in its place.
-    One that was assigned while it could not be reached (closed, but of no session) may hold what
-    nobody else ever had, from before it was once taken away: its own low-water mark counts too.
-    Without any states, data on a node means that the metadata was lost, not the data.
-    Source: Waltz Server, "Recovery Procedure", step 5.
-    """
-    if not states:
-        found = info.low_water_mark > NOTHING
-        return (Standing.UNKNOWN if found else Standing.CANDIDATE), None
-    state = states.get(replica_id)
-    if state is None:
-        return Standing.NEW, info.low_water_mark
-    if info.session_id < state.session_id:
-        return Standing.INCONSISTENT, info.low_water_mark
-    closing_mark = state.closing_high_water_mark
-    if closing_mark is None:
-        return Standing.CANDIDATE, None
-    if info.session_id >= last_session(states):
-        return Standing.CLOSED, max(closing_mark, info.low_water_mark)
-    if state.session_id == NO_SESSION:
-        return Standing.CLOSED, min(closing_mark, info.low_water_mark)
-    return Standing.CLOSED, closing_mark
 
 
 def recovered_metadata(
@@ -140,9 +97,10 @@ class _Replica:
     replica_id: ReplicaId
     state: ReplicaState | None
     standing: Standing | None = None
-    low_water_mark: TransactionId = NOTHING
-    session_id: SessionId = NO_SESSION
-    """The one that began there last, by its own word."""
+    info: SessionInfo | None = None
+    """What it has said last."""
+    cut_to: TransactionId | None = None
+    """What its standing lets it keep."""
     last: TransactionId | None = None
     """What it holds, while its standing is not known or it is not to be counted."""
     holding: TransactionId | None = None
@@ -152,8 +110,17 @@ class _Replica:
     recovered: bool = False
 
     def forget(self) -> None:
-        self.standing = self.holding = self.vote = self.last = None
+        self.standing = self.holding = self.vote = self.last = self.cut_to = None
         self.busy = self.low_water_mark_set = self.recovered = False
+
+    @property
+    def low_water_mark(self) -> TransactionId:
+        return NOTHING if self.info is None else self.info.low_water_mark
+
+    @property
+    def session_id(self) -> SessionId:
+        """The session that began there last, by its own word."""
+        return NO_SESSION if self.info is None else self.info.session_id
 
     @property
     def may_hold_more(self) -> bool:
@@ -256,6 +223,19 @@ class Recovery:
         }
 
     @property
+    def holdings(self) -> Mapping[ReplicaId, TransactionId]:
+        """What of the log those hold that have said it, voters or not, up to the mark once that is
+        known; `NOTHING` of one that lost a part of its log."""
+        mark = self.high_water_mark
+        return {
+            replica.replica_id: NOTHING
+            if replica.standing is Standing.BEHIND
+            else min(replica.holding, replica.holding if mark is None else mark)
+            for replica in self._replicas.values()
+            if replica.holding is not None
+        }
+
+    @property
     def admitted(self) -> tuple[ReplicaId, ...]:
         """The replicas that the metadata names as taking part, whether still there or not."""
         return self._admitted
@@ -317,24 +297,11 @@ class Recovery:
         match request:
             case AskSessionInfo():
                 assert isinstance(answer, SessionInfo)
-                replica.low_water_mark = answer.low_water_mark
-                replica.session_id = answer.session_id
-                if self.is_set_back:
-                    self._ask(replica, AskMaxTransactionId())
-                    return
-                replica.standing, cut_to = judge(replica.replica_id, self._first_states, answer)
-                if replica.standing is Standing.UNKNOWN:
-                    self._refuse(replica, f"low-water mark {answer.low_water_mark}")
-                elif cut_to is None:
-                    self._ask(replica, AskMaxTransactionId())
-                else:
-                    self._ask(replica, TruncateReplica(cut_to))
+                replica.info = answer
+                self._take_info(replica, answer)
             case AskMaxTransactionId():
                 assert isinstance(answer, int)
-                if self.is_set_back:
-                    replica.last = TransactionId(answer)
-                else:
-                    self._take_candidate(replica, TransactionId(answer))
+                self._take_last(replica, TransactionId(answer))
             case TruncateReplica():
                 assert isinstance(answer, int)
                 replica.holding = TransactionId(answer)
@@ -342,6 +309,31 @@ class Recovery:
                 replica.low_water_mark_set = True
             case _:
                 assert_never(request)
+
+    def _take_info(self, replica: _Replica, info: SessionInfo) -> None:
+        if self.is_set_back:
+            self._ask(replica, AskMaxTransactionId())
+            return
+        states = self._first_states
+        replica.standing, replica.cut_to = judge(replica.replica_id, states, info)
+        if replica.standing is Standing.UNKNOWN:
+            self._refuse(replica, f"low-water mark {info.low_water_mark}")
+        elif replica.cut_to is None or info.session_id == last_session(states):
+            self._ask(replica, AskMaxTransactionId())
+        else:
+            self._ask(replica, TruncateReplica(replica.cut_to))
+
+    def _take_last(self, replica: _Replica, last: TransactionId) -> None:
+        assert replica.info is not None
+        if self.is_set_back:
+            replica.last = last
+        elif has_joined_since(self._first_states, replica.replica_id, replica.info, last):
+            replica.standing, replica.cut_to = Standing.CANDIDATE, None
+            self._take_candidate(replica, last)
+        elif replica.cut_to is not None:
+            self._ask(replica, TruncateReplica(replica.cut_to))
+        else:
+            self._take_candidate(replica, last)
 
     def _take_candidate(self, replica: _Replica, last: TransactionId) -> None:
         if not self._first_states and last > NOTHING:

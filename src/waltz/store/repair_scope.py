@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from waltz.cluster.partition_metadata import ReplicaState
-from waltz.store.recovery import Recovery, Standing, judge
+from waltz.store.judgement import Standing, has_joined_since, judge
+from waltz.store.recovery import Recovery
 from waltz.store.repairer import Repairer, Scope
 from waltz.store.replica_session import Phase, ReplicaSession
 from waltz.store.requests import Condition, ReplicaLink
@@ -29,14 +30,14 @@ def scopes(
     states     of the last session, from the metadata.
     committed  the session's high-water mark; None while it is not open.
     """
-    votes = recovery.votes
+    holdings = recovery.holdings
     found = {}
     for replica in replicas:
         match replica.phase:
             case Phase.LIVE:
                 found[replica.replica_id] = _of_live(replica, committed)
             case Phase.RECOVERING:
-                held = votes.get(replica.replica_id, NOTHING)
+                held = holdings.get(replica.replica_id, NOTHING)
                 found[replica.replica_id] = Scope(replica.link, held, NOTHING, is_cut=False)
             case Phase.ABSTAINING:
                 # Where the metadata were set back nobody knows yet what is to be kept of it.
@@ -47,6 +48,30 @@ def scopes(
             case Phase.CONNECTING | Phase.EXCLUDED | Phase.RETURNED | Phase.RELEASED:
                 pass
     return found
+
+
+def silent(
+    replicas: Iterable[ReplicaSession],
+    states: Mapping[ReplicaId, ReplicaState],
+    recovery: Recovery,
+    repairer: Repairer,
+) -> tuple[ReplicaId, ...]:
+    """Return the replicas, of this session and of the last one, that may have intact what others
+    have damaged: those that have not said what they hold, or not whether it is damaged.
+
+    Once the mark is known nobody is waited for: nothing is cut any more that could be needed.
+    """
+    if recovery.high_water_mark is not None:
+        return ()
+    holdings = recovery.holdings
+    heard = {
+        replica.replica_id
+        for replica in replicas
+        if (replica.phase is Phase.RECOVERING and replica.replica_id in holdings)
+        or (replica.phase is Phase.ABSTAINING and repairer.has_answered(replica.replica_id))
+    }
+    everybody = dict.fromkeys([*states, *(replica.replica_id for replica in replicas)])
+    return tuple(replica_id for replica_id in everybody if replica_id not in heard)
 
 
 def _of_live(replica: ReplicaSession, committed: TransactionId | None) -> Scope:
@@ -65,15 +90,20 @@ def scope_of_abstaining(
     """Judge a replica that cannot vote for damage as it would be judged if it could.
 
     Of one that is as the last session left it, all is kept until the mark is known. Of another one
-    only what recovery would not cut away, and nothing is read there.
+    only what recovery would not cut away.
     """
     if condition is None or not states:
         return Scope(link, NOTHING, NOTHING, is_cut=False)
-    standing, cut_to = judge(link.replica_id, states, condition.session_info)
+    info = condition.session_info
+    standing, cut_to = judge(link.replica_id, states, info)
+    if has_joined_since(states, link.replica_id, info, condition.last):
+        standing = Standing.CANDIDATE
     if standing is not Standing.CANDIDATE:
         assert cut_to is not None
-        return Scope(link, NOTHING, cut_to if mark is None else min(cut_to, mark), is_cut=True)
+        kept = cut_to if mark is None else min(cut_to, mark)
+        is_whole = condition.last >= condition.session_info.low_water_mark
+        return Scope(link, min(kept, condition.last) if is_whole else NOTHING, kept, is_cut=True)
     kept = condition.last if mark is None else mark
-    is_whole = condition.last >= condition.session_info.low_water_mark
+    is_whole = condition.last >= info.low_water_mark
     held = min(kept, condition.last) if is_whole else NOTHING
     return Scope(link, held, kept, is_cut=mark is not None)

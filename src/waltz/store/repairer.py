@@ -3,7 +3,9 @@
 Owns what is known of each replica's damage and the one repair under way on it. Must not know
 connections, votes or commits: `repair_scope.py` says which records of which replica are the log's.
 Nothing is put back but what another replica holds and what checks out; what nobody can supply stays
-as it is and is told.
+as it is and is told. A replica may not vote while it has damage. It is let go on with damage only
+once every replica has answered, none of them can give the record, and good ones follow it, so that
+it is known to belong to the log (decision 0034).
 
 A replica is asked again and again, and at once when a read failed there. Repair is slow on purpose:
 one bounded batch at a time per replica, with pauses, for appends share its disk.
@@ -11,12 +13,14 @@ one bounded batch at a time per replica, with pauses, for appends share its disk
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
 from waltz.errors import CorruptionError, RemoteProtocolError
 from waltz.limits import (
+    DAMAGED_RANGES_MAX,
     REPAIR_BYTES_MAX,
     REPAIR_LOOK_SECONDS,
     REPAIR_LOOK_SECONDS_MIN,
@@ -25,6 +29,7 @@ from waltz.limits import (
 from waltz.record import RecordBatch
 from waltz.store.catch_up import CopySize, checked_copy, choose_source
 from waltz.store.requests import (
+    AcceptDamage,
     AskCondition,
     Condition,
     ReadToRepair,
@@ -34,7 +39,7 @@ from waltz.store.requests import (
     RequestFailed,
     SendRequest,
 )
-from waltz.types import ReplicaId, TransactionId
+from waltz.types import NOTHING, ReplicaId, TransactionId
 from waltz.wire.storage_protocol import DamagedRange
 
 Damage: TypeAlias = tuple[DamagedRange, ...]
@@ -79,6 +84,13 @@ class ReplicaMended:
 
 
 @dataclass(frozen=True, slots=True)
+class DamageAccepted:
+    """A replica that abstained takes part in this session with the damage that it has."""
+
+    replica_id: ReplicaId
+
+
+@dataclass(frozen=True, slots=True)
 class GiveUpReplica:
     """A replica that abstained does not say why, or cannot be asked."""
 
@@ -86,7 +98,9 @@ class GiveUpReplica:
     reason: str
 
 
-RepairEffect: TypeAlias = SendRequest | ReplicaDamage | CutReplica | ReplicaMended | GiveUpReplica
+RepairEffect: TypeAlias = (
+    SendRequest | ReplicaDamage | CutReplica | ReplicaMended | DamageAccepted | GiveUpReplica
+)
 
 
 @dataclass(slots=True)
@@ -94,6 +108,7 @@ class _Patient:
     link: ReplicaLink
     reason: str | None
     """Why it abstains; None: it does not."""
+    is_tolerant: bool = False
     questions: int = 0
     awaits_answer: bool = False
     is_delayed: bool = False
@@ -102,9 +117,15 @@ class _Patient:
     condition: Condition | None = None
     damaged: Damage = ()
     """Of the last answer, less what was put back since."""
+    unsupplied: Damage = ()
+    """The part of `damaged` that no replica can give now."""
+    is_stuck: bool = False
+    """Whether it votes, and nothing can be done for it before somebody has answered again."""
     must_look: bool = True
     was_damaged: bool = False
-    request: ReadToRepair | RepairRecords | CutReplica | None = None
+    accepted: frozenset[DamagedRange] = frozenset()
+    """With what damage it takes part in this session."""
+    request: ReadToRepair | RepairRecords | AcceptDamage | CutReplica | None = None
     """What is under way on it, or for it."""
     source: ReplicaId | None = None
     size: CopySize = field(default_factory=lambda: CopySize(REPAIR_BYTES_MAX))
@@ -118,17 +139,25 @@ class _Patient:
     """Why nothing more can be learned of it."""
     reported: ReplicaDamage | None = None
 
+    @property
+    def last(self) -> TransactionId:
+        """The last record that it has said it holds."""
+        return NOTHING if self.condition is None else self.condition.last
+
 
 class Repairer:
     def __init__(self) -> None:
         self._patients: dict[ReplicaId, _Patient] = {}
         self._is_open = False
+        self._silent: Sequence[ReplicaId] = ()
 
     @property
     def is_idle(self) -> bool:
         """Whether a step can do nothing: no damage is known, and nobody is to be asked."""
         for patient in self._patients.values():
-            if patient.must_look or patient.damaged or not patient.awaits_answer:
+            if patient.must_look or not patient.awaits_answer:
+                return False
+            if patient.damaged and not patient.is_stuck:
                 return False
             if patient.reason is not None:
                 return False
@@ -153,6 +182,37 @@ class Repairer:
         patient = self._patients.get(replica_id)
         return None if patient is None else patient.condition
 
+    def has_answered(self, replica_id: ReplicaId) -> bool:
+        """Whether what the replica has answered last is not about to be replaced."""
+        patient = self._patients.get(replica_id)
+        return patient is not None and patient.condition is not None and not patient.must_look
+
+    def finding(self, replica_id: ReplicaId) -> str | None:
+        """What is known of a replica's damage, for people; None: nothing is known to be damaged, or
+        it has not been asked."""
+        patient = self._patients.get(replica_id)
+        if patient is None or not patient.damaged:
+            return None
+        found = f"records {damage_text(patient.damaged)} are damaged"
+        if patient.unsupplied:
+            found += f", and no replica gives {damage_text(patient.unsupplied)}"
+        if patient.reason is None:
+            return found
+        return f"does not vote: {found}{self._why_not_accepted(patient)}"
+
+    def _why_not_accepted(self, patient: _Patient) -> str:
+        if not patient.unsupplied:
+            return ""
+        if self._silent:
+            return f"; {', '.join(self._silent)} may have them, and has not said so"
+        if not patient.is_tolerant:
+            return "; its version cannot take part with damage"
+        if patient.unsupplied[-1].next_transaction_id > patient.last:
+            return (
+                "; nothing good follows the last of them, so that nobody knows where its log ended"
+            )
+        return ""
+
     def check_invariants(self) -> None:
         for patient in self._patients.values():
             assert (patient.source is not None) == isinstance(patient.request, ReadToRepair)
@@ -163,15 +223,25 @@ class Repairer:
 
     def watch(self, link: ReplicaLink) -> None:
         """Ask now and then what a replica that takes part has damaged."""
-        self._patients[link.replica_id] = _Patient(link, None, must_look=False)
+        patient = self._current(link)
+        if patient is None or patient.reason is not None:
+            self._patients[link.replica_id] = _Patient(link, None, must_look=False)
+            self._unstick()
 
-    def take_in(self, link: ReplicaLink, reason: str) -> None:
-        """Ask a replica that does not vote what it has damaged, and repair it."""
-        self._patients[link.replica_id] = _Patient(link, reason)
+    def take_in(self, link: ReplicaLink, reason: str, *, is_tolerant: bool = False) -> None:
+        """Ask a replica that does not vote what it has damaged, and repair it.
+
+        One that does not vote with the damage either that was accepted is not asked at once, or
+        this would go on without end.
+        """
+        before = self._current(link)
+        must_look = before is None or not before.accepted
+        self._patients[link.replica_id] = _Patient(link, reason, is_tolerant, must_look=must_look)
 
     def forget(self, replica_id: ReplicaId) -> None:
         """The replica is lost; or it has joined, or left, those that abstain."""
         self._patients.pop(replica_id, None)
+        self._unstick()
         for patient in self._patients.values():
             if patient.source == replica_id:
                 self._fail_read(patient)
@@ -192,6 +262,10 @@ class Repairer:
                 return self.read(request, batch)
             case RequestAnswered(_, RepairRecords() as request):
                 self.repaired(link, request)
+            case RequestAnswered(_, AcceptDamage() as request):
+                self.accepted(link, request)
+            case RequestFailed(_, AcceptDamage() as request):
+                self.refused(link, request)
             case RequestFailed(_, AskCondition() as request, reason):
                 self.failed_condition(link, request, reason)
             case RequestFailed(_, ReadToRepair() as request):
@@ -215,6 +289,11 @@ class Repairer:
         patient.was_damaged = patient.was_damaged or bool(condition.damaged)
         patient.failed.clear()
         patient.refused.clear()
+        self._unstick()
+
+    def _unstick(self) -> None:
+        for patient in self._patients.values():
+            patient.is_stuck = False
 
     def failed_condition(self, link: ReplicaLink, request: AskCondition, reason: str) -> None:
         patient = self._current(link)
@@ -261,6 +340,20 @@ class Repairer:
         patient.request = None
         patient.refused.add(request.batch.first_transaction_id)
 
+    def accepted(self, link: ReplicaLink, request: AcceptDamage) -> None:
+        """The replica takes part with this damage."""
+        patient = self._current(link)
+        if patient is not None and patient.request is request:
+            patient.request = None
+            patient.accepted |= frozenset(request.damaged)
+
+    def refused(self, link: ReplicaLink, request: AcceptDamage) -> None:
+        """It does not; it is asked again after the next look."""
+        patient = self._current(link)
+        if patient is not None and patient.request is request:
+            patient.request = None
+            patient.refused.update(damaged.first for damaged in request.damaged)
+
     def cut(self, link: ReplicaLink) -> None:
         """The replica was cut."""
         patient = self._current(link)
@@ -271,10 +364,16 @@ class Repairer:
     # Decisions
 
     def step(
-        self, scopes: Mapping[ReplicaId, Scope], now: float, *, is_open: bool
+        self,
+        scopes: Mapping[ReplicaId, Scope],
+        now: float,
+        *,
+        is_open: bool,
+        silent: Sequence[ReplicaId] = (),
     ) -> list[RepairEffect]:
-        """Return what to do. `is_open`: what nobody can supply now is worth telling."""
-        self._is_open = is_open
+        """Return what to do. `is_open`: what nobody can supply now is worth telling. While some are
+        `silent` that may have intact what others have damaged, no damage is accepted."""
+        self._is_open, self._silent = is_open, silent
         effects: list[RepairEffect] = []
         for replica_id, patient in self._patients.items():
             if replica_id in scopes:
@@ -288,9 +387,10 @@ class Repairer:
             return [GiveUpReplica(patient.link.replica_id, patient.given_up)]
         scope = scopes[patient.link.replica_id]
         effects: list[RepairEffect] = []
-        if patient.request is None and patient.condition is not None and not patient.must_look:
+        is_known = patient.condition is not None and not patient.must_look
+        if patient.request is None and is_known and not patient.is_stuck:
             effects += self._treat(patient, scope, scopes)
-            if effects and isinstance(effects[-1], ReplicaMended | GiveUpReplica):
+            if effects and isinstance(effects[-1], ReplicaMended | DamageAccepted | GiveUpReplica):
                 return effects
         if patient.must_look and (patient.is_delayed or not patient.awaits_answer):
             if patient.request is None:
@@ -325,10 +425,48 @@ class Repairer:
                 self._read(patient, source, damaged.first, through),
             ]
         effects = self._report(patient, unsupplied)
-        if patient.damaged and not unsupplied and scope.is_cut and patient.reason is not None:
+        if not patient.damaged or patient.reason is None:
+            patient.is_stuck = bool(patient.damaged)
+            return effects
+        if not patient.accepted.issuperset(unsupplied):
+            if all(self._may_accept(patient, damaged, scope, scopes) for damaged in unsupplied):
+                patient.request = AcceptDamage(tuple(unsupplied))
+                effects.append(SendRequest(patient.link, patient.request))
+        elif len(unsupplied) == len(patient.damaged):
+            patient.reason = None
+            effects.append(DamageAccepted(replica_id))
+        elif scope.is_cut:
             patient.request = CutReplica(replica_id, scope.kept_through)
             effects.append(patient.request)
         return effects
+
+    def _may_accept(
+        self,
+        patient: _Patient,
+        damaged: DamagedRange,
+        scope: Scope,
+        scopes: Mapping[ReplicaId, Scope],
+    ) -> bool:
+        """Whether the replica may take part although it cannot give these records.
+
+        It vouches for having had them, so a good record must follow: at the end of a log nobody
+        knows which records there were. And none may be left that has the first of them intact, or
+        may have it: while one is absent, it may be the last that has it, and is to be waited for.
+        A list of damage that is as long as it may be is no whole list.
+        """
+        is_held = any(
+            other.supplies_through >= damaged.first and not self._is_damaged(each, damaged.first)
+            for each, other in scopes.items()
+            if each != patient.link.replica_id
+        )
+        return (
+            patient.is_tolerant
+            and not self._silent
+            and not is_held
+            and damaged.first not in patient.refused
+            and damaged.next_transaction_id <= min(scope.kept_through, patient.last)
+            and len(patient.damaged) < DAMAGED_RANGES_MAX
+        )
 
     def _look(self, patient: _Patient, now: float, *, delayed: bool) -> SendRequest:
         patient.questions += 1
@@ -363,13 +501,14 @@ class Repairer:
 
     def _is_damaged(self, replica_id: ReplicaId, transaction_id: TransactionId) -> bool:
         other = self._patients.get(replica_id)
-        return other is not None and any(
-            damaged.first <= transaction_id < damaged.next_transaction_id
-            for damaged in other.damaged
-        )
+        if other is None:
+            return False
+        place = bisect_right(other.damaged, transaction_id, key=_first) - 1
+        return place >= 0 and transaction_id < other.damaged[place].next_transaction_id
 
     def _report(self, patient: _Patient, unsupplied: Iterable[DamagedRange]) -> list[RepairEffect]:
-        told = tuple(unsupplied) if self._is_open else ()
+        patient.unsupplied = tuple(unsupplied)
+        told = patient.unsupplied if self._is_open else ()
         report = ReplicaDamage(patient.link, patient.damaged, told, patient.repaired_count)
         before = patient.reported
         patient.reported = report
@@ -404,6 +543,10 @@ def damage_text(damage: Damage) -> str:
     """Return the ranges for people, by first and last record; not more than five."""
     more = f" and {len(damage) - 5} more" if len(damage) > 5 else ""
     return ",".join(f"{first}-{following - 1}" for first, following in damage[:5]) + more
+
+
+def _first(damaged: DamagedRange) -> TransactionId:
+    return damaged.first
 
 
 def _without_start(damage: Damage, batch: RecordBatch) -> Damage:

@@ -49,6 +49,7 @@ class ReplicaSession:
         self.acknowledged_through: TransactionId | None = None
         """None until admitted. Stays when the replica is lost: what it synced stays synced."""
         self.is_repairable = False
+        self.is_tolerant = False
         self.copy_size = CopySize()
         self.read_failures: dict[ReplicaId, int] = {}
         self.trouble = ""
@@ -106,14 +107,16 @@ class ReplicaSession:
     def connect(self) -> ConnectReplica:
         return ConnectReplica(self.link, self._retry_seconds)
 
-    def connected(self, *, is_repairable: bool = False) -> list[ReplicaReached]:
+    def connected(
+        self, *, is_repairable: bool = False, is_tolerant: bool = False
+    ) -> list[ReplicaReached]:
         """Return what recovery is to be told."""
         if self.phase is Phase.EXCLUDED:
             self.phase = Phase.RETURNED
             return []
         assert self.phase is Phase.CONNECTING
         self.phase = Phase.RECOVERING
-        self.is_repairable = is_repairable
+        self.is_repairable, self.is_tolerant = is_repairable, is_tolerant
         return [ReplicaReached(self.replica_id)]
 
     def abstain(self) -> None:

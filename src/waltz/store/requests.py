@@ -113,7 +113,15 @@ class RepairRecords:
     batch: RecordBatch
 
 
-RepairRequest: TypeAlias = AskCondition | ReadToRepair | RepairRecords
+@dataclass(frozen=True, slots=True)
+class AcceptDamage:
+    """Take part in the link's session with these records damaged, for no replica can give them;
+    answered by None. Only for replicas that are `tolerant`."""
+
+    damaged: tuple[DamagedRange, ...]
+
+
+RepairRequest: TypeAlias = AskCondition | ReadToRepair | RepairRecords | AcceptDamage
 
 ReplicaRequest: TypeAlias = (
     AskSessionInfo
@@ -178,6 +186,8 @@ class ReplicaConnected:
     link: ReplicaLink
     repairable: bool = False
     """Whether it says what it has damaged and takes repairs: storage protocol 1."""
+    tolerant: bool = False
+    """Whether it can take part with records that every replica has lost: storage protocol 5."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ from waltz.wire.header_columns import HeaderColumns
 
 @dataclass(frozen=True, slots=True)
 class HoldersSeen:
-    """Who can be asked for the records now."""
+    """The replicas that can be asked for the records now."""
 
     links: tuple[ReplicaLink, ...]
 
@@ -62,6 +62,8 @@ class RoutedRead:
         """The answer."""
         self.failure: str | None = None
         """Why there is none."""
+        self.is_unreadable = False
+        """Whether that is because all who hold the records have said that they cannot read them."""
         self._router = router
         self._first = first
         self._gives_up_at = now + READ_SECONDS_MAX
@@ -92,7 +94,7 @@ class RoutedRead:
             return []
         is_hopeless = self._holders and all(link in self._unable for link in self._holders)
         if now >= self._gives_up_at or (is_hopeless and not self._asked_at):
-            self.failure = self._account()
+            self.failure, self.is_unreadable = self._account(), bool(is_hopeless)
             return []
         return self._ask_another(now) if now >= self._next_at or not self._asked_at else []
 

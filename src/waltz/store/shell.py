@@ -27,6 +27,7 @@ from waltz.errors import (
     ProtocolError,
     RemoteStorageError,
     UnavailableError,
+    UnreadableError,
     WaltzError,
 )
 from waltz.host import Host, Node
@@ -274,7 +275,8 @@ class StorePartition:
             if read.batch is not None:
                 return read.batch
             if read.failure is not None or self._keeper.closed:
-                raise UnavailableError(
+                kind = UnreadableError if read.is_unreadable else UnavailableError
+                raise kind(
                     f"cannot read transaction {first} of partition {self.partition_id}:"
                     f" {read.failure or 'it was closed'}"
                 )
@@ -446,7 +448,7 @@ class StorePartition:
         await self._pause(delay_seconds)
         exchange = await self._connections.to(link.replica_id).connected()
         self._exchanges[link] = exchange
-        self._mailbox.put(ReplicaConnected(link, exchange.is_repairable))
+        self._mailbox.put(ReplicaConnected(link, exchange.is_repairable, exchange.is_tolerant))
         reason = await exchange.over()
         self._mailbox.put(ReplicaLost(link, reason))
 

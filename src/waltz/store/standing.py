@@ -10,34 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from enum import IntEnum
 
 from waltz.majority import majority
 from waltz.store.replica_session import Phase, ReplicaSession
 from waltz.store.requests import Condition
 from waltz.types import NO_SESSION, NOTHING, ReplicaId, SessionId, TransactionId
-
-
-class Standing(IntEnum):
-    """How a replica stands to the store session of its partition; the numbers are on the wire."""
-
-    UNKNOWN = 0
-    """It takes part as far as the server knows, and its version cannot say more, or it has not
-    been asked yet."""
-    CURRENT = 1
-    """It has said so: it holds every committed transaction, and would take the next append."""
-    BEHIND = 2
-    """It takes part, and is sent what it lacks."""
-    DAMAGED = 3
-    """It takes part, has damaged records, and would not vote."""
-    REFUSING = 4
-    """It takes part, and takes no appends."""
-    SILENT = 5
-    """It takes part as far as the server knows, and does not answer."""
-    RECOVERING = 6
-    """It is on its way into the session."""
-    ABSENT = 7
-    """It takes no part in the session."""
+from waltz.wire.report_protocol import Standing
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +144,7 @@ class ReplicaWords:
     ) -> ReplicaReport:
         """Return how `replica` stands.
 
-        finding     what recovery says of it
+        finding     what recovery says of it, or of one that takes part what is said of its damage
         mark        the last commit
         not_before  a word that is older is not believed
         opened_at   when the session opened: one younger than `not_before` has not asked yet
@@ -199,7 +177,7 @@ class ReplicaWords:
             lag = mark - acknowledged
             return found(Standing.BEHIND, False, f"is {lag} transactions behind, and catching up")
         if word.damaged_count:
-            text = f"has {word.damaged_count} damaged records, and would not vote"
+            text = finding or f"has {word.damaged_count} damaged records"
             return found(Standing.DAMAGED, takes, text)
         if takes is None:
             text = "holds every commit; its version cannot say whether it would take an append"

@@ -40,9 +40,10 @@ from waltz.store.recovery_events import (
     ReplicaLeft,
     ReplicaReached,
 )
-from waltz.store.repair_scope import scopes
+from waltz.store.repair_scope import scopes, silent
 from waltz.store.repairer import (
     CutReplica,
+    DamageAccepted,
     GiveUpReplica,
     RepairEffect,
     Repairer,
@@ -52,7 +53,6 @@ from waltz.store.repairer import (
 from waltz.store.replica_session import Phase, ReplicaSession
 from waltz.store.requests import (
     AppendRecords,
-    AskCondition,
     AskMaxTransactionId,
     AskSessionInfo,
     ConnectReplica,
@@ -61,7 +61,6 @@ from waltz.store.requests import (
     ReadMetadata,
     ReadRecords,
     ReadToRepair,
-    RepairRecords,
     RepairRequest,
     ReplicaAnswer,
     ReplicaConnected,
@@ -177,9 +176,14 @@ class StoreSession:
 
     @property
     def replicas(self) -> Sequence[tuple[ReplicaSession, str]]:
-        """Every replica, with what recovery says of it for people."""
-        finding = self._recovery.finding
-        return [(each, finding(each.replica_id)) for each in self._replicas.values()]
+        """Every replica, with what is known of it for people: by recovery, or of its damage."""
+        return [(each, self._finding(each)) for each in self._replicas.values()]
+
+    def _finding(self, replica: ReplicaSession) -> str:
+        damage = self._repairer.finding(replica.replica_id)
+        if replica.phase is Phase.LIVE or (damage and replica.phase is Phase.ABSTAINING):
+            return damage or ""
+        return self._recovery.finding(replica.replica_id)
 
     @property
     def is_waiting(self) -> bool:
@@ -335,19 +339,19 @@ class StoreSession:
         if replica is None:
             return
         if (refusal := self._fences.take(replica.replica_id, event)) is not None:
+            if isinstance(event, RequestAnswered) and self.low_water_mark is not None:
+                replica.touch()  # by another session of this number: only the next one may have it
             self._lose(replica, refusal)
             return
         match event:
-            case ReplicaConnected(_, repairable):
-                self._to_recovery += replica.connected(is_repairable=repairable)
+            case ReplicaConnected(_, repairs, tolerant):
+                self._to_recovery += replica.connected(is_repairable=repairs, is_tolerant=tolerant)
             case ReplicaLost(_, reason):
                 self._lose(replica, reason)
             case ReplicaSuspected():
                 self._repairer.suspect(replica.replica_id, now)
-            case RequestAnswered(
-                _, AskCondition() | ReadToRepair() | RepairRecords()
-            ) | RequestFailed(_, AskCondition() | ReadToRepair() | RepairRecords()):
-                self._take_repair(event, now)
+            case RequestAnswered() | RequestFailed() if isinstance(event.request, RepairRequest):
+                self._take_repair(replica, event, now)
             case RequestAnswered(_, request, answer):
                 replica.answered(request)
                 self._take_answer(replica, request, answer)
@@ -397,7 +401,7 @@ class StoreSession:
         elif isinstance(request, AskSessionInfo | AskMaxTransactionId) and replica.is_repairable:
             self._to_recovery.append(ReplicaLeft(replica.replica_id))
             replica.abstain()
-            self._repairer.take_in(replica.link, reason)
+            self._repairer.take_in(replica.link, reason, is_tolerant=replica.is_tolerant)
         else:
             self._lose(replica, f"{type(request).__name__} failed: {reason}")
 
@@ -532,7 +536,12 @@ class StoreSession:
 
     # Repair
 
-    def _take_repair(self, event: RequestAnswered | RequestFailed, now: float) -> None:
+    def _take_repair(
+        self, replica: ReplicaSession, event: RequestAnswered | RequestFailed, now: float
+    ) -> None:
+        has_failed = isinstance(event, RequestFailed) and isinstance(event.request, ReadToRepair)
+        if has_failed and replica.is_repairable and replica.phase is Phase.RECOVERING:
+            self._repairer.watch(replica.link)  # it may have damage that nobody knew of
         if (repair := self._repairer.take(event, now)) is not None:
             if self._recovery.high_water_mark is None:
                 # Should what is put back not become the log's, only a new session ends it.
@@ -542,14 +551,9 @@ class StoreSession:
     def _repair(self, now: float) -> None:
         if self.closed:
             return
-        found = scopes(
-            self._replicas.values(),
-            self._last_states,
-            self._recovery,
-            self._repairer,
-            self.high_water_mark,
-        )
-        for effect in self._repairer.step(found, now, is_open=self.is_open):
+        known = self._replicas.values(), self._last_states, self._recovery, self._repairer
+        found, unheard = scopes(*known, self.high_water_mark), silent(*known)
+        for effect in self._repairer.step(found, now, is_open=self.is_open, silent=unheard):
             self._perform_repair(effect)
         self._recover(now)
         if self.is_open:
@@ -558,8 +562,9 @@ class StoreSession:
 
     def _perform_repair(self, effect: RepairEffect) -> None:
         match effect:
-            case ReplicaMended(replica_id):
-                self._repairer.forget(replica_id)
+            case ReplicaMended(replica_id) | DamageAccepted(replica_id):
+                if isinstance(effect, ReplicaMended):
+                    self._repairer.forget(replica_id)
                 self._replicas[replica_id].vote_again()
                 self._to_recovery.append(ReplicaReached(replica_id))
             case GiveUpReplica(replica_id, reason):

@@ -30,12 +30,9 @@ from waltz.system.embedded_lines import (
     data_to_json,
     line,
 )
-from waltz.system.embedded_server import EmbeddedCoordinatorServer
 from waltz.system.network import RealNetwork
 from waltz.system.random import RealRandom
 from waltz.types import Address
-
-__all__ = ["EmbeddedCoordinator", "EmbeddedCoordinatorServer"]
 
 logger = logging.getLogger(__name__)
 
@@ -200,7 +197,10 @@ class EmbeddedCoordinator:
                         f"{found} answers there; expected {COORDINATOR}: give that one's address"
                     )
                 if not data:
-                    return
+                    raise RemoteProtocolError(
+                        "it ended the connection instead of greeting; a ZooKeeper does this, too:"
+                        " check host and port, or give zookeeper://host:port/root"
+                    )
                 contents = list(lines.receive(data))
         session_seconds = self._welcomed(contents.pop(0))
         self._heard = self._clock.now()

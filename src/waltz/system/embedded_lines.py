@@ -48,6 +48,10 @@ class Lines:
         self.bytes_max = bytes_max
         self._rest = b""
 
+    def receives_object(self, data: bytes) -> bool:
+        """Whether the line that `data` begins or goes on with may be an object."""
+        return (self._rest or data).startswith(b"{")
+
     def receive(self, data: bytes) -> Iterator[dict[str, Any]]:
         """Yield what `data` completes; to be exhausted before the next call.
 

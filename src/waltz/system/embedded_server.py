@@ -56,6 +56,8 @@ from waltz.types import Address, TlsSettings
 
 logger = logging.getLogger(__name__)
 
+NOT_A_MEMBER: Final = "the coordinator answers here, and this is no greeting of its clients"
+
 FILE_FORMAT: Final = "waltz coordinator"
 FILE_VERSION: Final = 1
 
@@ -232,6 +234,10 @@ class EmbeddedCoordinatorServer:
         try:
             async with asyncio.timeout(HANDSHAKE_SECONDS_MAX) as patience:
                 while data := await connection.read():
+                    if session is None and not lines.receives_object(data):
+                        # Others wait for an answer, and find out by this one whom they have met.
+                        connection.write(line(error="RemoteProtocolError", text=NOT_A_MEMBER))
+                        raise RemoteProtocolError(f"not a greeting: {data[:80]!r}")
                     for content in lines.receive(data):
                         if session is None:
                             session = self._welcome(content, connection)

@@ -5,7 +5,6 @@ Owns the files, the rule who may speak plain, and the words for what goes wrong.
 
 from __future__ import annotations
 
-import ipaddress
 import logging
 import os
 import ssl
@@ -17,7 +16,14 @@ from typing import Final
 from waltz.errors import ConfigurationError
 from waltz.limits import TLS_FILE_BYTES_MAX, TLS_LOOK_SECONDS
 from waltz.system.tls_session import TlsSession
-from waltz.types import JAVA_STORE_TO_PEM, Address, Plain, TlsSettings
+from waltz.types import (
+    JAVA_STORE_TO_PEM,
+    Address,
+    Plain,
+    TlsSettings,
+    is_local,
+    is_loopback,
+)
 
 log = logging.getLogger(__name__)
 
@@ -103,28 +109,14 @@ class Tls:
 def tell_of_open_ports(settings: TlsSettings, *addresses: Address) -> None:
     """Say loudly which ports believe whoever reaches them from another machine."""
     reachable = [str(each) for each in addresses if not is_local(each.host)]
-    if reachable and settings.authorities is None:
+    if reachable and settings.believes_everybody:
         log.warning(
             "ports_open_to_anyone addresses=%s: whoever reaches them may read, write and remove"
-            " everything, for every client is told the cluster's key; set trustStore, or"
+            " everything, for every client is told the cluster's key; %s, or"
             " bindAddress to 127.0.0.1 or to a network that you trust; see docs/operating/tls.md",
             ",".join(reachable),
+            "set trustStore" if settings.authorities is None else "set plain to never or loopback",
         )
-
-
-def is_local(host: str) -> bool:
-    """Whether only this machine reaches what listens on `host`."""
-    return host == "localhost" or is_loopback(host)
-
-
-def is_loopback(host: str) -> bool:
-    """Whether the IP address `host` is this machine's own."""
-    try:
-        address = ipaddress.ip_address(host.partition("%")[0])
-    except ValueError:
-        return False
-    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
-    return (mapped or address).is_loopback
 
 
 def load(settings: TlsSettings) -> Contexts:

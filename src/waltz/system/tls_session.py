@@ -34,7 +34,7 @@ class TlsSession:
 
     @property
     def version(self) -> str:
-        """Of the protocol, once established: `TLSv1.2`, `TLSv1.3`."""
+        """The version of the protocol, once established: `TLSv1.2`, `TLSv1.3`."""
         return self._tls.version() or ""
 
     @property

@@ -52,7 +52,8 @@ EXPECTS_TLS: Final = (
 )
 CLOSED_ON_PLAIN: Final = (
     "it ended the connection without a word when this side spoke plain, as ssl.plain allows with"
-    " its address; if it takes TLS only, as Java processes do, set ssl.plain to never"
+    " its address; if it takes TLS only, as Java processes do, set ssl.plain to never; a"
+    " ZooKeeper does this, too, to all but its own clients: check host and port"
 )
 EXPECTED_TLS: Final = (
     "it speaks plain, and only TLS is taken from its address; give it TLS, or let ssl.plain allow"
@@ -60,7 +61,7 @@ EXPECTED_TLS: Final = (
 )
 ENDED: Final = (
     "it ended the connection during the TLS handshake; it does not speak TLS, or did not like what"
-    " it was shown: its log says which"
+    " it was shown: its log says which; a ZooKeeper does this, too: check host and port"
 )
 SLOW: Final = "it did not finish the handshake in {seconds:.2g} s; it does not speak TLS, or hangs"
 

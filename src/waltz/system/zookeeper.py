@@ -47,6 +47,7 @@ from waltz.limits import (
     ZOOKEEPER_REQUEST_BYTES_MAX,
     ZOOKEEPER_REQUEST_BYTES_OVERHEAD,
 )
+from waltz.system.port_probe import what_answers
 from waltz.system.tls import Tls
 from waltz.types import OPEN_ACCESS, ZooKeeperAccess, ZooKeeperAcl
 
@@ -218,7 +219,10 @@ class ZooKeeperCoordinator:
             async with asyncio.timeout(self._call_seconds_max):
                 await self._connected.wait()
         except TimeoutError as error:
-            raise CoordinatorLostError(f"no ZooKeeper answers at {self._connect_string}") from error
+            found = await what_answers(self._connect_string) if self._tls is None else None
+            raise CoordinatorLostError(
+                f"no ZooKeeper answers at {self._connect_string}{f': {found}' if found else ''}"
+            ) from error
         if self._closed:
             raise CoordinatorLostError("the coordinator was closed on this side")
         return self._client

@@ -15,9 +15,10 @@ from types import TracebackType
 from typing import Any, Final
 from uuid import uuid4
 
-from waltz.client.blocking import Closable, WaltzClient
+from waltz.client.blocking import WaltzClient
 from waltz.client.callbacks import WaltzClientCallbacks
 from waltz.client.growth.shell import add_partitions, plan_growth, wait_until_served
+from waltz.client.loop_thread.blocking import Closable
 from waltz.client.notes.shell import ClusterNotes
 from waltz.client.options import options_from
 from waltz.client.reader.blocking import LogReader

@@ -8,7 +8,6 @@ Source: Waltz Storage, "Administration".
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated, Final
 from uuid import UUID
 
@@ -26,7 +25,7 @@ from waltz.wire.fields import (
     ListOf,
     Pair,
 )
-from waltz.wire.message import Codec, Message, message
+from waltz.wire.message import Codec, Message, Refusal, message, message_fields
 from waltz.wire.records import RECORDS, SESSION_INFO, STACK
 from waltz.wire.records import SessionInfo as SessionInfo
 from waltz.wire.records import StackFrame as StackFrame
@@ -39,7 +38,7 @@ GROWTH_SINCE: Final = 2
 STATUSES: Final = ListOf(Pair(INT, BOOLEAN), PARTITIONS_MAX)
 
 
-@dataclass(frozen=True, slots=True)
+@message_fields
 class AdminMessage(Message):
     """What every message of this protocol starts with."""
 
@@ -51,7 +50,7 @@ class AdminSuccessResponse(AdminMessage): ...
 
 
 @message(2)
-class AdminFailureResponse(AdminMessage):
+class AdminFailureResponse(AdminMessage, Refusal):
     message: Annotated[str, LENIENT_TEXT]
     stack: Annotated[tuple[StackFrame, ...], STACK]
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated
 
 from waltz.types import PartitionId, RequestId
 from waltz.wire.fields import REQUEST_ID
-from waltz.wire.message import Message
+from waltz.wire.message import Message, message_fields
 
 
-@dataclass(frozen=True, slots=True)
+@message_fields
 class ClientMessage(Message):
     """A message with the request ID that it makes, answers, or is about."""
 

@@ -12,12 +12,11 @@ from __future__ import annotations
 
 import struct
 from enum import IntEnum
-from typing import Annotated, Final
+from functools import cache
+from typing import TYPE_CHECKING, Annotated, Final
 from zlib import crc32
 
-import numpy as np
-from numpy.typing import NDArray
-
+from waltz.arrays import np
 from waltz.limits import DATA_BYTES_MAX, LOCKS_MAX, METADATA_ENTRIES_MAX, PARTITIONS_MAX
 from waltz.record import RecordBatch
 from waltz.types import PartitionId, RequestId, TransactionId
@@ -54,6 +53,9 @@ from waltz.wire.message import (
     since,
 )
 from waltz.wire.report_protocol import REPORT_MESSAGES
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 SERVER_GREETING: Final = "Waltz Server"
 CLIENT_GREETING: Final = "Waltz Client"
@@ -427,7 +429,7 @@ def encode_feed_run(
     count = len(headers)
     assert version in CLIENT_CODEC.versions
     assert request_ids.shape == (count, 16)
-    frames = np.empty(count, _FEED_FRAME)
+    frames = np.empty(count, _feed_frame())
     frames["magic"] = _MAGIC
     frames["version"] = version
     frames["length"] = _FEED_DATA.size
@@ -452,19 +454,21 @@ def encode_header_feed(partition_id: PartitionId, headers: HeaderColumns, versio
     return CLIENT_CODEC.encode(message, version)
 
 
-_FEED_FRAME: Final = np.dtype(
-    [
-        ("magic", "u1"),
-        ("version", ">i2"),
-        ("length", ">i4"),
-        ("type", "u1"),
-        ("request_id", "u1", (16,)),
-        ("transaction_id", ">i8"),
-        ("header", ">i4"),
-    ]
-)
-
-assert _FEED_FRAME.itemsize == _FEED_DATA_FRAME.size
+@cache
+def _feed_frame() -> np.dtype[np.void]:
+    found = np.dtype(
+        [
+            ("magic", "u1"),
+            ("version", ">i2"),
+            ("length", ">i4"),
+            ("type", "u1"),
+            ("request_id", "u1", (16,)),
+            ("transaction_id", ">i8"),
+            ("header", ">i4"),
+        ]
+    )
+    assert found.itemsize == _FEED_DATA_FRAME.size
+    return found
 
 
 CLIENT_CODEC: Final = Codec(

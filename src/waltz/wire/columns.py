@@ -12,12 +12,10 @@ import struct
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from itertools import accumulate, chain, repeat
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from zlib import crc32
 
-import numpy as np
-from numpy.typing import NDArray
-
+from waltz.arrays import np
 from waltz.errors import LocalProtocolError, RemoteProtocolError
 from waltz.limits import (
     BATCH_APPENDS_MAX,
@@ -29,6 +27,9 @@ from waltz.limits import (
 from waltz.record import RecordBatch, empty_batch
 from waltz.types import RequestId, TransactionId
 from waltz.wire.fields import Reader, check_size
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 _COUNT: Final = struct.Struct("<I")
 _FEED_START: Final = struct.Struct("<IIB")

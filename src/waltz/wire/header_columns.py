@@ -10,12 +10,11 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
-from typing import Final
+from functools import cache
+from typing import TYPE_CHECKING, Final
 from zlib import crc32
 
-import numpy as np
-from numpy.typing import NDArray
-
+from waltz.arrays import np
 from waltz.errors import RemoteProtocolError
 from waltz.limits import RECORD_LIST_RECORDS_MAX
 from waltz.record import REQUEST_ID_BYTES, RecordBatch
@@ -31,12 +30,19 @@ from waltz.wire.columns import (
 )
 from waltz.wire.fields import Reader, check_size
 
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
 _COUNT: Final = struct.Struct(">i")
 _START: Final = struct.Struct("<qII")
 _CHECKSUM: Final = struct.Struct("<I")
-_ROWS: Final = np.dtype(
-    [("transaction_id", ">i8"), ("request_id", "u1", (REQUEST_ID_BYTES,)), ("header", ">i4")]
-)
+
+
+@cache
+def _rows() -> np.dtype[np.void]:
+    return np.dtype(
+        [("transaction_id", ">i8"), ("request_id", "u1", (REQUEST_ID_BYTES,)), ("header", ">i4")]
+    )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -134,7 +140,7 @@ class HeaderRows:
     def write(self, parts: list[bytes], value: HeaderColumns) -> None:
         count = len(value)
         check_size(count, RECORD_LIST_RECORDS_MAX)
-        rows = np.empty(count, _ROWS)
+        rows = np.empty(count, _rows())
         rows["transaction_id"] = value.first_transaction_id + np.arange(count)
         rows["request_id"] = value.request_ids()
         rows["header"] = value.transaction_headers
@@ -142,10 +148,10 @@ class HeaderRows:
 
     def read(self, reader: Reader) -> HeaderColumns:
         """Raises RemoteProtocolError also for IDs that are not dense, or negative."""
-        count = reader.count(RECORD_LIST_RECORDS_MAX, _ROWS.itemsize)
+        count = reader.count(RECORD_LIST_RECORDS_MAX, _rows().itemsize)
         if not count:
             return no_headers(TransactionId(0))
-        rows = np.frombuffer(reader.take(count * _ROWS.itemsize), _ROWS)
+        rows = np.frombuffer(reader.take(count * _rows().itemsize), _rows())
         first = TransactionId(int(rows["transaction_id"][0]))
         _check_first(first, count)
         if not np.array_equal(rows["transaction_id"], np.arange(first, first + count)):

@@ -91,8 +91,23 @@ class Audience(Enum):
     LINK = "the logical connection itself"
 
 
+class _LayoutAtFirstUse:
+    """Works out the layout of a kind of message at its first use, and puts that in its own place.
+
+    A command speaks a few kinds of the many that it imports.
+    """
+
+    def __get__(self, _: object, kind: type[Message]) -> tuple[Place, ...]:
+        kind.LAYOUT = layout = layout_of(kind)
+        return layout
+
+
 class Message:
-    """A frozen value with one attribute per field; see `message`."""
+    """A frozen value with one attribute per field; see `message`.
+
+    Equality, hash and text are here once, not generated for each kind: compiling those of all kinds
+    takes longer than a short command should.
+    """
 
     __slots__ = ()
 
@@ -100,6 +115,30 @@ class Message:
     SINCE: ClassVar[int]
     AUDIENCE: ClassVar[Audience | None]
     LAYOUT: ClassVar[tuple[Place, ...]]
+
+    def __eq__(self, other: object) -> bool:
+        if type(other) is not type(self):
+            return NotImplemented
+        return self._values() == other._values()
+
+    def __hash__(self) -> int:
+        return hash((type(self), self._values()))
+
+    def __repr__(self) -> str:
+        names = (field.name for field in fields(self))  # type: ignore[arg-type]
+        shown = (f"{name}={value!r}" for name, value in zip(names, self._values(), strict=True))
+        return f"{type(self).__name__}({', '.join(shown)})"
+
+    def _values(self) -> tuple[Any, ...]:
+        return tuple(getattr(self, field.name) for field in fields(self))  # type: ignore[arg-type]
+
+
+class Refusal(Message):
+    """What a peer says in place of an answer; `message` is for people."""
+
+    __slots__ = ()
+
+    message: str
 
 
 def layout_of(kind: type) -> tuple[Place, ...]:
@@ -128,6 +167,12 @@ def _place(name: str, marks: Iterable[AnyField | Since | OnlyIf | ChecksumOf]) -
 
 
 @dataclass_transform(frozen_default=True)
+def message_fields(kind: type[M]) -> type[M]:
+    """Make the annotations of a class the fields that several kinds of message start with."""
+    return dataclass(frozen=True, slots=True, eq=False, repr=False)(kind)
+
+
+@dataclass_transform(frozen_default=True)
 def message(
     code: int, *, since: int = 0, audience: Audience | None = None
 ) -> Callable[[type[M]], type[M]]:
@@ -141,11 +186,11 @@ def message(
     """
 
     def declare(kind: type[M]) -> type[M]:
-        declared = dataclass(frozen=True, slots=True)(kind)
+        declared = message_fields(kind)
         declared.CODE = code
         declared.SINCE = since
         declared.AUDIENCE = audience
-        declared.LAYOUT = layout_of(declared)
+        declared.LAYOUT = _LayoutAtFirstUse()  # type: ignore[assignment]
         return declared
 
     return declare
@@ -314,6 +359,32 @@ class _RowPlan:
         return self._kind(*self._row.unpack_from(body, 1))
 
 
+class _FastPaths(dict[type[Message], FastPath | None]):
+    """The fast path of each kind that one version has, made when the kind is met; None: it has
+    none."""
+
+    def __init__(
+        self,
+        magic: int,
+        version: int,
+        kinds: Mapping[int, type[Message]],
+        special: Iterable[FastPath],
+    ) -> None:
+        super().__init__((path.kind, path) for path in special)
+        self._magic = magic
+        self._version = version
+        self._kinds = kinds
+
+    def __missing__(self, kind: type[Message]) -> FastPath | None:
+        path = None
+        if self._kinds.get(kind.CODE) is kind and _Plan.suits(self._version, kind):
+            make = _RowPlan if _RowPlan.suits(self._version, kind) else _Plan
+            plan = make(self._magic, self._version, kind)
+            path = FastPath(kind, plan.encode, plan.decode)
+        self[kind] = path
+        return path
+
+
 class Codec:
     """The messages of one protocol, in all its versions."""
 
@@ -331,22 +402,12 @@ class Codec:
             version: {kind.CODE: kind for kind in messages if version >= kind.SINCE}
             for version in versions
         }
-        self._paths: Mapping[int, Mapping[type[Message], FastPath]] = {
-            version: self._paths_of(version, fast_paths) for version in versions
+        self._paths: Mapping[int, _FastPaths] = {
+            version: _FastPaths(magic, version, self._kinds[version], fast_paths)
+            for version in versions
         }
         assert len({kind.CODE for kind in messages}) == len(messages)
         assert all(min(versions) == path.kind.SINCE for path in fast_paths)
-
-    def _paths_of(
-        self, version: int, fast_paths: Sequence[FastPath]
-    ) -> dict[type[Message], FastPath]:
-        paths = {}
-        for kind in self._kinds[version].values():
-            if _Plan.suits(version, kind):
-                make = _RowPlan if _RowPlan.suits(version, kind) else _Plan
-                plan = make(self.magic, version, kind)
-                paths[kind] = FastPath(kind, plan.encode, plan.decode)
-        return paths | {path.kind: path for path in fast_paths}
 
     def up_to(self, version: int) -> Codec:
         """Return the codec of one who speaks no version after `version`."""
@@ -360,7 +421,7 @@ class Codec:
         Raises LocalProtocolError: the version lacks the message or one of its fields, or a value
         is out of range; nothing may be sent then.
         """
-        path = self._paths[version].get(type(message))
+        path = self._paths[version][type(message)]
         if path is not None and (encoded := path.encode(message, version)) is not None:
             return encoded
         return self.encode_declared(message, version)
@@ -375,7 +436,7 @@ class Codec:
         if not isinstance(body, bytes):
             body = bytes(body)
         if body and (kind := kinds.get(body[0])) is not None:
-            path = self._paths[version].get(kind)
+            path = self._paths[version][kind]
             if path is not None and (decoded := path.decode(body, version)) is not None:
                 return decoded
         return self.decode_declared(body, version)

@@ -17,8 +17,7 @@ from itertools import pairwise
 from typing import Final, NamedTuple
 from zlib import crc32
 
-import numpy as np
-
+from waltz.arrays import np
 from waltz.errors import RemoteProtocolError
 from waltz.limits import (
     DAMAGED_RANGES_MAX,

@@ -8,6 +8,7 @@ taken from the coordinator, but for its own address.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import IntEnum
 from typing import Annotated, Final
 
 from waltz.limits import REPORT_REPLICAS_MAX, REPORTS_MAX
@@ -28,9 +29,31 @@ NEVER: Final = -1
 """The age of what has never been."""
 
 
+class Standing(IntEnum):
+    """How a replica stands to the store session of its partition; the numbers are on the wire."""
+
+    UNKNOWN = 0
+    """It takes part as far as the server knows, and its version cannot say more, or it has not
+    been asked yet."""
+    CURRENT = 1
+    """It has said so: it holds every committed transaction, and would take the next append."""
+    BEHIND = 2
+    """It takes part, and is sent what it lacks."""
+    DAMAGED = 3
+    """It takes part, and has damaged records."""
+    REFUSING = 4
+    """It takes part, and takes no appends."""
+    SILENT = 5
+    """It takes part as far as the server knows, and does not answer."""
+    RECOVERING = 6
+    """It is on its way into the session."""
+    ABSENT = 7
+    """It takes no part in the session."""
+
+
 @dataclass(frozen=True, slots=True)
 class ReplicaEntry:
-    """`standing` is a number of `store.standing.Standing`, or of a later version; `takes_appends`
+    """`standing` is a number of `Standing`, or of a later version; `takes_appends`
     is 1 for yes, 0 for no, -1 where nobody can say; the age is that of the replica's last word."""
 
     replica_id: ReplicaId

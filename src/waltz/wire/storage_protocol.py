@@ -1,10 +1,11 @@
-"""What servers and storage nodes say to each other: protocol S, versions 0 to 4.
+"""What servers and storage nodes say to each other: protocol S, versions 0 to 5.
 
 Owns the messages. Answers repeat session ID, sequence number and partition ID of their request; any
 request may be answered by a failure. `offline` is true only from the recovery tool.
 Version 0 is the Java original's; version 1 adds what a replica says of its damage, and repair;
 version 2 carries lists of records as the block that lies on disk, version 3 those of headers as
-columns; version 4 has a replica say why it would refuse an append.
+columns; version 4 has a replica say why it would refuse an append; version 5 lets a session go on
+with records that every replica has lost.
 Source: Waltz Storage, "Messages".
 """
 
@@ -12,7 +13,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Annotated, Final
 from uuid import UUID
 
@@ -22,7 +22,7 @@ from waltz.wire.columns import RECORD_BLOCK, STORED_BLOCK
 from waltz.wire.fields import BOOLEAN, INT, LENIENT_TEXT, LONG, NULLABLE_TEXT, UUID_16, Optional
 from waltz.wire.frame import encode_frame
 from waltz.wire.header_columns import HEADER_COLUMNS, HEADER_ROWS, HeaderColumns
-from waltz.wire.message import Codec, Message, message, since
+from waltz.wire.message import Codec, Message, Refusal, message, message_fields, since
 from waltz.wire.records import (
     DAMAGED_RANGES,
     RECORD,
@@ -53,11 +53,12 @@ REPAIRS_SINCE: Final = 1
 BLOCKS_SINCE: Final = 2
 HEADERS_SINCE: Final = 3
 REFUSALS_SINCE: Final = 4
+ACCEPTED_DAMAGE_SINCE: Final = 5
 
 _APPEND_START: Final = struct.Struct(">Bqqi")
 
 
-@dataclass(frozen=True, slots=True)
+@message_fields
 class StorageMessage(Message):
     """What every message of this protocol starts with."""
 
@@ -137,7 +138,7 @@ class SuccessResponse(StorageMessage): ...
 
 
 @message(8)
-class FailureResponse(StorageMessage):
+class FailureResponse(StorageMessage, Refusal):
     """Refuse a request. The text is for people; the stack may be empty and is so from our side."""
 
     message: Annotated[str, LENIENT_TEXT]
@@ -232,9 +233,24 @@ class RepairRequest(StorageMessage):
     records: Annotated[RecordBatch, RECORDS, RECORD_BLOCK, since(BLOCKS_SINCE)]
 
 
+@message(22, since=ACCEPTED_DAMAGE_SINCE)
+class AcceptDamageRequest(StorageMessage):
+    """Take part in this session although the records `damaged` are: no replica can give them. They
+    stay damaged, and await repair. Answered by success; the next session has to ask again."""
+
+    damaged: Annotated[tuple[DamagedRange, ...], DAMAGED_RANGES]
+
+
 STORAGE_CODEC: Final = Codec(
     STORAGE_MAGIC,
-    (0, REPAIRS_SINCE, BLOCKS_SINCE, HEADERS_SINCE, REFUSALS_SINCE),
+    (
+        0,
+        REPAIRS_SINCE,
+        BLOCKS_SINCE,
+        HEADERS_SINCE,
+        REFUSALS_SINCE,
+        ACCEPTED_DAMAGE_SINCE,
+    ),
     (
         OpenRequest,
         LastSessionInfoRequest,
@@ -257,5 +273,6 @@ STORAGE_CODEC: Final = Codec(
         ReplicaStateRequest,
         ReplicaStateResponse,
         RepairRequest,
+        AcceptDamageRequest,
     ),
 )

@@ -372,7 +372,7 @@ class _Introduction:
 
 
 class ServerWatcher(Protocol):
-    """Who is told which servers there are connections to, one of each role."""
+    """Is told which servers there are connections to, one of each role."""
 
     def server_connected(self, address: Address) -> None: ...
 
@@ -384,7 +384,7 @@ class ServerWatcher(Protocol):
 
 
 class Side(Protocol):
-    """Who talks on the connections of one role."""
+    """The part of a client that talks on the connections of one role."""
 
     def attach(self, partition_id: PartitionId, connection_sequence: int, version: int) -> None:
         """The partition's server can be talked to on this connection from now on, in the version

@@ -20,10 +20,8 @@ from waltz.errors import (
 )
 from waltz.host import Connection, Host
 from waltz.types import Address
-from waltz.wire.admin_protocol import AdminFailureResponse
 from waltz.wire.handshake import Link
-from waltz.wire.message import Codec, Message
-from waltz.wire.storage_protocol import FailureResponse
+from waltz.wire.message import Codec, Message, Refusal
 
 T = TypeVar("T", bound=Message)
 
@@ -66,7 +64,7 @@ class Conversation:
                 await self._connection.drain()
                 while True:
                     for message in await self._hear():
-                        if isinstance(message, FailureResponse | AdminFailureResponse):
+                        if isinstance(message, Refusal):
                             raise RemoteStorageError(f"{self._address} refuses: {message.message}")
                         if isinstance(message, kind):
                             return message

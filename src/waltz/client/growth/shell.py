@@ -13,11 +13,11 @@ import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from waltz.client.admin_port.shell import talk_to_admin_port
 from waltz.client.connection.shell import ServerConnection
 from waltz.client.conversation.shell import Conversation
 from waltz.client.handshake import ConnectionSettings
 from waltz.client.questions.shell import ask_health, talk_to_server
-from waltz.client.replicas.shell import talk_to_admin_port
 from waltz.cluster.growing.shell import begin_growth, deal_out, finish_growth, read_counts
 from waltz.cluster.partition_growth import (
     PartitionCounts,

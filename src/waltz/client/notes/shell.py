@@ -8,9 +8,11 @@ newest value there was, also where a read alone might be answered from an older 
 from __future__ import annotations
 
 from collections.abc import Callable
+from uuid import UUID
 
-from waltz.client.blocking import Closable, LoopThread, NewHost
+from waltz.client.loop_thread.blocking import Closable, LoopThread, NewHost
 from waltz.cluster.paths import DEFAULT_ROOT, ClusterPaths
+from waltz.cluster.shell import read_store_params
 from waltz.cluster.tree import check_path
 from waltz.errors import (
     ClientClosedError,
@@ -34,6 +36,14 @@ class ClusterNotes(Closable):
         self._paths = ClusterPaths(root or DEFAULT_ROOT)
         self._thread = thread or LoopThread("waltz-notes")
         self._host, self._release_host = self._thread.call(_open(new_host))
+
+    def read_cluster_key(self) -> UUID:
+        """Return the key of the cluster that keeps the notes.
+
+        Raises NoNodeError: there is no cluster; CoordinatorLostError.
+        """
+        work = read_store_params(self._host.coordinator, self._paths.root)
+        return self._thread.call(work, NOTE_SECONDS_MAX).cluster_key
 
     def read(self, name: str) -> bytes | None:
         """Return the note, None if there is none; it may have been changed since.

@@ -7,13 +7,16 @@ to answer holds up nobody else.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
+from uuid import UUID
 
 from waltz.client.connection.shell import ServerConnection
 from waltz.client.conversation.shell import Conversation, conversation
+from waltz.cluster.paths import root_at
+from waltz.cluster.shell import read_store_params
 from waltz.errors import (
     ConfigurationError,
     ConnectionLostError,
@@ -23,7 +26,7 @@ from waltz.errors import (
     RemoteProtocolError,
     UnavailableError,
 )
-from waltz.host import Host
+from waltz.host import Coordinator, Host
 from waltz.limits import CONNECTIVITY_SECONDS_MAX, HANDSHAKE_SECONDS_MAX, REPORTS_MAX
 from waltz.types import (
     Address,
@@ -210,13 +213,46 @@ async def ask_reports(
     wanted = list(partition_ids)
     for first in range(0, max(len(wanted), 1), REPORTS_MAX):
         request = PartitionReportsRequest(0, tuple(wanted[first : first + REPORTS_MAX]))
-        answer = await _ask_by_handshake(host, address, request, PartitionReports, seconds)
+        answer, _ = await _ask_by_handshake(host, address, request, PartitionReports, seconds)
         reports.update({each.partition_id: each for each in answer.reports})
         age, problem = answer.coordinator_milliseconds, answer.coordinator
     return ReportAnswers(reports, None if age == NEVER else age / 1000, problem)
 
 
-async def ask_coordinator(host: Host, servers: ServersAddress) -> CoordinatorAddress:
+class ToldCoordinator(NamedTuple):
+    """Where a server has found its coordinator, and the key of its cluster."""
+
+    address: CoordinatorAddress
+    cluster_key: UUID
+
+
+async def find_coordinator(
+    host: Host,
+    servers: ServersAddress,
+    new_coordinator: Callable[[CoordinatorAddress], Coordinator],
+) -> CoordinatorAddress:
+    """Return the address of the coordinator that the servers name, once it has answered here.
+
+    Raises UnavailableError: no server says, or the coordinator does not answer;
+    ConfigurationError: what answers at its address here is another cluster's; NoNodeError.
+    """
+    told = await ask_coordinator(host, servers)
+    coordinator = new_coordinator(told.address)
+    try:
+        params = await read_store_params(coordinator, root_at(told.address))
+    finally:
+        await coordinator.close()
+    if params.cluster_key != told.cluster_key:
+        raise ConfigurationError(
+            f"the servers {servers} are of cluster {told.cluster_key} and have their coordinator at"
+            f" {told.address}, where cluster {params.cluster_key} answers from here: that address"
+            " means another machine to them. Give the coordinator's address as it is reached from"
+            " here: host:port or zookeeper://host:port/root"
+        )
+    return told.address
+
+
+async def ask_coordinator(host: Host, servers: ServersAddress) -> ToldCoordinator:
     """Return where the servers have their coordinator: the first that answers is believed.
 
     Raises UnavailableError: none of them says; the text has the reason of each.
@@ -224,16 +260,16 @@ async def ask_coordinator(host: Host, servers: ServersAddress) -> CoordinatorAdd
     troubles = []
     for address in servers.servers:
         try:
-            answer = await _ask_by_handshake(
+            answer, cluster_key = await _ask_by_handshake(
                 host, address, CoordinatorRequest(0), CoordinatorLocation, HANDSHAKE_SECONDS_MAX
             )
             if answer.address is not None:
-                return parse_coordinator(answer.address)
+                return ToldCoordinator(parse_coordinator(answer.address), cluster_key)
             troubles.append(f"{address} does not tell where its coordinator is")
         except (UnavailableError, ConfigurationError) as error:
             troubles.append(f"{address}: {error}")
     raise UnavailableError(
-        f"no server of {servers} says where the coordinator is, which this command needs:"
+        f"no server of {servers} says where the coordinator is, which is needed here:"
         f" {'; '.join(troubles)}. Give the coordinator's address: host:port or"
         " zookeeper://host:port/root"
     )
@@ -241,8 +277,11 @@ async def ask_coordinator(host: Host, servers: ServersAddress) -> CoordinatorAdd
 
 async def _ask_by_handshake(
     host: Host, address: Address, question: Message, kind: type[T], seconds: float
-) -> T:
-    """Ask what only versions from 5 on know. Raises UnavailableError."""
+) -> tuple[T, UUID]:
+    """Ask what only versions from 5 on know; return the answer and the key of the server's cluster.
+
+    Raises UnavailableError.
+    """
     cannot_say = f"server {address} is of a version that cannot say"
     try:
         async with asyncio.timeout(seconds):
@@ -253,7 +292,7 @@ async def _ask_by_handshake(
                 while (messages := await connection.receive()) is not None:
                     for message in messages:
                         if isinstance(message, kind):
-                            return message
+                            return message, connection.agreement.cluster_key
             finally:
                 connection.close()
     except TimeoutError:

@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, Generator, Sequence
 from typing import Any
 from uuid import UUID
 
-from waltz.client.blocking import OPEN, Closable, LoopThread, NewHost, close_in_time
+from waltz.client.loop_thread.blocking import OPEN, Closable, LoopThread, NewHost, close_in_time
 from waltz.client.reader.columns import TransactionColumns
 from waltz.client.reader.shell import AsyncLogReader, WantsData
 from waltz.client.retry import RetryPolicy

@@ -45,6 +45,8 @@ class FeedCursor:
         self, client_id: ClientId, partition_id: PartitionId, first: int, end: int | None
     ) -> None:
         self.position = first
+        self.trouble: str | None = None
+        """What a server has said last of the record at `position`; None: it has not refused it."""
         self.phase = FeedPhase.MOUNTING
         self.client_id = client_id
         self._partition_id = partition_id

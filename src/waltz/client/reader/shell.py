@@ -346,7 +346,9 @@ class AsyncLogReader:
                     address, generation = await self._owner(partition_id)
                     connection = await self._source.open(address, Role.STREAM, self._settings)
             except TimeoutError:
-                raise self._out_of_time(partition_id, f"transaction {cursor.position}") from None
+                raise self._out_of_time(
+                    partition_id, f"transaction {cursor.position}", cursor.trouble
+                ) from None
             except (UnavailableError, RemoteProtocolError) as error:
                 logger.info("feed_not_opened partition=%d error=%s", partition_id, error)
                 await asyncio.sleep(self._host.random.uniform(pause / 2, pause))
@@ -451,12 +453,12 @@ class AsyncLogReader:
                         messages = await connection.receive()
                 except TimeoutError:
                     raise self._out_of_time(
-                        partition_id, f"transaction {blocks.position}"
+                        partition_id, f"transaction {blocks.position}", cursor.trouble
                     ) from None
                 if messages is None:
                     return
                 for batch in blocks.receive(messages):
-                    cursor.position = batch.next_transaction_id
+                    cursor.position, cursor.trouble = batch.next_transaction_id, None
                     yield batch
                     progress_at = loop.time()
         except RemoteProtocolError as error:
@@ -464,6 +466,7 @@ class AsyncLogReader:
         except UnavailableError as error:
             if loop.time() >= progress_at + self._timeout_seconds:
                 raise
+            cursor.trouble = str(error)
             logger.info("read_failed partition=%d error=%s", partition_id, error)
         finally:
             del self._feeds[sequence]
@@ -511,10 +514,12 @@ class AsyncLogReader:
                 f"partition {partition_id}; expected 0 to {self.partition_count - 1}"
             )
 
-    def _out_of_time(self, partition_id: int, what: str) -> UnavailableError:
+    def _out_of_time(
+        self, partition_id: int, what: str, trouble: str | None = None
+    ) -> UnavailableError:
         return UnavailableError(
             f"no progress with partition {partition_id} in {self._timeout_seconds:g} s: waited for"
-            f" {what}"
+            f" {what}{'' if trouble is None else f'; the server said: {trouble}'}"
         )
 
     def _send_requests(self, connection_sequence: int, messages: Sequence[Message]) -> None:

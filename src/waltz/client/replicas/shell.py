@@ -7,23 +7,23 @@ is told beside them. Nothing is changed anywhere.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
-from typing import Final, TypeVar
+from typing import TypeVar
 from uuid import UUID
 from zlib import crc32
 
 import numpy as np
 
-from waltz.client.blocking import Closable, LoopThread, NewHost
-from waltz.client.conversation.shell import Conversation, conversation
+from waltz.client.admin_port.shell import talk_to_admin_port
+from waltz.client.conversation.shell import Conversation
+from waltz.client.loop_thread.blocking import Closable, LoopThread, NewHost
 from waltz.client.reader.columns import TransactionColumns, columns_of_records
 from waltz.cluster.partition_metadata import PartitionMetadata
 from waltz.cluster.paths import DEFAULT_ROOT
 from waltz.cluster.placement.shell import read_placement
 from waltz.cluster.shell import read_partition_metadata, read_store_params
-from waltz.cluster.store_params import StoreParams
 from waltz.errors import (
     ClientClosedError,
     CorruptionError,
@@ -33,38 +33,17 @@ from waltz.errors import (
     UnavailableError,
 )
 from waltz.host import Host
-from waltz.limits import CLIENT_CLOSE_SECONDS, HANDSHAKE_SECONDS_MAX, RECORD_LIST_RECORDS_MAX
+from waltz.limits import CLIENT_CLOSE_SECONDS, RECORD_LIST_RECORDS_MAX
 from waltz.record import RecordBatch
 from waltz.types import NOTHING, Address, PartitionId, ReplicaId, TransactionId
 from waltz.wire.admin_protocol import (
-    ADMIN_CLIENT_GREETING,
-    ADMIN_CODEC,
     AdminLastSessionInfoRequest,
     AdminLastSessionInfoResponse,
-    AdminOpenRequest,
     AdminRecordListRequest,
     AdminRecordListResponse,
-    AdminSuccessResponse,
 )
 
 T = TypeVar("T")
-
-NOBODY: Final = -1
-"""The sequence number of a request that opens a connection."""
-
-
-@asynccontextmanager
-async def talk_to_admin_port(
-    host: Host, address: Address, params: StoreParams, *, seconds: float = HANDSHAKE_SECONDS_MAX
-) -> AsyncIterator[Conversation]:
-    """Open a connection as tools do. Raises UnavailableError. RemoteStorageError: the node is of
-    another cluster."""
-    async with conversation(
-        host, address, ADMIN_CODEC, ADMIN_CLIENT_GREETING, seconds=seconds
-    ) as talk:
-        request = AdminOpenRequest(NOBODY, params.cluster_key, params.partition_count)
-        await talk.ask(request, AdminSuccessResponse)
-        yield talk
 
 
 @dataclass(frozen=True, slots=True)

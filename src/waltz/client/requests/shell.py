@@ -1,4 +1,4 @@
-"""Who waits for bodies and high-water marks, and the loop that gets them.
+"""The calls that wait for bodies and high-water marks, and the loop that gets them.
 
 The decisions are those of `PendingRequests`; here are the futures.
 """

@@ -12,11 +12,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Protocol, TypeAlias, assert_never
 
-from waltz.errors import WaltzError
+from waltz.errors import UnreadableError, WaltzError
 from waltz.host import Host
 from waltz.limits import SERVER_MAILBOX_EVENTS_MAX, SMALL_BYTES_MAX
 from waltz.server.backlog import BacklogEffect, ResumeReading, StopReading, WorkedOff
-from waltz.server.fetches import ReadRecords
+from waltz.server.fetches import UNREADABLE_MAX, ReadRecords
 from waltz.server.metrics import PartitionState
 from waltz.server.outbox import Part, Send
 from waltz.server.partition import ServerPartition
@@ -33,6 +33,7 @@ from waltz.shell import Lane, Mailbox, Turns
 from waltz.store.events import Committed, StoreEvent
 from waltz.store.shell import StorePartition
 from waltz.store.standing import StoreReport
+from waltz.types import TransactionId
 
 OpenStore: TypeAlias = Callable[[Callable[[StoreEvent], None]], StorePartition]
 
@@ -81,6 +82,8 @@ class RunningPartition:
         """Whether what a step brings about goes on at once."""
         self._store = store(self._take_from_store)
         self._reads: dict[ReadRecords, asyncio.Task[None]] = {}
+        self._unreadable_told: dict[TransactionId, None] = {}
+        """Those of which it was told lately that no replica can give them."""
 
     async def run(self) -> None:
         """Return once the machine has closed."""
@@ -159,6 +162,13 @@ class RunningPartition:
         try:
             self.put(RecordsRead(first, await read(first, count_max), with_data))
         except WaltzError as error:
-            self.put(ReadFailed(first, str(error), with_data))
+            is_unreadable = isinstance(error, UnreadableError)
+            if is_unreadable and first not in self._unreadable_told:
+                # Once each: clients that wait for it have it looked for again and again.
+                self._unreadable_told[first] = None
+                if len(self._unreadable_told) > UNREADABLE_MAX:
+                    del self._unreadable_told[next(iter(self._unreadable_told))]
+                logger.warning("transaction_unreadable %s", error)
+            self.put(ReadFailed(first, str(error), with_data, is_unreadable))
         finally:
             del self._reads[wanted]

@@ -103,7 +103,7 @@ def _in_two_transactions(*, mark_first: bool) -> Callable[..., Any]:
 
 
 def _committing_neighbours(commit: Callable[..., None]) -> Callable[..., None]:
-    """Of a run only its first request counts as committed."""
+    """Only the first request of a run counts as committed."""
 
     def committed(self: Any, first: Any, count: int, transaction_id: Any) -> None:
         commit(self, first, 1, transaction_id)

@@ -50,7 +50,7 @@ def _recorded_by_nobody_before(_: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _claiming_oldest(add: Callable[..., None]) -> Callable[..., None]:
-    """Of a slot that is claimed twice in a batch the first ticket stays."""
+    """A slot that is claimed twice in a batch keeps the first ticket."""
 
     def added(self: Any, claimed: Any) -> None:
         add(self, claimed)

@@ -75,8 +75,10 @@ OPEN: Final[dict[str, Open]] = {
     "the mark is put on a voter's disk before a majority is sure to keep it": _in_model(
         16, "the mark is put on a voter's disk before a majority is sure to keep it"
     ),
-    "a replica that joins late is sent appends before the metadata name it": _in_model(
-        310, "a replica that joins late is sent appends before the metadata name it"
+    "a replica that joins late is sent appends before the metadata name it": Open(
+        310,
+        "harmless: such a replica is found to have been in the session by what it holds, and votes"
+        " (decision 0030)",
     ),
     "a session goes on when the metadata name a later one": _in_model(
         154, "a session goes on when the metadata name a later one"

@@ -46,7 +46,7 @@ def _kinds(appends: Any) -> Any:
 
 
 def _first_written(appends: Any) -> Any:
-    """Of the locks that an append writes, the first one."""
+    """Only the first of the locks that an append writes."""
     ends = np.cumsum(appends.lock_counts.ravel(), dtype=np.int64)
     places = np.arange(len(appends.lock_hashes)) - np.repeat(
         ends - appends.lock_counts.ravel(), appends.lock_counts.ravel()

@@ -70,9 +70,9 @@ class _StubbornFile(_Exchanged):
 
 def _cutting(further: int) -> Callable[[Callable[..., None]], Callable[..., None]]:
     def change(cut: Callable[..., None]) -> Callable[..., None]:
-        def truncated(self: Any, last_transaction_id: TransactionId) -> None:
+        def truncated(self: Any, last_transaction_id: TransactionId, *accepted: Any) -> None:
             last = max(-1, last_transaction_id - further)
-            cut(self, TransactionId(min(last, self.next_transaction_id - 1)))
+            cut(self, TransactionId(min(last, self.next_transaction_id - 1)), *accepted)
 
         return truncated
 

@@ -154,6 +154,11 @@ CHECKS: Final = (
         ),
     ),
     Case(
+        "the metadata become what they were",
+        Scope(starts_with=2, sessions=5, transaction_ids=2, appends=1, cuts=0, set_backs=1),
+        invariants=HARM,
+    ),
+    Case(
         "a replica that made a majority in a failed recovery loses its disk",
         Scope(starts_with=2, servers=1, sessions=3, transaction_ids=1, appends=1, cuts=2, blanks=1),
         invariants=LOST_HELPER_INVARIANTS,

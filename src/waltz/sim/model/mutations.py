@@ -19,11 +19,12 @@ from waltz.sim.model.scope import LOST_HELPER_INVARIANTS, Scope
 from waltz.sim.patches import Patch
 from waltz.store import recovery, session_keeper, store_session
 from waltz.store.events import AppendsFailed
-from waltz.store.recovery import Recovery, Standing
+from waltz.store.judgement import Standing
+from waltz.store.recovery import Recovery
 from waltz.store.replica_session import ReplicaSession
 from waltz.store.requests import MetadataRead
 from waltz.store.session_keeper import SessionKeeper
-from waltz.types import NOTHING, Generation, SessionId, TransactionId
+from waltz.types import Generation, SessionId, TransactionId
 
 # What replaces the product's decisions
 
@@ -55,14 +56,14 @@ def _cutting_closed(mark: Callable[[Any], TransactionId]) -> tuple[Patch, ...]:
     return _judged(change)
 
 
-def _admitting(*, only_late: bool) -> tuple[Patch, ...]:
+def _admitting() -> tuple[Patch, ...]:
     """Replicas are admitted while the metadata that name them are being written."""
 
     def change(propose: Callable[[Any], None]) -> Callable[[Any], None]:
         def proposed(self: Any) -> None:
-            was_busy, is_late = self._metadata_busy, bool(self._admitted)
+            was_busy = self._metadata_busy
             propose(self)
-            if self._metadata_busy and not was_busy and (is_late or not only_late):
+            if self._metadata_busy and not was_busy:
                 self._admit()
 
         return proposed
@@ -141,13 +142,12 @@ def _without_floor(resolve: Callable[..., Any]) -> Callable[..., Any]:
 
     def resolved(self: Any) -> Any:
         replicas = [*self._replicas.values()]
-        marks = [replica.low_water_mark for replica in replicas]
-        if self.high_water_mark is None:
-            for replica in replicas:
-                replica.low_water_mark = NOTHING
+        infos = [replica.info for replica in replicas]
+        for replica in replicas:
+            replica.info = None
         resolve(self)
-        for replica, mark in zip(replicas, marks, strict=True):
-            replica.low_water_mark = mark
+        for replica, info in zip(replicas, infos, strict=True):
+            replica.info = info
 
     return resolved
 
@@ -176,13 +176,7 @@ MUTATIONS: Final = (
     Case(
         "a session takes appends before its metadata are written",
         replace(SMALL, starts_with=0),
-        patches=_admitting(only_late=False),
-        invariants=HARM,
-    ),
-    Case(
-        "a replica that joins late is sent appends before the metadata name it",
-        replace(SMALL, starts_with=2),
-        patches=_admitting(only_late=True),
+        patches=_admitting(),
         invariants=HARM,
     ),
     Case(
@@ -273,6 +267,12 @@ MUTATIONS: Final = (
         "a crash makes a replica forget which session it has answered",
         replace(SMALL, starts_with=2, sessions=3, cuts=1, crashes=1),
         ReplicaRules(fence_survives_crash=False),
+    ),
+    Case(
+        "a replica that has joined since the metadata were copied is cut",
+        Scope(starts_with=2, sessions=5, transaction_ids=2, appends=1, cuts=0, set_backs=1),
+        patches=(Patch(recovery, "has_joined_since", lambda _: lambda *_: False),),
+        invariants=HARM,
     ),
     Case(
         "recovery settles for less than a voter's own mark",

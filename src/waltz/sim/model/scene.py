@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from waltz.cluster.partition_metadata import last_session
 from waltz.sim.model import ledger as ledgers
+from waltz.sim.model.frozen import Frozen
 from waltz.sim.model.ledger import ViolationError
 from waltz.sim.model.replica import (
     Replica,
@@ -167,17 +168,42 @@ class Scene:
             return None
         if write.session_id < coordinator.session_id:
             raise ViolationError("I10", "the metadata go back to an older session")
-        metadata = thaw_metadata(write.metadata)
-        self.coordinator = world.coordinators.number(
+        self.put_metadata(write.metadata)
+        return coordinator.version + 1
+
+    def put_metadata(self, frozen: Frozen) -> None:
+        coordinator, metadata = self.world.coordinators[self.coordinator], thaw_metadata(frozen)
+        self.coordinator = self.world.coordinators.number(
             coordinator._replace(
-                metadata=write.metadata,
+                metadata=frozen,
                 version=coordinator.version + 1,
-                session_id=write.session_id,
+                session_id=metadata.session_id,
                 generation=metadata.generation,
                 last_session=last_session(metadata.replica_states),
             )
         )
-        return coordinator.version + 1
+
+    def copy_metadata(self, _: Action) -> None:
+        """Somebody makes a backup of the coordinator."""
+        self.budget = self.budget._replace(set_backs=self.budget.set_backs + 1)
+        coordinator = self.world.coordinators[self.coordinator]
+        self.coordinator = self.world.coordinators.number(
+            coordinator._replace(copy=coordinator.metadata)
+        )
+
+    def set_back(self, _: Action) -> None:
+        """The backup is restored after all servers were stopped, and nothing is on its way."""
+        copy = self.world.coordinators[self.coordinator].copy
+        assert copy is not None
+        for k, number in enumerate(self.servers):
+            server = self.world.servers[number]
+            if server.keeper is not None:
+                self.servers[k] = self.world.servers.number(Server(server.generation, is_gone=True))
+        self.ghosts = ()
+        self.put_metadata(copy)
+        self.coordinator = self.world.coordinators.number(
+            self.world.coordinators[self.coordinator]._replace(copy=None)
+        )
 
     # What happens to connections and replicas
 

@@ -37,6 +37,8 @@ class Scope:
     out, but with exchanges a new replica that has not answered anything yet."""
     lost_writes: int = 0
     """Answers of the coordinator that are lost after it has done what it was asked."""
+    set_backs: int = 0
+    """Copies of the metadata that are put back later, between two servers."""
 
     def __post_init__(self) -> None:
         minority = (self.replicas - 1) // 2

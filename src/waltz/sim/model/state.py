@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import Generic, NamedTuple, TypeAlias, TypeVar
 
+from waltz.cluster.partition_metadata import PartitionMetadata, last_session
 from waltz.sim.model.frozen import Frozen
 from waltz.types import Generation, ReplicaId, SessionId
 
@@ -21,6 +22,7 @@ class Budget(NamedTuple):
     rollbacks: int = 0
     exchanges: int = 0
     lost_writes: int = 0
+    set_backs: int = 0
 
 
 class Coordinator(NamedTuple):
@@ -31,6 +33,8 @@ class Coordinator(NamedTuple):
     assigned: tuple[ReplicaId, ...]
     last_session: SessionId
     """The last one that took appends."""
+    copy: Frozen | None = None
+    """Metadata that may be put back."""
 
 
 Part = TypeVar("Part", bound=Hashable)
@@ -65,3 +69,12 @@ class Action(NamedTuple):
     replica: int = -1
     number: int = 0
     """Of records, or a place among ghosts or in the assignment."""
+
+
+def names_unopened(metadata: PartitionMetadata, opened: SessionId) -> bool:
+    """Return whether `metadata` are of the moment before the session that they name was open, and
+    it has opened since: `opened` was the last one.
+
+    Put back, that is the one state of the past that nobody can tell from a failed recovery.
+    """
+    return last_session(metadata.replica_states) < metadata.session_id <= opened

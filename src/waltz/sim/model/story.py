@@ -34,6 +34,8 @@ SENTENCES: Final = {
     "blank": "{name} gets an empty disk",
     "back_up": "{name}'s disk is copied",
     "roll_back": "{name} gets the copy of its disk",
+    "copy_metadata": "the metadata are copied",
+    "set_back": "the metadata become what they were when they were copied",
 }
 
 

@@ -22,6 +22,7 @@ from collections.abc import Collection, Iterator
 from waltz.cluster import partition_metadata
 from waltz.cluster.partition_metadata import NEW_PARTITION
 from waltz.errors import FencedError
+from waltz.limits import SESSION_CLIMB
 from waltz.majority import majority
 from waltz.sim.model import ledger as ledgers
 from waltz.sim.model.frozen import freeze
@@ -42,7 +43,7 @@ from waltz.sim.model.server import (
     Servers,
     thaw_metadata,
 )
-from waltz.sim.model.state import Action, Budget, Coordinator, Parts, State
+from waltz.sim.model.state import Action, Budget, Coordinator, Parts, State, names_unopened
 from waltz.store.requests import AppendRecords, ReplicaAnswer, ReplicaRequest
 from waltz.types import NO_SESSION, Generation, SessionId
 
@@ -165,7 +166,7 @@ class World:
             offers.append(Action("learn_decision"))
         elif server.reads_metadata:
             offers.append(Action("read"))
-        elif server.write is not None and server.write.session_id < self.scope.sessions:
+        elif server.write is not None and _in_order(server.write.session_id) < self.scope.sessions:
             offers += [Action("write"), Action("lose_written")]
         if server.later:
             offers.append(Action("read_again", replica=server.later[0][0]))
@@ -218,6 +219,20 @@ class World:
                 if REPLICA_IDS[index] not in assigned:
                     for place in range(len(assigned)):
                         yield Action("exchange", replica=index, number=place)
+
+        coordinator = self.coordinators[scene.coordinator]
+        states = thaw_metadata(coordinator.metadata).replica_states
+        if states and budget.set_backs < scope.set_backs:
+            yield Action("copy_metadata")
+        if (
+            coordinator.copy not in (None, coordinator.metadata)
+            and not names_unopened(thaw_metadata(coordinator.copy), coordinator.last_session)
+            and any(
+                server.keeper is None and not server.is_gone
+                for server in (self.servers[number] for number in scene.servers)
+            )
+        ):
+            yield Action("set_back")
 
     def may_roll_back(self, backup: Backup, last: SessionId) -> bool:
         """Disks older than the last session show it; younger ones look like one that lags."""
@@ -309,3 +324,8 @@ class World:
             if error.invariant in self.invariants:
                 raise
         self._checked.add(key)
+
+
+def _in_order(session_id: SessionId) -> int:
+    """Return `session_id` without the distance that tells of a coordinator that was set back."""
+    return session_id % SESSION_CLIMB

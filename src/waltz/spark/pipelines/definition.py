@@ -17,13 +17,13 @@ from typing import Final
 
 import yaml
 
-from waltz.configuration.settings import PlainLoader
+from waltz.configuration.yaml_text import PlainLoader
 from waltz.errors import ConfigurationError
 from waltz.spark.codes import INVALID_DEFINITION
 from waltz.spark.offsets import parse_partitions
 from waltz.spark.pipelines.report_definition import ReportDefinition, parse_report
 from waltz.spark.pipelines.tables import TablesDefinition, expect_mapping, parse_tables
-from waltz.types import PartitionId, ServersAddress, TlsSettings, parse_cluster
+from waltz.types import PartitionId, TlsSettings, parse_cluster
 
 KEYS: Final = ("pipeline", "cluster", "target", "partitions", "tls", "spark")
 KEYS_OF_TABLES: Final = ("tables", "decode", "archive", "transactionsPerBatch", "report")
@@ -91,14 +91,9 @@ def parse_definition(text: str, *, directory: Path) -> PipelineDefinition:
             raise ConfigurationError(f"{INVALID_DEFINITION} {key} is missing")
     cluster = str(given["cluster"])
     try:
-        address = parse_cluster(cluster)
+        parse_cluster(cluster)
     except ConfigurationError as error:
         raise ConfigurationError(f"{INVALID_DEFINITION} cluster: {error}") from error
-    if kind == "audit" and isinstance(address, ServersAddress):
-        raise ConfigurationError(
-            f"{INVALID_DEFINITION} cluster is {cluster!r}; an audit needs the coordinator's"
-            " host:port, or zookeeper://host:port/root, which alone knows the storage nodes"
-        )
     tls = expect_mapping("tls", given.get("tls", {}), TLS_KEYS)
     files = {key: str(directory / str(tls[key])) for key in TLS_KEYS if key in tls}
     spark = expect_mapping("spark", given.get("spark", {}))

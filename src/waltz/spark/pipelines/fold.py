@@ -43,14 +43,7 @@ class State:
 
 def started(functions: Sequence[Function], values: Sequence[Any], place: Place) -> State:
     """Return what one row of the fold comes to; `values` are what the measures are of."""
-    return State(
-        place, place, [_alone(*each) for each in zip(functions, map(_known, values), strict=True)]
-    )
-
-
-def _known(value: Any) -> Any:
-    """A float that is no number counts as no value."""
-    return None if isinstance(value, float) and value != value else value
+    return State(place, place, [_alone(*each) for each in zip(functions, values, strict=True)])
 
 
 def _alone(function: Function, value: Any) -> Any:
@@ -60,7 +53,8 @@ def _alone(function: Function, value: Any) -> Any:
         case "count_if":
             return 1 if value is True else 0
         case _:
-            return value
+            # A float that is no number is counted, and is no value for anything else.
+            return None if isinstance(value, float) and value != value else value
 
 
 def merged(functions: Sequence[Function], one: State, other: State) -> State:

@@ -277,7 +277,7 @@ class TableStore:
         if cluster != str(cluster_key):
             raise ConfigurationError(
                 f"{CLUSTER_CHANGED} {self.path} is of cluster {cluster}; the address leads to"
-                f" {cluster_key}"
+                f" {cluster_key}. Give that cluster's address, or tables in another place"
             )
         if fingerprint is not None and definition != fingerprint:
             raise ConfigurationError(

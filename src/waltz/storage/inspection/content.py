@@ -23,7 +23,7 @@ from waltz.types import NOTHING, TransactionId
 
 @dataclass(frozen=True, slots=True)
 class Statistics:
-    """Of records that check out: how many, and the sizes of their data, None where there are none.
+    """The count of records that check out, and the sizes of their data: None where there are none.
 
     `total_bytes` counts whole records, as they lie on disk; `gaps` places that do not check out.
     """

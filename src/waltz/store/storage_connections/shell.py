@@ -37,6 +37,7 @@ from waltz.types import NO_SESSION, Address, PartitionId, ReplicaId
 from waltz.wire.handshake import Link
 from waltz.wire.message import Codec, Message
 from waltz.wire.storage_protocol import (
+    ACCEPTED_DAMAGE_SINCE,
     HEADERS_SINCE,
     REFUSALS_SINCE,
     REPAIRS_SINCE,
@@ -91,6 +92,11 @@ class StorageExchange:
     def is_repairable(self) -> bool:
         """Whether the other side has agreed to say what it has damaged and to take repairs."""
         return self._link.version is not None and self._link.version >= REPAIRS_SINCE
+
+    @property
+    def is_tolerant(self) -> bool:
+        """Whether the other side can take part with records that every replica has lost."""
+        return self._link.version is not None and self._link.version >= ACCEPTED_DAMAGE_SINCE
 
     @property
     def says_refusal(self) -> bool:

@@ -1,0 +1,98 @@
+"""`waltz cluster create`, `delete` and `show-cluster-key`: what makes a cluster, as metadata."""
+
+from __future__ import annotations
+
+import sys
+from uuid import UUID, uuid4
+
+import click
+
+from waltz.cli.cluster_place import ClusterPlace, cluster_options
+from waltz.cli.output import json_option, print_json
+from waltz.cluster.removal.shell import remove_cluster
+from waltz.cluster.shell import create_cluster, read_cluster_params, read_store_params
+from waltz.host import Host
+from waltz.limits import PARTITIONS_MAX
+
+
+@click.command()
+@cluster_options
+@click.option("-n", "--name", required=True, help="What it is called; `delete` asks for it.")
+@click.option(
+    "-p",
+    "--partitions",
+    "partition_count",
+    type=click.IntRange(1, PARTITIONS_MAX),
+    required=True,
+    help="How many it has; they can be added to, never be made fewer.",
+)
+@json_option
+def create(place: ClusterPlace, name: str, partition_count: int, as_json: bool) -> None:
+    """Create a cluster without storage nodes, and print its key."""
+    cluster_key = uuid4()
+
+    async def work(host: Host, root: str) -> None:
+        await create_cluster(
+            host.coordinator,
+            name=name,
+            partition_count=partition_count,
+            cluster_key=cluster_key,
+            storages=(),
+            root=root,
+        )
+
+    place.run(work)
+    if as_json:
+        print_json(
+            {
+                "name": name,
+                "root": place.root,
+                "partition_count": partition_count,
+                "cluster_key": str(cluster_key),
+            }
+        )
+        return
+    click.echo(f"created cluster {name} of {partition_count} partitions at {place.root}")
+    click.echo(f"cluster key {cluster_key}")
+    click.echo("next: waltz cluster add-storage, auto-assign; then start the nodes", err=True)
+
+
+@click.command()
+@cluster_options
+@click.option("-n", "--name", help="The cluster's name; asked for on a terminal.")
+@click.option(
+    "-f", "--force", is_flag=True, help="Whatever it is called, and though servers of it run."
+)
+def delete(place: ClusterPlace, name: str | None, force: bool) -> None:
+    """Delete a cluster's metadata. Its storage nodes' files stay, and belong to nobody then."""
+    if name is None and not force:
+        if not sys.stdin.isatty():
+            raise click.UsageError("missing: --name, the cluster's name; or --force")
+        name = click.prompt(
+            f"This deletes the cluster at {place.root} of {place.coordinator}.\n"
+            "Type its name to go on",
+            err=True,
+        )
+
+    async def work(host: Host, root: str) -> str:
+        params = await remove_cluster(host.coordinator, name=None if force else name, root=root)
+        return params.name
+
+    click.echo(f"deleted cluster {place.run(work)} at {place.root}")
+
+
+@click.command("show-cluster-key")
+@cluster_options
+@json_option
+def show_cluster_key(place: ClusterPlace, as_json: bool) -> None:
+    """Print the key that every storage directory of the cluster carries."""
+
+    async def work(host: Host, root: str) -> tuple[str, UUID]:
+        params = await read_cluster_params(host.coordinator, root)
+        return params.name, (await read_store_params(host.coordinator, root)).cluster_key
+
+    name, key = place.run(work)
+    if as_json:
+        print_json({"name": name, "root": place.root, "cluster_key": str(key)})
+    else:
+        click.echo(key)

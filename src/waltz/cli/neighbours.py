@@ -1,0 +1,54 @@
+"""Whether a process that listens on loopback, because nobody said where it shall, would be missed
+by others of its cluster."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+
+from waltz.cluster.paths import ClusterPaths
+from waltz.cluster.shell import read_membership, read_replica_assignments
+from waltz.configuration.keys import Key
+from waltz.configuration.listening import unreached
+from waltz.configuration.tls import TlsKeys
+from waltz.errors import ConfigurationError, NoNodeError
+from waltz.host import Coordinator
+from waltz.types import Address, is_local
+
+log = logging.getLogger(__name__)
+
+SHOWN_MAX = 3
+"""Of the addresses that are not this machine's own."""
+
+
+async def refuse_to_be_missed(
+    coordinator: Coordinator, root: str, bind: Key[str], tls: TlsKeys, bound: Address
+) -> None:
+    """Say in the log that only this machine reaches the process at `bound`.
+
+    Raises ConfigurationError: the cluster knows a storage node or a server by an address that is
+    not a loopback address, so that others may be on other machines. CoordinatorLostError.
+    """
+    found: dict[str, str] = {}
+    with contextlib.suppress(NoNodeError):  # that there is no cluster is told by what comes next
+        for storage in await read_replica_assignments(coordinator, root):
+            found[storage] = storage.rpartition(":")[0].strip("[]")
+        _, membership = await read_membership(coordinator, ClusterPaths(root).server_descriptors)
+        found |= {str(each.address): each.address.host for each in membership.descriptors.values()}
+    elsewhere = sorted(address for address, host in found.items() if not is_local(host))
+    if elsewhere:
+        shown = ", ".join(elsewhere[:SHOWN_MAX])
+        more = f" and {len(elsewhere) - SHOWN_MAX} more" if len(elsewhere) > SHOWN_MAX else ""
+        raise ConfigurationError(
+            unreached(
+                bind,
+                tls,
+                f"the cluster knows {shown}{more}, by addresses that are not loopback, so that"
+                " others may be on other machines",
+            )
+        )
+    log.info(
+        "listens_on_loopback address=%s: no other machine reaches it, for %s is not set and"
+        " nobody who connects is asked who he is",
+        bound, bind.name,
+    )  # fmt: skip

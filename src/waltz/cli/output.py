@@ -1,0 +1,80 @@
+"""What commands print: JSON, tables, and a bar on a terminal.
+
+Rich is imported by what needs it: a command that prints JSON, or a number, does not pay for it.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from rich.progress import ProgressColumn
+    from rich.table import Table
+
+PROGRESS_AFTER_SECONDS = 1.0
+TABLE_WIDTH_MAX = 10_000
+
+
+def json_option(command: Any) -> Any:
+    return click.option("--json", "as_json", is_flag=True, help="Print JSON.")(command)
+
+
+def print_json(value: Any) -> None:
+    click.echo(json.dumps(value, indent=2))
+
+
+def new_table(*headings: str, left: Sequence[str] = ()) -> Table:
+    """A table whose columns are to the right, but those in `left`."""
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False)
+    for heading in headings:
+        table.add_column(heading, justify="left" if heading in left else "right", no_wrap=True)
+    return table
+
+
+def print_table(table: Table) -> None:
+    """Print it as wide as it has to be: a number that is cut short is another number."""
+    from rich.console import Console
+
+    needed = Console(width=TABLE_WIDTH_MAX).measure(table).maximum
+    Console(highlight=False, width=needed).print(table)
+
+
+@contextmanager
+def progress_bar(
+    label: str, total: int, shown_as: ProgressColumn | None = None
+) -> Iterator[Callable[[int], None]]:
+    """Give a function to tell of bytes, or of what `shown_as` counts, that are done; on a terminal
+    a bar appears after a second."""
+    if not sys.stderr.isatty():
+        yield lambda count: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+
+    done = shown_as or DownloadColumn()
+    columns = (TextColumn(label), BarColumn(), done, TimeRemainingColumn())
+    bar = Progress(*columns, console=Console(stderr=True), transient=True)
+    task = bar.add_task(label, total=total)
+    started = time.monotonic()
+    is_shown = False
+
+    def advance(count: int) -> None:
+        nonlocal is_shown
+        bar.advance(task, count)
+        if not is_shown and time.monotonic() - started > PROGRESS_AFTER_SECONDS:
+            is_shown = True
+            bar.start()
+
+    try:
+        yield advance
+    finally:
+        bar.stop()

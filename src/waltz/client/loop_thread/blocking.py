@@ -1,0 +1,164 @@
+"""A loop in a background thread, which the faces for threads run their work on.
+
+Owns that thread, how a call waits for its result, and that what is left open ends with the process.
+Imports no client: a tool that only asks questions needs the loop and nothing behind it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import os
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from waltz.errors import (
+    AlreadyClosedError,
+    ClientClosedError,
+    LocalProtocolError,
+    OperationTimeoutError,
+)
+from waltz.host import Host
+from waltz.limits import CLIENT_CLOSE_SECONDS
+
+T = TypeVar("T")
+
+NewHost = Callable[[], tuple[Host, Callable[[], None]]]
+"""Makes the doors of a client, on its loop, and what ends them but the coordinator session."""
+
+FORK_REMEDY = "this client was opened before a fork; open one in each process, after the fork"
+
+
+class LoopThread:
+    """An event loop, a new one unless given, that runs in a thread of its own until `stop`."""
+
+    def __init__(self, name: str, loop: asyncio.AbstractEventLoop | None = None) -> None:
+        self._process_id = os.getpid()
+        self._loop = loop or _new_loop()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    def call(self, work: Coroutine[Any, Any, T], timeout_seconds: float | None = None) -> T:
+        """Run `work` on the loop and return its result; an interrupted wait cancels it.
+
+        Raises ClientClosedError; OperationTimeoutError; LocalProtocolError: on the loop's thread.
+        """
+        if threading.current_thread() is self._thread:
+            work.close()
+            raise LocalProtocolError("a blocking call on the loop that would have to serve it")
+        future = self.begin(work)
+        try:
+            return future.result(timeout_seconds)
+        except TimeoutError:
+            if future.done():
+                raise
+            future.cancel()
+            raise OperationTimeoutError(f"no result in {timeout_seconds} s") from None
+        except BaseException:
+            future.cancel()
+            raise
+
+    def begin(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+        """Run `work` on the loop; cancelling what is returned cancels it.
+
+        Raises ClientClosedError; LocalProtocolError: in a forked process.
+        """
+        try:
+            self.check_process()
+            return asyncio.run_coroutine_threadsafe(work, self._loop)
+        except BaseException as error:
+            work.close()
+            if isinstance(error, RuntimeError):
+                raise AlreadyClosedError from None
+            raise
+
+    @property
+    def is_elsewhere(self) -> bool:
+        """Whether this is another process than the one that has the thread."""
+        return os.getpid() != self._process_id
+
+    def check_process(self) -> None:
+        """Raises LocalProtocolError: this is another process, which has no such thread."""
+        if os.getpid() != self._process_id:
+            raise LocalProtocolError(FORK_REMEDY)
+
+    def stop(self) -> None:
+        """End the loop and its thread. Idempotent; does nothing in a forked process."""
+        if self.is_elsewhere or self._loop.is_closed():
+            return
+        try:
+            self._loop.call_soon_threadsafe(self._loop.stop)
+        except RuntimeError:
+            return
+        if threading.current_thread() is not self._thread:
+            self._thread.join(CLIENT_CLOSE_SECONDS)
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        try:
+            self._loop.run_forever()
+            self._loop.run_until_complete(self.wind_up())
+        finally:
+            self._loop.close()
+
+    async def wind_up(self) -> None:
+        """End what was cut short, so that nobody complains of it later. The loop's last work."""
+        tasks = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks, timeout=CLIENT_CLOSE_SECONDS)
+        await self._loop.shutdown_asyncgens()
+
+
+def _new_loop() -> asyncio.AbstractEventLoop:
+    try:
+        import uvloop
+    except ImportError:  # it does not exist for every platform
+        return asyncio.new_event_loop()
+    return uvloop.new_event_loop()
+
+
+class Closable(ABC):
+    """A context manager that is closed when it is left."""
+
+    @abstractmethod
+    def close(self) -> None: ...
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def close_in_time(thread: LoopThread, work: Coroutine[Any, Any, None], seconds_max: float) -> None:
+    if thread.is_elsewhere:
+        work.close()
+        return
+    try:
+        thread.call(work, seconds_max + CLIENT_CLOSE_SECONDS)
+    except (ClientClosedError, OperationTimeoutError):
+        pass  # closed before, or as far as could be waited for
+    finally:
+        thread.stop()
+
+
+OPEN: dict[Closable, None] = {}
+"""Clients and readers that were not closed; the thread of each keeps it alive anyway."""
+
+
+@atexit.register
+def _close_all() -> None:
+    """The interpreter exits: end in order what nobody has closed, in bounded time."""
+    for each in list(OPEN):
+        each.close()

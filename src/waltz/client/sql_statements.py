@@ -1,0 +1,116 @@
+"""Where the statements in a text of SQL begin, after comments and behind semicolons.
+
+Owns what databases take for a comment and for quoted text. It is for finding mistakes, not attacks:
+settings by which a session changes how quotes are read are not followed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+_STANDARD_QUOTES: Final = r"""
+      '[^']*(?:''[^']*)*(?:'|\Z)
+    | "[^"]*(?:""[^"]*)*(?:"|\Z)
+"""
+_BACKSLASH_QUOTES: Final = r"""
+      '[^'\\]*(?:(?:\\(?:.|\Z)|'')[^'\\]*)*(?:'|\Z)
+    | "[^"\\]*(?:(?:\\(?:.|\Z)|"")[^"\\]*)*(?:"|\Z)
+    | `[^`]*(?:`|\Z)
+"""
+# A word before quotes is taken first, so that the e of E'...' is one only by itself.
+_ESCAPED_TEXT: Final = r"[eE]'[^'\\]*(?:(?:\\(?:.|\Z)|'')[^'\\]*)*(?:'|\Z)"
+_DOLLAR: Final = r"(?P<dollar>\$(?:[^\W\d]\w*)?\$)"
+_REST: Final = r"\w[\w$]* | (?P<comment>/\*) | (?P<semicolon>;) | ."
+_BLANK: Final = r"(?P<blank>\s+|--[^\n]*)"
+_MYSQL_BLANK: Final = r"(?P<blank>\s+|--(?=\s|\Z)[^\n]*|\#[^\n]*)"
+
+_HOW: Final = re.DOTALL | re.VERBOSE
+_PIECE: Final = re.compile(f"{_BLANK} | {_STANDARD_QUOTES} | {_REST}", _HOW)
+"""One piece of a text, here and below; it matches everywhere before the end."""
+
+_POSTGRESQL_PIECE: Final = re.compile(
+    f"{_BLANK} | {_ESCAPED_TEXT} | {_DOLLAR} | {_STANDARD_QUOTES} | {_REST}", _HOW
+)
+_MYSQL_PIECE: Final = re.compile(f"{_MYSQL_BLANK} | {_BACKSLASH_QUOTES} | {_REST}", _HOW)
+_COMMENT_ENDS: Final = re.compile(r"/\*|\*/")
+
+
+@dataclass(frozen=True, slots=True)
+class Syntax:
+    """What a database reads.
+
+    nests          a comment may be in a comment.
+    takes_many     its drivers may run several statements of one text.
+    runs_comments  what begins with /*! or /*M! is run.
+    """
+
+    piece: re.Pattern[str]
+    nests: bool = False
+    takes_many: bool = True
+    runs_comments: bool = False
+
+
+_STANDARD: Final = Syntax(_PIECE)
+_MYSQL: Final = Syntax(_MYSQL_PIECE, runs_comments=True)
+
+SYNTAXES: Final = {
+    "postgresql": Syntax(_POSTGRESQL_PIECE, nests=True),
+    # In a trigger's body semicolons end no statement, and a second statement is refused anyway.
+    "sqlite": Syntax(_PIECE, takes_many=False),
+    "mysql": _MYSQL,
+    "mariadb": _MYSQL,
+}
+
+
+def statement_begins(text: str, dialect: str) -> Iterator[int]:
+    """Yield where each statement of `text` begins; at least one, the text's end if it is empty.
+
+    `dialect` is SQLAlchemy's name of the database. In time that grows with the text's length.
+    """
+    syntax = SYNTAXES.get(dialect, _STANDARD)
+    position = _after_blanks(text, 0, syntax)
+    yield position
+    if not syntax.takes_many or ";" not in text:
+        return
+    while (found := syntax.piece.match(text, position)) is not None:
+        if found.lastgroup != "semicolon":
+            position = _piece_end(text, found, syntax)
+            continue
+        position = _after_blanks(text, found.end(), syntax)
+        if position < len(text):
+            yield position
+
+
+def _after_blanks(text: str, position: int, syntax: Syntax) -> int:
+    """Return where the next statement begins: after blanks, comments and empty statements."""
+    while (found := syntax.piece.match(text, position)) is not None:
+        end = _piece_end(text, found, syntax)
+        is_run = found.lastgroup == "comment" and end == found.end()
+        if found.lastgroup not in ("blank", "comment", "semicolon") or is_run:
+            break
+        position = end
+    return position
+
+
+def _piece_end(text: str, found: re.Match[str], syntax: Syntax) -> int:
+    """Return where the piece ends that begins as `found`; of a comment that is run only its mark is
+    one, since what is in it are statements."""
+    if found.lastgroup == "dollar":
+        end = text.find(found[0], found.end())
+        return len(text) if end < 0 else end + len(found[0])
+    if found.lastgroup != "comment":
+        return found.end()
+    if syntax.runs_comments and text.startswith(("!", "M!"), found.end()):
+        return found.end()
+    depth = 1
+    for each in _COMMENT_ENDS.finditer(text, found.end()):
+        if each[0] == "*/":
+            depth -= 1
+        elif syntax.nests:
+            depth += 1
+        if depth == 0:
+            return each.end()
+    return len(text)

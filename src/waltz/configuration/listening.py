@@ -1,0 +1,77 @@
+"""Where a process listens that was not told where: on this machine only, as long as everybody who
+connects is believed.
+
+Owns the rule and the faults of settings that contradict it. Reads no file and resolves no name.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from waltz.configuration.coordinator import coordinator_hosts
+from waltz.configuration.keys import Key, host_name
+from waltz.configuration.settings import Settings
+from waltz.configuration.tls import TlsKeys
+from waltz.types import ANY_HOST, Address, Plain, is_local
+
+LOOPBACK_HOST: Final = "127.0.0.1"
+
+
+def bind_key(prefix: str, port_name: str) -> Key[str]:
+    """Return the key `prefix`.bindAddress; `port_name` is what listens there, in words."""
+    return Key(
+        name=f"{prefix}.bindAddress",
+        kind=host_name(),
+        default_text=f"{ANY_HOST} with {prefix}.ssl.trustStore.location, {LOOPBACK_HOST} without it"
+        f" or with {prefix}.ssl.plain: always",
+        option="--address",
+        description=f"Where {port_name} listens: an address of this machine, or {ANY_HOST} for all"
+        " of them. Unless told otherwise no other machine reaches a port that believes everybody.",
+    )
+
+
+def bound_host(settings: Settings, bind: Key[str], tls: TlsKeys) -> str:
+    """Return the host name or IP address at which the process listens."""
+    given = settings.get(bind)
+    if given is not None:
+        return given
+    return LOOPBACK_HOST if _believes_everybody(settings, tls) else ANY_HOST
+
+
+def is_narrowed(settings: Settings, bind: Key[str], tls: TlsKeys) -> bool:
+    """Whether the process listens on loopback only because nobody said where it shall."""
+    return not settings.is_set(bind) and _believes_everybody(settings, tls)
+
+
+def narrowed_faults(
+    settings: Settings, bind: Key[str], advertised: Key[Address], tls: TlsKeys
+) -> list[str]:
+    """Return what the settings say that nobody could reach, or that shows others on other machines,
+    where the process would listen on loopback only."""
+    if not is_narrowed(settings, bind, tls):
+        return []
+    faults = []
+    told = settings.get(advertised)
+    if told is not None and not is_local(told.host):
+        faults.append(unreached(bind, tls, f"{advertised.name} tells others to connect to {told}"))
+    elsewhere = [host for host in coordinator_hosts(settings) if not is_local(host)]
+    if elsewhere:
+        faults.append(
+            unreached(bind, tls, f"the coordinator, at {', '.join(elsewhere)}, is not known by a"
+                      " loopback address, so that others may be on other machines")
+        )  # fmt: skip
+    return faults
+
+
+def unreached(bind: Key[str], tls: TlsKeys, why: str) -> str:
+    """Return the fault that a process on loopback would not be reached, and the remedy."""
+    return (
+        f"{bind.name} is not set, so that only {LOOPBACK_HOST} would be listened at, as everybody"
+        f" who connects would be believed; but {why}. Set {bind.name} ({ANY_HOST}: all addresses of"
+        f" this machine, as before; {LOOPBACK_HOST}: this machine only), or {tls.certificate.name}"
+        f" and {tls.authorities.name}"
+    )
+
+
+def _believes_everybody(settings: Settings, tls: TlsKeys) -> bool:
+    return not settings.is_set(tls.authorities) or settings.get(tls.plain) is Plain.ALWAYS

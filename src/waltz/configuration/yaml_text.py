@@ -1,0 +1,92 @@
+"""Reads the text of a configuration file: YAML with dotted or nested keys.
+
+Owns how keys are found. Knows no key by name, and opens no file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import yaml
+
+from waltz.configuration.settings import Given
+from waltz.errors import ConfigurationError
+from waltz.limits import CONFIGURATION_BYTES_MAX, CONFIGURATION_DEPTH_MAX
+
+
+def read_yaml(content: str, path: str) -> dict[str, Given]:
+    """Return what the file at `path` sets, by dotted name.
+
+    `a.b: 1`, `a: {b: 1}` and any mixture say the same. A key without a value is not set.
+    Raises ConfigurationError: not YAML, not a mapping, or a key twice.
+    """
+    if len(content) > CONFIGURATION_BYTES_MAX:
+        raise ConfigurationError(
+            f"{path} is {len(content)} characters long; expected a configuration file of at most"
+            f" {CONFIGURATION_BYTES_MAX}"
+        )
+    try:
+        # A subclass of the safe loader: only plain values come out of it.
+        root = yaml.load(content, Loader=PlainLoader)  # noqa: S506
+    except yaml.MarkedYAMLError as error:
+        # The mark's own text would quote the line, and there may be a password in it.
+        mark = error.problem_mark
+        where = "" if mark is None else f", line {mark.line + 1}, column {mark.column + 1}"
+        raise ConfigurationError(f"{path}{where}: {error.problem or 'not YAML'}") from None
+    except (yaml.YAMLError, RecursionError):
+        raise ConfigurationError(f"{path} is not YAML: it holds what no text file should") from None
+    if root is None:
+        return {}
+    if not isinstance(root, dict):
+        raise ConfigurationError(f"{path} holds a {type(root).__name__}; expected keys and values")
+    given: dict[str, Given] = {}
+    for name, value in _flat(root, "", path, 0):
+        if name in given:
+            raise ConfigurationError(f"{path} sets {name} twice: dotted and nested")
+        if value is not None:
+            given[name] = Given(value, path)
+    return given
+
+
+def _flat(
+    mapping: Mapping[object, object], prefix: str, path: str, depth: int
+) -> Iterator[tuple[str, object]]:
+    if depth >= CONFIGURATION_DEPTH_MAX:
+        raise ConfigurationError(f"{path}: keys below {prefix} are nested too deeply")
+    for key, value in mapping.items():
+        if not isinstance(key, str):
+            raise ConfigurationError(f"{path}: a key is {key!r}; expected text below {prefix!r}")
+        if isinstance(value, dict):
+            yield from _flat(value, f"{prefix}{key}.", path, depth + 1)
+        else:
+            yield f"{prefix}{key}", value
+
+
+class PlainLoader(yaml.SafeLoader):
+    """What a file says once it says once: no key twice, and no alias.
+
+    YAML's safe loader would let the last of two equal keys win in silence, and a few lines of
+    aliases of aliases stand for more values than any memory holds.
+    """
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        if self.check_event(yaml.AliasEvent):
+            event = self.peek_event()  # type: ignore[no-untyped-call]
+            raise yaml.MarkedYAMLError(
+                problem="an alias (*name) is not allowed; write the value out",
+                problem_mark=event.start_mark,
+            )
+        return super().compose_node(parent, index)
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen = set()
+        for key_node, _ in node.value:
+            if key_node.value in seen and isinstance(key_node, yaml.ScalarNode):
+                raise yaml.MarkedYAMLError(
+                    problem=f"key {key_node.value!r} is here for the second time",
+                    problem_mark=key_node.start_mark,
+                )
+            if isinstance(key_node, yaml.ScalarNode):
+                seen.add(key_node.value)
+        return super().construct_mapping(node, deep)

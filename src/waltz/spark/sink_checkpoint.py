@@ -1,0 +1,120 @@
+"""Which cluster the checkpoint of a stream belongs to: said by a file in it, beside Spark's own.
+
+The cluster keeps how far a sink is, and Spark's checkpoint which batches are over. With another
+cluster the sink would write the batches that follow, and none of those before.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+from uuid import UUID
+
+from waltz.errors import ConfigurationError, HistoryChangedError
+from waltz.spark.codes import CLUSTER_CHANGED, INVALID_CHECKPOINT
+
+FILE_NAME: Final = "waltz-sink.json"
+SPARKS_METADATA: Final = "metadata"
+"""A file that Spark writes into a checkpoint before the first batch."""
+
+FORMAT: Final = 1
+FILE_BYTES_MAX: Final = 4096
+
+REMEDY: Final = (
+    "Nothing was written. Write to the cluster of before, or use another checkpoint, with which the"
+    " stream starts anew"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class SinkCheckpoint:
+    """The directory of a checkpoint, on a file system of the driver's machine."""
+
+    directory: Path
+
+    @classmethod
+    def at(cls, location: str) -> SinkCheckpoint | None:
+        """Return the checkpoint that Spark's option `checkpointLocation` names; None if it is not
+        on a file system that Python can open, such as an object store."""
+        scheme, colon, rest = location.partition(":")
+        if not colon or "/" in scheme:
+            rest = location
+        elif scheme.lower() != "file":
+            return None
+        elif rest.startswith("//"):
+            rest = "/" + rest[2:].partition("/")[2]
+        directory = Path(rest)
+        # A path without a scheme may be one of another file system, by Hadoop's configuration.
+        return cls(directory) if (directory / SPARKS_METADATA).exists() else None
+
+    def bind(self, cluster_key: UUID, address: str) -> None:
+        """Note that the checkpoint is of the cluster with this key, to which `address` leads. One
+        without a note, of an earlier release or a new one, is taken for this cluster's.
+
+        Raises HistoryChangedError: it is of another cluster; ConfigurationError: the note cannot be
+        read or written.
+        """
+        try:
+            found = self._read()
+            if found is None:
+                self._write(cluster_key)
+                found = self._read()
+        except OSError as error:
+            raise ConfigurationError(
+                f"{INVALID_CHECKPOINT} cannot note in {self.directory} which cluster the checkpoint"
+                f" is of: {error.strerror}"
+            ) from error
+        if found != cluster_key:
+            raise HistoryChangedError(
+                f"{CLUSTER_CHANGED} the checkpoint {self.directory} was made while cluster {found}"
+                f" was written to, and {address} leads to cluster {cluster_key}. {REMEDY}"
+            )
+
+    def _read(self) -> UUID | None:
+        path = self.directory / FILE_NAME
+        try:
+            with path.open("rb") as file:
+                data = file.read(FILE_BYTES_MAX)
+        except FileNotFoundError:
+            return None
+        try:
+            value = json.loads(data)
+            if value["format"] != FORMAT:
+                raise ValueError(value["format"])
+            return UUID(value["cluster"])
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            raise ConfigurationError(
+                f"{INVALID_CHECKPOINT} {path} is {data!r:.200}; expected format {FORMAT} and a"
+                " cluster's key. It says which cluster the checkpoint is of: put it back"
+            ) from None
+
+    def _write(self, cluster_key: UUID) -> None:
+        """If two write at once one is too late: a file that is there is never replaced."""
+        value = {"format": FORMAT, "cluster": str(cluster_key)}
+        with tempfile.NamedTemporaryFile(dir=self.directory, prefix=f".{FILE_NAME}.") as file:
+            file.write(json.dumps(value).encode())
+            file.flush()
+            os.fsync(file.fileno())
+            try:
+                os.link(file.name, self.directory / FILE_NAME)
+            except FileExistsError:
+                return
+        descriptor = os.open(self.directory, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def expect_cluster(found: UUID, expected: UUID, address: str) -> None:
+    """Raises HistoryChangedError: `address` leads to another cluster than the expected one."""
+    if found != expected:
+        raise HistoryChangedError(
+            f"{CLUSTER_CHANGED} {address} leads to cluster {found}; expected is cluster {expected},"
+            " by the option clusterKey or as the write was planned. Nothing was written. Write to"
+            " the cluster of before, or give another clusterKey and another checkpoint"
+        )
