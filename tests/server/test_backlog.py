@@ -140,8 +140,11 @@ def test_what_all_connections_have_under_way_is_one_sum_and_ends_with_each() -> 
     other.settle(1, 1)
     crowded.append(together.is_crowded)
     assert crowded == [False, True, False]
+    one.take(1, 1)
+    assert together.byte_count >= CROWDED_BYTES_MIN
+    assert not together.is_crowded, "one has nobody to make room for"
     one.end()
-    assert together.byte_count == 0
+    assert (together.byte_count, together.connection_count) == (0, 0)
     one.take(1, CROWDED_BYTES_MIN)
     assert together.byte_count == 0, "nobody would settle it"
     other.take(2, CROWDED_BYTES_MIN)

@@ -139,11 +139,13 @@ class UnderWay:
 
     def __init__(self) -> None:
         self.byte_count = 0
+        self.connection_count = 0
+        """Those that have anything under way."""
 
     @property
     def is_crowded(self) -> bool:
-        """Whether a turn of the loop is long: others have much to be worked off."""
-        return self.byte_count >= CROWDED_BYTES_MIN
+        """Whether a turn of the loop is long, and there is somebody for whom it could be short."""
+        return self.byte_count >= CROWDED_BYTES_MIN and self.connection_count > 1
 
 
 class Intake:
@@ -201,8 +203,10 @@ class Intake:
         self._all_under_way = UnderWay()
 
     def _count(self, byte_count: int) -> None:
+        was_idle = not self.byte_count
         self.byte_count += byte_count
         self._all_under_way.byte_count += byte_count
+        self._all_under_way.connection_count += was_idle - (not self.byte_count)
         factor = 2 if self._is_full else 1  # full until half of it is free
         self._is_full = self.byte_count * factor >= CONNECTION_BACKLOG_BYTES_MAX
         self.may_read = not self._is_full and not self._stopped_by

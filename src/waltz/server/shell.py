@@ -352,7 +352,7 @@ class Server:
                 if overtakes:
                     partition.take_now(event)
                     client.flush()
-                elif byte_count <= SMALL_BYTES_MAX and self.lane() is not None:
+                elif client.intake.byte_count <= SMALL_BYTES_MAX and self.lane() is not None:
                     partition.take_at_once(event)
                 else:
                     partition.put(event)
