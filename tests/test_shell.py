@@ -6,12 +6,13 @@ import asyncio
 from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import pytest
 
 from waltz.host import Host, Inspectable
-from waltz.limits import TURN_STEPS_MAX
-from waltz.shell import Mailbox, Turns, run
+from waltz.limits import STEPS_AT_ONCE_MAX, TURN_STEPS_MAX
+from waltz.shell import Lane, Mailbox, Turns, run
 from waltz.system.host import real_host
 
 NAME: ContextVar[str] = ContextVar("NAME")
@@ -148,6 +149,74 @@ def test_a_machine_that_keeps_itself_busy_lets_others_of_the_loop_have_their_tur
         mailbox.put("end")
         await running
         assert len(machine.steps) <= 3 * TURN_STEPS_MAX
+
+    asyncio.run(scenario())
+
+
+def test_large_pieces_are_done_one_per_turn_of_the_loop() -> None:
+    async def scenario() -> None:
+        lane, done = Lane(), list[str]()
+        for name in ("x", "y"):
+            lane.put(partial(done.append, name))
+        lane.put(lambda: lane.put(partial(done.append, "z")))
+        turn = asyncio.create_task(lane.turn())
+        seen = []
+        for _ in range(6):
+            await asyncio.sleep(0)
+            seen.append("".join(done))
+        assert seen[:2] == ["x", "xy"]
+        assert seen[-1] == "xyz"
+        await turn
+
+    asyncio.run(scenario())
+
+
+def test_turns_wait_in_the_lane_while_there_is_one() -> None:
+    async def scenario() -> None:
+        lanes: list[Lane | None] = [Lane()]
+        performed: list[str] = []
+        mailboxes = [Mailbox[str](LoopClock(), capacity=10) for _ in range(2)]
+        tasks = [
+            asyncio.create_task(
+                Turns(Recorder(), mailbox, host(), performed.append, lane=lambda: lanes[0]).run()
+            )
+            for mailbox in mailboxes
+        ]
+        await asyncio.sleep(0)
+        for mailbox in mailboxes:
+            mailbox.put("a")
+        await asyncio.sleep(0)
+        assert len(performed) == 1, "one machine per turn of the loop"
+        await asyncio.sleep(0)
+        assert len(performed) == 2
+        lanes[0] = None
+        for mailbox in mailboxes:
+            mailbox.put("end")
+        await asyncio.sleep(0)
+        assert len(performed) == 4, "both in one"
+        await asyncio.gather(*tasks)
+
+    asyncio.run(scenario())
+
+
+def test_small_events_are_taken_at_once_in_their_order_and_a_few_per_turn_of_the_loop() -> None:
+    async def scenario() -> None:
+        machine, mailbox = Recorder(), Mailbox[str](LoopClock(), capacity=100)
+        performed: list[str] = []
+        turns = Turns(machine, mailbox, host(), performed.append)
+        task = asyncio.create_task(turns.run())
+        await asyncio.sleep(0)
+        for number in range(STEPS_AT_ONCE_MAX + 2):
+            turns.take_in_order(f"e{number}")
+        assert len(performed) == STEPS_AT_ONCE_MAX
+        assert len(mailbox) == 2, "they are one step"
+        await asyncio.sleep(0)
+        assert performed == [f"E{number}" for number in range(STEPS_AT_ONCE_MAX + 2)]
+        mailbox.put("first")
+        turns.take_in_order("end")
+        assert performed[-1] == f"E{STEPS_AT_ONCE_MAX + 1}", "nothing is overtaken"
+        await task
+        assert performed[-2:] == ["FIRST", "END"]
 
     asyncio.run(scenario())
 

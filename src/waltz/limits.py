@@ -443,6 +443,13 @@ more than their share of them are read no further."""
 PARTITION_SHARE_BYTES: Final = 64 * 1024
 """What each connection may have under way in a partition even if that is full."""
 
+CROWDED_BYTES_MIN: Final = 256 * 1024
+"""What all clients of a server have under way from which on small appends do not wait for a turn of
+the loop at each step of their way. Below, turns are short, and waiting makes batches of them."""
+
+SMALL_BYTES_MAX: Final = 16 * 1024
+"""What a client sends at a time, and a batch, that is small in this sense."""
+
 CONNECTION_BACKLOG_BYTES_MAX: Final = 16 * 1024 * 1024
 """Requests of one connection that a server has not worked off before it reads no further; what one
 more read brings comes on top. As much as a partition's batches in flight hold."""
@@ -746,6 +753,10 @@ METADATA_ENTRIES_MAX: Final = 100_000
 
 TURN_STEPS_MAX: Final = 64
 """Steps of a machine for what its own steps bring about, before others of the loop have a turn."""
+
+STEPS_AT_ONCE_MAX: Final = 4
+"""Steps of a machine per turn of the loop for events that do not wait for their turn: what comes
+beyond waits, and becomes one step."""
 
 WORKER_THREADS_MAX: Final = 32
 """Blocking calls under way at a time, mostly disk syncs."""

@@ -7,13 +7,14 @@ that turn sockets, watches and finished disk work into events.
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable
 from contextvars import copy_context
 from functools import partial
 from typing import Generic, TypeVar
 
 from waltz.host import Clock, Host
-from waltz.limits import TURN_STEPS_MAX
+from waltz.limits import STEPS_AT_ONCE_MAX, TURN_STEPS_MAX
 from waltz.machine import Machine
 
 E = TypeVar("E")
@@ -86,6 +87,35 @@ def _tell(waiter: asyncio.Future[None]) -> None:
         waiter.set_result(None)
 
 
+class Lane:
+    """Large pieces of work, one per turn of a loop: in between the loop looks at all sockets, and
+    what is small does not wait until all that is large has been done."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[Callable[[], object]] = deque()
+
+    def put(self, piece: Callable[[], object]) -> None:
+        """Have the running loop call `piece` after those that were put before."""
+        if not self._waiting:
+            asyncio.get_running_loop().call_soon(self._next)
+        self._waiting.append(piece)
+
+    async def turn(self) -> None:
+        """Return when it is the caller's turn."""
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.put(partial(_tell, waiter))
+        await waiter
+
+    def _next(self) -> None:
+        piece = self._waiting[0]
+        try:
+            piece()
+        finally:
+            del self._waiting[0]
+            if self._waiting:
+                asyncio.get_running_loop().call_soon(self._next)
+
+
 class Turns(Generic[E, F]):
     """The steps of one machine, each a callback of the loop: a task that waited for events would be
     woken, and would make itself a future to wait for, for each of them."""
@@ -96,18 +126,24 @@ class Turns(Generic[E, F]):
         mailbox: Mailbox[E],
         host: Host,
         perform: Callable[[F], None],
+        *,
+        lane: Callable[[], Lane | None] = lambda: None,
     ) -> None:
+        """`lane` returns where a turn that events bring about waits; None: with all others."""
         self._machine = machine
+        self._lane = lane
         self._mailbox = mailbox
         self._clock = host.clock
         self._inspect = host.inspect
         self._perform = perform
         self._loop = asyncio.get_running_loop()
         self._context = copy_context()  # not that of whoever happens to bring an event
-        self._wake = partial(self._loop.call_soon, self._turn, False, context=self._context)
         self._timer: asyncio.TimerHandle | None = None
         self._timer_for: float | None = None
         """The deadline of which `_timer` tells."""
+        self._is_stepping = False
+        self._steps_at_once = 0
+        """Taken by `take_in_order` in this turn of the loop."""
         self._over: asyncio.Future[None] = self._loop.create_future()
 
     async def run(self) -> None:
@@ -126,6 +162,12 @@ class Turns(Generic[E, F]):
             self._mailbox.wake = None
             self._arm(None)
             self._over.cancel()
+
+    def _wake(self) -> None:
+        if (lane := self._lane()) is not None:
+            lane.put(partial(self._context.run, self._turn, False))
+        else:
+            self._loop.call_soon(self._turn, False, context=self._context)
 
     def _turn(self, is_due: bool) -> None:
         """Take what waits, nothing only if the deadline has come, and what that brings about."""
@@ -151,6 +193,7 @@ class Turns(Generic[E, F]):
     def _step(self, events: list[E]) -> bool:
         """Step the machine once; return whether it may be stepped again."""
         machine, perform = self._machine, self._perform
+        self._is_stepping = True
         try:
             effects = machine.step(events, self._clock.now())
             if self._inspect is not None:
@@ -160,6 +203,8 @@ class Turns(Generic[E, F]):
         except BaseException as error:
             self._over.set_exception(error)
             return False
+        finally:
+            self._is_stepping = False
         if machine.closed:
             self._over.set_result(None)
             return False
@@ -167,12 +212,26 @@ class Turns(Generic[E, F]):
 
     def take_now(self, event: E) -> None:
         """Step the machine with `event` alone, before what waits and before this returns: for what
-        must not wait until others are worked off, and may overtake them. Not to be called by what
-        a step brings about; before `run` it waits as any other."""
-        if self._mailbox.wake is None or self._over.done():
+        must not wait until others are worked off, and may overtake them. During a step, and before
+        `run`, it waits as any other."""
+        if self._mailbox.wake is None or self._is_stepping or self._over.done():
             self._mailbox.put(event)
         elif self._step([event]) and (deadline := self._machine.deadline) != self._timer_for:
             self._arm(deadline)
+
+    def take_in_order(self, event: E) -> None:
+        """As `take_now`, unless something waits already, or `STEPS_AT_ONCE_MAX` were taken so in
+        this turn of the loop: nothing is overtaken, and many small events still become one step."""
+        if len(self._mailbox) or self._steps_at_once >= STEPS_AT_ONCE_MAX:
+            self._mailbox.put(event)
+            return
+        if not self._steps_at_once:
+            self._loop.call_soon(self._end_steps_at_once)
+        self._steps_at_once += 1
+        self.take_now(event)
+
+    def _end_steps_at_once(self) -> None:
+        self._steps_at_once = 0
 
     def _arm(self, deadline: float | None) -> None:
         if self._timer is not None:

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from tests.server.builders import append, flush
 from waltz.limits import (
     CONNECTION_BACKLOG_BYTES_MAX,
+    CROWDED_BYTES_MIN,
     LOCK_BYTES,
     PARTITION_SHARE_BYTES,
     PENDING_APPEND_BYTES_MAX,
@@ -19,6 +20,7 @@ from waltz.server.backlog import (
     Intake,
     ResumeReading,
     StopReading,
+    UnderWay,
     WorkedOff,
     request_bytes,
 )
@@ -126,3 +128,25 @@ def test_what_a_closed_partition_had_is_not_counted_any_more() -> None:
     assert intake.byte_count == 20
     intake.settle(2, 20)
     assert not intake.waits_for(2)
+
+
+def test_what_all_connections_have_under_way_is_one_sum_and_ends_with_each() -> None:
+    together = UnderWay()
+    one, other = Intake(together), Intake(together)
+    one.take(1, CROWDED_BYTES_MIN - 1)
+    crowded = [together.is_crowded]
+    other.take(1, 1)
+    crowded.append(together.is_crowded)
+    other.settle(1, 1)
+    crowded.append(together.is_crowded)
+    assert crowded == [False, True, False]
+    one.take(1, 1)
+    assert together.byte_count >= CROWDED_BYTES_MIN
+    assert not together.is_crowded, "one has nobody to make room for"
+    one.end()
+    assert (together.byte_count, together.connection_count) == (0, 0)
+    one.take(1, CROWDED_BYTES_MIN)
+    assert together.byte_count == 0, "nobody would settle it"
+    other.take(2, CROWDED_BYTES_MIN)
+    other.forget(2)
+    assert together.byte_count == 0

@@ -231,7 +231,11 @@ def test_h6_slow_partition_holds_up_no_other_one_of_the_same_connection() -> Non
         await caller.mount(partition=PARTITIONS[1])
         full = server._partitions[PARTITIONS[0]].machine
         silent: list[object] = []
-        server._partitions[PARTITIONS[0]]._store.append = silent.append  # type: ignore
+
+        def keep_silent(records: object, *, at_once: bool = False) -> None:
+            silent.append(records)
+
+        server._partitions[PARTITIONS[0]]._store.append = keep_silent  # type: ignore
         for number in range(200):
             caller.append(b"%d" % number)
         while full.pending_count < 200:

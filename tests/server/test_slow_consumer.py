@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from zlib import crc32
 
 import pytest
 
@@ -13,14 +14,16 @@ from waltz.host import Host
 from waltz.limits import (
     CONNECTION_BACKLOG_BYTES_MAX,
     CONNECTION_UNSENT_BYTES_MAX,
+    CROWDED_BYTES_MIN,
     FRAME_BYTES_MAX,
     READ_BYTES_MAX,
     WRITE_BUFFER_BYTES_HIGH,
 )
 from waltz.server.backlog import request_bytes
 from waltz.server.shell import Server
+from waltz.store.requests import AppendRecords, ReplicaLink, ReplicaRequest
 from waltz.system import network as system_network
-from waltz.types import TransactionId
+from waltz.types import NOTHING, TransactionId
 from waltz.wire.client_protocol import (
     CLIENT_CODEC,
     AppendRequest,
@@ -188,5 +191,46 @@ def test_body_asked_for_by_a_call_does_not_wait_for_the_batches_of_others(tmp_pa
             # One of the writer's own stays behind its append.
             await server._hand_on(clients[7], [question])
             assert clients[7].intake.byte_count > request_bytes(behind)
+
+    asyncio.run(main())
+
+
+def test_small_append_beside_much_of_others_leaves_for_the_replicas_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An append of a client of versions 0 to 4 took five turns of the loop from its arrival to its
+    sending, and three from the replicas' answers to the feed, in each of which all others had
+    their batches done."""
+    sent: list[AppendRecords] = []
+
+    async def main() -> None:
+        async with running_server(tmp_path) as (host, server):
+            writer, small = await connected(host, server, 7), await connected(host, server, 8)
+            clients = {int(client.sorter._client_id or 0): client for client in server._clients}
+            (partition,) = server._partitions.values()
+            exchange = next(iter(partition._store._exchanges.values()))
+            store = partition._store
+            note_sent = store._send
+
+            def noted(link: ReplicaLink, request: ReplicaRequest) -> None:
+                note_sent(link, request)
+                if isinstance(request, AppendRecords):
+                    sent.append(request)
+
+            monkeypatch.setattr(store, "_send", noted)
+            append = AppendRequest(small.id(), NOTHING, (), (), (), 0, b"small", crc32(b"small"))
+            await server._hand_on(clients[8], [append])
+            assert not sent, "with little under way it waits for others, to be one batch with them"
+            await hear_feed(small, 0)
+            clients[7].intake.take(99, CROWDED_BYTES_MIN)  # of a partition that is at work
+            sent.clear()
+            append = AppendRequest(
+                small.id(), TransactionId(0), (), (), (), 0, b"small", crc32(b"small")
+            )
+            # Nothing below lets the loop have a turn.
+            await server._hand_on(clients[8], [append])
+            assert [request.batch.count for request in sent] == [1]
+            assert exchange._connection.unsent_bytes == 0, "it has left"
+            writer.connection.close()
 
     asyncio.run(main())

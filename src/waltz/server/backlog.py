@@ -14,6 +14,7 @@ from typing import TypeAlias
 from waltz.limits import (
     BATCHED_APPEND_BYTES,
     CONNECTION_BACKLOG_BYTES_MAX,
+    CROWDED_BYTES_MIN,
     LOCK_BYTES,
     PARTITION_SHARE_BYTES,
     PENDING_APPEND_BYTES_MAX,
@@ -133,6 +134,20 @@ class Backlog:
         assert self._stopped == (self._over_share if self._is_full else set())
 
 
+class UnderWay:
+    """What all connections of a server have under way together."""
+
+    def __init__(self) -> None:
+        self.byte_count = 0
+        self.connection_count = 0
+        """Those that have anything under way."""
+
+    @property
+    def is_crowded(self) -> bool:
+        """Whether a turn of the loop is long, and there is somebody for whom it could be short."""
+        return self.byte_count >= CROWDED_BYTES_MIN and self.connection_count > 1
+
+
 class Intake:
     """One connection: it is read while it has less than its bound under way, and no partition has
     stopped it.
@@ -140,9 +155,11 @@ class Intake:
     Partitions are told apart by their opening: one that is opened again starts from nothing.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, all_under_way: UnderWay | None = None) -> None:
+        """`all_under_way`: of the server, which counts this connection's along."""
         self.byte_count = 0
         self.may_read = True
+        self._all_under_way = UnderWay() if all_under_way is None else all_under_way
         self._bytes: dict[int, int] = {}
         self._stopped_by: set[int] = set()
         self._is_full = False
@@ -179,8 +196,17 @@ class Intake:
         self._stopped_by.discard(opening)
         self._count(-self._bytes.pop(opening, 0))
 
+    def end(self) -> None:
+        """The connection is gone, and nobody settles any more what it had under way."""
+        self._bytes.clear()
+        self._count(-self.byte_count)
+        self._all_under_way = UnderWay()
+
     def _count(self, byte_count: int) -> None:
+        was_idle = not self.byte_count
         self.byte_count += byte_count
+        self._all_under_way.byte_count += byte_count
+        self._all_under_way.connection_count += was_idle - (not self.byte_count)
         factor = 2 if self._is_full else 1  # full until half of it is free
         self._is_full = self.byte_count * factor >= CONNECTION_BACKLOG_BYTES_MAX
         self.may_read = not self._is_full and not self._stopped_by

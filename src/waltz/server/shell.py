@@ -38,6 +38,7 @@ from waltz.limits import (
     RETRY_SECONDS_MAX,
     RETRY_SECONDS_MIN,
     SERVER_QUESTIONS_MAX,
+    SMALL_BYTES_MAX,
 )
 from waltz.server.backlog import BacklogEffect, ResumeReading, StopReading, WorkedOff
 from waltz.server.clients.shell import Client, Clients
@@ -159,6 +160,7 @@ class Server:
             hand_on=self._hand_on,
             tell_all=self._tell_of_connection,
         )
+        self.lane, self.flush = self._clients.lane, self._clients.flush
         self._backlog_bytes_peak = 0
         self._partitions: dict[PartitionId, RunningPartition] = {}
         self._openings = 0
@@ -257,11 +259,10 @@ class Server:
         )
 
     def _partition_state(self, partition_id: PartitionId, generation: Generation) -> PartitionState:
-        failure = self._failures.get(partition_id, NO_FAILURE)
         partition = self._partitions.get(partition_id)
-        if partition is not None:
-            return partition.state(failure.count)
-        return self._failed_state(partition_id, generation)
+        if partition is None:
+            return self._failed_state(partition_id, generation)
+        return partition.state(self._failures.get(partition_id, NO_FAILURE).count)
 
     def _failed_state(self, partition_id: PartitionId, generation: Generation) -> PartitionState:
         failure = self._failures.get(partition_id, NO_FAILURE)
@@ -345,12 +346,14 @@ class Server:
         for partition_id, event, byte_count in for_partitions:
             partition = self._partitions.get(partition_id)
             if partition is not None:
-                # Nothing of this client waits there: what it asks may go before what others want.
+                # If nothing of this client waits there, its questions go before what others want.
                 overtakes = not client.intake.waits_for(partition.opening) and may_overtake(event)
                 client.intake.take(partition.opening, byte_count)
                 if overtakes:
                     partition.take_now(event)
                     client.flush()
+                elif client.intake.byte_count <= SMALL_BYTES_MAX and self.lane() is not None:
+                    partition.take_at_once(event)
                 else:
                     partition.put(event)
                 continue
@@ -526,6 +529,7 @@ class Server:
                 generation,
                 self._storages,
                 on_event=on_event,
+                lane=self.lane,
                 root=self._config.root,
                 checkpoint_transactions=self._config.checkpoint_transactions,
             )

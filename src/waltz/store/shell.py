@@ -41,10 +41,11 @@ from waltz.limits import (
     REPLICA_LOOK_SECONDS_MIN,
     REPLICA_WORD_SECONDS_MAX,
     SERVER_MAILBOX_EVENTS_MAX,
+    SMALL_BYTES_MAX,
     STORAGE_REQUEST_SECONDS_MAX,
 )
 from waltz.record import NewRecord, RecordBatch, empty_batch
-from waltz.shell import Mailbox, run
+from waltz.shell import Lane, Mailbox, Turns
 from waltz.store.events import AppendsFailed, Committed, StoreClosed, StoreEvent, StoreOpened
 from waltz.store.messages import RequestFrames, answer_to, fence_in, records_or_headers
 from waltz.store.read_router import ReadRouter
@@ -107,8 +108,8 @@ class StorePartition:
     It serves that generation only: once a later one owns the partition it is closed to appends, and
     a server that gets the partition back makes a new one.
 
-    `on_event` is called from within `run`, in order; `events.py` says what follows what. It must
-    not raise.
+    `on_event` is called by a step, in order; `events.py` says what follows what. It must not raise.
+    Turns wait in the `lane`, while there is one; answers to small batches do not wait then.
     """
 
     def __init__(
@@ -119,6 +120,7 @@ class StorePartition:
         connections: StorageConnections,
         *,
         on_event: Callable[[StoreEvent], None],
+        lane: Callable[[], Lane | None] = lambda: None,
         root: str = DEFAULT_ROOT,
         checkpoint_transactions: int = CHECKPOINT_TRANSACTIONS,
     ) -> None:
@@ -126,9 +128,13 @@ class StorePartition:
         self._host = host
         self._connections = connections
         self._on_event = on_event
+        self._lane = lane
         self._paths = ClusterPaths(root)
         self._keeper = SessionKeeper(generation, checkpoint_transactions=checkpoint_transactions)
         self._mailbox: Mailbox[KeeperEvent] = Mailbox(host.clock, SERVER_MAILBOX_EVENTS_MAX)
+        self._turns = Turns(self._keeper, self._mailbox, host, self._perform, lane=lane)
+        self._is_hurried = False
+        """Whether what a step brings about leaves at once."""
         self._frames = RequestFrames(partition_id)
         self._router = ReadRouter()
         self._opened = asyncio.Event()
@@ -142,12 +148,23 @@ class StorePartition:
         self._looked_at: float | None = None
         """When the last look that has ended began."""
 
-    def append(self, records: Sequence[NewRecord]) -> None:
+    def append(self, records: Sequence[NewRecord], *, at_once: bool = False) -> None:
         """Append `records` in order. Their outcomes come as events, in the same order.
 
-        The caller bounds how many are undecided at a time.
+        The caller bounds how many are undecided at a time. `at_once`: they leave for the replicas
+        before this returns, if there is room and nothing waits before them.
         """
-        self._mailbox.put(AppendsSubmitted(records))
+        if at_once:
+            self._take_at_once(AppendsSubmitted(records))
+        else:
+            self._mailbox.put(AppendsSubmitted(records))
+
+    def _take_at_once(self, event: KeeperEvent) -> None:
+        self._is_hurried = True
+        try:
+            self._turns.take_in_order(event)
+        finally:
+            self._is_hurried = False
 
     def close(self) -> None:
         """Stop at once. What is undecided stays so: the next owner's recovery decides it."""
@@ -158,7 +175,7 @@ class StorePartition:
         try:
             self._start(self._follow_assignment())
             self._start(self._tell_obstacles())
-            await run(self._keeper, self._mailbox, self._host, self._perform)
+            await self._turns.run()
         finally:
             self._opened.set()
             tasks = [*self._tasks]
@@ -312,16 +329,10 @@ class StorePartition:
     def _perform(self, effect: KeeperEffect) -> None:
         match effect:
             case SendRequest(link, request, delay_seconds):
-                exchange = self._exchanges.get(link)
                 if delay_seconds:
                     self._start(self._send_later(link, request, delay_seconds))
-                elif exchange is not None and exchange.ended is None:  # else `_keep` reports it
-                    if isinstance(request, AskCondition):
-                        self._words.asked(link.replica_id, self._keeper.high_water_mark)
-                    exchange.request(
-                        partial(self._frames.frame, request, link),
-                        partial(self._take_answer, link, request),
-                    )
+                else:
+                    self._send(link, request)
             case Committed() | AppendsFailed():
                 self._on_event(effect)
             case ConnectReplica(link, delay_seconds):
@@ -344,6 +355,18 @@ class StorePartition:
                 log.debug("mark_resolved partition=%d mark=%d", self.partition_id, mark)
             case _:
                 assert_never(effect)
+
+    def _send(self, link: ReplicaLink, request: ReplicaRequest) -> None:
+        exchange = self._exchanges.get(link)
+        if exchange is None or exchange.ended is not None:
+            return  # `_keep` reports it
+        if isinstance(request, AskCondition):
+            self._words.asked(link.replica_id, self._keeper.high_water_mark)
+        exchange.request(
+            partial(self._frames.frame, request, link), partial(self._take_answer, link, request)
+        )
+        if self._is_hurried:
+            exchange.flush()
 
     @property
     def obstacle(self) -> str | None:
@@ -433,7 +456,7 @@ class StorePartition:
         self, link: ReplicaLink, request: ReplicaRequest, delay_seconds: float
     ) -> None:
         await self._pause(delay_seconds)
-        self._perform(SendRequest(link, request))
+        self._send(link, request)
 
     def _hear(
         self, link: ReplicaLink, request: ReplicaRequest, result: StorageMessage | WaltzError
@@ -470,7 +493,12 @@ class StorePartition:
         except WaltzError as error:
             self._mailbox.put(RequestFailed(link, request, str(error)))
             return
-        self._mailbox.put(RequestAnswered(link, request, answer))
+        answered = RequestAnswered(link, request, answer)
+        is_small = type(request) is AppendRecords and len(request.batch.block) <= SMALL_BYTES_MAX
+        if is_small and self._lane() is not None:
+            self._take_at_once(answered)
+        else:
+            self._mailbox.put(answered)
 
     # Coordinator
 

@@ -15,12 +15,13 @@ from waltz.errors import LocalProtocolError, RemoteProtocolError
 from waltz.host import Clock, Connection, Host
 from waltz.limits import (
     HANDSHAKE_ATTEMPTS_MAX,
+    SMALL_BYTES_MAX,
     TIMER_SECONDS_MIN,
     WRITE_BUFFER_BYTES_HIGH,
 )
 from waltz.peer_log import PeerLog
 from waltz.server.arrivals.shell import Arrival, receive_arrival, receive_next_request
-from waltz.server.backlog import Intake
+from waltz.server.backlog import Intake, UnderWay
 from waltz.server.connection import Proof, Sorter
 from waltz.server.contexts import (
     UNKNOWN,
@@ -39,6 +40,7 @@ from waltz.server.idleness import Finding, Idleness
 from waltz.server.outbox import Part
 from waltz.server.partition_events import ConnectionDrained, ConnectionLost
 from waltz.server.reception import Terms
+from waltz.shell import Lane
 from waltz.wire.lifecycle_protocol import (
     ConnectionRestoreRequest,
     ConnectionRestoreResponse,
@@ -64,6 +66,7 @@ class Client:
         clock: Clock,
         idle_seconds: float,
         peer_log: PeerLog,
+        all_under_way: UnderWay,
         token: bytes = b"",
     ) -> None:
         """`idle_seconds` 0: it may be silent for ever. `token`: what it showed, if anything."""
@@ -73,7 +76,7 @@ class Client:
         self.link = link
         host, _, _ = connection.peer.rpartition(":")
         self.sorter = Sorter(connection_id, Proof(token, connection.identity, host))
-        self.intake = Intake()
+        self.intake = Intake(all_under_way)
         self.questions = 0
         """To the server as a whole, not answered yet."""
         self.may_read = asyncio.Event()
@@ -230,6 +233,8 @@ class Clients:
         """Connections that are handed nothing that can wait: they have more unsent bytes than they
         should, or are broken."""
         self.unsent_bytes_peak = 0
+        self._under_way = UnderWay()
+        self._lane = Lane()
         self._host = host
         self._codec = codec
         self._idle_seconds = idle_seconds
@@ -297,6 +302,17 @@ class Clients:
         if client.draining is None and unsent_bytes > WRITE_BUFFER_BYTES_HIGH:
             self.full.add(connection_id)
             client.draining = asyncio.get_running_loop().create_task(self._drain(client))
+
+    def flush(self, connection_id: int) -> None:
+        """Send what was written to the connection so far, before others have their turn."""
+        client = self._clients.get(connection_id)
+        if client is not None:
+            client.flush()
+
+    def lane(self) -> Lane | None:
+        """Return where large work waits while all clients together have much under way; else None:
+        turns are short, and each takes all there is."""
+        return self._lane if self._under_way.is_crowded else None
 
     def cut_off(self, connection_id: int, reason: str) -> None:
         client = self._clients.get(connection_id)
@@ -374,6 +390,7 @@ class Clients:
             self._host.clock,
             0.0 if key is None else self._idle_seconds,
             self._peer_log,
+            self._under_way,
             token,
         )
         client.watch()
@@ -441,6 +458,8 @@ class Clients:
                     return
                 if not (data := await client.read(connection)):
                     return
+                if len(data) > SMALL_BYTES_MAX and (lane := self.lane()) is not None:
+                    await lane.turn()
 
     def _leave(self, client: Client) -> None:
         """The TCP connection of `client` has ended."""
@@ -461,6 +480,7 @@ class Clients:
     def _release(self, client: Client) -> None:
         if self._clients.pop(client.connection_id, None) is None:
             return
+        client.intake.end()
         self.full.discard(client.connection_id)
         self._tell_all(ConnectionLost(client.connection_id))
         self._note(ContextClosed(client.connection_id))

@@ -14,7 +14,7 @@ from typing import Protocol, TypeAlias, assert_never
 
 from waltz.errors import UnreadableError, WaltzError
 from waltz.host import Host
-from waltz.limits import SERVER_MAILBOX_EVENTS_MAX
+from waltz.limits import SERVER_MAILBOX_EVENTS_MAX, SMALL_BYTES_MAX
 from waltz.server.backlog import BacklogEffect, ResumeReading, StopReading, WorkedOff
 from waltz.server.fetches import UNREADABLE_MAX, ReadRecords
 from waltz.server.metrics import PartitionState
@@ -29,8 +29,8 @@ from waltz.server.partition_events import (
     RecordsRead,
     RequestsDropped,
 )
-from waltz.shell import Mailbox, Turns
-from waltz.store.events import StoreEvent
+from waltz.shell import Lane, Mailbox, Turns
+from waltz.store.events import Committed, StoreEvent
 from waltz.store.shell import StorePartition
 from waltz.store.standing import StoreReport
 from waltz.types import TransactionId
@@ -48,6 +48,14 @@ class PartitionServer(Protocol):
 
     def send(self, connection_id: int, parts: Sequence[Part]) -> None:
         """Write `parts` if the connection is still there."""
+        ...
+
+    def flush(self, connection_id: int) -> None:
+        """Send what was written so far, before others have their turn."""
+        ...
+
+    def lane(self) -> Lane | None:
+        """Where turns wait while clients have much under way; None: there is no need to."""
         ...
 
     def cut_off(self, connection_id: int, reason: str) -> None: ...
@@ -68,9 +76,11 @@ class RunningPartition:
             server.host.clock, SERVER_MAILBOX_EVENTS_MAX
         )
         self.put: Callable[[PartitionEvent], None] = self._mailbox.put
-        self._turns = Turns(machine, self._mailbox, server.host, self._perform)
+        self._turns = Turns(machine, self._mailbox, server.host, self._perform, lane=server.lane)
         self.take_now: Callable[[PartitionEvent], None] = self._turns.take_now
-        self._store = store(self.put)
+        self._is_hurried = False
+        """Whether what a step brings about goes on at once."""
+        self._store = store(self._take_from_store)
         self._reads: dict[ReadRecords, asyncio.Task[None]] = {}
         self._unreadable_told: dict[TransactionId, None] = {}
         """Those of which it was told lately that no replica can give them."""
@@ -84,6 +94,22 @@ class RunningPartition:
             self._store.close()
             for read in self._reads.values():
                 read.cancel()
+
+    def take_at_once(self, event: PartitionEvent) -> None:
+        """Step with a small event now, if nothing waits before it, and hand on at once what the
+        step brings about: to the store and its replicas, and to clients."""
+        self._is_hurried = True
+        try:
+            self._turns.take_in_order(event)
+        finally:
+            self._is_hurried = False
+
+    def _take_from_store(self, event: StoreEvent) -> None:
+        is_small = type(event) is Committed and len(event.batch.block) <= SMALL_BYTES_MAX
+        if is_small and self._server.lane() is not None:
+            self.take_at_once(event)
+        else:
+            self.put(event)
 
     def state(self, failures: int) -> PartitionState:
         """What the partition is like; why it takes no appends, replica by replica."""
@@ -105,8 +131,10 @@ class RunningPartition:
         match effect:
             case Send(connection_id, parts):
                 self._server.send(connection_id, parts)
+                if self._is_hurried:
+                    self._server.flush(connection_id)
             case AppendRecords(records):
-                self._store.append(records)
+                self._store.append(records, at_once=self._is_hurried)
             case ReadRecords():
                 self._reads[effect] = self._group.create_task(self._read(effect))
             case CloseConnection(connection_id, reason):

@@ -121,6 +121,10 @@ class StorageExchange:
         self._has_written = True
         self._connection.write(data)
 
+    def flush(self) -> None:
+        """Let the requests so far leave, before others have their turn."""
+        self._connection.flush()
+
     async def serve(self) -> str:
         """Take answers until the connection ends; return why it has ended."""
         self._connection.hand_over(self._receive)
