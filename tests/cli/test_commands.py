@@ -58,7 +58,7 @@ ROWS = (
     Row("outcome", f"{AT} 1:1:1:1", 124, RECORDS),
     Row("tail", f"{AT} --partition 0", 100, RECORDS),
     Row("server", "--help", 130, RECORDS),
-    Row("storage", "--help", 97, RECORDS),
+    Row("storage", "--help", 99, RECORDS),
     Row("cluster create", f"{AT} -n a -p 1", 46, LOOP),
     Row("cluster delete", f"{AT} -n a", 46, LOOP),
     Row("cluster show-cluster-key", AT, 46, LOOP),

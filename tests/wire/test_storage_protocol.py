@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
+from dataclasses import replace
 from uuid import UUID
 from zlib import crc32
 
@@ -173,6 +174,15 @@ def test_damaged_ranges_are_bounded() -> None:
     state = ReplicaStateResponse(S, 10, P, INFO, T100, KEY, True, True, (*damaged, DAMAGED[1]))
     with pytest.raises(LocalProtocolError, match=f"damaged: .* at most {DAMAGED_RANGES_MAX}"):
         STORAGE_CODEC.encode(state, 1)
+
+
+def test_a_server_of_before_version_4_is_told_the_state_without_the_refusal() -> None:
+    """It asks for the state as others do; the answer must not end the node."""
+    state = ReplicaStateResponse(S, 10, P, INFO, T100, KEY, True, False, (), "no space")
+    for version in (1, 2, 3):
+        frame = STORAGE_CODEC.encode(state, version)
+        assert STORAGE_CODEC.decode(frame[7:], version) == replace(state, refusal=None)
+    assert STORAGE_CODEC.decode(STORAGE_CODEC.encode(state, 4)[7:], 4) == state
 
 
 def test_every_golden_name_is_known() -> None:

@@ -32,6 +32,8 @@ class Since:
 
     version: int
     absent: object
+    is_vital: bool
+    """Whether a message is not sent at all rather than without the field's value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +52,8 @@ class ChecksumOf:
     name: str
 
 
-def since(version: int, *, absent: object = ()) -> Since:
-    return Since(version, absent)
+def since(version: int, *, absent: object = (), is_vital: bool = True) -> Since:
+    return Since(version, absent, is_vital)
 
 
 def only_with(name: str, *, absent: object) -> OnlyIf:
@@ -69,6 +71,7 @@ class Place:
     name: str
     encodings: tuple[tuple[int, AnyField], ...]
     absent: object
+    is_vital: bool
     condition: OnlyIf | None
     checksum_of: str | None
 
@@ -150,20 +153,21 @@ def layout_of(kind: type) -> tuple[Place, ...]:
 def _place(name: str, marks: Iterable[AnyField | Since | OnlyIf | ChecksumOf]) -> Place:
     encodings: list[tuple[int, AnyField]] = []
     absent: object = None
+    is_vital = True
     condition = None
     checksum_of = None
     for mark in marks:
         match mark:
             case Since():
                 encodings[-1] = (mark.version, encodings[-1][1])
-                absent = mark.absent
+                absent, is_vital = mark.absent, mark.is_vital
             case OnlyIf():
                 condition = mark
             case ChecksumOf():
                 checksum_of = mark.name
             case _:
                 encodings.append((0, mark))
-    return Place(name, tuple(encodings), absent, condition, checksum_of)
+    return Place(name, tuple(encodings), absent, is_vital, condition, checksum_of)
 
 
 @dataclass_transform(frozen_default=True)
@@ -213,7 +217,7 @@ def write_fields(places: Sequence[Place], value: object, version: int, parts: li
             continue
         field = place.field_in(version)
         if field is None:
-            if content != place.absent:
+            if place.is_vital and content != place.absent:
                 raise LocalProtocolError(
                     f"{_where(value, place)} is not supported by version {version} of the protocol,"
                     " upgrade servers"

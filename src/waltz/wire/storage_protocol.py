@@ -213,8 +213,8 @@ class ReplicaStateRequest(StorageMessage):
 class ReplicaStateResponse(StorageMessage):
     """`transaction_id` is the last one stored, -1 for none. `readable` and `writable` tell what
     the replica answers now. `damaged` ascends; only its beginning if it is too long. `refusal` is
-    why the replica would refuse an append, None if it would take one; before version 4 None says
-    nothing."""
+    why the replica would refuse an append, None if it would take one; before version 4 nobody is
+    told."""
 
     session_info: Annotated[SessionInfo, SESSION_INFO]
     transaction_id: Annotated[TransactionId, LONG]
@@ -222,7 +222,9 @@ class ReplicaStateResponse(StorageMessage):
     readable: Annotated[bool, BOOLEAN]
     writable: Annotated[bool, BOOLEAN]
     damaged: Annotated[tuple[DamagedRange, ...], DAMAGED_RANGES]
-    refusal: Annotated[str | None, NULLABLE_TEXT, since(REFUSALS_SINCE, absent=None)] = None
+    refusal: Annotated[
+        str | None, NULLABLE_TEXT, since(REFUSALS_SINCE, absent=None, is_vital=False)
+    ] = None
 
 
 @message(21, since=REPAIRS_SINCE)
