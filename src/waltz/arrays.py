@@ -2,7 +2,7 @@
 
 Owns `np`, which the modules below every protocol import in the place of numpy: they are part of
 each command that talks, and importing numpy is a quarter of what such a command may cost. Modules
-that only servers, storage nodes and clients of the log have import numpy itself.
+that only servers and storage nodes have import numpy itself.
 """
 
 from __future__ import annotations

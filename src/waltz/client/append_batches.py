@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from itertools import chain
 from zlib import crc32
 
-import numpy as np
-
+from waltz.arrays import np
 from waltz.client.transaction import TransactionBuilder
 from waltz.limits import BATCH_APPENDS_MAX, BATCH_BYTES_MAX, BATCH_LOCKS_MAX
 from waltz.types import RequestId, TransactionId

@@ -11,12 +11,10 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from queue import Empty, SimpleQueue
-from typing import TypeVar, Unpack
+from typing import TYPE_CHECKING, TypeVar, Unpack
 from uuid import UUID
 
-import numpy as np
-from numpy.typing import NDArray
-
+from waltz.arrays import np
 from waltz.client.blocked import BlockedPartition
 from waltz.client.bulk import BulkRows, ManyAppends, RowColumns
 from waltz.client.callbacks import WaltzClientCallbacks
@@ -43,6 +41,9 @@ from waltz.errors import (
     UnavailableError,
 )
 from waltz.types import NOTHING, Address, ClientId, PartitionId, RequestId, TransactionId
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 T = TypeVar("T")
 

@@ -7,12 +7,10 @@ but what it is told of ranges of rows.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Final, TypeAlias, TypedDict, Unpack
+from typing import TYPE_CHECKING, Final, TypeAlias, TypedDict, Unpack
 from zlib import crc32
 
-import numpy as np
-from numpy.typing import NDArray
-
+from waltz.arrays import np
 from waltz.client.transaction import PartitionLocalLock, TransactionBuilder, TransactionContext
 from waltz.errors import LocalProtocolError
 from waltz.limits import DATA_BYTES_MAX, LOCKS_MAX
@@ -20,7 +18,10 @@ from waltz.types import NOTHING, RequestId, TransactionId
 from waltz.wire.client_protocol import AppendRequest
 from waltz.wire.columns import LOCK_KINDS, AppendColumns, Bodies
 
-LockColumn: TypeAlias = NDArray[np.int32] | Sequence[Sequence[PartitionLocalLock]]
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+LockColumn: TypeAlias = "NDArray[np.int32] | Sequence[Sequence[PartitionLocalLock]]"
 """Locks of one kind: hashes in one row per append, or locks in a sequence per append."""
 
 
@@ -29,7 +30,7 @@ LOCK_BYTES: Final = 4
 """What an append and a lock take in a message besides the data."""
 
 
-Rows: TypeAlias = NDArray[np.int64]
+Rows: TypeAlias = "NDArray[np.int64]"
 """Indices of appends of one call, ascending."""
 
 

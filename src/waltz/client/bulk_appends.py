@@ -9,11 +9,9 @@ Source: Client-Server Communication, "Detection of Failed Append Requests", for 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
-
+from waltz.arrays import np
 from waltz.client.bulk import Bulk, Rows
 from waltz.client.submission import Submission
 from waltz.limits import (
@@ -28,6 +26,9 @@ from waltz.limits import (
 from waltz.types import NOTHING, SEQUENCE_NUMBER_MAX, RequestId, TransactionId
 from waltz.wire.batch_protocol import AppendBatch
 from waltz.wire.client_protocol import BATCHES_SINCE, AppendRequest
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 
 class SentRows(NamedTuple):

@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, repeat
-from typing import Final, NamedTuple, overload
+from typing import TYPE_CHECKING, Final, NamedTuple, overload
 
-import numpy as np
-from numpy.typing import NDArray
-
+from waltz.arrays import np
 from waltz.types import RequestId, TransactionId
 from waltz.wire.batch_protocol import FeedBatch
 from waltz.wire.client_protocol import FeedData
 from waltz.wire.columns import request_ids_in
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 
 class Fed(NamedTuple):

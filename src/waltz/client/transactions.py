@@ -7,16 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import repeat
-from typing import overload
+from typing import TYPE_CHECKING, overload
 
-import numpy as np
-from numpy.typing import NDArray
-
+from waltz.arrays import np
 from waltz.client.bulk import Bulk
 from waltz.client.fed import FedRuns
 from waltz.client.submission import Submission
 from waltz.client.transaction import FetchData, Transaction
 from waltz.types import TransactionId
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 
 class Transactions(Sequence[Transaction]):

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import overload
+from typing import TYPE_CHECKING, overload
 
-import numpy as np
-from numpy.typing import NDArray
-
+from waltz.arrays import np
 from waltz.client.fed import FedRun
 from waltz.record import RECORD_HEADER_BYTES, RecordBatch
 from waltz.types import RequestId, TransactionId
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 
 class BlockData(Sequence[bytes]):

@@ -13,12 +13,10 @@ from contextlib import aclosing
 from dataclasses import replace
 from functools import partial
 from types import TracebackType
-from typing import Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 from uuid import UUID
 
-import numpy as np
-from numpy.typing import NDArray
-
+from waltz.arrays import np
 from waltz.client.cluster_connection import Role
 from waltz.client.connection.shell import UNRESTORED, Connections, ServerConnection
 from waltz.client.discovery.shell import DiscoverySettings, source_for
@@ -66,11 +64,14 @@ from waltz.wire.batch_protocol import DataWanted
 from waltz.wire.client_protocol import BATCHES_SINCE
 from waltz.wire.message import Message
 
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-WantsData: TypeAlias = Callable[[NDArray[np.int32]], NDArray[np.bool_]]
+WantsData: TypeAlias = "Callable[[NDArray[np.int32]], NDArray[np.bool_]]"
 """Says for each of some headers whether the data is to be fetched."""
 
 

@@ -14,8 +14,7 @@ from typing import TypeVar
 from uuid import UUID
 from zlib import crc32
 
-import numpy as np
-
+from waltz.arrays import np
 from waltz.client.admin_port.shell import talk_to_admin_port
 from waltz.client.conversation.shell import Conversation
 from waltz.client.loop_thread.blocking import Closable, LoopThread, NewHost

@@ -8,11 +8,9 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Sequence
-from typing import Unpack
+from typing import TYPE_CHECKING, Unpack
 
-import numpy as np
-from numpy.typing import NDArray
-
+from waltz.arrays import np
 from waltz.client.blocked import BlockedPartition
 from waltz.client.bulk import BulkRows, ManyAppends, RowColumns
 from waltz.client.partitions.shell import PartitionRunner
@@ -21,6 +19,9 @@ from waltz.client.submissions.shell import until_applied
 from waltz.client.transaction import Lock, PlainAppend, TransactionContext
 from waltz.errors import OperationTimeoutError
 from waltz.types import PartitionId, TransactionId
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 
 class PlainVerbs(ABC):
