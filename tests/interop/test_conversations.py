@@ -8,14 +8,18 @@ from __future__ import annotations
 
 import json
 import struct
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import waltz
 from tests.interop.conversation import FRAMES, Conversation, patched, with_versions
-from tests.interop.nodes import PARTITIONS, running_nodes
+from tests.interop.nodes import PARTITIONS, Nodes, running_nodes
 from tests.storage.support import batch
+from waltz.cluster.partition_metadata import NEW_PARTITION
+from waltz.cluster.paths import DEFAULT_ROOT, ClusterPaths
+from waltz.host import Coordinator
 from waltz.types import PartitionId, SessionId, TransactionId
 from waltz.wire.client_protocol import BATCHES_SINCE, CLIENT_CODEC
 from waltz.wire.storage_protocol import (
@@ -119,6 +123,17 @@ def test_a_client_of_the_original_that_is_ahead_or_too_early_is_told_so(
         talk.close()
 
 
+def give(nodes: Nodes, session: SessionId) -> None:
+    """Have the coordinator know the session, as servers of the original do before they use it."""
+
+    async def write(door: Coordinator) -> None:
+        path = ClusterPaths(DEFAULT_ROOT).partition_metadata(PARTITION)
+        given = replace(NEW_PARTITION, session_id=session)
+        await door.create(path, given.encode(PARTITION))
+
+    nodes.loop.ask(write)
+
+
 def prepare(talk: Conversation) -> None:
     """Session 8 begins at mark 99 with 99 transactions here; one more, and all is as it was where
     the original printed."""
@@ -142,6 +157,7 @@ def test_a_server_and_a_tool_of_the_original_use_a_storage_node(tmp_path: Path) 
         hello = talk.hear()
         assert hello[-20:] == golden["hello Waltz Storage Server"][-20:], "it knows more versions"
         assert talk.hear() == golden["S Success open"]
+        give(nodes, SessionId(100))
         prepare(talk)
         tool = Conversation(nodes.admin)
         tool.say(golden["hello Waltz Storage Admin Client"], golden["A Open"])
