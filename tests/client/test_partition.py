@@ -447,6 +447,24 @@ def test_a_nudge_that_is_not_answered_is_repeated() -> None:
     assert sent(world.sleep(LONG_WAIT_SECONDS)) == [FlushRequest(request(2))]
 
 
+def test_what_the_feed_does_not_bring_is_asked_for_again() -> None:
+    """The server says that the append is decided by transaction 3, and nothing comes: a server of
+    an earlier release has replaced one request by another and has answered one of them only."""
+    world = World().mounted()
+    world.hear(fed(0), fed(1))
+    world.step(Submitted([submission()]))
+    assert sent(world.sleep(LONG_WAIT_SECONDS)) == [FlushRequest(request(2))]
+    world.hear(FlushResponse(request(2), TransactionId(3)))
+    again = [FlushRequest(request(2)), FeedRequest(request(1), TransactionId(1))]
+    assert sent(world.sleep(LONG_WAIT_SECONDS)) == again
+    world.hear(FlushResponse(request(2), TransactionId(3)))
+    world.hear(fed(2))
+    assert sent(world.sleep(LONG_WAIT_SECONDS)) == [FlushRequest(request(2))], "it goes on"
+    assert sent(world.hear(FeedSuspended(request(1)))) == [
+        FeedRequest(request(1), TransactionId(2))
+    ]
+
+
 # Feeding and applying
 
 

@@ -125,6 +125,20 @@ def test_new_request_replaces_the_one_before() -> None:
     assert bench.serve() == {1: fed(10, 1)}, "fed once, not twice"
 
 
+def test_each_request_is_answered_by_a_word_of_its_end() -> None:
+    """A client counts what it has under way; with a word too few it would never ask again."""
+    bench = Bench(10)
+    for _ in range(3):
+        bench.request(9)
+        bench.serve()
+    bench.commit(FEED_FETCH_MIN)
+    assert bench.serve() == {1: [*fed(10, FEED_FETCH_MIN), SUSPENDED, SUSPENDED, SUSPENDED]}
+    bench.request(9 + FEED_FETCH_MIN)
+    bench.serve()
+    bench.commit(FEED_FETCH_MIN)
+    assert bench.serve() == {1: [*fed(10 + FEED_FETCH_MIN, FEED_FETCH_MIN), SUSPENDED]}
+
+
 def test_feed_request_during_a_mount_is_served_after_it() -> None:
     bench = Bench(FEED_RUN_RECORDS_MAX + 5)
     bench.mount(-1)

@@ -184,6 +184,10 @@ class OwnAppends:
         self.rows.clear()
         self.monitor.close()
 
+    def is_decided_beyond(self, fed: TransactionId) -> bool:
+        """Whether the server has said that an append is decided by what comes after `fed`."""
+        return any(answer.transaction_id > fed for answer in self._held_flushes)
+
     # What becomes of them
 
     def decide(self, run: FedRun) -> None:
@@ -223,7 +227,8 @@ class OwnAppends:
             case AppendRejected():
                 self._hear_rejections(message, now)
             case FlushResponse():
-                self._held_flushes.append(message)
+                if message not in self._held_flushes:
+                    self._held_flushes.append(message)
 
     def _hear_rejections(self, message: AppendRejected, now: float) -> None:
         """Take out what is not in the log and never will be: it is executed again.

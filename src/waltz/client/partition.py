@@ -145,6 +145,7 @@ class ClientPartition:
         self._feeds = 0
         self._gap_seen = False
         self._nudge_at: float | None = None
+        self._fed_at_nudge: TransactionId | None = None
         self._effects: list[Effect] = []
         self._outbox: list[Message] = []
 
@@ -180,6 +181,7 @@ class ClientPartition:
                 self._catch_up_with_time(now)
             if self._nudge_at is not None and now >= self._nudge_at:
                 self._nudge_at = None
+                self._ask_for_what_is_missed()
                 self._flush(now)
             if self._in_hand.runs or self._buffer.count:
                 self._hand_over()
@@ -506,6 +508,13 @@ class ClientPartition:
                 self._effects.append(question)
             else:
                 self._post(question)
+
+    def _ask_for_what_is_missed(self) -> None:
+        """Ask again if nothing has come since the last nudge, although the server has answered that
+        there is more: servers of earlier releases do not say that a request was replaced."""
+        if self.own.is_decided_beyond(self.fed) and self.fed == self._fed_at_nudge:
+            self._feed_due, self._feeds = True, 0
+        self._fed_at_nudge = self.fed
 
     def _ask_for_more(self) -> None:
         """Ask for more of the feed once half of the buffer is free."""

@@ -60,6 +60,8 @@ class Feed:
     place: Place = Place.IDLE
     next_request: FeedRequest | None = None
     """A feed request that came before the mount was answered."""
+    replaced_count: int = 0
+    """Requests that this one has replaced, and that are owed their word of the end as well."""
 
 
 class Feeds:
@@ -110,12 +112,15 @@ class Feeds:
     def request(self, peer: Peer, request: FeedRequest, high_water_mark: TransactionId) -> None:
         """Owe the client all that it misses or the least that is granted, whichever is more.
 
-        A request replaces the one before it, except that a mount is finished first.
+        A request replaces the one before it, except that a mount is finished first. Each of them
+        is answered by the word of its end: clients count how many of theirs are under way.
         """
         feed = self._feeds.get(peer.connection_id)
         if feed is not None and feed.is_mounting:
+            feed.replaced_count += feed.next_request is not None
             feed.next_request = request
             return
+        replaced_count = 0 if feed is None else feed.replaced_count + bool(feed.quota)
         self.remove(peer.connection_id)
         missed = high_water_mark - request.client_high_water_mark
         self._feeds[peer.connection_id] = feed = Feed(
@@ -125,6 +130,7 @@ class Feeds:
             TransactionId(request.client_high_water_mark + 1),
             max(missed, self._fetch_min),
             False,
+            replaced_count=replaced_count,
         )
         self._start(feed)
 
@@ -242,7 +248,9 @@ class Feeds:
         """Tell the client that it has got what it was owed."""
         feed.place = Place.IDLE
         if not feed.is_mounting:
-            turn.outbox.add(feed.connection_id, FeedSuspended(feed.request_id))
+            for _ in range(1 + feed.replaced_count):
+                turn.outbox.add(feed.connection_id, FeedSuspended(feed.request_id))
+            feed.replaced_count = 0
             return
         feed.is_mounting = False
         turn.outbox.add(feed.connection_id, MountResponse(feed.request_id, MountState.READY))
