@@ -129,7 +129,7 @@ STORE_BUGS: Final = (
         patches=_as_in_the_model("a disk exchanged for an empty one votes"),
         workloads=("append", "bank"),
         plans=("lost_disk",),
-        caught=Scene(9005, "bank", "lost_disk"),
+        caught=Scene(0, "append", "lost_disk"),
     ),
     Bug(
         name="a lost replica comes back into the same session",
