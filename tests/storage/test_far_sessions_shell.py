@@ -12,7 +12,7 @@ from tests.storage.talkers import P0, append, data_talker
 from tests.storage.test_shell import run_node
 from waltz.errors import CoordinatorLostError, StorageError
 from waltz.limits import SESSION_CLIMB, SESSION_STEP_MAX
-from waltz.storage.far_sessions.shell import ASKED_TIMES, FarSessions
+from waltz.storage.far_sessions.shell import ASKED_TIMES, REST_SECONDS, FarSessions
 from waltz.storage.shell import StorageNode
 from waltz.types import PartitionId, SessionId
 from waltz.wire.storage_protocol import (
@@ -106,9 +106,25 @@ def test_while_the_coordinator_is_away_sessions_in_reach_go_on_and_far_ones_wait
         assert isinstance(await server.ask(info_of(SessionId(9))), LastSessionInfoResponse)
         assert "does not say whether" in await server.refusal(info_of(GIVEN))
         coordinator.is_away, coordinator.given = False, GIVEN
-        assert isinstance(await server.ask(info_of(GIVEN)), LastSessionInfoResponse)
 
     run_node(tmp_path, test, latest_session=coordinator.latest)
+    assert coordinator.asked == 1, "others do not wait for it as well"
+
+
+def test_a_coordinator_that_does_not_answer_is_asked_again_after_a_rest() -> None:
+    async def test() -> None:
+        clock, coordinator = HandClock(), Coordinator()
+        coordinator.is_away = True
+        far = FarSessions(clock, coordinator.latest)
+        with pytest.raises(StorageError, match="does not say whether"):
+            await far.check(P0, GIVEN, SESSION)
+        coordinator.is_away, coordinator.given = False, GIVEN
+        with pytest.raises(StorageError, match="does not say whether"):
+            await far.check(P0, GIVEN, SESSION)
+        clock.seconds += REST_SECONDS
+        await far.check(P0, GIVEN, SESSION)
+
+    asyncio.run(test())
 
 
 class HandClock:

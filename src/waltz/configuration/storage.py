@@ -191,8 +191,8 @@ HTTP_BIND_ADDRESS: Final = Key(
 
 COORDINATOR: Final = replace(
     COORDINATOR_ADDRESS,
-    description=f"{COORDINATOR_ADDRESS.description} Read once at the start, for the cluster key and"
-    " the number of partitions.",
+    description=f"{COORDINATOR_ADDRESS.description} Asked at the start for the cluster key and the"
+    " number of partitions, and later whether a session that a server comes with was given to one.",
 )
 
 

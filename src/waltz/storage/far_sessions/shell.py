@@ -14,9 +14,9 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from waltz.errors import StorageError, WaltzError
+from waltz.errors import StorageError, UnavailableError, WaltzError
 from waltz.host import Clock
-from waltz.limits import HANDSHAKE_SECONDS_MAX, SESSION_STEP_MAX
+from waltz.limits import SESSION_STEP_MAX
 from waltz.types import NO_SESSION, PartitionId, SessionId
 
 LatestSession = Callable[[PartitionId], Awaitable[SessionId]]
@@ -25,6 +25,12 @@ WaltzError."""
 
 ASK_SECONDS: Final = 0.25
 """Between two questions about one partition, however many servers come."""
+
+ANSWER_SECONDS_MAX: Final = 2.0
+"""For an answer: a server's other requests to this node wait meanwhile."""
+
+REST_SECONDS: Final = 5.0
+"""After a question that was not answered, until the coordinator is asked again."""
 
 ASKED_TIMES: Final = 2
 """A number is refused once the coordinator has not known it this many times: what it is asked may
@@ -40,6 +46,8 @@ class FarSessions:
         self._asked_at: dict[PartitionId, float] = {}
         self._waiting: dict[PartitionId, asyncio.Task[SessionId]] = {}
         """The next question about a partition, until it is sent."""
+        self._unanswered: tuple[float, str] | None = None
+        """When the last question was not answered, and why."""
 
     async def check(
         self, partition_id: PartitionId, session_id: SessionId, known: SessionId
@@ -55,7 +63,7 @@ class FarSessions:
         for _ in range(ASKED_TIMES):
             try:
                 latest = await self._ask(partition_id, self._latest)
-            except (WaltzError, TimeoutError) as error:
+            except UnavailableError as error:
                 if session_id - max(known, NO_SESSION) <= SESSION_STEP_MAX:
                     return
                 raise StorageError(
@@ -70,7 +78,12 @@ class FarSessions:
         )
 
     async def _ask(self, partition_id: PartitionId, latest: LatestSession) -> SessionId:
-        """Return the answer to a question that was sent after this was called."""
+        """Return the answer to a question that was sent after this was called. Raises
+        UnavailableError: there is none, or there was none a moment ago."""
+        if self._unanswered is not None:
+            asked_at, reason = self._unanswered
+            if self._clock.now() - asked_at < REST_SECONDS:
+                raise UnavailableError(reason)
         if (waiting := self._waiting.get(partition_id)) is None:
             waiting = asyncio.create_task(self._question(partition_id, latest))
             self._waiting[partition_id] = waiting
@@ -81,5 +94,12 @@ class FarSessions:
         await asyncio.sleep(self._asked_at.get(partition_id, now - ASK_SECONDS) + ASK_SECONDS - now)
         self._asked_at[partition_id] = self._clock.now()
         del self._waiting[partition_id]
-        async with asyncio.timeout(HANDSHAKE_SECONDS_MAX):
-            return await latest(partition_id)
+        try:
+            async with asyncio.timeout(ANSWER_SECONDS_MAX):
+                answer = await latest(partition_id)
+        except (WaltzError, TimeoutError) as error:
+            reason = str(error) or f"no answer in {ANSWER_SECONDS_MAX:g} s"
+            self._unanswered = self._clock.now(), reason
+            raise UnavailableError(reason) from error
+        self._unanswered = None
+        return answer
