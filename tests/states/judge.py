@@ -171,7 +171,8 @@ def _judge_server(world: World, truth: Truth, answers: Answers, name: str, found
         is_late = elapsed > REPLICA_WORD_SECONDS_MAX + SLACK_SECONDS
         if is_late:
             _judge_writable(truth, number, partition["writable"], what, found)
-        shown = {1.0: True, 0.0: False, -1.0: None}[metrics.values["writable", text]]
+        # A partition that has moved between the two questions is in one answer only.
+        shown = {1.0: True, 0.0: False, -1.0: None}[metrics.values.get(("writable", text), -1.0)]
         if is_late:
             _judge_writable(truth, number, shown, f"metrics of {name}, partition {text}", found)
         if is_late and truth.writable[number] is False and status == 200:
