@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from waltz.sim import __main__ as command
 from waltz.sim.__main__ import main
 from waltz.sim.plans import PLANS
 from waltz.sim.scenario import Scenario, draw_scenario
@@ -127,6 +128,16 @@ def test_the_command_adds_what_it_ran_to_the_evidence(
         assert f'"power_cut/append": {count}' in path.read_text()
     assert main(["--seed", "1", "--seeds", "2", "--faults", "none", "--length", "2"]) == 0
     assert "2 seeds, 0 failed" in capsys.readouterr().out
+
+
+def test_a_long_run_says_how_far_it_is(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(command, "PROGRESS_SECONDS", 0.0)
+    assert main([*SCENE, "--seeds", "2"]) == 0
+    said = capsys.readouterr()
+    assert said.err == "1 of 2 seeds, 0 failed\n2 of 2 seeds, 0 failed\n"
+    assert "of 2 seeds" not in said.out, "what is printed is the same however long it takes"
 
 
 def test_processes_share_the_work_and_tell_the_same(capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import shlex
 import sys
+import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -33,6 +34,9 @@ RUNS_PER_SAVE: Final = 100
 
 SEEDS_SHOWN_MAX: Final = 20
 """Of more seeds, only failing ones get a line."""
+
+PROGRESS_SECONDS: Final = 10.0
+"""Between two lines that say how many seeds were run."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -71,7 +75,7 @@ def _run(options: argparse.Namespace) -> int:
     faults: Counter[str] = Counter()
     effects = 0
     runs = failures = transactions = 0
-    virtual_seconds = 0.0
+    virtual_seconds, told_at = 0.0, time.monotonic()
     for outcome in _outcomes(options):
         runs += 1
         transactions += outcome.transactions
@@ -91,6 +95,9 @@ def _run(options: argparse.Namespace) -> int:
         failures += bool(outcome.violations)
         if failures >= options.failures:
             break
+        if (now := time.monotonic()) >= told_at + PROGRESS_SECONDS:
+            told_at = now
+            sys.stderr.write(f"{runs} of {options.seeds or 1} seeds, {failures} failed\n")
     if options.evidence:
         evidence.save(options.evidence)
     _say(
