@@ -21,7 +21,7 @@ from typing import Any, Self
 from tests.storage.support import KEY
 from waltz.cli.nodes import run_loop
 from waltz.host import Connection
-from waltz.storage.shell import StorageConfig, StorageNode
+from waltz.storage.storage_node_shell import StorageConfig, StorageNode
 from waltz.system.host import real_host
 from waltz.types import NO_SESSION, Address, PartitionId
 from waltz.wire.handshake import Link

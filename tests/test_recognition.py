@@ -11,9 +11,9 @@ import pytest
 
 from tests.server.real_server import running_server
 from tests.zookeepers import RunningZooKeeper, running_zookeeper
-from waltz.client.connection.shell import ServerConnection
-from waltz.client.conversation.shell import conversation
-from waltz.cluster.shell import read_replica_assignments
+from waltz.client.connection_shell import ServerConnection
+from waltz.client.conversation_shell import conversation
+from waltz.cluster.cluster_shell import read_replica_assignments
 from waltz.errors import WaltzError
 from waltz.host import Host
 from waltz.recognition import (

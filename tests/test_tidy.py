@@ -20,8 +20,8 @@ WORDS = {
     "checksums", "majority", "recognition", "arrays",
 }  # fmt: skip
 EVERYTHING = WORDS | {
-    "shell", "wire", "cluster", "storage", "store", "server", "client", "system", "sim", "spark",
-    "cli", "configuration", "testing", "bench",
+    "machine_shell", "wire", "cluster", "storage", "store", "server", "client", "system", "sim",
+    "spark", "cli", "configuration", "testing", "bench",
 }  # fmt: skip
 LAYERS: dict[str, set[str]] = {
     "errors": set(),
@@ -36,7 +36,7 @@ LAYERS: dict[str, set[str]] = {
     "majority": set(),
     "peer_log": {"limits"},
     "recognition": set(),
-    "shell": WORDS,
+    "machine_shell": WORDS,
     "wire": {"types", "errors", "limits", "record", "recognition", "arrays"},
     "cluster": WORDS | {"wire"},
     "storage": WORDS | {"wire"},
@@ -61,7 +61,7 @@ LAYERS: dict[str, set[str]] = {
         "",
         "spark.schema",
         "system.disk",
-        "store.shell",
+        "store.store_partition_shell",
         "store.events",
     },
     "cli": EVERYTHING - {"sim", "testing"} | {""},
@@ -73,7 +73,7 @@ LAYERS: dict[str, set[str]] = {
 """What each top-level part of `waltz` may import; the empty name is `waltz/__init__.py`."""
 
 MAY_WAIT = {"system", "sim", "cli", "testing"}
-"""Parts whose every file may use asyncio; elsewhere only `shell.py`, and the client's
+"""Parts whose every file may use asyncio; elsewhere only `*_shell.py`, and the client's
 `blocking.py`."""
 
 OUTSIDE = {"socket", "os", "time", "datetime", "random", "secrets", "threading", "kazoo"}
@@ -129,7 +129,7 @@ def allowed(part: str, module: str) -> bool:
 
 
 def is_shell(path: Path) -> bool:
-    return path.name == "shell.py" or is_for_threads(path)
+    return path.name.endswith("_shell.py") or is_for_threads(path)
 
 
 def is_for_threads(path: Path) -> bool:
@@ -143,7 +143,7 @@ def test_each_part_imports_only_the_layers_below_it() -> None:
         for module, line in imports(tree_of(path)):
             if module.split(".")[0] != "waltz":
                 continue
-            if module == "waltz.shell" and (is_shell(path) or part in MAY_WAIT):
+            if module == "waltz.machine_shell" and (is_shell(path) or part in MAY_WAIT):
                 continue
             if not allowed(part, module):
                 wrong.append(f"{where(path, line)}: {part!r} may not import {module}")
@@ -160,7 +160,7 @@ def test_only_shells_and_hosts_wait() -> None:
             if isinstance(node, WAITING) or (
                 isinstance(node, ast.Import) and any(name.name == "asyncio" for name in node.names)
             ):
-                wrong.append(f"{where(path, node.lineno)}: waiting belongs into a shell.py")
+                wrong.append(f"{where(path, node.lineno)}: waiting belongs into a *_shell.py")
     assert not wrong, "\n".join(wrong)
 
 
@@ -226,9 +226,9 @@ def test_every_module_with_logic_has_a_test_of_its_own_name() -> None:
 def test_the_import_law_would_catch_a_breach() -> None:
     assert allowed("server", "waltz.store.events")
     assert not allowed("storage", "waltz.store.quorum")
-    assert not allowed("client", "waltz.storage.shell")
+    assert not allowed("client", "waltz.storage.storage_node_shell")
     assert allowed("system", "waltz.cluster.tree")
-    assert not allowed("system", "waltz.cluster.shell")
+    assert not allowed("system", "waltz.cluster.cluster_shell")
 
 
 @pytest.mark.parametrize("page", ["wire", "disk", "metadata"])

@@ -4,6 +4,7 @@ from .client.blocked import BlockedPartition, OnApplyFailure
 from .client.blocking import WaltzClient
 from .client.bulk import RowColumns, lock_hashes
 from .client.callbacks import NoCallbacks, WaltzClientCallbacks
+from .client.client_shell import AsyncWaltzClient
 from .client.lifecycle_events import (
     ClusterChanged,
     ConnectionRestored,
@@ -13,14 +14,13 @@ from .client.lifecycle_events import (
     ServerConnected,
     ServerDisconnected,
 )
-from .client.notes.shell import ClusterNotes
-from .client.questions.shell import ServerReport
+from .client.notes_shell import ClusterNotes
+from .client.questions_shell import ServerReport
 from .client.reader.blocking import LogReader
 from .client.reader.columns import BlockData, TransactionColumns
-from .client.reader.shell import AsyncLogReader, WantsData
-from .client.replicas.shell import Replica, ReplicaMarks, ReplicaReader
+from .client.reader.reader_shell import AsyncLogReader, WantsData
+from .client.replicas_shell import Replica, ReplicaMarks, ReplicaReader
 from .client.retry import NoRetries, Operation, RetryAll, RetryPolicy, RetryReads
-from .client.shell import AsyncWaltzClient
 from .client.sql_callbacks import SqlCallbacks
 from .client.transaction import (
     BytesSerializer,

@@ -1,8 +1,8 @@
 """The shape all state machines share: events in, effects out, time as an argument.
 
 A machine owns one piece of protocol state. It never awaits, logs, reads a clock, draws randomness
-or opens anything; whoever runs it (`shell.py`, a test, the simulator) does that and feeds the
-results back as events. There is no base class: a machine is whatever has these four members.
+or opens anything; `machine_shell.py`, a test or the simulator does that and feeds the results back
+as events. There is no base class: a machine is whatever has these four members.
 """
 
 from __future__ import annotations

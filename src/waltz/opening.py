@@ -27,12 +27,12 @@ from waltz.types import (
 if TYPE_CHECKING:
     from waltz.client.blocking import WaltzClient
     from waltz.client.callbacks import WaltzClientCallbacks
-    from waltz.client.notes.shell import ClusterNotes
+    from waltz.client.client_shell import AsyncWaltzClient
+    from waltz.client.notes_shell import ClusterNotes
     from waltz.client.reader.blocking import LogReader
-    from waltz.client.reader.shell import AsyncLogReader
-    from waltz.client.replicas.shell import ReplicaReader
+    from waltz.client.reader.reader_shell import AsyncLogReader
+    from waltz.client.replicas_shell import ReplicaReader
     from waltz.client.retry import RetryPolicy
-    from waltz.client.shell import AsyncWaltzClient
 
 logger = logging.getLogger(__name__)
 
@@ -71,8 +71,8 @@ def open_async_client(
 
     To be called on the loop. Raises ConfigurationError; entering raises as `open_client`.
     """
+    from waltz.client.client_shell import AsyncWaltzClient
     from waltz.client.options import options_from
-    from waltz.client.shell import AsyncWaltzClient
 
     address = _parse(cluster)
     settings = options_from(_options_of(address) | options)
@@ -115,7 +115,7 @@ def open_async_reader(
     retry_policy: RetryPolicy | None = None,
 ) -> AsyncLogReader:
     """Return a reader for asyncio, which starts when it is entered. To be called on the loop."""
-    from waltz.client.reader.shell import AsyncLogReader
+    from waltz.client.reader.reader_shell import AsyncLogReader
 
     address = _parse(cluster)
     found = _options_of(address)
@@ -138,7 +138,7 @@ def open_notes(cluster: str | ClusterAddress, *, tls: TlsSettings | None = None)
     address that the servers have; UnavailableError: no server answers; and as `open_client` at the
     first use.
     """
-    from waltz.client.notes.shell import ClusterNotes
+    from waltz.client.notes_shell import ClusterNotes
 
     address = _coordinator(cluster, tls)
     root = _options_of(address).get("root")
@@ -153,7 +153,7 @@ def open_replicas(
     The coordinator knows them all: servers are asked where it is, as by `open_notes`. Raises
     NoNodeError: there is no cluster; CoordinatorLostError; as `open_notes`.
     """
-    from waltz.client.replicas.shell import ReplicaReader
+    from waltz.client.replicas_shell import ReplicaReader
 
     address = _coordinator(cluster, tls)
     root = _options_of(address).get("root")
@@ -174,7 +174,7 @@ def _coordinator(cluster: str | ClusterAddress, tls: TlsSettings | None) -> Coor
     if not isinstance(address, ServersAddress):
         return address
     from waltz.client.loop_thread.blocking import LoopThread
-    from waltz.client.questions.shell import find_coordinator
+    from waltz.client.questions_shell import find_coordinator
 
     settings = tls or TlsSettings()
 

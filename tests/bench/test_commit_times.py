@@ -51,7 +51,7 @@ def test_only_a_server_notes(tmp_path: Path, role: str, name: str) -> None:
     program = (
         "from waltz.bench import commit_times\n"
         "commit_times.install()\n"
-        "from waltz.store.shell import StorePartition\n"
+        "from waltz.store.store_partition_shell import StorePartition\n"
         "print(StorePartition.__init__.__name__)\n"
     )
     done = subprocess.run(

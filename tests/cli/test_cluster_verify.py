@@ -12,7 +12,7 @@ from threading import Event, Thread
 import pytest
 
 from tests.cli.operated_cluster import OperatedCluster, Said, run_tool
-from waltz.cluster.shell import ServerMembership
+from waltz.cluster.cluster_shell import ServerMembership
 from waltz.system.host import real_host
 from waltz.types import (
     Address,

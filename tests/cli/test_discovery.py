@@ -23,7 +23,7 @@ from tests.clusters import (
     wait_until,
 )
 from waltz.cli.layout import choose_ports, trial_client_tls
-from waltz.client.questions.shell import find_coordinator
+from waltz.client.questions_shell import find_coordinator
 from waltz.system.host import real_coordinator, real_host
 from waltz.types import Address, ServersAddress, TlsSettings
 

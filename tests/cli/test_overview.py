@@ -11,7 +11,7 @@ from waltz.cli.overview import (
     server_overview,
     writable_of,
 )
-from waltz.client.questions.shell import ReportAnswers, ServerReport
+from waltz.client.questions_shell import ReportAnswers, ServerReport
 from waltz.cluster.storage_placement import StoragePlacement
 from waltz.errors import UnavailableError
 from waltz.types import Address, Generation, PartitionId, ReplicaId, SessionId, TransactionId

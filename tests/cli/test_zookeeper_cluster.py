@@ -26,10 +26,10 @@ from tests.clusters import (
 )
 from tests.zookeepers import Proxy, RunningZooKeeper, running_zookeeper, tree_at
 from waltz.cli.layout import choose_ports
+from waltz.cluster.cluster_shell import ClusterView, ServerMembership, StorageEntry, create_cluster
 from waltz.cluster.partition_metadata import PartitionMetadata
-from waltz.cluster.shell import ClusterView, ServerMembership, StorageEntry, create_cluster
 from waltz.host import Node
-from waltz.server.shell import Server, ServerConfig
+from waltz.server.server_shell import Server, ServerConfig
 from waltz.system.host import real_host
 from waltz.types import Address, PartitionId, ZooKeeperAddress, parse_coordinator
 

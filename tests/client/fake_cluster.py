@@ -16,13 +16,13 @@ from typing import TypeVar
 from uuid import UUID, uuid4
 from zlib import crc32
 
+from waltz.cluster.cluster_shell import StorageEntry, create_cluster
 from waltz.cluster.paths import ClusterPaths
 from waltz.cluster.server_assignment import PartitionAssignment, ServerDescriptor
-from waltz.cluster.shell import StorageEntry, create_cluster
 from waltz.cluster.tree import Tree
 from waltz.errors import RemoteProtocolError
 from waltz.host import ANY_VERSION, Connection, Host, Listener, Node
-from waltz.server.arrivals.shell import receive_arrival
+from waltz.server.arrivals_shell import receive_arrival
 from waltz.server.reception import Terms
 from waltz.system.clock import RealClock
 from waltz.system.disk import RealDisk

@@ -16,8 +16,8 @@ from tests.client.fake_cluster import until
 from tests.clusters import wait_until
 from tests.server.real_server import running_server
 from waltz.client.blocking import WaltzClient
+from waltz.client.client_shell import AsyncWaltzClient
 from waltz.client.options import ClientOptions
-from waltz.client.shell import AsyncWaltzClient
 from waltz.client.transaction import PlainAppend, TransactionBuilder
 from waltz.errors import OperationTimeoutError, SubmitCancelledError
 from waltz.testing import InMemoryCluster

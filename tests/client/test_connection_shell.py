@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.client.fake_cluster import FakeCluster, run_with_cluster, until
-from waltz.client.connection.shell import ServerConnection
+from waltz.client.connection_shell import ServerConnection
 from waltz.errors import ConnectionFailedError, RemoteProtocolError, UnavailableError
 from waltz.host import Connection
 from waltz.limits import KEEP_ALIVE_SECONDS

@@ -7,8 +7,8 @@ from collections.abc import Awaitable, Callable, Sequence
 
 import pytest
 
-from waltz.client.conversation.shell import Conversation, conversation
-from waltz.client.questions.shell import NOBODY
+from waltz.client.conversation_shell import Conversation, conversation
+from waltz.client.questions_shell import NOBODY
 from waltz.errors import RemoteStorageError, UnavailableError
 from waltz.host import Connection
 from waltz.system.host import real_host

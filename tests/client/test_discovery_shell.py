@@ -26,6 +26,7 @@ from tests.client.telling_servers import (
     topology_of,
 )
 from tests.server.real_server import running_server
+from waltz.client.client_shell import AsyncWaltzClient
 from waltz.client.lifecycle_events import (
     ClusterChanged,
     PartitionMounted,
@@ -34,8 +35,7 @@ from waltz.client.lifecycle_events import (
     ServerDisconnected,
 )
 from waltz.client.options import ClientOptions
-from waltz.client.reader.shell import AsyncLogReader
-from waltz.client.shell import AsyncWaltzClient
+from waltz.client.reader.reader_shell import AsyncLogReader
 from waltz.errors import (
     ClusterChangedError,
     ConnectionFailedError,

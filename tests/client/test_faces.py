@@ -10,9 +10,9 @@ import pytest
 
 from tests.client.applications import Recorder
 from waltz.client.blocking import WaltzClient
+from waltz.client.client_shell import AsyncWaltzClient
 from waltz.client.reader.blocking import LogReader
-from waltz.client.reader.shell import AsyncLogReader
-from waltz.client.shell import AsyncWaltzClient
+from waltz.client.reader.reader_shell import AsyncLogReader
 from waltz.testing import InMemoryCluster
 from waltz.testing.async_clients import AsyncTestClient, AsyncTestReader
 from waltz.testing.faults import FaultyClient

@@ -18,9 +18,9 @@ from tests.client.applications import Note, Recorder
 from tests.client.fake_cluster import FakeCluster, FakeServer, hosts_for, run_with_cluster, until
 from tests.client.fake_cluster import server_thread as running_server
 from waltz.client.blocking import WaltzClient
+from waltz.client.client_shell import AsyncWaltzClient
 from waltz.client.options import ClientOptions
 from waltz.client.reader.blocking import LogReader
-from waltz.client.shell import AsyncWaltzClient
 from waltz.errors import LocalProtocolError
 
 pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded")

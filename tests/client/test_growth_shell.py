@@ -12,7 +12,8 @@ import pytest
 
 from tests.client.applications import Recorder
 from waltz.client.callbacks import NoCallbacks
-from waltz.client.growth.shell import (
+from waltz.client.client_shell import AsyncWaltzClient
+from waltz.client.growth_shell import (
     GrowthPlan,
     add_partitions,
     ask_growth,
@@ -20,11 +21,10 @@ from waltz.client.growth.shell import (
     wait_until_served,
 )
 from waltz.client.options import ClientOptions
-from waltz.client.shell import AsyncWaltzClient
-from waltz.cluster.growing.shell import begin_growth, read_counts
+from waltz.cluster.cluster_shell import read_replica_assignments
+from waltz.cluster.growing_shell import begin_growth, read_counts
 from waltz.cluster.partition_growth import PartitionCounts
-from waltz.cluster.placement.shell import change_placement
-from waltz.cluster.shell import read_replica_assignments
+from waltz.cluster.placement_shell import change_placement
 from waltz.cluster.storage_placement import unassign_replicas
 from waltz.errors import ConfigurationError, UnavailableError
 from waltz.host import Host
@@ -33,7 +33,7 @@ from waltz.sim.loop import SimulatedLoop
 from waltz.sim.scenario import ClusterShape
 from waltz.sim.sites import Sites
 from waltz.sim.trace import Trace
-from waltz.storage import shell as storage_shell
+from waltz.storage import storage_node_shell as storage_shell
 from waltz.types import Address, PartitionId
 from waltz.wire.admin_protocol import ADMIN_CODEC
 

@@ -10,7 +10,7 @@ import pytest
 
 from tests.client.applications import Note, Recorder
 from tests.clusters import wait_until
-from waltz.client.identity.shell import ClientIdentity
+from waltz.client.identity_shell import ClientIdentity
 from waltz.client.partition_events import ClientIdRunsOut
 from waltz.limits import SEQUENCE_NUMBERS_PER_CLIENT_ID
 from waltz.sim.knobs import turned

@@ -10,6 +10,7 @@ import pytest
 
 from tests.client.fake_cluster import FakeCluster, run_with_cluster, until
 from waltz.client.callbacks import NoCallbacks
+from waltz.client.client_shell import AsyncWaltzClient
 from waltz.client.lifecycle_events import (
     ClusterChanged,
     ConnectionRestored,
@@ -19,10 +20,9 @@ from waltz.client.lifecycle_events import (
     ServerConnected,
     ServerDisconnected,
 )
-from waltz.client.listening.shell import Listening
+from waltz.client.listening_shell import Listening
 from waltz.client.options import ClientOptions
-from waltz.client.shell import AsyncWaltzClient
-from waltz.client.tasks.shell import Tasks
+from waltz.client.tasks_shell import Tasks
 from waltz.limits import LISTENER_EVENTS_MAX
 from waltz.types import Address, PartitionId
 

@@ -9,7 +9,7 @@ import pytest
 
 from tests.server.real_server import running_server
 from waltz.client.callbacks import NoCallbacks
-from waltz.client.shell import AsyncWaltzClient
+from waltz.client.client_shell import AsyncWaltzClient
 from waltz.client.transaction import PlainAppend
 from waltz.errors import LocalProtocolError
 

@@ -11,8 +11,8 @@ import pytest
 
 from tests.client.applications import Note, Recorder
 from tests.client.fake_cluster import FakeCluster, run_with_cluster, until
-from waltz.client.partitions.shell import LoopGate
-from waltz.client.shell import AsyncWaltzClient
+from waltz.client.client_shell import AsyncWaltzClient
+from waltz.client.partitions_shell import LoopGate
 from waltz.client.transaction import Transaction
 from waltz.errors import ClientClosedError, PartitionNotReadyError, PostponedError
 from waltz.types import PartitionId, TransactionId

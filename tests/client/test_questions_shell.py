@@ -7,9 +7,9 @@ import contextlib
 
 import pytest
 
-from tests.server.test_shell import PARTITIONS, SERVER, STORAGES, World, play
+from tests.server.test_server_shell import PARTITIONS, SERVER, STORAGES, World, play
 from waltz.client.callbacks import NoCallbacks
-from waltz.client.questions.shell import (
+from waltz.client.questions_shell import (
     ReportAnswers,
     ServerReport,
     ask_coordinator,

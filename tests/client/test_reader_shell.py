@@ -11,7 +11,7 @@ import pytest
 
 from tests.client.fake_cluster import CLUSTER_KEY, FakeCluster, FakeServer, run_with_cluster, until
 from waltz.client.reader.columns import TransactionColumns
-from waltz.client.reader.shell import AsyncLogReader
+from waltz.client.reader.reader_shell import AsyncLogReader
 from waltz.client.retry import NoRetries
 from waltz.errors import (
     ClientAheadError,

@@ -9,11 +9,11 @@ import pytest
 
 from tests.server.real_server import running_server
 from waltz.client.callbacks import NoCallbacks
+from waltz.client.client_shell import AsyncWaltzClient
 from waltz.client.options import ClientOptions
-from waltz.client.reader import shell as reader_shell
+from waltz.client.reader import reader_shell as reader_shell
 from waltz.client.reader.columns import BlockData
-from waltz.client.reader.shell import AsyncLogReader
-from waltz.client.shell import AsyncWaltzClient
+from waltz.client.reader.reader_shell import AsyncLogReader
 from waltz.host import Host
 
 COUNT = 300

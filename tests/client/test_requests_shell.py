@@ -7,8 +7,8 @@ from zlib import crc32
 import pytest
 
 from tests.client.fake_cluster import MemoryCoordinator, host_with
-from waltz.client.requests.shell import Requests
-from waltz.client.tasks.shell import Tasks
+from waltz.client.requests.requests_shell import Requests
+from waltz.client.tasks_shell import Tasks
 from waltz.errors import ClientClosedError
 from waltz.types import ClientId, PartitionId, TransactionId
 from waltz.wire.client_protocol import (

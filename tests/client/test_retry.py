@@ -9,9 +9,9 @@ import pytest
 
 from tests.client.fake_cluster import FakeCluster, run_with_cluster, until
 from waltz.client.callbacks import NoCallbacks
+from waltz.client.client_shell import AsyncWaltzClient
 from waltz.client.options import ClientOptions
 from waltz.client.retry import NoRetries, Operation, RetryAll, RetryPolicy, RetryReads
-from waltz.client.shell import AsyncWaltzClient
 from waltz.errors import ConnectionLostError, OperationTimeoutError, WaltzError
 from waltz.types import TransactionId
 from waltz.wire.client_protocol import AppendRequest, HighWaterMarkRequest

@@ -10,11 +10,11 @@ import pytest
 from tests.client import fake_cluster
 from tests.client.applications import Recorder
 from tests.client.fake_cluster import CLUSTER_KEY, FakeCluster, run_with_cluster
+from waltz.client.client_shell import AsyncWaltzClient
 from waltz.client.cluster_connection import Role
 from waltz.client.handshake import ConnectionSettings
 from waltz.client.options import ClientOptions
-from waltz.client.shell import AsyncWaltzClient
-from waltz.client.sources.shell import CoordinatorSource
+from waltz.client.sources_shell import CoordinatorSource
 from waltz.cluster.paths import DEFAULT_ROOT
 from waltz.errors import PartitionNotReadyError, RemoteProtocolError
 from waltz.wire.client_protocol import CLIENT_CODEC

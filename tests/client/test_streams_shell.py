@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.client.test_partition import ME, World
 from tests.wire.strategies import messages
 from waltz.client.partition_events import Received
-from waltz.client.streams.shell import StreamSide
+from waltz.client.streams_shell import StreamSide
 from waltz.errors import RemoteProtocolError
 from waltz.server.connection import MessagesReceived, Peer, Sorter
 from waltz.server.feed_cache import FeedCache

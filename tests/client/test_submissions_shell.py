@@ -12,8 +12,8 @@ from tests.client.applications import Note
 from tests.client.fake_cluster import until
 from waltz.client.partition_events import Submitted
 from waltz.client.submission import Submission
-from waltz.client.submissions.shell import Submissions
-from waltz.client.tasks.shell import Tasks
+from waltz.client.submissions_shell import Submissions
+from waltz.client.tasks_shell import Tasks
 from waltz.errors import (
     ClientAheadError,
     ClientClosedError,

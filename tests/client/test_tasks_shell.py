@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from waltz.client.tasks.shell import Tasks
+from waltz.client.tasks_shell import Tasks
 
 
 def test_stopping_ends_all_tasks_and_is_idempotent() -> None:

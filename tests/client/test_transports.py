@@ -11,10 +11,10 @@ from tests.client.applications import WRITTEN, Note, Recorder
 from tests.client.fake_cluster import until
 from tests.server.real_server import Proxy, running_server
 from tests.tls_files import TlsFiles
-from waltz.client.connection.shell import ServerConnection
+from waltz.client.client_shell import AsyncWaltzClient
+from waltz.client.connection_shell import ServerConnection
 from waltz.client.options import ClientOptions
-from waltz.client.reader.shell import AsyncLogReader
-from waltz.client.shell import AsyncWaltzClient
+from waltz.client.reader.reader_shell import AsyncLogReader
 from waltz.errors import ConnectionFailedError, UnavailableError
 from waltz.system.host import real_host
 from waltz.system.network import NOT_CONFIGURED

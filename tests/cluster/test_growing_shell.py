@@ -10,10 +10,10 @@ from functools import partial
 import pytest
 
 from tests.cluster.simulated import KEY, FailingCoordinator, World, settled, simulate
-from waltz.cluster.growing.shell import begin_growth, deal_out, finish_growth, read_counts
+from waltz.cluster.cluster_shell import ServerMembership, create_cluster
+from waltz.cluster.growing_shell import begin_growth, deal_out, finish_growth, read_counts
 from waltz.cluster.partition_growth import PartitionCounts
 from waltz.cluster.server_assignment import PartitionAssignment
-from waltz.cluster.shell import ServerMembership, create_cluster
 from waltz.cluster.store_params import ClusterParams, StoreParams
 from waltz.errors import ConfigurationError, CoordinatorLostError, NoNodeError, VersionConflictError
 from waltz.host import Coordinator, Host

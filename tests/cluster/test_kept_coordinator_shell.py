@@ -8,8 +8,8 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from tests.cluster.simulated import KEY, World, simulate
-from waltz.cluster.kept_coordinator.shell import KEPT_SECONDS, KeptCoordinator
-from waltz.cluster.shell import StorageEntry, create_cluster, read_store_params
+from waltz.cluster.cluster_shell import StorageEntry, create_cluster, read_store_params
+from waltz.cluster.kept_coordinator_shell import KEPT_SECONDS, KeptCoordinator
 from waltz.errors import CoordinatorLostError
 from waltz.host import Coordinator
 from waltz.sim.loop import Process

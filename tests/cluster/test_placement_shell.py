@@ -10,7 +10,8 @@ import pytest
 
 from tests.cluster.golden import golden_tree
 from tests.cluster.simulated import KEY, FailingCoordinator, World, simulate
-from waltz.cluster.placement.shell import (
+from waltz.cluster.cluster_shell import create_cluster, register_storage_directory
+from waltz.cluster.placement_shell import (
     change_placement,
     forget_storage_directory,
     read_placement,
@@ -20,7 +21,6 @@ from waltz.cluster.replica_assignments import (
     GroupDescriptor,
     ReplicaAssignments,
 )
-from waltz.cluster.shell import create_cluster, register_storage_directory
 from waltz.cluster.storage_placement import (
     StoragePlacement,
     add_storage_node,

@@ -8,8 +8,13 @@ from functools import partial
 import pytest
 
 from tests.cluster.simulated import KEY, FailingCoordinator, World, simulate
-from waltz.cluster.removal.shell import remove_cluster
-from waltz.cluster.shell import ServerMembership, StorageEntry, create_cluster, read_cluster_params
+from waltz.cluster.cluster_shell import (
+    ServerMembership,
+    StorageEntry,
+    create_cluster,
+    read_cluster_params,
+)
+from waltz.cluster.removal_shell import remove_cluster
 from waltz.cluster.store_params import ClusterParams
 from waltz.errors import ConfigurationError, CoordinatorLostError, NoNodeError
 from waltz.host import Host

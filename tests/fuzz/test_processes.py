@@ -57,7 +57,10 @@ def test_what_opens_a_connection_is_sound(port: str) -> None:
 @pytest.mark.parametrize(
     ("line", "is_bad"),
     [
-        ("2026-11-21T19:40:40.531 ERROR waltz.storage.shell partition_ended partition=4", True),
+        (
+            "2026-11-21T19:40:40.531 ERROR waltz.storage.upkeep_shell partition_ended partition=4",
+            True,
+        ),
         ("Traceback (most recent call last):", True),
         ("2026-11-21T19:40:40 WARNING connection_refused error='an ERROR Exception: x'", False),
     ],

@@ -13,9 +13,9 @@ from typing import Any, Final, TypeVar
 from uuid import UUID
 
 from waltz.cli.layout import choose_ports
+from waltz.cluster.cluster_shell import StorageEntry, create_cluster
 from waltz.cluster.paths import ClusterPaths
 from waltz.cluster.server_assignment import PartitionAssignment
-from waltz.cluster.shell import StorageEntry, create_cluster
 from waltz.host import ANY_VERSION, Coordinator
 from waltz.system.embedded_server import EmbeddedCoordinatorServer
 from waltz.system.host import real_host

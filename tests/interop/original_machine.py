@@ -24,7 +24,7 @@ from tests.cluster.golden import golden_tree
 from tests.interop.nodes import running_node
 from tests.wire.golden import DIRECTORY
 from tests.zookeepers import running_zookeeper
-from waltz.cluster.shell import (
+from waltz.cluster.cluster_shell import (
     read_connection_metadata,
     read_partition_metadata,
     read_replica_assignments,

@@ -31,7 +31,7 @@ from tests.network.deployment import (
 from tests.network.judgement import judge_clients, judge_metadata, judge_replica, judge_servers
 from tests.network.links import refusal, run_alone
 from tests.storage.independent_reader import parse_directory, read_files
-from waltz.cluster.shell import read_partition_metadata
+from waltz.cluster.cluster_shell import read_partition_metadata
 from waltz.system.host import real_host
 from waltz.types import PartitionId
 

@@ -14,7 +14,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from tests.network.links import Links
-from waltz.cluster.shell import StorageEntry, create_cluster
+from waltz.cluster.cluster_shell import StorageEntry, create_cluster
 from waltz.system.host import real_host
 from waltz.types import Address, ZooKeeperAddress
 

@@ -15,13 +15,13 @@ from typing import Final
 from uuid import UUID
 
 from tests.scenarios.language import NONE, Locks, Range
+from waltz.client.client_shell import AsyncWaltzClient
 from waltz.client.options import ClientOptions
-from waltz.client.reader.shell import AsyncLogReader
-from waltz.client.shell import AsyncWaltzClient
+from waltz.client.reader.reader_shell import AsyncLogReader
 from waltz.client.transaction import Transaction
 from waltz.cluster.partition_metadata import PartitionMetadata
 from waltz.cluster.paths import ClusterPaths
-from waltz.cluster.placement.shell import change_placement
+from waltz.cluster.placement_shell import change_placement
 from waltz.cluster.storage_placement import (
     StoragePlacement,
     add_storage_node,

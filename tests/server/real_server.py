@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from waltz.cluster.shell import StorageEntry, create_cluster
+from waltz.cluster.cluster_shell import StorageEntry, create_cluster
 from waltz.host import Host
-from waltz.server.shell import Server, ServerConfig
-from waltz.storage.shell import StorageConfig, StorageNode
+from waltz.server.server_shell import Server, ServerConfig
 from waltz.storage.space import FreeMinimum
+from waltz.storage.storage_node_shell import StorageConfig, StorageNode
 from waltz.system.embedded_server import EmbeddedCoordinatorServer
 from waltz.system.host import real_host
 from waltz.system.network import NOT_CONFIGURED

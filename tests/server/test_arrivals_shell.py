@@ -9,7 +9,7 @@ import pytest
 
 from waltz.client.handshake import Handshake
 from waltz.errors import RemoteProtocolError
-from waltz.server.arrivals.shell import Arrival, receive_arrival, receive_next_request
+from waltz.server.arrivals_shell import Arrival, receive_arrival, receive_next_request
 from waltz.types import ClientId, Generation, PartitionId, RequestId
 from waltz.wire.client_protocol import CLIENT_CODEC, HighWaterMarkRequest
 from waltz.wire.handshake import Hello, decode_hello

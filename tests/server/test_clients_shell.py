@@ -21,10 +21,10 @@ from waltz.client.fed import Fed, fed_together
 from waltz.client.handshake import Handshake
 from waltz.host import Host
 from waltz.limits import RETAINED_BYTES_MAX
-from waltz.server.clients.shell import Clients
+from waltz.server.clients_shell import Clients
 from waltz.server.contexts import REPEATED, UNKNOWN
 from waltz.server.reception import Terms
-from waltz.server.shell import Server
+from waltz.server.server_shell import Server
 from waltz.system.host import real_host
 from waltz.types import (
     NOTHING,

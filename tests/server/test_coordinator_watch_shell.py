@@ -7,7 +7,7 @@ import asyncio
 from tests.cluster.simulated import World, simulate
 from waltz.host import Host
 from waltz.limits import COORDINATOR_CHECK_SECONDS, COORDINATOR_SILENT_SECONDS_MAX
-from waltz.server.coordinator_watch.shell import CoordinatorWatch
+from waltz.server.coordinator_watch_shell import CoordinatorWatch
 
 ROOT = "/c"
 

@@ -12,8 +12,8 @@ import pytest
 
 from tests.server.logical_caller import LogicalCaller
 from waltz.client.callbacks import NoCallbacks
+from waltz.client.client_shell import AsyncWaltzClient
 from waltz.client.options import ClientOptions
-from waltz.client.shell import AsyncWaltzClient
 from waltz.errors import UnavailableError
 from waltz.host import Host
 from waltz.limits import RECONNECT_SECONDS_MAX

@@ -33,7 +33,7 @@ from tests.server.test_partition import (
     opened,
     wait_in_vain,
 )
-from tests.server.test_shell import ABSENT, PARTITIONS, Caller, World, play
+from tests.server.test_server_shell import ABSENT, PARTITIONS, Caller, World, play
 from waltz.client.partition_events import (
     AppendRefused,
     FailSubmission,

@@ -9,7 +9,7 @@ from zlib import crc32
 import pytest
 
 from tests.server.real_server import running_server
-from tests.server.test_shell import Caller
+from tests.server.test_server_shell import Caller
 from waltz.host import Host
 from waltz.limits import (
     CONNECTION_BACKLOG_BYTES_MAX,
@@ -20,7 +20,7 @@ from waltz.limits import (
     WRITE_BUFFER_BYTES_HIGH,
 )
 from waltz.server.backlog import request_bytes
-from waltz.server.shell import Server
+from waltz.server.server_shell import Server
 from waltz.store.requests import AppendRecords, ReplicaLink, ReplicaRequest
 from waltz.system import network as system_network
 from waltz.types import NOTHING, TransactionId

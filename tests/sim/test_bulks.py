@@ -9,7 +9,7 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from waltz.client.shell import AsyncWaltzClient
+from waltz.client.client_shell import AsyncWaltzClient
 from waltz.errors import ClientClosedError, SubmitCancelledError
 from waltz.sim.application import Application
 from waltz.sim.bulks import ROWS_MAX, Bulk

@@ -169,7 +169,7 @@ def test_a_context_that_is_refused_has_ended_too() -> None:
     intent = Intent(user, unknown, lambda _, __: Draft(Kind.NOTE), header=0, padding=b"")
 
     async def main(host: Host) -> None:
-        from waltz.client.shell import AsyncWaltzClient
+        from waltz.client.client_shell import AsyncWaltzClient
 
         async with AsyncWaltzClient(host, user) as client:
             await submit(client, intent)

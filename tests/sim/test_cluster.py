@@ -6,8 +6,8 @@ import asyncio
 from dataclasses import replace
 from uuid import UUID
 
-from waltz.client.shell import AsyncWaltzClient
-from waltz.cluster.placement.shell import change_placement
+from waltz.client.client_shell import AsyncWaltzClient
+from waltz.cluster.placement_shell import change_placement
 from waltz.cluster.storage_placement import (
     StoragePlacement,
     add_storage_node,

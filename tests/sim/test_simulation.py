@@ -46,7 +46,7 @@ def test_log_lines_are_for_people_and_change_nothing() -> None:
     silent, loud = play(scenario), play(scenario, with_log=True)
     assert silent.digest == loud.digest
     assert any(
-        "# server-0 waltz.server.shell server_started" in line for line in loud.trace.lines()
+        "# server-0 waltz.server.server_shell server_started" in line for line in loud.trace.lines()
     )
     assert not any(" # " in line for line in silent.trace.lines())
 

@@ -11,7 +11,7 @@ import pytest
 
 from waltz.errors import ConfigurationError, CoordinatorLostError
 from waltz.host import Host
-from waltz.shell import Mailbox, run
+from waltz.machine_shell import Mailbox, run
 from waltz.sim.disk import Operation, SimulatedDisk
 from waltz.sim.loop import Process, SimulatedLoop
 from waltz.sim.sites import InvariantError, ProcessEndedError, Sites, until_stopped

@@ -29,12 +29,12 @@ from uuid import UUID
 import pyarrow as pa
 
 from tests.simulation.batons import Baton, on_the_loop
-from waltz.client.notes import shell as notes_shell
+from waltz.client import notes_shell as notes_shell
+from waltz.client.client_shell import AsyncWaltzClient
 from waltz.client.options import options_from
-from waltz.client.reader.shell import AsyncLogReader
-from waltz.client.shell import AsyncWaltzClient
+from waltz.client.reader.reader_shell import AsyncLogReader
+from waltz.cluster.cluster_shell import read_store_params
 from waltz.cluster.paths import DEFAULT_ROOT, ClusterPaths
-from waltz.cluster.shell import read_store_params
 from waltz.errors import WaltzError
 from waltz.host import Host, Workers
 from waltz.sim.application import Application, Draft, Intent

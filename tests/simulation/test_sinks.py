@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.simulation.sinks import SinkRun, main
-from waltz.client.notes import shell as notes_shell
+from waltz.client import notes_shell as notes_shell
 from waltz.host import ANY_VERSION
 from waltz.sim.bugs.bug import Bug, Scene
 from waltz.sim.patches import Patch

@@ -19,7 +19,7 @@ from uuid import uuid4
 
 from tests.zookeepers import Proxy
 from waltz.cli.layout import choose_ports
-from waltz.cluster.shell import ClusterView, StorageEntry, create_cluster
+from waltz.cluster.cluster_shell import ClusterView, StorageEntry, create_cluster
 from waltz.limits import DISK_FREE_BYTES_TRIAL
 from waltz.spark.java import find_java, packaged_java
 from waltz.system.host import real_host

@@ -21,8 +21,8 @@ from tests.storage.small_disk import SmallDisk
 from waltz.cli import server_node, storage_node
 from waltz.cli.commands import waltz
 from waltz.host import Host
-from waltz.server.shell import ServerConfig
-from waltz.storage.shell import StorageConfig
+from waltz.server.server_shell import ServerConfig
+from waltz.storage.storage_node_shell import StorageConfig
 from waltz.system.embedded_server import EmbeddedCoordinatorServer
 from waltz.system.host import real_host
 from waltz.types import Address

@@ -28,7 +28,7 @@ from waltz.storage.inspection.findings import Finding
 from waltz.storage.inspection.survey import Target
 from waltz.storage.inspection.verification import Options, verify
 from waltz.storage.partition import StoragePartition
-from waltz.storage.shell import StorageConfig, StorageNode
+from waltz.storage.storage_node_shell import StorageConfig, StorageNode
 from waltz.system.host import NoCoordinator
 from waltz.types import Address, PartitionId, SessionId, TransactionId
 from waltz.wire.storage_protocol import (

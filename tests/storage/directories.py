@@ -14,7 +14,7 @@ from zlib import crc32
 from tests.storage.independent_reader import read_files
 from waltz.host import Connection, Host
 from waltz.record import NewRecord, RecordBatch, pack_records
-from waltz.storage.shell import StorageConfig, StorageNode
+from waltz.storage.storage_node_shell import StorageConfig, StorageNode
 from waltz.system.clock import RealClock
 from waltz.system.host import real_host
 from waltz.types import NO_SESSION, Address, PartitionId, SessionId, TransactionId

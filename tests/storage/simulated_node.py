@@ -19,7 +19,7 @@ from waltz.sim.loop import (
 )
 from waltz.sim.network import SimulatedNetwork, draw_weather
 from waltz.sim.trace import Trace
-from waltz.storage.shell import StorageConfig, StorageNode
+from waltz.storage.storage_node_shell import StorageConfig, StorageNode
 from waltz.types import NO_SESSION, Address, PartitionId, SessionId
 from waltz.wire.admin_protocol import (
     ADMIN_CODEC,

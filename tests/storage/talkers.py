@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tests.storage.support import KEY, SESSION, batch
 from waltz.host import Connection
-from waltz.storage.shell import StorageConfig, StorageNode
+from waltz.storage.storage_node_shell import StorageConfig, StorageNode
 from waltz.system.host import real_host
 from waltz.types import NO_SESSION, Address, PartitionId
 from waltz.wire.admin_protocol import (

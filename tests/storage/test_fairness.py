@@ -24,7 +24,7 @@ from tests.storage.test_partition_queue_shell import Recorder
 from waltz.limits import WORKER_THREADS_MAX
 from waltz.sim.disk import Operation
 from waltz.sim.loop import WORKER_SECONDS_MAX, Process, SimulatedLoop, SimulatedWorkers
-from waltz.storage.partition_queue.shell import PartitionQueue, PartitionRequest, Peer
+from waltz.storage.partition_queue_shell import PartitionQueue, PartitionRequest, Peer
 from waltz.system.host import real_host
 from waltz.types import PartitionId
 from waltz.wire.handshake import Link

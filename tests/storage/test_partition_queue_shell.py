@@ -24,7 +24,7 @@ from waltz.host import Host
 from waltz.limits import DRAIN_BYTES_MAX, STORAGE_MAILBOX_REQUESTS_MAX
 from waltz.record import RecordBatch
 from waltz.sim.disk import Operation, SimulatedDisk, fail_nth
-from waltz.storage.partition_queue.shell import PartitionQueue, PartitionRequest, Peer
+from waltz.storage.partition_queue_shell import PartitionQueue, PartitionRequest, Peer
 from waltz.system.host import real_host
 from waltz.wire.handshake import Link
 from waltz.wire.storage_protocol import (

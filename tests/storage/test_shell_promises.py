@@ -22,11 +22,11 @@ from tests.storage.talkers import (
     data_talker,
     next_of,
 )
-from tests.storage.test_shell import run_node
+from tests.storage.test_storage_node_shell import run_node
 from waltz.errors import CoordinatorLostError, ForeignDirectoryError, WaltzError
 from waltz.host import Connection
 from waltz.record import join_batches
-from waltz.storage.shell import StorageNode
+from waltz.storage.storage_node_shell import StorageNode
 from waltz.system.host import real_host
 from waltz.types import NO_SESSION, Address, PartitionId
 from waltz.wire.admin_protocol import (

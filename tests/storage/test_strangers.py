@@ -9,10 +9,10 @@ import pytest
 
 from tests.storage.support import KEY, SESSION
 from tests.storage.talkers import NOBODY, P0, Talker, append, data_talker
-from tests.storage.test_shell import run_node
+from tests.storage.test_storage_node_shell import run_node
 from waltz.limits import FRAME_BYTES_MAX, HELLO_BYTES_MAX
-from waltz.storage import shell as storage_shell
-from waltz.storage.shell import StorageNode
+from waltz.storage import storage_node_shell as storage_shell
+from waltz.storage.storage_node_shell import StorageNode
 from waltz.system import network as system_network
 from waltz.types import NO_SESSION
 from waltz.wire.frame import FRAME_HEADER

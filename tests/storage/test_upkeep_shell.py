@@ -20,7 +20,7 @@ from waltz.limits import (
     SPACE_RESERVE_BYTES,
 )
 from waltz.sim.disk import Operation, SimulatedDisk, fail_nth
-from waltz.storage.partition_queue.shell import PartitionRequest
+from waltz.storage.partition_queue_shell import PartitionRequest
 from waltz.storage.reserve import RESERVE_NAME
 from waltz.storage.segments import ScrubStep
 from waltz.storage.space import FreeMinimum

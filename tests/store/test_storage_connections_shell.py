@@ -14,7 +14,7 @@ from waltz.errors import LocalProtocolError, RemoteStorageError, WaltzError
 from waltz.host import Connection, Host
 from waltz.limits import OBSTACLE_SECONDS, STORAGE_RECONNECT_SECONDS_MAX
 from waltz.sim.loop import Process
-from waltz.store.storage_connections.shell import (
+from waltz.store.storage_connections_shell import (
     MakeFrame,
     StorageConnections,
     StorageExchange,

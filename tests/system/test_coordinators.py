@@ -24,21 +24,21 @@ from tests.system.coordinators import (
     play_zookeeper,
 )
 from tests.zookeepers import RunningZooKeeper
-from waltz.cluster.locking.shell import admin_lock
-from waltz.cluster.placement.shell import change_placement
-from waltz.cluster.replica_assignments import (
-    ConnectionMetadata,
-    GroupDescriptor,
-    ReplicaAssignments,
-)
-from waltz.cluster.server_assignment import PartitionAssignment
-from waltz.cluster.shell import (
+from waltz.cluster.cluster_shell import (
     ClusterView,
     ServerMembership,
     StorageEntry,
     allocate_client_id,
     create_cluster,
 )
+from waltz.cluster.locking_shell import admin_lock
+from waltz.cluster.placement_shell import change_placement
+from waltz.cluster.replica_assignments import (
+    ConnectionMetadata,
+    GroupDescriptor,
+    ReplicaAssignments,
+)
+from waltz.cluster.server_assignment import PartitionAssignment
 from waltz.cluster.storage_placement import add_storage_node, assign_replicas
 from waltz.errors import (
     CoordinationError,

@@ -13,7 +13,7 @@ from uuid import UUID
 
 import pytest
 
-from waltz.cluster.shell import (
+from waltz.cluster.cluster_shell import (
     StorageEntry,
     allocate_client_id,
     create_cluster,

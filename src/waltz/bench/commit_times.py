@@ -40,7 +40,7 @@ def install() -> None:
 def note_commits(path: Path) -> None:
     """Have all stores of this process note their commits in the file, from now on."""
     from waltz.store.events import Committed
-    from waltz.store.shell import StorePartition
+    from waltz.store.store_partition_shell import StorePartition
 
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     begin = StorePartition.__init__

@@ -27,8 +27,8 @@ from waltz.cli.storage_target import (
     read_surroundings,
     talk_to_storage,
 )
-from waltz.cluster.placement.shell import read_placement
-from waltz.cluster.shell import read_store_params
+from waltz.cluster.cluster_shell import read_store_params
+from waltz.cluster.placement_shell import read_placement
 from waltz.host import Host
 from waltz.types import Address, PartitionId, TransactionId
 from waltz.wire.admin_protocol import (

@@ -19,7 +19,7 @@ from waltz.cli.storage_target import (
     read_surroundings,
     talk_to_storage,
 )
-from waltz.cluster.shell import read_store_params
+from waltz.cluster.cluster_shell import read_store_params
 from waltz.errors import ConfigurationError, RemoteStorageError, UnavailableError
 from waltz.host import Host
 from waltz.types import Address, PartitionId, ReplicaId

@@ -12,17 +12,17 @@ import click
 from waltz.cli.cluster_place import ClusterPlace, cluster_options
 from waltz.cli.output import json_option, new_table, print_json, print_table
 from waltz.cli.partition_list import listed_partitions
-from waltz.cluster.partition_growth import PartitionCounts
-from waltz.cluster.partition_metadata import PartitionMetadata
-from waltz.cluster.paths import ClusterPaths
-from waltz.cluster.placement.shell import read_placement
-from waltz.cluster.server_assignment import Membership
-from waltz.cluster.shell import (
+from waltz.cluster.cluster_shell import (
     read_cluster_params,
     read_membership,
     read_partition_metadata,
     read_store_params,
 )
+from waltz.cluster.partition_growth import PartitionCounts
+from waltz.cluster.partition_metadata import PartitionMetadata
+from waltz.cluster.paths import ClusterPaths
+from waltz.cluster.placement_shell import read_placement
+from waltz.cluster.server_assignment import Membership
 from waltz.cluster.storage_placement import StoragePlacement
 from waltz.errors import NoNodeError
 from waltz.host import Host

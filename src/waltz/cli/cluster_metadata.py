@@ -9,8 +9,8 @@ import click
 
 from waltz.cli.cluster_place import ClusterPlace, cluster_options
 from waltz.cli.output import json_option, print_json
-from waltz.cluster.removal.shell import remove_cluster
-from waltz.cluster.shell import create_cluster, read_cluster_params, read_store_params
+from waltz.cluster.cluster_shell import create_cluster, read_cluster_params, read_store_params
+from waltz.cluster.removal_shell import remove_cluster
 from waltz.host import Host
 from waltz.limits import PARTITIONS_MAX
 

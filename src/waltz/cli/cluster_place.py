@@ -102,7 +102,7 @@ class LogPlace:
         if not isinstance(self.cluster, ServersAddress):
             return ClusterPlace(self.cluster, self.tls)
         # Servers are asked for it only where they were named.
-        from waltz.client.questions.shell import find_coordinator
+        from waltz.client.questions_shell import find_coordinator
 
         found = find_coordinator(
             real_host(None, self.tls),

@@ -19,7 +19,7 @@ from waltz.cli.output import json_option, new_table, print_json, print_table
 from waltz.cli.partition_list import PARTITIONS, listed_partitions, partitions_option
 from waltz.cli.server_answers import ask_lost_replicas
 from waltz.cluster.partition_metadata import PartitionMetadata
-from waltz.cluster.placement.shell import (
+from waltz.cluster.placement_shell import (
     change_placement,
     forget_storage_directory,
     read_placement,

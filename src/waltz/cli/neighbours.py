@@ -6,8 +6,8 @@ from __future__ import annotations
 import contextlib
 import logging
 
+from waltz.cluster.cluster_shell import read_membership, read_replica_assignments
 from waltz.cluster.paths import ClusterPaths
-from waltz.cluster.shell import read_membership, read_replica_assignments
 from waltz.configuration.keys import Key
 from waltz.configuration.listening import unreached
 from waltz.configuration.tls import TlsKeys

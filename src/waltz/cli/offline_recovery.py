@@ -17,8 +17,8 @@ from waltz.cli.storage_questions import (
     ask_usable,
     talk_to_data_port,
 )
-from waltz.client.admin_port.shell import talk_to_admin_port
-from waltz.client.conversation.shell import Conversation
+from waltz.client.admin_port_shell import talk_to_admin_port
+from waltz.client.conversation_shell import Conversation
 from waltz.cluster.partition_metadata import PartitionMetadata
 from waltz.cluster.store_params import StoreParams
 from waltz.errors import ConfigurationError, RemoteStorageError

@@ -7,15 +7,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from waltz.cli.replica_standing import view_replicas
-from waltz.client.questions.shell import (
+from waltz.client.questions_shell import (
     ask_assigned,
     ask_connectivity,
     ask_health,
     ask_reports,
     talk_to_server,
 )
+from waltz.cluster.cluster_shell import read_cluster_params, read_membership
 from waltz.cluster.paths import ClusterPaths
-from waltz.cluster.shell import read_cluster_params, read_membership
 from waltz.errors import UnavailableError
 from waltz.host import Host
 from waltz.types import Address, PartitionId, ReplicaId

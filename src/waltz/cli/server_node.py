@@ -51,7 +51,7 @@ from waltz.configuration.settings import Settings
 from waltz.configuration.tls import tls_settings
 from waltz.host import Host
 from waltz.server.metrics import ServerState
-from waltz.server.shell import Server, ServerConfig
+from waltz.server.server_shell import Server, ServerConfig
 from waltz.system.host import real_host
 from waltz.system.tls import Tls, tell_of_open_ports
 from waltz.types import Address, CoordinatorAddress, is_local

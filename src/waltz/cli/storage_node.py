@@ -21,14 +21,14 @@ from waltz.cli.nodes import (
     until_told,
 )
 from waltz.cli.settings import given_options, print_settings, read_settings
-from waltz.cluster.kept_coordinator.shell import KeptCoordinator
-from waltz.cluster.paths import root_at
-from waltz.cluster.shell import (
+from waltz.cluster.cluster_shell import (
     latest_session,
     read_replica_assignments,
     read_store_params,
     register_storage_directory,
 )
+from waltz.cluster.kept_coordinator_shell import KeptCoordinator
+from waltz.cluster.paths import root_at
 from waltz.configuration.coordinator import COORDINATOR_ADDRESS, coordinator_address
 from waltz.configuration.settings import Settings
 from waltz.configuration.storage import (
@@ -59,8 +59,8 @@ from waltz.configuration.storage import (
 )
 from waltz.configuration.tls import tls_settings
 from waltz.storage.metrics import NodeState
-from waltz.storage.shell import StorageConfig, StorageNode
 from waltz.storage.space import FREE_MINIMUM
+from waltz.storage.storage_node_shell import StorageConfig, StorageNode
 from waltz.system.disk import tell_of_open_files
 from waltz.system.host import real_coordinator, real_host
 from waltz.system.tls import Tls, tell_of_open_ports

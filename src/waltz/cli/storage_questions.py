@@ -12,8 +12,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from waltz.client.admin_port.shell import talk_to_admin_port
-from waltz.client.conversation.shell import Conversation, conversation
+from waltz.client.admin_port_shell import talk_to_admin_port
+from waltz.client.conversation_shell import Conversation, conversation
 from waltz.cluster.store_params import StoreParams
 from waltz.errors import ConfigurationError, RemoteStorageError, UnavailableError
 from waltz.host import Host

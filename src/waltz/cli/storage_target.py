@@ -14,11 +14,11 @@ import click
 from waltz.cli.cluster_list import read_sessions
 from waltz.cli.partition_list import listed_partitions
 from waltz.cli.storage_questions import admin_address_of
-from waltz.client.admin_port.shell import talk_to_admin_port
-from waltz.client.conversation.shell import Conversation
+from waltz.client.admin_port_shell import talk_to_admin_port
+from waltz.client.conversation_shell import Conversation
+from waltz.cluster.cluster_shell import read_store_params
 from waltz.cluster.partition_metadata import PartitionMetadata
-from waltz.cluster.placement.shell import read_placement
-from waltz.cluster.shell import read_store_params
+from waltz.cluster.placement_shell import read_placement
 from waltz.cluster.storage_placement import StoragePlacement
 from waltz.cluster.store_params import StoreParams
 from waltz.errors import ConfigurationError

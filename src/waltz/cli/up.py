@@ -33,7 +33,7 @@ from waltz.cli.layout import (
     write_cluster_file,
 )
 from waltz.cli.nodes import COORDINATOR, call_when_input_ends, run_loop
-from waltz.cluster.shell import (
+from waltz.cluster.cluster_shell import (
     StorageEntry,
     create_cluster,
     read_cluster_params,

@@ -19,6 +19,7 @@ from waltz.client.blocked import BlockedPartition
 from waltz.client.bulk import BulkRows, ManyAppends, RowColumns
 from waltz.client.callbacks import WaltzClientCallbacks
 from waltz.client.calls import is_called_by, tell_exception, tell_expiration, tell_refusal
+from waltz.client.client_shell import AsyncWaltzClient
 from waltz.client.loop_thread.blocking import (
     OPEN,
     Closable,
@@ -27,12 +28,11 @@ from waltz.client.loop_thread.blocking import (
     close_in_time,
 )
 from waltz.client.options import ClientOptions
-from waltz.client.partitions.shell import PartitionRunner
-from waltz.client.questions.shell import ServerReport
-from waltz.client.shell import AsyncWaltzClient
+from waltz.client.partitions_shell import PartitionRunner
+from waltz.client.questions_shell import ServerReport
 from waltz.client.submission import Submission, append_result
 from waltz.client.transaction import Lock, PlainAppend, TransactionContext
-from waltz.cluster.shell import ClusterSnapshot
+from waltz.cluster.cluster_shell import ClusterSnapshot
 from waltz.errors import (
     LocalProtocolError,
     OperationTimeoutError,

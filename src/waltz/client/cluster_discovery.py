@@ -26,7 +26,7 @@ from waltz.client.initial_connection import (
     TryNode,
 )
 from waltz.client.initial_connection import Event as SearchEvent
-from waltz.cluster.shell import ClusterSnapshot
+from waltz.cluster.cluster_shell import ClusterSnapshot
 from waltz.limits import RECONNECT_BROKEN_SECONDS_MAX
 from waltz.types import Address, Generation, PartitionId
 from waltz.wire.discovery_protocol import Topology

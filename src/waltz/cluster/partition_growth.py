@@ -4,7 +4,7 @@ Owns the rules. Three values of the coordinator have the number, and are written
 store parameters, by which storage nodes make room; the cluster parameters, with which the cluster
 has the partitions; the assignment, with which servers and clients learn of them. Every state in
 between is one from which the same growth can be resumed, and no other one can begin. Must not know
-how any of it is kept: `growing/shell.py`.
+how any of it is kept: `growing_shell.py`.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Owns the rule of each change, as a function from one placement to the next that raises
 ConfigurationError where the change is refused. Must not know how a placement is kept:
-`placement/shell.py`. Source: Waltz Storage, "Replica Assignments", "Group Descriptor".
+`placement_shell.py`. Source: Waltz Storage, "Replica Assignments", "Group Descriptor".
 """
 
 from __future__ import annotations

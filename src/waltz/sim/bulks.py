@@ -10,7 +10,7 @@ from random import Random
 from typing import Final
 
 from waltz.client.bulk import lock_hashes
-from waltz.client.shell import AsyncWaltzClient
+from waltz.client.client_shell import AsyncWaltzClient
 from waltz.errors import WaltzError
 from waltz.sim.application import Application
 from waltz.sim.history import Verdict

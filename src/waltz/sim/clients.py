@@ -14,10 +14,10 @@ from functools import partial
 from random import Random
 from typing import Final, Protocol, cast
 
+from waltz.client.client_shell import AsyncWaltzClient
 from waltz.client.options import ClientOptions
 from waltz.client.reader.columns import TransactionColumns
-from waltz.client.reader.shell import AsyncLogReader
-from waltz.client.shell import AsyncWaltzClient
+from waltz.client.reader.reader_shell import AsyncLogReader
 from waltz.errors import UnavailableError, WaltzError
 from waltz.host import Coordinator, Disk, Host
 from waltz.sim.application import Application, Intent

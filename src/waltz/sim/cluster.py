@@ -11,27 +11,27 @@ from typing import Final
 from uuid import UUID
 
 from waltz import limits
-from waltz.cluster.kept_coordinator.shell import KeptCoordinator
-from waltz.cluster.partition_metadata import NEW_PARTITION, PartitionMetadata, last_session
-from waltz.cluster.paths import DEFAULT_ROOT, ClusterPaths
-from waltz.cluster.replica_assignments import ReplicaAssignments
-from waltz.cluster.shell import (
+from waltz.cluster.cluster_shell import (
     StorageEntry,
     create_cluster,
     latest_session,
     read_store_params,
     register_storage_directory,
 )
+from waltz.cluster.kept_coordinator_shell import KeptCoordinator
+from waltz.cluster.partition_metadata import NEW_PARTITION, PartitionMetadata, last_session
+from waltz.cluster.paths import DEFAULT_ROOT, ClusterPaths
+from waltz.cluster.replica_assignments import ReplicaAssignments
 from waltz.cluster.store_params import ClusterParams, StoreParams
 from waltz.errors import NoNodeError
 from waltz.host import Host
-from waltz.server.shell import Server, ServerConfig
+from waltz.server.server_shell import Server, ServerConfig
 from waltz.sim.disk import SimulatedDisk
 from waltz.sim.loop import Process
 from waltz.sim.replicas import Replicas, durable_part, replica_on
 from waltz.sim.scenario import ClusterShape
 from waltz.sim.sites import Sites, until_stopped
-from waltz.storage.shell import StorageConfig, StorageNode
+from waltz.storage.storage_node_shell import StorageConfig, StorageNode
 from waltz.types import Address, PartitionId, ReplicaId, SessionId
 from waltz.wire.client_protocol import CLIENT_CODEC
 from waltz.wire.storage_protocol import STORAGE_CODEC

@@ -12,9 +12,9 @@ from contextlib import suppress
 from typing import Final
 from zlib import crc32
 
-from waltz.client.conversation.shell import conversation
+from waltz.client.conversation_shell import conversation
 from waltz.client.handshake import Handshake
-from waltz.cluster.shell import read_store_params
+from waltz.cluster.cluster_shell import read_store_params
 from waltz.errors import RemoteStorageError, WaltzError
 from waltz.host import Connection, Host
 from waltz.sim.cluster import PORT

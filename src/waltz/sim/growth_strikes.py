@@ -11,8 +11,8 @@ from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Any, Final
 
-from waltz.client.growth.shell import add_partitions, plan_growth
-from waltz.cluster.growing.shell import read_counts
+from waltz.client.growth_shell import add_partitions, plan_growth
+from waltz.cluster.growing_shell import read_counts
 from waltz.errors import (
     ConfigurationError,
     CoordinatorLostError,

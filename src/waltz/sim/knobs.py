@@ -18,7 +18,7 @@ from waltz.client.partition import ClientPartition
 from waltz.server.contexts import Contexts
 from waltz.server.lock_table import LockTable
 from waltz.store.session_keeper import SessionKeeper
-from waltz.store.shell import StorePartition
+from waltz.store.store_partition_shell import StorePartition
 from waltz.wire.retained import Retained
 
 KNOBS: Final[Mapping[str, tuple[float, ...]]] = {

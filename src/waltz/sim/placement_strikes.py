@@ -12,7 +12,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, Final
 
-from waltz.cluster.placement.shell import change_placement, read_placement
+from waltz.cluster.placement_shell import change_placement, read_placement
 from waltz.cluster.storage_placement import (
     StoragePlacement,
     add_storage_node,

@@ -18,7 +18,7 @@ from random import Random
 from typing import Final
 from uuid import UUID
 
-from waltz.client.shell import AsyncWaltzClient
+from waltz.client.client_shell import AsyncWaltzClient
 from waltz.host import Host
 from waltz.sim.anomalies import check_anomalies
 from waltz.sim.application import Application, Draft, Intent

@@ -17,13 +17,13 @@ from uuid import uuid4
 
 from waltz.client.blocking import WaltzClient
 from waltz.client.callbacks import WaltzClientCallbacks
-from waltz.client.growth.shell import add_partitions, plan_growth, wait_until_served
+from waltz.client.client_shell import AsyncWaltzClient
+from waltz.client.growth_shell import add_partitions, plan_growth, wait_until_served
 from waltz.client.loop_thread.blocking import Closable
-from waltz.client.notes.shell import ClusterNotes
+from waltz.client.notes_shell import ClusterNotes
 from waltz.client.options import options_from
 from waltz.client.reader.blocking import LogReader
-from waltz.client.reader.shell import AsyncLogReader
-from waltz.client.shell import AsyncWaltzClient
+from waltz.client.reader.reader_shell import AsyncLogReader
 from waltz.errors import ClientClosedError, ConfigurationError
 from waltz.host import Host
 from waltz.limits import READER_SECONDS_MAX

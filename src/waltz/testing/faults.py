@@ -17,10 +17,10 @@ from typing import Any
 import numpy as np
 
 from waltz.client.callbacks import WaltzClientCallbacks
+from waltz.client.client_shell import AsyncWaltzClient
 from waltz.client.options import ClientOptions
 from waltz.client.partition_events import FlushWanted, Received
-from waltz.client.shell import AsyncWaltzClient
-from waltz.client.streams.shell import StreamSide
+from waltz.client.streams_shell import StreamSide
 from waltz.errors import ConfigurationError, LocalProtocolError
 from waltz.host import Host
 from waltz.types import RequestId, TransactionId

@@ -21,9 +21,9 @@ from typing import Any, Final, TypeAlias
 from uuid import UUID
 
 from waltz.client.callbacks import WaltzClientCallbacks
+from waltz.client.client_shell import AsyncWaltzClient
 from waltz.client.options import options_from
-from waltz.client.reader.shell import AsyncLogReader
-from waltz.client.shell import AsyncWaltzClient
+from waltz.client.reader.reader_shell import AsyncLogReader
 from waltz.errors import ConfigurationError, WaltzError
 from waltz.host import Host
 from waltz.sim.clients import fed_in

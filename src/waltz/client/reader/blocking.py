@@ -8,7 +8,7 @@ from uuid import UUID
 
 from waltz.client.loop_thread.blocking import OPEN, Closable, LoopThread, NewHost, close_in_time
 from waltz.client.reader.columns import TransactionColumns
-from waltz.client.reader.shell import AsyncLogReader, WantsData
+from waltz.client.reader.reader_shell import AsyncLogReader, WantsData
 from waltz.client.retry import RetryPolicy
 from waltz.errors import ClientClosedError, LocalProtocolError
 from waltz.limits import CLIENT_CLOSE_SECONDS, READER_SECONDS_MAX

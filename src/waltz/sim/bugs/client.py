@@ -6,15 +6,15 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from waltz.client import calls
+from waltz.client import sources_shell as sources_shell
+from waltz.client import submissions_shell as submissions_shell
 from waltz.client.own_appends import OwnAppends
 from waltz.client.partition import ClientPartition
 from waltz.client.reader.feed import FeedCursor
-from waltz.client.sources import shell as sources_shell
 from waltz.client.submission import Submission
-from waltz.client.submissions import shell as submissions_shell
 from waltz.client.transaction_monitor import TransactionMonitor
 from waltz.host import ANY_VERSION
-from waltz.server.directory import shell as directory_shell
+from waltz.server import directory_shell as directory_shell
 from waltz.sim.bugs.bug import Bug, Scene
 from waltz.sim.patches import Patch
 

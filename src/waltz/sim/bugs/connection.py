@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from waltz.client.connection.shell import ServerConnection
+from waltz.client.connection_shell import ServerConnection
 from waltz.client.own_appends import OwnAppends
 from waltz.server.connection import Mounts, Proof
 from waltz.server.contexts import Contexts, RestoreContext

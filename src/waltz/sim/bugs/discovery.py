@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from waltz.client.cluster_discovery import ClusterDiscovery
-from waltz.client.discovery.shell import DiscoverySource
-from waltz.server.directory.shell import Directory
+from waltz.client.discovery_shell import DiscoverySource
+from waltz.server.directory_shell import Directory
 from waltz.server.subscriptions import Subscriptions
 from waltz.sim.bugs.bug import Bug, Scene, forgotten
 from waltz.sim.patches import Patch

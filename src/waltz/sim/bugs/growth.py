@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from waltz.client.growth import shell as operating
-from waltz.client.shell import AsyncWaltzClient
-from waltz.cluster.shell import ServerMembership
+from waltz.client import growth_shell as operating
+from waltz.client.client_shell import AsyncWaltzClient
+from waltz.cluster.cluster_shell import ServerMembership
 from waltz.sim.bugs.bug import Bug, Scene
 from waltz.sim.patches import Patch
 

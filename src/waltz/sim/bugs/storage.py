@@ -12,7 +12,7 @@ from waltz.sim.bugs.bug import Bug, Scene, forgotten
 from waltz.sim.patches import Patch
 from waltz.storage import recovery, segments
 from waltz.storage.control_file import ControlFile
-from waltz.storage.far_sessions.shell import FarSessions
+from waltz.storage.far_sessions_shell import FarSessions
 from waltz.storage.partition import StoragePartition
 from waltz.storage.segment import SEGMENT_HEADER_BYTES, Segment
 from waltz.storage.segments import SegmentChain

@@ -1,1 +1,0 @@
-"""Partitions that a client does not follow any more."""

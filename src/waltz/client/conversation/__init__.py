@@ -1,1 +1,0 @@
-"""Questions to a process, one at a time."""

@@ -1,1 +1,0 @@
-"""The cluster as its servers tell it."""

@@ -1,1 +1,0 @@
-"""Adding partitions to a cluster that runs."""

@@ -1,1 +1,0 @@
-"""The client ID that a client uses."""

@@ -1,0 +1,108 @@
+"""The client ID that a client uses, and how the next one takes its place.
+
+A client ID has 2^31 sequence numbers per partition. Before a partition has used them up the client
+takes another client ID, lets every partition decide what it has sent, and opens its streams anew: a
+connection speaks for one client ID, and a server keeps the order of one client ID only.
+See docs/decisions/0025-renewed-client-ids.md.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+
+from waltz.client.partition_events import (
+    AppendsHeld,
+    AppendsSettled,
+    ClientIdRenewed,
+    ClientIdRunsOut,
+)
+from waltz.client.partitions_shell import PartitionRunner
+from waltz.client.sources_shell import ClusterSource
+from waltz.client.tasks_shell import Tasks
+from waltz.errors import CoordinationError, ProtocolError, UnavailableError
+from waltz.host import Host
+from waltz.limits import RETRY_SECONDS_MAX, RETRY_SECONDS_MIN
+from waltz.types import ClientId, PartitionId
+
+logger = logging.getLogger(__name__)
+
+
+class ClientIdentity:
+    """See the module. `runners` are the partitions that are active at the moment; `open_streams`
+    closes the stream connections and opens others."""
+
+    def __init__(
+        self,
+        host: Host,
+        tasks: Tasks,
+        source: ClusterSource,
+        runners: Mapping[PartitionId, PartitionRunner],
+        client_id: ClientId,
+        open_streams: Callable[[], None],
+    ) -> None:
+        self.client_id = client_id
+        self._host = host
+        self._tasks = tasks
+        self._source = source
+        self._runners = runners
+        self._open_streams = open_streams
+        self._is_holding = False
+        self._renewing: asyncio.Task[None] | None = None
+        self._changed = asyncio.Event()
+        self._sequence_numbers: dict[PartitionId, int] = {}
+        """Of partitions that are not active any more: request IDs must not come again."""
+
+    def last_number(self, partition_id: PartitionId) -> int:
+        """Return the last sequence number of the client ID in a partition that becomes active."""
+        return self._sequence_numbers.get(partition_id, 0)
+
+    def welcome(self, runner: PartitionRunner) -> None:
+        """A partition has become active."""
+        if self._is_holding:
+            runner.mailbox.put(AppendsHeld())
+
+    def forget(self, runner: PartitionRunner) -> None:
+        """The partition is not active any more."""
+        self._sequence_numbers[runner.partition_id] = runner.machine.own.sequence_number
+        self._changed.set()
+
+    def see_to(self, effect: ClientIdRunsOut | AppendsSettled) -> None:
+        """A partition wants another client ID, or holds its appends and has nothing undecided."""
+        if isinstance(effect, ClientIdRunsOut) and self._renewing is None:
+            self._renewing = self._tasks.start(self._renew())
+        self._changed.set()
+
+    async def _renew(self) -> None:
+        client_id = await self._take_client_id()
+        self._is_holding = True
+        for runner in self._runners.values():
+            runner.mailbox.put(AppendsHeld())
+        while not all(runner.machine.is_settled for runner in self._runners.values()):
+            self._changed.clear()
+            await self._changed.wait()
+        logger.info("client_id_renewed client_id=%d before=%d", client_id, self.client_id)
+        self.client_id = client_id
+        self._is_holding = False
+        self._renewing = None
+        self._sequence_numbers.clear()
+        for runner in self._runners.values():
+            runner.mailbox.put(ClientIdRenewed(client_id))
+        self._open_streams()
+
+    async def _take_client_id(self) -> ClientId:
+        """Ask until there is an answer: meanwhile the numbers that are left are used."""
+        pause = RETRY_SECONDS_MIN
+        while True:
+            try:
+                return await self._source.allocate_client_id()
+            except (UnavailableError, CoordinationError, ProtocolError) as error:
+                logger.warning(
+                    "client_id_wanted client_id=%d error=%s; a partition whose sequence numbers"
+                    " are used up sends nothing before there is another one",
+                    self.client_id,
+                    error,
+                )
+            await asyncio.sleep(self._host.random.uniform(pause / 2, pause))
+            pause = min(2 * pause, RETRY_SECONDS_MAX)

@@ -1,1 +1,0 @@
-"""Telling an application what becomes of its client."""

@@ -1,0 +1,113 @@
+"""Tells a listener the events of its client, beside everything else.
+
+Owns which servers are connected and which partitions mounted, so that each change is told once, and
+the events that wait for a slow listener.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from functools import partial
+
+from waltz.client.lifecycle_events import (
+    ConnectionRestored,
+    LifecycleEvent,
+    LifecycleListener,
+    PartitionMounted,
+    PartitionUnmounted,
+    ServerConnected,
+    ServerDisconnected,
+)
+from waltz.client.tasks_shell import Tasks
+from waltz.host import Host
+from waltz.limits import LISTENER_EVENTS_MAX
+from waltz.types import Address, PartitionId
+
+logger = logging.getLogger(__name__)
+
+
+class Listening:
+    """See the module; a watcher of `Connections`. `listener` None: nothing is told."""
+
+    def __init__(self, host: Host, tasks: Tasks, listener: LifecycleListener | None) -> None:
+        self._host = host
+        self._tasks = tasks
+        self._listener = listener
+        self._connections: dict[Address, int] = {}
+        self._mounted: set[PartitionId] = set()
+        self._waiting: deque[LifecycleEvent] = deque()
+        self._arrived = asyncio.Event()
+        self._taken = asyncio.Event()
+
+    @property
+    def connected_servers(self) -> frozenset[Address]:
+        """Servers to which there is a logical connection. Any thread."""
+        return frozenset(list(self._connections))
+
+    def start(self) -> None:
+        if self._listener is not None:
+            self._tasks.start(self._tell_all(self._listener))
+
+    def tell(self, event: LifecycleEvent) -> None:
+        if self._listener is None:
+            return
+        if len(self._waiting) >= LISTENER_EVENTS_MAX:
+            logger.warning("listener_too_slow event=%s waiting=%d", event, len(self._waiting))
+            return
+        self._waiting.append(event)
+        self._arrived.set()
+
+    def server_connected(self, address: Address) -> None:
+        count = self._connections.get(address, 0)
+        self._connections[address] = count + 1
+        if not count:
+            self.tell(ServerConnected(address))
+
+    def server_restored(self, address: Address) -> None:
+        self.tell(ConnectionRestored(address))
+
+    def server_disconnected(self, address: Address) -> None:
+        self._connections[address] -= 1
+        if not self._connections[address]:
+            del self._connections[address]
+            self.tell(ServerDisconnected(address))
+
+    def partition_mounted(self, partition_id: PartitionId, mounted: bool) -> None:
+        """What a partition says of itself, perhaps again."""
+        if mounted and partition_id not in self._mounted:
+            self._mounted.add(partition_id)
+            self.tell(PartitionMounted(partition_id))
+        elif not mounted and partition_id in self._mounted:
+            self._mounted.discard(partition_id)
+            self.tell(PartitionUnmounted(partition_id))
+
+    async def told(self) -> None:
+        """Return once the listener was called with everything; the last call may still run, for it
+        may be what closes the client."""
+        while self._waiting:
+            self._taken.clear()
+            await self._taken.wait()
+
+    async def _tell_all(self, listener: LifecycleListener) -> None:
+        while True:
+            while not self._waiting:
+                self._arrived.clear()
+                await self._arrived.wait()
+            # Shielded: a call that has not begun would be cancelled with us when the client ends
+            # because of what it is to tell.
+            calling = asyncio.ensure_future(self._call(listener))
+            await asyncio.shield(calling)
+
+    async def _call(self, listener: LifecycleListener) -> None:
+        event = self._waiting.popleft()
+        self._taken.set()
+        await self._host.workers.run_blocking(partial(_call, listener, event))
+
+
+def _call(listener: LifecycleListener, event: LifecycleEvent) -> None:
+    try:
+        listener(event)
+    except Exception:
+        logger.exception("listener_failed event=%s", event)

@@ -1,1 +1,0 @@
-"""The way to one node."""

@@ -1,1 +1,0 @@
-"""Small values that the coordinator keeps for applications."""

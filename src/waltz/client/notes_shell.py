@@ -1,0 +1,149 @@
+"""Small values that a cluster's coordinator keeps for applications, each under a name.
+
+For whoever has to remember a little across machines and restarts, such as who has begun a piece of
+work. A change is a compare-and-set, repeated until it meets no other: what it was given is the
+newest value there was, also where a read alone might be answered from an older one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from uuid import UUID
+
+from waltz.client.loop_thread.blocking import Closable, LoopThread, NewHost
+from waltz.cluster.cluster_shell import read_store_params
+from waltz.cluster.paths import DEFAULT_ROOT, ClusterPaths
+from waltz.cluster.tree import check_path
+from waltz.errors import (
+    ClientClosedError,
+    LocalProtocolError,
+    NodeExistsError,
+    NoNodeError,
+    OperationTimeoutError,
+    VersionConflictError,
+)
+from waltz.host import Coordinator, Host
+from waltz.limits import NOTE_BYTES_MAX, NOTE_SECONDS_MAX
+
+
+class ClusterNotes(Closable):
+    """Notes for threads; a context manager."""
+
+    def __init__(
+        self, new_host: NewHost, *, root: str | None = None, thread: LoopThread | None = None
+    ) -> None:
+        """`thread`: where it runs if not as usual."""
+        self._paths = ClusterPaths(root or DEFAULT_ROOT)
+        self._thread = thread or LoopThread("waltz-notes")
+        self._host, self._release_host = self._thread.call(_open(new_host))
+
+    def read_cluster_key(self) -> UUID:
+        """Return the key of the cluster that keeps the notes.
+
+        Raises NoNodeError: there is no cluster; CoordinatorLostError.
+        """
+        work = read_store_params(self._host.coordinator, self._paths.root)
+        return self._thread.call(work, NOTE_SECONDS_MAX).cluster_key
+
+    def read(self, name: str) -> bytes | None:
+        """Return the note, None if there is none; it may have been changed since.
+
+        Raises LocalProtocolError: not a name; CoordinatorLostError.
+        """
+        path = self._path(name)
+        return self._thread.call(_read(self._host.coordinator, path), NOTE_SECONDS_MAX)
+
+    def change(self, name: str, change: Callable[[bytes | None], bytes]) -> bytes:
+        """Replace the note by `change(note)`, None for none, and return what it is now.
+
+        `change` runs on the loop and must not wait; it is called again if another change came in
+        between, and what it raises leaves the note as it is. Raises NoNodeError: there is no
+        cluster; CoordinatorLostError: it may have been changed all the same; LocalProtocolError.
+        """
+        path = self._path(name)
+        work = _change(self._host.coordinator, self._paths, path, change)
+        return self._thread.call(work, NOTE_SECONDS_MAX)
+
+    def remove(self, name: str) -> None:
+        """Forget the note, if there is one. Raises CoordinatorLostError."""
+        self._thread.call(_remove(self._host.coordinator, self._path(name)), NOTE_SECONDS_MAX)
+
+    def _path(self, name: str) -> str:
+        if "/" in name:
+            raise LocalProtocolError(f"not the name of a note: {name!r}")
+        path = self._paths.note(name)
+        check_path(path)
+        return path
+
+    def close(self) -> None:
+        """Idempotent."""
+        try:
+            self._thread.call(self._host.coordinator.close(), NOTE_SECONDS_MAX)
+        except (ClientClosedError, OperationTimeoutError):
+            return  # closed before, or as far as could be waited for
+        finally:
+            self._thread.stop()
+        self._release_host()
+
+
+async def _open(new_host: NewHost) -> tuple[Host, Callable[[], None]]:
+    return new_host()
+
+
+async def _read(coordinator: Coordinator, path: str) -> bytes | None:
+    try:
+        return (await coordinator.read(path)).data
+    except NoNodeError:
+        return None
+
+
+async def _change(
+    coordinator: Coordinator,
+    paths: ClusterPaths,
+    path: str,
+    change: Callable[[bytes | None], bytes],
+) -> bytes:
+    await coordinator.read(paths.root)  # NoNodeError: there is no cluster
+    while True:
+        try:
+            node = await coordinator.read(path)
+        except NoNodeError:
+            data = _checked(change(None))
+            if await _created(coordinator, paths, path, data):
+                return data
+            continue
+        data = _checked(change(node.data))
+        try:
+            await coordinator.write(path, data, version=node.version)
+        except (VersionConflictError, NoNodeError):
+            continue  # every conflict means that somebody got on
+        return data
+
+
+async def _created(coordinator: Coordinator, paths: ClusterPaths, path: str, data: bytes) -> bool:
+    """Create the note, and the node above the first one of all."""
+    while True:
+        try:
+            await coordinator.create(path, data)
+        except NodeExistsError:
+            return False
+        except NoNodeError:
+            try:
+                await coordinator.create(paths.notes, None)
+            except NodeExistsError:
+                pass
+            continue
+        return True
+
+
+async def _remove(coordinator: Coordinator, path: str) -> None:
+    try:
+        await coordinator.delete(path)
+    except NoNodeError:
+        pass
+
+
+def _checked(data: bytes) -> bytes:
+    if len(data) > NOTE_BYTES_MAX:
+        raise LocalProtocolError(f"a note of {len(data)} bytes; expected at most {NOTE_BYTES_MAX}")
+    return data

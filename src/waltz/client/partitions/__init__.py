@@ -1,1 +1,0 @@
-"""Partitions at work: their machines with messages, callbacks and room for submits."""

@@ -1,1 +1,0 @@
-"""What servers are asked about themselves."""

@@ -1,1 +1,0 @@
-"""What storage nodes hold, read from each by itself."""

@@ -1,1 +1,0 @@
-"""Where a client learns what its cluster is."""

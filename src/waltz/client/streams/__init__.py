@@ -1,1 +1,0 @@
-"""What the stream connections of a client carry."""

@@ -1,1 +1,0 @@
-"""Contexts between their submit and their end."""

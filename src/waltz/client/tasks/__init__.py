@@ -1,1 +1,0 @@
-"""Tasks that live and end together."""

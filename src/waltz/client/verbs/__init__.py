@@ -1,1 +1,0 @@
-"""The verbs for those who want a log and nothing else."""

@@ -1,1 +1,0 @@
-"""Writing down that a cluster has more partitions."""

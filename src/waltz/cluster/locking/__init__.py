@@ -1,1 +1,0 @@
-"""The lock of those who change what a cluster is."""

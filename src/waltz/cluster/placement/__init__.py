@@ -1,1 +1,0 @@
-"""The placement of storage nodes, as the coordinator keeps it."""

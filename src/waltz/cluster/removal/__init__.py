@@ -1,1 +1,0 @@
-"""Takes a whole cluster out of the coordinator."""

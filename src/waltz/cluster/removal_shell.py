@@ -1,0 +1,103 @@
+"""Takes a whole cluster out of the coordinator.
+
+Owns the order: what names the cluster goes last, so that a removal that was cut short can be made
+again, and nobody starts on what is left. Files of storage nodes are not touched: what they hold
+belongs to a cluster key that no cluster has any more.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Final
+
+from waltz.cluster.cluster_shell import read_cluster_params
+from waltz.cluster.locking_shell import admin_lock
+from waltz.cluster.paths import DEFAULT_ROOT, ClusterPaths
+from waltz.cluster.store_params import ClusterParams
+from waltz.cluster.tree import parent_of
+from waltz.errors import ConfigurationError, CoordinationError, NoNodeError
+from waltz.host import Coordinator
+
+STORE: Final = "store"
+REMOVALS_MAX: Final = 10
+"""How often a node is tried that others put something below meanwhile."""
+
+
+async def remove_cluster(
+    coordinator: Coordinator, *, name: str | None, root: str = DEFAULT_ROOT
+) -> ClusterParams:
+    """Remove the cluster called `name`, and return what it was; None: whatever it is called and
+    whoever uses it (CM-04).
+
+    Raises NoNodeError: there is no cluster. ConfigurationError, with nothing removed: it is called
+    something else, servers of it are running, or what is not of it lies below its root.
+    CoordinatorLostError: look, and remove it again.
+    """
+    paths = ClusterPaths(root)
+    params = await read_cluster_params(coordinator, root)
+    if name is not None:
+        await _check_removable(coordinator, paths, params, name)
+    others = [each for each in await coordinator.children(root) if each != STORE]
+    async with contextlib.AsyncExitStack() as stack:
+        with contextlib.suppress(NoNodeError):  # a removal cut short has got that far
+            await stack.enter_async_context(admin_lock(coordinator, root=root))
+        for other in others:
+            await _remove(coordinator, f"{root}/{other}")
+        with contextlib.suppress(NoNodeError):
+            for child in await coordinator.children(paths.store):
+                if f"{paths.store}/{child}" != paths.admin_lock:
+                    await _remove(coordinator, f"{paths.store}/{child}")
+    await _remove(coordinator, root)
+    return params
+
+
+async def _check_removable(
+    coordinator: Coordinator, paths: ClusterPaths, params: ClusterParams, name: str
+) -> None:
+    if params.name != name:
+        raise ConfigurationError(
+            f"the cluster at {paths.root} is called {params.name!r}, not {name!r}"
+        )
+    known = (
+        paths.server_descriptors,
+        paths.ids,
+        paths.store,
+        paths.storage_directories,
+        paths.server_preferences,
+    )
+    strange = [
+        child
+        for child in await coordinator.children(paths.root)
+        if f"{paths.root}/{child}" not in known
+    ]
+    if strange:
+        raise ConfigurationError(
+            f"below {paths.root} there is what belongs to no cluster, or to another one:"
+            f" {', '.join(strange)}; remove that first"
+        )
+    with contextlib.suppress(NoNodeError):
+        if running := await coordinator.children(paths.server_descriptors):
+            raise ConfigurationError(
+                f"servers of cluster {name!r} are running, {len(running)} in all; stop them first"
+            )
+
+
+async def _remove(coordinator: Coordinator, path: str) -> None:
+    """Remove a node with all that is below it; what goes by itself meanwhile is gone, too.
+
+    Raises CoordinationError: others put new nodes below it as fast as these are removed.
+    """
+    assert path != parent_of(path)
+    for _ in range(REMOVALS_MAX):
+        with contextlib.suppress(NoNodeError):
+            for child in await coordinator.children(path):
+                await _remove(coordinator, f"{path}/{child}")
+        try:
+            await coordinator.delete(path)
+        except NoNodeError:
+            return
+        except CoordinationError as error:
+            refusal = error  # a server that still runs has registered again meanwhile
+        else:
+            return
+    raise refusal

@@ -1,1 +1,0 @@
-"""The clients of a server and what carries their connections."""

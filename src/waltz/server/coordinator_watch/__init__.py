@@ -1,1 +1,0 @@
-"""What a server hears of its coordinator."""

@@ -1,1 +1,0 @@
-"""What a server tells clients of its cluster."""

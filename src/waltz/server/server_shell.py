@@ -1,0 +1,620 @@
+"""One server process: its connections, its partitions, its place in the cluster.
+
+Turns reads into events and effects into writes. All messages of one read reach their partitions at
+once; each partition is stepped once for all that waits for it. Whoever has too much under way is
+not read from the network: that is the whole of back pressure. Decides nothing.
+Source: Waltz Server, "Waltz Server".
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Final, assert_never
+
+from waltz.cluster.cluster_shell import (
+    ServerMembership,
+    read_cluster_params,
+    read_replica_assignments,
+    read_store_params,
+)
+from waltz.cluster.paths import DEFAULT_ROOT
+from waltz.cluster.server_assignment import Membership
+from waltz.errors import CoordinationError, ProtocolError, UnavailableError
+from waltz.host import Host, Listener
+from waltz.limits import (
+    CHECKPOINT_TRANSACTIONS,
+    CONNECTION_RESTORE_SECONDS,
+    CONNECTIVITY_SECONDS_MAX,
+    FEED_CACHE_BYTES,
+    FEED_FETCH_MIN,
+    HANDSHAKE_SECONDS_MAX,
+    IDLE_SECONDS_MAX,
+    LOCK_TABLE_SLOTS,
+    REPORTS_MAX,
+    RETRY_SECONDS_MAX,
+    RETRY_SECONDS_MIN,
+    SERVER_QUESTIONS_MAX,
+    SMALL_BYTES_MAX,
+)
+from waltz.server.backlog import BacklogEffect, ResumeReading, StopReading, WorkedOff
+from waltz.server.clients_shell import Client, Clients
+from waltz.server.connection import Mounts, answer_without_partition, may_overtake
+from waltz.server.coordinator_watch_shell import CoordinatorWatch
+from waltz.server.directory_shell import Directory
+from waltz.server.feed_cache import FeedCache
+from waltz.server.metrics import (
+    PartitionState,
+    ServerState,
+    Stage,
+    milliseconds,
+    told_problems,
+    told_reports,
+)
+from waltz.server.outbox import Part
+from waltz.server.partition import ServerPartition
+from waltz.server.partition_events import (
+    ConnectionDrained,
+    ConnectionLost,
+    PartitionEvent,
+    PartitionRevoked,
+    ReleaseRequested,
+)
+from waltz.server.partitions_shell import RunningPartition
+from waltz.server.reception import Terms
+from waltz.store.events import StoreEvent
+from waltz.store.store_partition_shell import StorageConnections, StorePartition
+from waltz.types import Address, Generation, PartitionId, ReplicaId
+from waltz.wire.client_protocol import (
+    CLIENT_CODEC,
+    AddPreferredPartitionRequest,
+    AddPreferredPartitionResponse,
+    CheckStorageConnectivityRequest,
+    CheckStorageConnectivityResponse,
+    ClientMessage,
+    RemovePreferredPartitionRequest,
+    RemovePreferredPartitionResponse,
+    ServerPartitionsAssignmentRequest,
+    ServerPartitionsAssignmentResponse,
+    ServerPartitionsHealthRequest,
+    ServerPartitionsHealthResponse,
+)
+from waltz.wire.discovery_protocol import (
+    ClientIdRequest,
+    GrowthReport,
+    GrowthRequest,
+    PartitionProblems,
+    PartitionProblemsRequest,
+    TopologyRequest,
+)
+from waltz.wire.lifecycle_protocol import LIFECYCLE_SINCE
+from waltz.wire.message import Message
+from waltz.wire.report_protocol import (
+    CoordinatorLocation,
+    CoordinatorRequest,
+    PartitionReports,
+    PartitionReportsRequest,
+)
+from waltz.wire.storage_protocol import STORAGE_CODEC
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class ServerConfig:
+    """`advertised` is where clients reach the server, if not at `address` (SV-02)."""
+
+    address: Address
+    advertised: Address | None = None
+    preferred_partitions: tuple[PartitionId, ...] = ()
+    feed_cache_bytes: int = FEED_CACHE_BYTES
+    feed_fetch_min: int = FEED_FETCH_MIN
+    lock_table_slots: int = LOCK_TABLE_SLOTS
+    checkpoint_transactions: int = CHECKPOINT_TRANSACTIONS
+    root: str = DEFAULT_ROOT
+    restore_seconds: float = CONNECTION_RESTORE_SECONDS
+    """How long a broken connection can be restored; 0: not at all."""
+    idle_seconds: float = IDLE_SECONDS_MAX
+    """How long a client may be silent, from version 5 of the protocol on; 0: for ever."""
+    handshake_seconds: float = HANDSHAKE_SECONDS_MAX
+    """Until a connection's peer must have said who it is."""
+    protocol_version_max: int = CLIENT_CODEC.versions[-1]
+    """The latest version of the client protocol that is offered to clients."""
+    storage_protocol_version_max: int = STORAGE_CODEC.versions[-1]
+    """The latest version of the storage protocol that is offered to storage nodes."""
+    coordinator_location: str | None = None
+    """What tools that know a server only are told: where the coordinator is, without secrets."""
+    watches_coordinator: bool = True
+    """Whether the coordinator is asked now and then if it is there, for `/health` and metrics."""
+    ends_with_partition: bool = False
+    """Whether a partition that fails ends the server, so that tests see every bug."""
+
+
+@dataclass(slots=True)
+class PartitionFailure:
+    """How often a partition has failed in this process, and how the last time."""
+
+    count: int = 0
+    reason: str = ""
+
+
+NO_FAILURE: Final = PartitionFailure()
+
+
+class Server:
+    """A server of the cluster, from `start` to `stop`."""
+
+    def __init__(self, host: Host, config: ServerConfig) -> None:
+        self.host = host
+        self._config = config
+        self._cache = FeedCache(config.feed_cache_bytes)
+        self._clients = Clients(
+            host,
+            CLIENT_CODEC.up_to(config.protocol_version_max),
+            idle_seconds=config.idle_seconds,
+            restore_seconds=config.restore_seconds,
+            handshake_seconds=config.handshake_seconds,
+            hand_on=self._hand_on,
+            tell_all=self._tell_of_connection,
+        )
+        self.lane, self.flush = self._clients.lane, self._clients.flush
+        self._backlog_bytes_peak = 0
+        self._partitions: dict[PartitionId, RunningPartition] = {}
+        self._openings = 0
+        self._left_behind: dict[PartitionId, Mounts] = {}
+        """Who was mounted on partitions that have gone to other servers."""
+        self._tasks: dict[asyncio.Task[None], None] = {}
+        """One for each partition."""
+        self._errands: dict[asyncio.Task[None], None] = {}
+        self._assigned: dict[PartitionId, Generation] = {}
+        self._failures: dict[PartitionId, PartitionFailure] = {}
+        self._coordinator = CoordinatorWatch(host, config.root)
+        self._directory = Directory(host, config.root, self.send, self._clients.full)
+        self._listener: Listener | None = None
+        self._membership: ServerMembership | None = None
+        self._ended: asyncio.Future[None] | None = None
+        self._is_stopping = False
+
+    @property
+    def address(self) -> Address:
+        """Where it listens; the real port where port 0 was asked for."""
+        assert self._listener is not None, "started"
+        return self._listener.address
+
+    async def start(self) -> None:
+        """Listen, then join the cluster under an address that already answers.
+
+        Raises ConfigurationError: the port is in use, or the cluster contradicts itself.
+        NoNodeError: there is no cluster. CoordinatorLostError.
+        """
+        self._ended = asyncio.get_running_loop().create_future()
+        params = await read_store_params(self.host.coordinator, self._config.root)
+        cluster = await read_cluster_params(self.host.coordinator, self._config.root)
+        self._storages = StorageConnections(
+            self.host, params, STORAGE_CODEC.up_to(self._config.storage_protocol_version_max)
+        )
+        self._directory.start(cluster, params)
+        self._listener = await self.host.network.listen(self._config.address, self._clients.accept)
+        self._membership = ServerMembership(
+            self.host,
+            self._config.advertised or self.address,
+            self._on_assignment,
+            preferred_partitions=self._config.preferred_partitions,
+            root=self._config.root,
+            on_membership=self._note_membership,
+        )
+        try:
+            await self._membership.start()
+        except BaseException:
+            await self._directory.stop()
+            await self._listener.close()
+            raise
+        assert self._membership.server_id is not None, "started"
+        if self._config.watches_coordinator:
+            self._coordinator.start()
+        self._clients.begin(
+            Terms(
+                params.cluster_key,
+                self._membership.server_id,
+                str(self._config.advertised or self.address),
+                self._config.idle_seconds,
+                self._config.restore_seconds,
+            )
+        )
+        logger.info(
+            "server_started server_id=%s address=%s", self._membership.server_id, self.address
+        )
+
+    def state(self) -> ServerState:
+        """What the server is like at this moment."""
+        membership = self._membership
+        clients = self._clients
+        is_serving = membership is not None and membership.server_id is not None
+        return ServerState(
+            stage=Stage.STOPPING
+            if self._is_stopping
+            else Stage.SERVING
+            if is_serving
+            else Stage.STARTING,
+            server_id=None if membership is None else membership.server_id,
+            advertised=str(self._config.advertised or self._config.address),
+            preferred_partitions=() if membership is None else membership.preferred_partitions,
+            connections=len(clients),
+            broken_connections=clients.broken_count,
+            retained_bytes=sum(client.link.retained_bytes for client in clients),
+            full_connections=len(clients.full),
+            backlog_bytes=sum(client.intake.byte_count for client in clients),
+            backlog_bytes_peak=self._backlog_bytes_peak,
+            unsent_bytes=sum(client.unsent_bytes for client in clients),
+            unsent_bytes_peak=clients.unsent_bytes_peak,
+            cache_bytes=self._cache.byte_count,
+            coordinator=self._coordinator.contact() if self._config.watches_coordinator else None,
+            partitions=tuple(
+                self._partition_state(partition_id, generation)
+                for partition_id, generation in sorted(self._assigned.items())
+            ),
+        )
+
+    def _partition_state(self, partition_id: PartitionId, generation: Generation) -> PartitionState:
+        partition = self._partitions.get(partition_id)
+        if partition is None:
+            return self._failed_state(partition_id, generation)
+        return partition.state(self._failures.get(partition_id, NO_FAILURE).count)
+
+    def _failed_state(self, partition_id: PartitionId, generation: Generation) -> PartitionState:
+        failure = self._failures.get(partition_id, NO_FAILURE)
+        return PartitionState(
+            partition_id=partition_id,
+            generation=generation,
+            reason=f"it has failed and is opened again soon: {failure.reason}",
+            failures=failure.count,
+        )
+
+    async def run(self) -> None:
+        """Return once the server was stopped. Raises what ended it otherwise."""
+        assert self._ended is not None, "started"
+        await asyncio.shield(self._ended)
+
+    async def stop(self) -> None:
+        """Take nothing more, wait for what is undecided, release the partitions, leave. Idempotent.
+
+        Whoever gets the partitions next finds them at rest (SV-31).
+        """
+        if self._is_stopping or self._listener is None or self._membership is None:
+            return
+        self._is_stopping = True
+        self._clients.refuse()
+        for errand in self._errands:
+            errand.cancel()
+        await self._listener.close()
+        for partition in self._partitions.values():
+            partition.put(ReleaseRequested())
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+        await self._membership.stop()
+        await self._coordinator.stop()
+        await self._directory.stop()
+        self._clients.stop()
+        await self._storages.close()
+        self._end(None)
+        logger.info("server_stopped server_id=%s", self._membership.server_id)
+
+    # For the partitions
+
+    def send(self, connection_id: int, parts: Sequence[Part]) -> None:
+        self._clients.send(connection_id, parts)
+
+    def cut_off(self, connection_id: int, reason: str) -> None:
+        self._clients.cut_off(connection_id, reason)
+
+    def note_backlog(self, opening: int, effect: BacklogEffect) -> None:
+        """What a partition has worked off, or whom it cannot take more from."""
+        client = self._clients.find(effect.connection_id)
+        if client is None:
+            return
+        match effect:
+            case WorkedOff(_, byte_count):
+                client.intake.settle(opening, byte_count)
+            case StopReading():
+                client.intake.stop(opening)
+            case ResumeReading():
+                client.intake.resume(opening)
+            case _:
+                assert_never(effect)
+        client.note_intake()
+
+    def _tell_of_connection(self, event: ConnectionDrained | ConnectionLost) -> None:
+        if isinstance(event, ConnectionLost):
+            self._directory.forget(event.connection_id)
+        self._tell_all(event)
+
+    def _tell_all(self, event: PartitionEvent) -> None:
+        for partition in self._partitions.values():
+            partition.put(event)
+
+    # Connections
+
+    async def _hand_on(self, client: Client, messages: Sequence[Message]) -> None:
+        """Give `messages` to those they are for; return when there is room for more."""
+        if not messages or self._is_stopping:
+            client.note_intake()  # a part of a frame may have come
+            return
+        for_partitions, for_server = client.sorter.sort(messages, client.link.version)
+        for partition_id, event, byte_count in for_partitions:
+            partition = self._partitions.get(partition_id)
+            if partition is not None:
+                # If nothing of this client waits there, its questions go before what others want.
+                overtakes = not client.intake.waits_for(partition.opening) and may_overtake(event)
+                client.intake.take(partition.opening, byte_count)
+                if overtakes:
+                    partition.take_now(event)
+                    client.flush()
+                elif client.intake.byte_count <= SMALL_BYTES_MAX and self.lane() is not None:
+                    partition.take_at_once(event)
+                else:
+                    partition.put(event)
+                continue
+            answers = [answer_without_partition(message) for message in event.messages]
+            if parts := [answer for answer in answers if answer is not None]:
+                self.send(client.connection_id, parts)
+        for message in for_server:
+            # Beside the connection, whose partitions need not wait for storage nodes and others.
+            while client.questions >= SERVER_QUESTIONS_MAX:
+                await asyncio.wait(self._errands, return_when=asyncio.FIRST_COMPLETED)
+            client.questions += 1
+            self._start(self._answer_later(client, message))
+        client.note_intake()
+        self._backlog_bytes_peak = max(self._backlog_bytes_peak, client.intake.byte_count)
+        if not client.intake.may_read:
+            await client.may_read.wait()
+        if client.draining is not None and client.connection is not None:
+            await client.connection.drain()
+
+    async def _answer_later(self, client: Client, message: Message) -> None:
+        try:
+            self.send(client.connection_id, [await self._answer(client, message)])
+        finally:
+            client.questions -= 1
+
+    async def _answer(self, client: Client, message: Message) -> Part:
+        """Answer what is asked of the server as a whole."""
+        if isinstance(message, TopologyRequest):
+            assert client.link.version is not None
+            if message.subscribe and self._clients.find(client.connection_id) is not None:
+                self._directory.subscribe(client.connection_id, client.link.version)
+            return self._directory.frame(client.link.version)
+        if isinstance(message, ClientIdRequest):
+            return await self._directory.give_client_id(message)
+        if isinstance(message, PartitionProblemsRequest):
+            return PartitionProblems(message.request_number, told_problems(self.state()))
+        if isinstance(message, PartitionReportsRequest):
+            return await self._reports(message)
+        if isinstance(message, CoordinatorRequest):
+            return CoordinatorLocation(message.request_number, self._config.coordinator_location)
+        if isinstance(message, GrowthRequest):
+            return GrowthReport(message.request_number, self.partition_count, self._earlier_count())
+        assert isinstance(message, ClientMessage)
+        request_id = message.request_id
+        match message:
+            case CheckStorageConnectivityRequest():
+                return CheckStorageConnectivityResponse(request_id, await self._connectivity())
+            case ServerPartitionsAssignmentRequest():
+                return ServerPartitionsAssignmentResponse(request_id, tuple(sorted(self._assigned)))
+            case ServerPartitionsHealthRequest():
+                # A boolean cannot say "unknown"; whoever wants to know asks for reports.
+                health = [
+                    (p.partition_id, p.is_open and p.is_writable is not False)
+                    for p in self.state().partitions
+                ]
+                return ServerPartitionsHealthResponse(request_id, tuple(health))
+            case AddPreferredPartitionRequest(_, partition_ids):
+                result = await self._prefer(add=partition_ids)
+                return AddPreferredPartitionResponse(request_id, result)
+            case RemovePreferredPartitionRequest(_, partition_ids):
+                result = await self._prefer(remove=partition_ids)
+                return RemovePreferredPartitionResponse(request_id, result)
+            case _:
+                raise AssertionError(f"{type(message).__name__} is for a partition")
+
+    async def _reports(self, request: PartitionReportsRequest) -> PartitionReports:
+        """Ask the replicas of the partitions that are wanted and this server's."""
+        wanted = [each for each in dict.fromkeys(request.partition_ids) if each in self._assigned]
+        wanted = wanted[:REPORTS_MAX]
+        found = await asyncio.gather(*[self._look_at(partition_id) for partition_id in wanted])
+        contact = self._coordinator.contact()
+        return PartitionReports(
+            request.request_number,
+            milliseconds(contact.age_seconds),
+            contact.problem() if self._config.watches_coordinator else None,
+            told_reports(found),
+        )
+
+    async def _look_at(self, partition_id: PartitionId) -> PartitionState:
+        partition = self._partitions.get(partition_id)
+        if partition is not None:
+            return await partition.look(self._failures.get(partition_id, NO_FAILURE).count)
+        return self._failed_state(partition_id, self._assigned.get(partition_id, Generation(-1)))
+
+    @property
+    def partition_count(self) -> int:
+        """The cluster's, as far as this server knows."""
+        assert self._membership is not None
+        return self._membership.partition_count
+
+    def _earlier_count(self) -> int:
+        """How many clients that have mounted a partition speak a version without features."""
+        mounted = {
+            connection_id
+            for partition in self._partitions.values()
+            for connection_id in partition.machine.mounts.connection_ids()
+        }
+        clients = [self._clients.find(connection_id) for connection_id in mounted]
+        return sum(
+            client is not None and (client.link.version or 0) < LIFECYCLE_SINCE
+            for client in clients
+        )
+
+    def _note_membership(self, membership: Membership) -> None:
+        self._directory.change(membership)
+        self._storages.grow(self.partition_count)
+
+    async def _prefer(
+        self, *, add: Sequence[PartitionId] = (), remove: Sequence[PartitionId] = ()
+    ) -> bool:
+        assert self._membership is not None
+        try:
+            return await self._membership.prefer(add=add, remove=remove)
+        except (UnavailableError, CoordinationError, ProtocolError) as error:
+            logger.warning(
+                "preferred_partitions_unchanged add=%s remove=%s error=%s", add, remove, error
+            )
+            return False
+
+    async def _connectivity(self) -> tuple[tuple[str, bool], ...]:
+        """Whether each storage node answers this server in time."""
+        try:
+            replicas = sorted(
+                await read_replica_assignments(self.host.coordinator, self._config.root)
+            )
+        except (UnavailableError, CoordinationError, ProtocolError) as error:
+            logger.warning("replicas_unknown error=%s", error)
+            return self._storages.connectivity()
+        waits = [self._is_connected(replica_id) for replica_id in replicas]
+        return tuple(zip(replicas, await asyncio.gather(*waits), strict=True))
+
+    async def _is_connected(self, replica_id: ReplicaId) -> bool:
+        try:
+            async with asyncio.timeout(CONNECTIVITY_SECONDS_MAX):
+                return await self._storages.to(replica_id).answers()
+        except TimeoutError:
+            return False
+
+    # Partitions
+
+    def _on_assignment(self, assigned: dict[PartitionId, Generation]) -> None:
+        """Open what is new, close what is gone.
+
+        A partition that is kept under a higher generation was another server's in between: nothing
+        known here holds any more, so it is closed and opened like any other. One that comes back
+        later finds clients that never heard that it was away: they are cut off, or they would wait
+        for ever, since a generation alone makes no client mount again.
+        """
+        if self._is_stopping:
+            return
+        self._assigned = assigned
+        for partition_id, partition in list(self._partitions.items()):
+            generation = assigned.get(partition_id)
+            if generation != partition.machine.generation:
+                del self._partitions[partition_id]
+                partition.put(PartitionRevoked(comes_back=generation is not None))
+                if generation is None:
+                    self._left_behind[partition_id] = partition.machine.mounts
+                logger.info(
+                    "partition_closing partition=%d generation=%d",
+                    partition_id,
+                    partition.machine.generation,
+                )
+        for partition_id, generation in sorted(assigned.items()):
+            if partition_id not in self._partitions:
+                self._open(partition_id, generation)
+
+    def _open(self, partition_id: PartitionId, generation: Generation) -> None:
+        def open_store(on_event: Callable[[StoreEvent], None]) -> StorePartition:
+            return StorePartition(
+                self.host,
+                partition_id,
+                generation,
+                self._storages,
+                on_event=on_event,
+                lane=self.lane,
+                root=self._config.root,
+                checkpoint_transactions=self._config.checkpoint_transactions,
+            )
+
+        left_behind = self._left_behind.pop(partition_id, None)
+        for connection_id in left_behind.connection_ids() if left_behind is not None else ():
+            self.cut_off(connection_id, f"partition {partition_id} has been away")
+        machine = ServerPartition(
+            partition_id,
+            generation,
+            self._cache,
+            self._clients.full,
+            feed_fetch_min=self._config.feed_fetch_min,
+            lock_table_slots=self._config.lock_table_slots,
+        )
+        self._openings += 1
+        partition = RunningPartition(self, self._openings, machine, open_store)
+        self._partitions[partition_id] = partition
+        task = asyncio.get_running_loop().create_task(partition.run())
+        self._tasks[task] = None
+        task.add_done_callback(partial(self._on_partition_end, partition))
+        logger.info("partition_opened partition=%d generation=%d", partition_id, generation)
+
+    def _on_partition_end(self, partition: RunningPartition, task: asyncio.Task[None]) -> None:
+        """Nothing that came for the partition is under way any more."""
+        del self._tasks[task]
+        waiting = []
+        for client in self._clients:
+            if client.intake.waits_for(partition.opening):
+                waiting.append(client.connection_id)
+            client.intake.forget(partition.opening)
+            client.note_intake()
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._fail(partition, error, waiting)
+
+    def _fail(
+        self, partition: RunningPartition, error: BaseException, waiting: Sequence[int]
+    ) -> None:
+        """A partition that fails is a bug, and ends alone: it is opened again after a pause.
+
+        Whoever was mounted on it or waits for an answer is cut off, or would wait for ever. What it
+        had sent and not seen decided is decided by the recovery of its next store session.
+        """
+        machine = partition.machine
+        partition_id = machine.partition_id
+        failure = self._failures.setdefault(partition_id, PartitionFailure())
+        failure.count += 1
+        failure.reason = repr(error)
+        logger.error(
+            "partition_failed partition=%d generation=%d failures=%d error=%r",
+            partition_id,
+            machine.generation,
+            failure.count,
+            error,
+            exc_info=error,
+        )
+        for connection_id in {*machine.mounts.connection_ids(), *waiting}:
+            self.cut_off(connection_id, f"partition {partition_id} has failed")
+        if self._partitions.get(partition_id) is not partition:
+            return
+        del self._partitions[partition_id]
+        self._cache.drop(partition_id)
+        if self._config.ends_with_partition:
+            self._end(error)
+        elif not self._is_stopping:
+            self._start(self._open_again(partition_id, failure.count))
+
+    async def _open_again(self, partition_id: PartitionId, failures: int) -> None:
+        """Open a failed partition after a pause that grows with each failure, if it is still this
+        server's."""
+        pause = min(RETRY_SECONDS_MIN * 2 ** min(failures, 16), RETRY_SECONDS_MAX)
+        await asyncio.sleep(self.host.random.uniform(pause / 2, pause))
+        generation = self._assigned.get(partition_id)
+        if generation is not None and partition_id not in self._partitions:
+            self._open(partition_id, generation)
+
+    def _start(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._errands[task] = None
+        task.add_done_callback(self._errands.pop)
+
+    def _end(self, error: BaseException | None) -> None:
+        if self._ended is None or self._ended.done():
+            return
+        if error is None:
+            self._ended.set_result(None)
+        else:
+            self._ended.set_exception(error)

@@ -1,1 +1,0 @@
-"""What tools have done with the partitions of a storage node."""

@@ -1,0 +1,106 @@
+"""What tools have done with the partitions of a node: assignment, access, questions.
+
+Owns the order in which partitions are asked. What the requests mean is `administration.py` and
+`partition.py`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
+
+from waltz.errors import StorageError
+from waltz.storage.administration import answer_of_node, answer_of_partition, check_partition_ids
+from waltz.storage.metrics import NodeState
+from waltz.storage.partition import not_assigned
+from waltz.storage.partition_queue_shell import PartitionQueue
+from waltz.storage.upkeep_shell import log_opened
+from waltz.types import PartitionId
+from waltz.wire.admin_protocol import (
+    AdminLastSessionInfoRequest,
+    AdminMessage,
+    AdminRecordListRequest,
+    AdminSuccessResponse,
+    AssignedPartitionStatusRequest,
+    MetricsRequest,
+    PartitionAccessRequest,
+    PartitionAssignmentRequest,
+    PartitionAvailableRequest,
+    PartitionCountRequest,
+)
+
+log = logging.getLogger(__name__)
+
+
+class Administrator:
+    """Answers requests of the admin port."""
+
+    def __init__(
+        self,
+        queues: Mapping[PartitionId, PartitionQueue],
+        partition_count: Callable[[], int],
+        new_queue: Callable[[PartitionId], Awaitable[PartitionQueue]],
+        state: Callable[[], NodeState],
+        look: Callable[[], Awaitable[None]],
+    ) -> None:
+        """`queues` are the node's own, as they come and go; `new_queue` adds one; `look` asks the
+        coordinator for the number of partitions."""
+        self._queues = queues
+        self._partition_count = partition_count
+        self._new_queue = new_queue
+        self._state = state
+        self._look = look
+
+    async def answer(self, message: AdminMessage) -> AdminMessage:
+        """Do what is asked, in the turn of every partition concerned. Raises REFUSALS."""
+        match message:
+            case PartitionAvailableRequest(_, partition_ids, available):
+                await self._set_access(partition_ids, readable=available, writable=available)
+            case PartitionAccessRequest(_, partition_ids, readable, writable):
+                await self._set_access(partition_ids, readable=readable, writable=writable)
+            case PartitionAssignmentRequest(_, partition_ids, True, _):
+                check_partition_ids(partition_ids, self._partition_count())
+                for partition_id in partition_ids:
+                    queue = self._queues.get(partition_id) or await self._new_queue(partition_id)
+                    torn = await queue.command(queue.partition.assign)
+                    log_opened(queue.partition, torn)
+            case PartitionAssignmentRequest(_, partition_ids, False, delete_files):
+                for queue in [self._assigned_queue(number) for number in partition_ids]:
+                    await queue.command(
+                        partial(queue.partition.unassign, delete_files=delete_files)
+                    )
+                    log.info("partition_given_up partition=%d", queue.partition.partition_id)
+            case AdminRecordListRequest() | AdminLastSessionInfoRequest():
+                queue = self._assigned_queue(message.partition_id)
+                return await queue.command(partial(answer_of_partition, queue.partition, message))
+            case PartitionCountRequest():
+                await self._look()
+                return answer_of_node(self._state(), message)
+            case MetricsRequest() | AssignedPartitionStatusRequest():
+                return answer_of_node(self._state(), message)
+            case _:
+                raise StorageError(f"not a request to a node: {type(message).__name__}")
+        return AdminSuccessResponse(message.sequence_number)
+
+    async def _set_access(
+        self, partition_ids: Sequence[PartitionId], *, readable: bool, writable: bool
+    ) -> None:
+        for queue in [self._assigned_queue(number) for number in partition_ids]:
+            partition = queue.partition
+            torn = await queue.command(
+                partial(partition.set_access, readable=readable, writable=writable)
+            )
+            log_opened(partition, torn)
+            log.info(
+                "partition_access partition=%d readable=%s writable=%s",
+                partition.partition_id, readable, writable,
+            )  # fmt: skip
+
+    def _assigned_queue(self, partition_id: PartitionId) -> PartitionQueue:
+        """Raises NotFoundError."""
+        check_partition_ids([partition_id], self._partition_count())
+        queue = self._queues.get(partition_id)
+        if queue is None:
+            raise not_assigned(partition_id)
+        return queue

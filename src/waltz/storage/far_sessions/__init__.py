@@ -1,1 +1,0 @@
-"""Sessions so far above the known ones that the coordinator has to know of them."""

@@ -1,1 +1,0 @@
-"""How a storage node follows its cluster's number of partitions."""

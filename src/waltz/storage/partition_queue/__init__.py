@@ -1,1 +1,0 @@
-"""What waits for one partition of a storage node."""

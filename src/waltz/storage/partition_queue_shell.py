@@ -1,0 +1,287 @@
+"""The queue of one partition: requests of all connections, in order of arrival.
+
+Owns back pressure and the hand-over to worker threads. Everything that waits is processed together,
+in a thread; while its one sync runs, the next requests gather. Decides nothing about them.
+
+A partition that fails by a bug ends alone: whatever it was asked and is asked from then on is
+refused, and it is not touched any more, for nobody knows what it has in memory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TypeVar
+
+from waltz.errors import UnavailableError
+from waltz.host import Connection, Host
+from waltz.limits import DRAIN_BYTES_MAX, STORAGE_MAILBOX_REQUESTS_MAX
+from waltz.machine_shell import Mailbox
+from waltz.storage.drain import REFUSALS, failure
+from waltz.storage.durations import Durations
+from waltz.storage.metrics import PartitionState, partition_state
+from waltz.storage.partition import StoragePartition
+from waltz.types import TransactionId
+from waltz.wire.handshake import Link
+from waltz.wire.message import Message
+from waltz.wire.storage_protocol import AppendRecordsRequest, StorageMessage
+
+T = TypeVar("T")
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True, eq=False)
+class Peer:
+    """One accepted connection."""
+
+    connection: Connection
+    link: Link
+    is_opened: bool = False
+    """Whether it has shown that it belongs to this cluster."""
+    is_gone: bool = False
+
+    def send(self, messages: Sequence[Message]) -> None:
+        """All with one write."""
+        if not self.is_gone:
+            self.connection.write(b"".join(map(self.link.encode, messages)))
+
+
+class PartitionRequest:
+    """What a peer asks for; `size` is what it brings, in bytes."""
+
+    __slots__ = ("message", "peer", "size")
+
+    def __init__(self, peer: Peer, message: StorageMessage) -> None:
+        self.peer = peer
+        self.message = message
+        self.size = len(message.records.block) if type(message) is AppendRecordsRequest else 0
+
+
+@dataclass(slots=True, eq=False)
+class _Command:
+    """Something to do with the partition in its turn."""
+
+    function: Callable[[], object]
+    result: asyncio.Future[object]
+
+
+class PartitionQueue:
+    """What waits for one partition, and the loop that works it off."""
+
+    def __init__(
+        self,
+        host: Host,
+        partition: StoragePartition,
+        writer_closed: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`writer_closed` is told when a failure has ended the partition's writer."""
+        self.partition = partition
+        self._writer_closed = writer_closed
+        self._drain_seconds = Durations()
+        """Drains that took a sync: from here to a thread, the writes, the sync, and back."""
+        self._clock = host.clock
+        self._workers = host.workers
+        self._mailbox: Mailbox[PartitionRequest | _Command] = Mailbox(
+            host.clock, STORAGE_MAILBOX_REQUESTS_MAX
+        )
+        self._unfinished: dict[PartitionRequest | _Command, None] = {}
+        """Requests and commands that wait or are under way."""
+        self.failed: Exception | None = None
+        """The bug that has ended it."""
+        self.turn = asyncio.Lock()
+        """Held while a thread works in the partition; held by others, the partition waits."""
+        self._waiting_bytes = 0
+        self._has_room = asyncio.Event()
+        self._stopped = False
+        self._call_began: float | None = None
+        self._next_transaction_id = partition.next_transaction_id
+        self._is_writable = partition.is_writable
+        """When the last call returned."""
+
+    def is_stopping(self) -> bool:
+        return self._stopped
+
+    def state(self, *, scrub_position: TransactionId) -> PartitionState | None:
+        """None: the partition is not assigned."""
+        began = self._call_began
+        return partition_state(
+            self.partition,
+            next_transaction_id=self._next_transaction_id,
+            drain_seconds=self._drain_seconds,
+            scrub_position=scrub_position,
+            queue_requests=len(self._mailbox),
+            queue_bytes=self._waiting_bytes,
+            call_seconds=0.0 if began is None else self._clock.now() - began,
+            failure=None if self.failed is None else repr(self.failed),
+        )
+
+    @property
+    def next_transaction_id(self) -> TransactionId:
+        """One past the last durable record, when the last call returned: what the partition says
+        while a thread works in it is not synced yet."""
+        return self._next_transaction_id
+
+    @property
+    def has_damage(self) -> bool:
+        return bool(self.partition.damaged_ranges)
+
+    @property
+    def is_busy(self) -> bool:
+        return len(self._unfinished) > 0
+
+    @property
+    def is_waited_for(self) -> bool:
+        """Whether anything waits for what is under way; may be asked from its thread."""
+        return len(self._unfinished) > 1
+
+    async def put(self, request: PartitionRequest) -> None:
+        """Wait for room, by count and by bytes, and let the request wait for its turn."""
+        await self._mailbox.room()
+        while self._waiting_bytes >= DRAIN_BYTES_MAX and not self._has_ended:
+            self._has_room.clear()
+            await self._has_room.wait()
+        if self.failed is not None:
+            self._refuse(request, self.failed)
+            return
+        self._waiting_bytes += request.size
+        self._unfinished[request] = None
+        self._mailbox.put(request)
+
+    async def command(self, function: Callable[[], T]) -> T:
+        """Run `function` in a worker, after what waits already, and return what it returns.
+
+        Raises what it raises; UnavailableError: the node stops, or the partition has failed.
+        """
+        if self.failed is not None:
+            raise self._refusal(self.failed)
+        if self.is_stopping():
+            raise _stopping()
+        result: asyncio.Future[object] = asyncio.get_running_loop().create_future()
+        command = _Command(function, result)
+        self._unfinished[command] = None
+        self._mailbox.put(command)
+        return await result  # type: ignore[return-value]
+
+    async def stop(self) -> None:
+        """Let `run` end after what waits already."""
+
+        def close() -> None:
+            self._stopped = True
+            self.partition.close()
+
+        await self.command(close)
+
+    @property
+    def _has_ended(self) -> bool:
+        return self.is_stopping() or self.failed is not None
+
+    async def run(self) -> None:
+        """Return once stopped, or once the partition has failed."""
+        try:
+            while not self._stopped:
+                await self._work(await self._mailbox.drain(None))
+        except Exception as error:
+            log.exception("partition_failed partition=%d", self.partition.partition_id)
+            self.failed = error
+            for event in self._unfinished:
+                self._refuse(event, error)
+            self._unfinished.clear()
+            self._waiting_bytes = 0
+        self._has_room.set()
+        if len(self._mailbox):
+            for event in await self._mailbox.drain(None):
+                _drop(event)
+
+    async def _work(self, events: Sequence[PartitionRequest | _Command]) -> None:
+        requests: list[PartitionRequest] = []
+        size = 0
+        for event in events:
+            if self._stopped:
+                _drop(event)
+                continue
+            match event:
+                case PartitionRequest():
+                    if requests and size + event.size > DRAIN_BYTES_MAX:
+                        await self._process(requests)
+                        requests, size = [], 0
+                    requests.append(event)
+                    size += event.size
+                case _Command():
+                    if requests:
+                        await self._process(requests)
+                        requests, size = [], 0
+                    await self._perform(event)
+        if requests:
+            await self._process(requests)
+
+    async def _process(self, requests: Sequence[PartitionRequest]) -> None:
+        partition = self.partition
+        was_writable = self._is_writable
+        messages = [request.message for request in requests]
+        answers = await self._call(partial(partition.process, messages))
+        by_peer: dict[Peer, list[Message]] = {}
+        for request, answer in zip(requests, answers, strict=True):
+            by_peer.setdefault(request.peer, []).append(answer)
+            self._waiting_bytes -= request.size
+            del self._unfinished[request]
+        for peer, peer_answers in by_peer.items():
+            peer.send(peer_answers)
+        self._has_room.set()
+        if was_writable and not self._is_writable:
+            log.error("writer_closed partition=%d", partition.partition_id)
+            self._writer_closed()
+
+    async def _call(self, function: Callable[[], T]) -> T:
+        async with self.turn:
+            return await self._call_in_turn(function)
+
+    async def _call_in_turn(self, function: Callable[[], T]) -> T:
+        partition = self.partition
+        synced = partition.counters.drains_synced
+        began = self._call_began = self._clock.now()
+        try:
+            return await self._workers.run_blocking(function)
+        finally:
+            self._call_began = None
+            self._next_transaction_id = partition.next_transaction_id
+            self._is_writable = partition.is_writable
+            if partition.counters.drains_synced > synced:
+                self._drain_seconds.add(self._clock.now() - began)
+
+    async def _perform(self, command: _Command) -> None:
+        try:
+            result = await self._call(command.function)
+        except REFUSALS as error:
+            if not command.result.done():
+                command.result.set_exception(error)
+        else:
+            if not command.result.done():
+                command.result.set_result(result)
+        del self._unfinished[command]
+
+    def _refusal(self, error: Exception) -> UnavailableError:
+        return UnavailableError(
+            f"partition {self.partition.partition_id} has failed here, until the node is started"
+            f" again: {error!r}"
+        )
+
+    def _refuse(self, event: PartitionRequest | _Command, error: Exception) -> None:
+        """Say that the partition has failed; what the event asked for may have been done."""
+        if isinstance(event, PartitionRequest):
+            event.peer.send([failure(event.message, self._refusal(error))])
+        elif not event.result.done():
+            event.result.set_exception(self._refusal(error))
+
+
+def _stopping() -> UnavailableError:
+    return UnavailableError("the storage node stops")
+
+
+def _drop(event: PartitionRequest | _Command) -> None:
+    """Whoever sent a request finds its connection lost."""
+    if isinstance(event, _Command) and not event.result.done():
+        event.result.set_exception(_stopping())

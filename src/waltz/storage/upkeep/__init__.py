@@ -1,1 +1,0 @@
-"""What a storage node does by itself."""

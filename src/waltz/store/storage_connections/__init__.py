@@ -1,1 +1,0 @@
-"""Connections from a server to the storage nodes."""

@@ -1,0 +1,562 @@
+"""The store of one partition, as its server uses it.
+
+Owns the tasks that carry out what the session keeper decides: waiting for storage connections,
+sending requests, and the coordinator's compare-and-set. Decides nothing itself but which replica
+answers a read, which no one else has to know.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import assert_never
+
+from waltz.cluster.partition_metadata import NEW_PARTITION, PartitionMetadata
+from waltz.cluster.paths import DEFAULT_ROOT, ClusterPaths
+from waltz.cluster.replica_assignments import ReplicaAssignments
+from waltz.errors import (
+    ConnectionLostError,
+    CoordinationError,
+    NodeExistsError,
+    NoNodeError,
+    PartitionNotReadyError,
+    ProtocolError,
+    RemoteStorageError,
+    UnavailableError,
+    UnreadableError,
+    WaltzError,
+)
+from waltz.host import Host, Node
+from waltz.limits import (
+    CHECKPOINT_TRANSACTIONS,
+    COORDINATOR_RETRY_SECONDS_MAX,
+    COORDINATOR_RETRY_SECONDS_MIN,
+    OBSTACLE_SECONDS,
+    RECORD_LIST_RECORDS_MAX,
+    REPLICA_LOOK_SECONDS_MAX,
+    REPLICA_LOOK_SECONDS_MIN,
+    REPLICA_WORD_SECONDS_MAX,
+    SERVER_MAILBOX_EVENTS_MAX,
+    SMALL_BYTES_MAX,
+    STORAGE_REQUEST_SECONDS_MAX,
+)
+from waltz.machine_shell import Lane, Mailbox, Turns
+from waltz.record import NewRecord, RecordBatch, empty_batch
+from waltz.store.events import AppendsFailed, Committed, StoreClosed, StoreEvent, StoreOpened
+from waltz.store.messages import RequestFrames, answer_to, fence_in, records_or_headers
+from waltz.store.read_router import ReadRouter
+from waltz.store.recovery_events import (
+    HighWaterMarkResolved,
+)
+from waltz.store.repairer import ReplicaDamage, damage_text
+from waltz.store.requests import (
+    AppendRecords,
+    AskCondition,
+    Condition,
+    ConnectReplica,
+    DropReplica,
+    MetadataRead,
+    MetadataReadFailed,
+    MetadataWriteFailed,
+    MetadataWritten,
+    ReadHeaders,
+    ReadMetadata,
+    ReadRecords,
+    ReplicaConnected,
+    ReplicaLink,
+    ReplicaLost,
+    ReplicaRequest,
+    ReplicaSuspected,
+    RequestAnswered,
+    RequestFailed,
+    SendRequest,
+    WriteMetadata,
+)
+from waltz.store.routed_read import (
+    HoldersSeen,
+    ReadEvent,
+    ReadFailed,
+    RecordsArrived,
+    RoutedRead,
+)
+from waltz.store.session_keeper import (
+    AppendsSubmitted,
+    CloseRequested,
+    KeeperEffect,
+    KeeperEvent,
+    LoseOwnership,
+    ReplicasAssigned,
+    SessionKeeper,
+)
+from waltz.store.standing import ReplicaWords, StoreReport
+from waltz.store.storage_connections_shell import StorageConnections as StorageConnections
+from waltz.store.storage_connections_shell import StorageExchange
+from waltz.types import Generation, PartitionId, ReplicaId, SessionId, TransactionId
+from waltz.wire.header_columns import HeaderColumns, header_columns
+from waltz.wire.storage_protocol import ReplicaStateResponse, StorageMessage
+
+log = logging.getLogger(__name__)
+
+
+class StorePartition:
+    """The replicated log of one partition, for the server that owns it at `generation`.
+
+    It serves that generation only: once a later one owns the partition it is closed to appends, and
+    a server that gets the partition back makes a new one.
+
+    `on_event` is called by a step, in order; `events.py` says what follows what. It must not raise.
+    Turns wait in the `lane`, while there is one; answers to small batches do not wait then.
+    """
+
+    def __init__(
+        self,
+        host: Host,
+        partition_id: PartitionId,
+        generation: Generation,
+        connections: StorageConnections,
+        *,
+        on_event: Callable[[StoreEvent], None],
+        lane: Callable[[], Lane | None] = lambda: None,
+        root: str = DEFAULT_ROOT,
+        checkpoint_transactions: int = CHECKPOINT_TRANSACTIONS,
+    ) -> None:
+        self.partition_id = partition_id
+        self._host = host
+        self._connections = connections
+        self._on_event = on_event
+        self._lane = lane
+        self._paths = ClusterPaths(root)
+        self._keeper = SessionKeeper(generation, checkpoint_transactions=checkpoint_transactions)
+        self._mailbox: Mailbox[KeeperEvent] = Mailbox(host.clock, SERVER_MAILBOX_EVENTS_MAX)
+        self._turns = Turns(self._keeper, self._mailbox, host, self._perform, lane=lane)
+        self._is_hurried = False
+        """Whether what a step brings about leaves at once."""
+        self._frames = RequestFrames(partition_id)
+        self._router = ReadRouter()
+        self._opened = asyncio.Event()
+        self._links: dict[ReplicaLink, asyncio.Task[None]] = {}
+        self._exchanges: dict[ReplicaLink, StorageExchange] = {}
+        self._tasks: dict[asyncio.Task[None], None] = {}
+        self._fault: BaseException | None = None
+        self._words = ReplicaWords()
+        self._opened_at = 0.0
+        self._look: asyncio.Task[None] | None = None
+        self._looked_at: float | None = None
+        """When the last look that has ended began."""
+
+    def append(self, records: Sequence[NewRecord], *, at_once: bool = False) -> None:
+        """Append `records` in order. Their outcomes come as events, in the same order.
+
+        The caller bounds how many are undecided at a time. `at_once`: they leave for the replicas
+        before this returns, if there is room and nothing waits before them.
+        """
+        if at_once:
+            self._take_at_once(AppendsSubmitted(records))
+        else:
+            self._mailbox.put(AppendsSubmitted(records))
+
+    def _take_at_once(self, event: KeeperEvent) -> None:
+        self._is_hurried = True
+        try:
+            self._turns.take_in_order(event)
+        finally:
+            self._is_hurried = False
+
+    def close(self) -> None:
+        """Stop at once. What is undecided stays so: the next owner's recovery decides it."""
+        self._mailbox.put(CloseRequested())
+
+    async def run(self) -> None:
+        """Keep a store session open while `generation` owns the partition; return after `close`."""
+        try:
+            self._start(self._follow_assignment())
+            self._start(self._tell_obstacles())
+            await self._turns.run()
+        finally:
+            self._opened.set()
+            tasks = [*self._tasks]
+            for task in tasks:
+                task.cancel()
+            for task in tasks:
+                await asyncio.wait([task])
+        if self._fault is not None:
+            raise self._fault
+
+    def report(self) -> StoreReport:
+        """Return what replicas have said of themselves lately, unasked; waits for nothing."""
+        return self._report_since(self._host.clock.now() - REPLICA_WORD_SECONDS_MAX)
+
+    async def look(self) -> StoreReport:
+        """Ask every replica that takes part, and return what they say; one that does not answer in
+        `REPLICA_LOOK_SECONDS_MAX` is reported as silent. Nothing is returned that was said before
+        the call; whoever asks during a look shares the next one, and looks keep a pause."""
+        asked_at = self._host.clock.now()
+        while self._looked_at is None or self._looked_at < asked_at:
+            if self._look is None or self._look.done():
+                self._look = self._start(self._ask_replicas())
+            await asyncio.wait([self._look])
+            if self._look.cancelled():
+                break  # the partition was closed
+        return self._report_since(asked_at)
+
+    def _report_since(self, not_before: float) -> StoreReport:
+        now = self._host.clock.now()
+        return self._keeper.report(
+            self._words, now, not_before=not_before, opened_at=self._opened_at
+        )
+
+    async def _ask_replicas(self) -> None:
+        if self._looked_at is not None:
+            pause = self._looked_at + REPLICA_LOOK_SECONDS_MIN - self._host.clock.now()
+            await asyncio.sleep(max(0.0, pause))
+        began = self._host.clock.now()
+        waiting: set[ReplicaLink] = set()
+        is_over = asyncio.Event()
+
+        def done(link: ReplicaLink, result: StorageMessage | WaltzError) -> None:
+            self._hear(link, AskCondition(0), result)
+            waiting.discard(link)
+            if not waiting:
+                is_over.set()
+
+        for link, exchange in list(self._exchanges.items()):
+            if exchange.is_repairable and exchange.ended is None:
+                request = AskCondition(0)
+                self._words.asked(link.replica_id, self._keeper.high_water_mark)
+                waiting.add(link)
+                frame = partial(self._frames.frame, request, link)
+                exchange.request(frame, partial(done, link))
+        if waiting:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(REPLICA_LOOK_SECONDS_MAX):
+                    await is_over.wait()
+        self._looked_at = began
+
+    @property
+    def damage(self) -> tuple[ReplicaDamage, ...]:
+        """The replicas that are known to be damaged now, and what of it nobody can supply."""
+        return self._keeper.damage
+
+    async def read(self, first: TransactionId, count_max: int) -> RecordBatch:
+        """Return committed records from `first` on: at least one unless `first` is beyond the last.
+
+        Raises UnavailableError: no session is open, or no replica that holds the record has
+        answered in `READ_SECONDS_MAX`; the text says what each said.
+        """
+        batch = await self._read(ReadRecords(first, count_max, None))
+        assert isinstance(batch, RecordBatch)
+        return batch
+
+    async def read_headers(self, first: TransactionId, count_max: int) -> HeaderColumns:
+        """As `read`, without the data: these stay at the replica if that knows how."""
+        batch = await self._read(ReadHeaders(first, count_max))
+        return header_columns(batch) if isinstance(batch, RecordBatch) else batch
+
+    async def _read(self, wanted: ReadRecords | ReadHeaders) -> RecordBatch | HeaderColumns:
+        """Ask for headers where they are known, else for records. Raises as `read`."""
+        first = wanted.first
+        mark = await self._committed()
+        count = min(wanted.count_max, mark - first + 1, RECORD_LIST_RECORDS_MAX)
+        if count <= 0:
+            return empty_batch(first)
+        wanted = replace(wanted, count_max=count)
+        clock = self._host.clock
+        read = RoutedRead(self._router, first, clock.now())
+        answers: Mailbox[ReadEvent] = Mailbox(clock, len(self._exchanges) + 1)
+        events: Sequence[ReadEvent] = ()
+        while True:
+            able = [link for link in self._keeper.holders(first) if link in self._exchanges]
+            for effect in read.step([HoldersSeen(tuple(able)), *events], clock.now()):
+                self._ask(effect.link, wanted, answers)
+            if read.batch is not None:
+                return read.batch
+            if read.failure is not None or self._keeper.closed:
+                kind = UnreadableError if read.is_unreadable else UnavailableError
+                raise kind(
+                    f"cannot read transaction {first} of partition {self.partition_id}:"
+                    f" {read.failure or 'it was closed'}"
+                )
+            events = await answers.drain(until=read.deadline)
+
+    async def _committed(self) -> TransactionId:
+        """Return the last committed transaction, once a session is open."""
+        try:
+            async with asyncio.timeout(STORAGE_REQUEST_SECONDS_MAX):
+                while (mark := self._keeper.high_water_mark) is None:
+                    if self._keeper.closed:
+                        raise PartitionNotReadyError(f"partition {self.partition_id} was closed")
+                    await self._opened.wait()
+        except TimeoutError:
+            raise PartitionNotReadyError(
+                f"partition {self.partition_id} has had no store session for"
+                f" {STORAGE_REQUEST_SECONDS_MAX:g} s"
+            ) from None
+        return mark
+
+    def _ask(
+        self,
+        link: ReplicaLink,
+        wanted: ReadRecords | ReadHeaders,
+        answers: Mailbox[ReadEvent],
+    ) -> None:
+        exchange, request = self._exchanges[link], wanted
+        if isinstance(wanted, ReadHeaders) and not exchange.gives_headers:
+            request = ReadRecords(wanted.first, wanted.count_max, None)
+
+        def done(result: StorageMessage | WaltzError) -> None:
+            try:
+                if isinstance(result, WaltzError):
+                    raise result
+                batch = records_or_headers(request, result)
+                answers.put(RecordsArrived(link, batch.slice(request.first, request.count_max)))
+            except WaltzError as error:
+                has_answered = isinstance(error, RemoteStorageError)
+                answers.put(ReadFailed(link, str(error), has_answered))
+                if has_answered:
+                    self._mailbox.put(ReplicaSuspected(link))
+
+        try:
+            exchange.request(partial(self._frames.frame, request, link), done)
+        except ConnectionLostError as error:
+            answers.put(ReadFailed(link, str(error), False))
+
+    # Effects
+
+    def _perform(self, effect: KeeperEffect) -> None:
+        match effect:
+            case SendRequest(link, request, delay_seconds):
+                if delay_seconds:
+                    self._start(self._send_later(link, request, delay_seconds))
+                else:
+                    self._send(link, request)
+            case Committed() | AppendsFailed():
+                self._on_event(effect)
+            case ConnectReplica(link, delay_seconds):
+                self._links[link] = self._start(self._keep(link, delay_seconds))
+            case DropReplica(link, reason):
+                log.info("replica_dropped %s reason=%s", self._named(link), reason)
+                self._exchanges.pop(link, None)
+                self._links.pop(link).cancel()
+            case ReadMetadata(delay_seconds):
+                self._start(self._read_metadata(delay_seconds))
+            case WriteMetadata(metadata, version):
+                self._start(self._write_metadata(metadata, version))
+            case StoreOpened() | StoreClosed():
+                self._report(effect)
+            case ReplicaDamage():
+                self._tell_damage(effect)
+            case LoseOwnership(reason):
+                log.info("ownership_lost partition=%d reason=%s", self.partition_id, reason)
+            case HighWaterMarkResolved(mark):
+                log.debug("mark_resolved partition=%d mark=%d", self.partition_id, mark)
+            case _:
+                assert_never(effect)
+
+    def _send(self, link: ReplicaLink, request: ReplicaRequest) -> None:
+        exchange = self._exchanges.get(link)
+        if exchange is None or exchange.ended is not None:
+            return  # `_keep` reports it
+        if isinstance(request, AskCondition):
+            self._words.asked(link.replica_id, self._keeper.high_water_mark)
+        exchange.request(
+            partial(self._frames.frame, request, link), partial(self._take_answer, link, request)
+        )
+        if self._is_hurried:
+            exchange.flush()
+
+    @property
+    def obstacle(self) -> str | None:
+        """Why the partition takes no appends, replica by replica; None while it takes them."""
+        return self._keeper.obstacle
+
+    @property
+    def replica_ids(self) -> tuple[ReplicaId, ...] | None:
+        """The partition's replicas as the coordinator has assigned them; None: not read yet."""
+        return self._keeper.assigned
+
+    async def _tell_obstacles(self) -> None:
+        """Say what stands in the way, as long as it does (hazard R3)."""
+        was_in_the_way = False
+        while True:
+            await asyncio.sleep(OBSTACLE_SECONDS)
+            obstacle = self.obstacle
+            if obstacle is not None and was_in_the_way:
+                log.warning(
+                    "store_waits partition=%d reason=%s; see docs/operating/waiting-partitions.md",
+                    self.partition_id,
+                    obstacle,
+                )
+            was_in_the_way = obstacle is not None
+
+    def _report(self, event: StoreOpened | StoreClosed) -> None:
+        match event:
+            case StoreOpened(session_id, mark):
+                log.info(
+                    "store_opened partition=%d session=%d mark=%d",
+                    self.partition_id,
+                    session_id,
+                    mark,
+                )
+                self._opened_at = self._host.clock.now()
+                self._opened.set()
+            case StoreClosed(reason):
+                log.info("store_closed partition=%d reason=%s", self.partition_id, reason)
+                self._opened.clear()
+        self._on_event(event)
+
+    def _tell_damage(self, found: ReplicaDamage) -> None:
+        name, repaired = self._named(found.link), found.repaired_count
+        if found.unsupplied:
+            # Nothing but another replica's records could take their place: only people can help.
+            left = damage_text(found.unsupplied)
+            log.warning("damage_not_repairable %s repaired=%d left=%s", name, repaired, left)
+        elif found.damaged:
+            log.warning("damage_found %s damaged=%s", name, damage_text(found.damaged))
+        else:
+            log.info("damage_repaired %s repaired=%d", name, repaired)
+
+    def _named(self, link: ReplicaLink) -> str:
+        return (
+            f"partition={self.partition_id} session={link.session_id} replica={link.replica_id}"
+            f" attempt={link.attempt}"
+        )
+
+    def _start(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
+        task = asyncio.create_task(work)
+        self._tasks[task] = None
+        task.add_done_callback(self._finished)
+        return task
+
+    def _finished(self, task: asyncio.Task[None]) -> None:
+        """A task that raised is a bug: stop the partition rather than go on without it."""
+        del self._tasks[task]
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._fault = self._fault or error
+            self.close()
+
+    async def _pause(self, seconds: float) -> None:
+        if seconds:
+            await asyncio.sleep(self._host.random.uniform(seconds / 2, seconds))
+
+    # Replicas
+
+    async def _keep(self, link: ReplicaLink, delay_seconds: float) -> None:
+        await self._pause(delay_seconds)
+        exchange = await self._connections.to(link.replica_id).connected()
+        self._exchanges[link] = exchange
+        self._mailbox.put(ReplicaConnected(link, exchange.is_repairable, exchange.is_tolerant))
+        reason = await exchange.over()
+        self._mailbox.put(ReplicaLost(link, reason))
+
+    async def _send_later(
+        self, link: ReplicaLink, request: ReplicaRequest, delay_seconds: float
+    ) -> None:
+        await self._pause(delay_seconds)
+        self._send(link, request)
+
+    def _hear(
+        self, link: ReplicaLink, request: ReplicaRequest, result: StorageMessage | WaltzError
+    ) -> None:
+        """Note what an answer says of the replica."""
+        now = self._host.clock.now()
+        exchange = self._exchanges.get(link)
+        if isinstance(result, RemoteStorageError):
+            if isinstance(request, AppendRecords | AskCondition):
+                self._words.refused(link.replica_id, str(result), now)
+        elif isinstance(result, WaltzError) or exchange is None:
+            return
+        elif isinstance(request, AppendRecords):
+            self._words.appended(link.replica_id, now)
+        elif isinstance(request, AskCondition) and isinstance(result, ReplicaStateResponse):
+            self._words.told(
+                link.replica_id,
+                Condition(
+                    result.session_info, result.transaction_id, result.damaged, result.refusal
+                ),
+                now,
+                says_refusal=exchange.says_refusal,
+            )
+
+    def _take_answer(
+        self, link: ReplicaLink, request: ReplicaRequest, result: StorageMessage | WaltzError
+    ) -> None:
+        self._hear(link, request, result)
+        if isinstance(result, WaltzError):
+            self._mailbox.put(RequestFailed(link, request, str(result), _fence(result)))
+            return
+        try:
+            answer = answer_to(request, result)
+        except WaltzError as error:
+            self._mailbox.put(RequestFailed(link, request, str(error)))
+            return
+        answered = RequestAnswered(link, request, answer)
+        is_small = type(request) is AppendRecords and len(request.batch.block) <= SMALL_BYTES_MAX
+        if is_small and self._lane() is not None:
+            self._take_at_once(answered)
+        else:
+            self._mailbox.put(answered)
+
+    # Coordinator
+
+    async def _read_metadata(self, delay_seconds: float) -> None:
+        await self._pause(delay_seconds)
+        try:
+            node, (_, assigned) = await asyncio.gather(
+                self._metadata_node(), self._read_assignment()
+            )
+            metadata = PartitionMetadata.decode(node.data or b"", self.partition_id)
+        except (UnavailableError, CoordinationError, ProtocolError) as error:
+            log.warning("metadata_unreadable partition=%d error=%s", self.partition_id, error)
+            self._mailbox.put(MetadataReadFailed(str(error)))
+            return
+        self._mailbox.put(MetadataRead(metadata, node.version, assigned))
+
+    async def _metadata_node(self) -> Node:
+        path = self._paths.partition_metadata(self.partition_id)
+        try:
+            return await self._host.coordinator.read(path)
+        except NoNodeError:
+            pass
+        try:
+            data = NEW_PARTITION.encode(self.partition_id)
+            await self._host.coordinator.create(path, data)
+        except NodeExistsError:
+            pass
+        return await self._host.coordinator.read(path)
+
+    async def _write_metadata(self, metadata: PartitionMetadata, version: int) -> None:
+        path = self._paths.partition_metadata(self.partition_id)
+        try:
+            written = await self._host.coordinator.write(
+                path, metadata.encode(self.partition_id), version=version
+            )
+        except (UnavailableError, CoordinationError) as error:
+            log.info("metadata_not_written partition=%d error=%s", self.partition_id, error)
+            self._mailbox.put(MetadataWriteFailed(str(error)))
+            return
+        self._mailbox.put(MetadataWritten(written))
+
+    async def _read_assignment(self) -> tuple[Node, tuple[ReplicaId, ...]]:
+        node = await self._host.coordinator.read(self._paths.replica_assignments)
+        return node, ReplicaAssignments.decode(node.data or b"").replicas(self.partition_id)
+
+    async def _follow_assignment(self) -> None:
+        pause_seconds = COORDINATOR_RETRY_SECONDS_MIN
+        while True:
+            try:
+                node, assigned = await self._read_assignment()
+                self._mailbox.put(ReplicasAssigned(assigned))
+                pause_seconds = COORDINATOR_RETRY_SECONDS_MIN
+                await self._host.coordinator.changed(self._paths.replica_assignments, node)
+            except (UnavailableError, CoordinationError, ProtocolError) as error:
+                log.warning("assignment_unreadable partition=%d error=%s", self.partition_id, error)
+                await self._pause(pause_seconds)
+                pause_seconds = min(2 * pause_seconds, COORDINATOR_RETRY_SECONDS_MAX)
+
+
+def _fence(error: WaltzError) -> SessionId | None:
+    return fence_in(str(error)) if isinstance(error, RemoteStorageError) else None
