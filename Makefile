@@ -56,18 +56,18 @@ check: $(STAMP) lint types
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m 'not spark and not processes'
 
 sim: $(STAMP)
-	$(BIN)/python -m waltz.sim --seeds $(SEEDS) --processes $(PROCESSES) $(if $(SEED),--seed $(SEED))
+	$(BIN)/python -m proofs --seeds $(SEEDS) --processes $(PROCESSES) $(if $(SEED),--seed $(SEED))
 
 bugs: $(STAMP)
-	$(BIN)/python -m waltz.sim --bugs $(HUNTS)
+	$(BIN)/python -m proofs --bugs $(HUNTS)
 
 model-check: $(STAMP)
-	$(BIN)/python -m waltz.sim.model_check $(if $(CASE),--case "$(CASE)")
+	$(BIN)/python -m proofs.model_check $(if $(CASE),--case "$(CASE)")
 
 evidence: $(STAMP)
-	$(BIN)/python -m waltz.sim --seeds $(SEEDS) --processes $(PROCESSES) $(if $(SEED),--seed $(SEED)) --evidence $(EVIDENCE).json
-	$(BIN)/python -m waltz.sim.model_check --evidence $(EVIDENCE).json
-	$(BIN)/python -m waltz.sim.evidence $(EVIDENCE).json --hunts tests/simulation/hunts.json > $(EVIDENCE).md
+	$(BIN)/python -m proofs --seeds $(SEEDS) --processes $(PROCESSES) $(if $(SEED),--seed $(SEED)) --evidence $(EVIDENCE).json
+	$(BIN)/python -m proofs.model_check --evidence $(EVIDENCE).json
+	$(BIN)/python -m proofs.evidence $(EVIDENCE).json --hunts tests/simulation/hunts.json > $(EVIDENCE).md
 
 crash-states: $(STAMP)
 	$(BIN)/python -m tests.storage.crash_states --states $(STATES) $(if $(SEED),--seed $(SEED))
@@ -133,12 +133,12 @@ bench-failover: $(STAMP)
 	$(BIN)/python -m bench.failover --kills $(KILLS) $(if $(SEED),--seed $(SEED)) $(if $(JSON),--json $(JSON))
 
 docs: $(STAMP)
-	$(BIN)/python -m waltz.wire.document > docs/formats/wire.md
-	$(BIN)/python -m waltz.storage.document > docs/formats/disk.md
-	$(BIN)/python -m waltz.cluster.document > docs/formats/metadata.md
-	$(BIN)/python -m waltz.configuration.document storage > docs/operating/storage-configuration.md
-	$(BIN)/python -m waltz.configuration.document server > docs/operating/server-configuration.md
-	$(BIN)/python -m waltz.configuration.document tools > docs/operating/tools-configuration.md
+	$(BIN)/python -m waltz.wire.wire_document > docs/formats/wire.md
+	$(BIN)/python -m waltz.storage.disk_document > docs/formats/disk.md
+	$(BIN)/python -m waltz.cluster.metadata_document > docs/formats/metadata.md
+	$(BIN)/python -m waltz.configuration.settings_document storage > docs/operating/storage-configuration.md
+	$(BIN)/python -m waltz.configuration.settings_document server > docs/operating/server-configuration.md
+	$(BIN)/python -m waltz.configuration.settings_document tools > docs/operating/tools-configuration.md
 	$(BIN)/python -m tests.rows > docs/rows.md
 	$(BIN)/python -m tests.api > docs/api.md
 

@@ -6,9 +6,9 @@ import sys
 from pathlib import Path
 
 from bench import formats
+from waltz.bench.benchmark import run_all
 from waltz.bench.calibration import calibrate
-from waltz.bench.figures import Result
-from waltz.bench.session import run_all
+from waltz.bench.results import Result
 from waltz.bench.workload import choose, read_workloads
 
 WORKLOADS = ("one-at-a-time", "submit-locks", "append-many", "commit-to-apply", "feed-callbacks")

@@ -25,8 +25,8 @@ from pathlib import Path
 from typing import Any
 
 import waltz
-from waltz.bench.figures import Result
-from waltz.bench.session import report, run_all
+from waltz.bench.benchmark import report, run_all
+from waltz.bench.results import Result
 from waltz.bench.signals import ended_in_order
 from waltz.bench.trial_cluster import shape_of, trial_cluster
 from waltz.bench.workload import Workload, choose, read_workloads

@@ -22,9 +22,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
+from waltz.bench.benchmark import run_all
 from waltz.bench.calibration import Calibration, calibrate
-from waltz.bench.figures import Result
-from waltz.bench.session import run_all
+from waltz.bench.results import Result
 from waltz.bench.workload import Workload, choose, read_workloads
 
 ACCEPTED: Final = Path(__file__).with_name("accepted.json")

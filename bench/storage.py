@@ -29,8 +29,8 @@ from waltz.bench.calibration import calibrate
 from waltz.cli.nodes import run_loop
 from waltz.limits import SCRUB_SLICE_BYTES_MAX
 from waltz.record import NewRecord, RecordBatch, pack_records
-from waltz.storage.partition import StoragePartition
-from waltz.system.disk import RealDisk
+from waltz.storage.partition_replica import StoragePartition
+from waltz.system.real_disk import RealDisk
 from waltz.types import PartitionId, SessionId, TransactionId
 from waltz.wire.storage_protocol import (
     AppendRecordsRequest,

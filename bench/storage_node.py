@@ -22,7 +22,7 @@ from tests.storage.support import KEY
 from waltz.cli.nodes import run_loop
 from waltz.host import Connection
 from waltz.storage.storage_node_shell import StorageConfig, StorageNode
-from waltz.system.host import real_host
+from waltz.system.real_host import real_host
 from waltz.types import NO_SESSION, Address, PartitionId
 from waltz.wire.handshake import Link
 from waltz.wire.message import Message

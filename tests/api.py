@@ -19,7 +19,7 @@ from typing import Any, Final, get_args, get_origin
 import waltz
 import waltz.testing
 from waltz import errors
-from waltz.client.options import ClientOptions
+from waltz.client.client_options import ClientOptions
 
 SECTIONS: Final[Mapping[str, Sequence[str]]] = {
     "Opening": ("open_client", "open_async_client", "open_reader", "open_async_reader"),

@@ -6,7 +6,7 @@ from pathlib import Path
 from zlib import crc32
 
 from waltz.record import RECORD_HEADER, RECORD_HEADER_BYTES
-from waltz.storage.segment import SEGMENT_HEADER_BYTES
+from waltz.storage.log.segment import SEGMENT_HEADER_BYTES
 
 
 def change_data(

@@ -13,7 +13,7 @@ import pytest
 from waltz.host import Host, Inspectable
 from waltz.limits import STEPS_AT_ONCE_MAX, TURN_STEPS_MAX
 from waltz.machine_shell import Lane, Mailbox, Turns, run
-from waltz.system.host import real_host
+from waltz.system.real_host import real_host
 
 NAME: ContextVar[str] = ContextVar("NAME")
 

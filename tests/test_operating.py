@@ -12,8 +12,8 @@ import pytest
 from waltz.cli.commands import PLACES
 from waltz.cli.server_node import server
 from waltz.cli.storage_node import storage
-from waltz.configuration.server import SERVER_KEYS
-from waltz.configuration.storage import STORAGE_KEYS
+from waltz.configuration.server_settings import SERVER_KEYS
+from waltz.configuration.storage_settings import STORAGE_KEYS
 from waltz.limits import (
     CONNECTION_BACKLOG_BYTES_MAX,
     CONNECTION_UNSENT_BYTES_MAX,
@@ -24,8 +24,8 @@ from waltz.limits import (
     RELEASE_SECONDS_MAX,
     WRITE_BUFFER_BYTES_HIGH,
 )
-from waltz.server.metrics import SERVER_METRICS, SERVER_PARTITION_METRICS
-from waltz.storage.metrics import DRAIN_SECONDS, NODE_METRICS, PARTITION_METRICS
+from waltz.server.server_metrics import SERVER_METRICS, SERVER_PARTITION_METRICS
+from waltz.storage.storage_metrics import DRAIN_SECONDS, NODE_METRICS, PARTITION_METRICS
 
 ROOT = Path(__file__).parent.parent
 OPERATING = ROOT / "docs" / "operating"

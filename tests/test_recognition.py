@@ -11,11 +11,11 @@ import pytest
 
 from tests.server.real_server import running_server
 from tests.zookeepers import RunningZooKeeper, running_zookeeper
-from waltz.client.connection_shell import ServerConnection
-from waltz.client.conversation_shell import conversation
 from waltz.cluster.cluster_shell import read_replica_assignments
+from waltz.connections.connection_shell import ServerConnection
 from waltz.errors import WaltzError
 from waltz.host import Host
+from waltz.operators.conversation_shell import conversation
 from waltz.recognition import (
     ADMIN,
     COORDINATOR,
@@ -28,9 +28,9 @@ from waltz.recognition import (
 )
 from waltz.system.embedded import EmbeddedCoordinator
 from waltz.system.embedded_server import EmbeddedCoordinatorServer
-from waltz.system.host import real_host
 from waltz.system.http import Answer, HttpServer
-from waltz.system.network import RealNetwork
+from waltz.system.real_host import real_host
+from waltz.system.tcp_network import RealNetwork
 from waltz.system.zookeeper import ZooKeeperCoordinator
 from waltz.types import Address
 from waltz.wire.admin_protocol import ADMIN_CLIENT_GREETING, ADMIN_CODEC, ADMIN_SERVER_GREETING

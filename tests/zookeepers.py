@@ -11,12 +11,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from waltz.cli.layout import choose_ports
+from waltz.cli.trial_directory import choose_ports
 from waltz.errors import ConnectionFailedError
 from waltz.host import Connection, Listener, Node
 from waltz.spark.java import find_java, packaged_java
-from waltz.system.host import real_host
-from waltz.system.network import RealNetwork
+from waltz.system.real_host import real_host
+from waltz.system.tcp_network import RealNetwork
 from waltz.system.zookeeper_process import ZooKeeperProcess, packaged_jars
 from waltz.types import Address, parse_coordinator
 

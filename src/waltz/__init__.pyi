@@ -1,10 +1,12 @@
 """The public names, and the module that each comes from; `waltz/__init__.py` loads by this list."""
 
-from .client.blocked import BlockedPartition, OnApplyFailure
-from .client.blocking import WaltzClient
+from .client.applying.blocked import BlockedPartition, OnApplyFailure
+from .client.applying.callbacks import NoCallbacks, WaltzClientCallbacks
+from .client.applying.transactions import Transactions
+from .client.blocking_client import WaltzClient
 from .client.bulk import RowColumns, lock_hashes
-from .client.callbacks import NoCallbacks, WaltzClientCallbacks
 from .client.client_shell import AsyncWaltzClient
+from .client.databases.sql_callbacks import SqlCallbacks
 from .client.lifecycle_events import (
     ClusterChanged,
     ConnectionRestored,
@@ -15,13 +17,6 @@ from .client.lifecycle_events import (
     ServerDisconnected,
 )
 from .client.notes_shell import ClusterNotes
-from .client.questions_shell import ServerReport
-from .client.reader.blocking import LogReader
-from .client.reader.columns import BlockData, TransactionColumns
-from .client.reader.reader_shell import AsyncLogReader, WantsData
-from .client.replicas_shell import Replica, ReplicaMarks, ReplicaReader
-from .client.retry import NoRetries, Operation, RetryAll, RetryPolicy, RetryReads
-from .client.sql_callbacks import SqlCallbacks
 from .client.transaction import (
     BytesSerializer,
     JsonSerializer,
@@ -34,7 +29,7 @@ from .client.transaction import (
     TransactionBuilder,
     TransactionContext,
 )
-from .client.transactions import Transactions
+from .connections.retry import NoRetries, Operation, RetryAll, RetryPolicy, RetryReads
 from .errors import (
     AlreadyClosedError,
     ClientAheadError,
@@ -66,6 +61,11 @@ from .opening import (
     open_reader,
     open_replicas,
 )
+from .operators.questions_shell import ServerReport
+from .operators.replicas_shell import Replica, ReplicaMarks, ReplicaReader
+from .reader.blocking_reader import LogReader
+from .reader.reader_shell import AsyncLogReader, WantsData
+from .reader.transaction_columns import BlockData, TransactionColumns
 from .types import (
     NOTHING,
     Address,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from waltz.host import Coordinator, Host
 from waltz.limits import READER_SECONDS_MAX
-from waltz.system.host import real_coordinator, real_host
+from waltz.system.real_host import real_coordinator, real_host
 from waltz.system.workers import RealWorkers
 from waltz.types import (
     ClusterAddress,
@@ -25,14 +25,14 @@ from waltz.types import (
 )
 
 if TYPE_CHECKING:
-    from waltz.client.blocking import WaltzClient
-    from waltz.client.callbacks import WaltzClientCallbacks
+    from waltz.client.applying.callbacks import WaltzClientCallbacks
+    from waltz.client.blocking_client import WaltzClient
     from waltz.client.client_shell import AsyncWaltzClient
     from waltz.client.notes_shell import ClusterNotes
-    from waltz.client.reader.blocking import LogReader
-    from waltz.client.reader.reader_shell import AsyncLogReader
-    from waltz.client.replicas_shell import ReplicaReader
-    from waltz.client.retry import RetryPolicy
+    from waltz.connections.retry import RetryPolicy
+    from waltz.operators.replicas_shell import ReplicaReader
+    from waltz.reader.blocking_reader import LogReader
+    from waltz.reader.reader_shell import AsyncLogReader
 
 logger = logging.getLogger(__name__)
 
@@ -52,8 +52,8 @@ def open_client(
     option; NoNodeError: there is no cluster; CoordinatorLostError, ConnectionFailedError: nobody
     answers; RemoteProtocolError: somebody answers who is no server of ours.
     """
-    from waltz.client.blocking import WaltzClient
-    from waltz.client.options import options_from
+    from waltz.client.blocking_client import WaltzClient
+    from waltz.client.client_options import options_from
 
     address = _parse(cluster)
     settings = options_from(_options_of(address) | options)
@@ -71,8 +71,8 @@ def open_async_client(
 
     To be called on the loop. Raises ConfigurationError; entering raises as `open_client`.
     """
+    from waltz.client.client_options import options_from
     from waltz.client.client_shell import AsyncWaltzClient
-    from waltz.client.options import options_from
 
     address = _parse(cluster)
     settings = options_from(_options_of(address) | options)
@@ -93,7 +93,7 @@ def open_reader(
     `timeout_seconds` bounds how long it waits without progress; `retry_policy` None: `RetryReads`.
     Raises as `open_client`.
     """
-    from waltz.client.reader.blocking import LogReader
+    from waltz.reader.blocking_reader import LogReader
 
     address = _parse(cluster)
     found = _options_of(address)
@@ -115,7 +115,7 @@ def open_async_reader(
     retry_policy: RetryPolicy | None = None,
 ) -> AsyncLogReader:
     """Return a reader for asyncio, which starts when it is entered. To be called on the loop."""
-    from waltz.client.reader.reader_shell import AsyncLogReader
+    from waltz.reader.reader_shell import AsyncLogReader
 
     address = _parse(cluster)
     found = _options_of(address)
@@ -153,7 +153,7 @@ def open_replicas(
     The coordinator knows them all: servers are asked where it is, as by `open_notes`. Raises
     NoNodeError: there is no cluster; CoordinatorLostError; as `open_notes`.
     """
-    from waltz.client.replicas_shell import ReplicaReader
+    from waltz.operators.replicas_shell import ReplicaReader
 
     address = _coordinator(cluster, tls)
     root = _options_of(address).get("root")
@@ -173,8 +173,8 @@ def _coordinator(cluster: str | ClusterAddress, tls: TlsSettings | None) -> Coor
     address = _parse(cluster)
     if not isinstance(address, ServersAddress):
         return address
-    from waltz.client.loop_thread.blocking import LoopThread
-    from waltz.client.questions_shell import find_coordinator
+    from waltz.connections.loop_thread import LoopThread
+    from waltz.operators.questions_shell import find_coordinator
 
     settings = tls or TlsSettings()
 

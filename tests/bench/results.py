@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from waltz.bench.calibration import Calibration
-from waltz.bench.figures import Result, Round, Samples
+from waltz.bench.results import Result, Round, Samples
 from waltz.bench.workload import Workload
 
 CALIBRATION = Calibration(

@@ -17,7 +17,7 @@ from bench.gate import (
     unsteadiness,
 )
 from tests.bench.results import CALIBRATION, result
-from waltz.bench.figures import Round
+from waltz.bench.results import Round
 
 PROCESSOR = FIGURE.format(workload="submit-locks")
 STEADY = [CALIBRATION, CALIBRATION]

@@ -8,8 +8,8 @@ from dataclasses import replace
 from bench.original import originals, page
 from tests.bench.results import result, samples
 from tests.clusters import ROOT
-from waltz.bench.figures import Result, Round
-from waltz.bench.session import report
+from waltz.bench.benchmark import report
+from waltz.bench.results import Result, Round
 from waltz.bench.workload import Workload, read_workloads
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from tests.bench.results import result, samples
-from waltz.bench.figures import Round
 from waltz.bench.plot import NINES, POINTS, curve, write_plot
+from waltz.bench.results import Round
 from waltz.errors import ConfigurationError
 
 

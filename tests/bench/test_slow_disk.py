@@ -32,7 +32,7 @@ def test_only_the_storage_node_that_is_named_is_slow(
 @pytest.mark.parametrize(("place", "name"), [("storage-3", "slow_sync"), ("storage-1", "sync")])
 def test_a_process_is_slowed_as_it_starts(tmp_path: Path, place: str, name: str) -> None:
     environment = write_hook(tmp_path / "hook", {slow_disk.__name__: told("storage-3", 0.001)})
-    program = "from waltz.system.disk import RealFile; print(RealFile.sync.__name__)"
+    program = "from waltz.system.real_disk import RealFile; print(RealFile.sync.__name__)"
     done = subprocess.run(
         [sys.executable, "-c", program, "storage", "--directory", f"/x/{place}"],
         env=environment,
@@ -47,7 +47,7 @@ def test_a_slow_sync_syncs_in_the_end(tmp_path: Path) -> None:
     environment = write_hook(tmp_path / "hook", {slow_disk.__name__: told("storage-3", 0.001)})
     program = (
         "import sys\n"
-        "from waltz.system.disk import RealDisk\n"
+        "from waltz.system.real_disk import RealDisk\n"
         "file = RealDisk().open(sys.argv[-1], create=True)\n"
         "file.write_at(0, b'abc')\n"
         "file.sync()\n"

@@ -19,8 +19,8 @@ from typing import Any, Final
 
 import waltz
 from waltz.cli.nodes import set_up_logging
-from waltz.sim.history import Verdict
-from waltz.sim.payload import Kind, Payload
+from waltz.sim.judges.history import Verdict
+from waltz.sim.judges.payload import Kind, Payload
 
 KEYS: Final = 4
 """Locks per partition: few, so that clients meet."""

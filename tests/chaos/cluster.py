@@ -14,11 +14,11 @@ from uuid import uuid4
 
 from tests.chaos.proxy import ChaosProxy
 from tests.smoke.processes import HOST, Node
-from waltz.cli.layout import choose_ports
+from waltz.cli.trial_directory import choose_ports
 from waltz.cluster.cluster_shell import StorageEntry, create_cluster
 from waltz.limits import DISK_FREE_BYTES_TRIAL
 from waltz.system.embedded_server import EmbeddedCoordinatorServer
-from waltz.system.host import real_host
+from waltz.system.real_host import real_host
 from waltz.types import Address
 
 RESTORE_SECONDS: Final = (10.0, 0.4)

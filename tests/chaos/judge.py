@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from waltz.sim.checkers import (
+from waltz.sim.judges.checkers import (
     Log,
     at_most_once,
     check_users,
@@ -20,8 +20,8 @@ from waltz.sim.checkers import (
     show,
     verdicts,
 )
-from waltz.sim.history import Ending, Fed, History, OutcomeTold, Submission, Verdict
-from waltz.sim.payload import Payload
+from waltz.sim.judges.history import Ending, Fed, History, OutcomeTold, Submission, Verdict
+from waltz.sim.judges.payload import Payload
 from waltz.types import ClientId, Generation, PartitionId, RequestId
 
 Reports = Mapping[str, Mapping[str, Any]]

@@ -29,7 +29,7 @@ from waltz.limits import (
     RECONNECT_SECONDS_MAX,
 )
 from waltz.record import request_id_from
-from waltz.sim.history import Fed
+from waltz.sim.judges.history import Fed
 from waltz.types import PartitionId, TransactionId
 
 BEAT_SECONDS: Final = 0.5

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from tests.chaos.judge import Ledger
-from waltz.sim.history import Fed
-from waltz.sim.payload import Payload
+from waltz.sim.judges.history import Fed
+from waltz.sim.judges.payload import Payload
 from waltz.types import ClientId, Generation, PartitionId, RequestId, TransactionId
 
 ZERO = PartitionId(0)

@@ -14,8 +14,8 @@ from tests.chaos.schedule import BOTH, Act, Deed, Side
 from tests.client.applications import Recorder
 from tests.client.fake_cluster import until
 from tests.server.real_server import running_server
+from waltz.client.client_options import ClientOptions
 from waltz.client.client_shell import AsyncWaltzClient
-from waltz.client.options import ClientOptions
 from waltz.host import Host
 from waltz.server.server_shell import Server
 from waltz.types import Address

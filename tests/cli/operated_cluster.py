@@ -16,7 +16,7 @@ from click.testing import CliRunner
 from tests.clusters import start_node, wait_until
 from tests.zookeepers import RunningZooKeeper
 from waltz.cli.commands import waltz
-from waltz.cli.layout import choose_ports
+from waltz.cli.trial_directory import choose_ports
 from waltz.errors import WaltzError
 
 

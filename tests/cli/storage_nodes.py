@@ -10,7 +10,7 @@ from tests.storage.support import KEY, batch, t
 from tests.storage.talkers import config, data_talker
 from waltz.cluster.store_params import StoreParams
 from waltz.storage.storage_node_shell import StorageNode
-from waltz.system.host import real_host
+from waltz.system.real_host import real_host
 from waltz.types import PartitionId, SessionId
 from waltz.wire.storage_protocol import (
     AppendRecordsRequest,

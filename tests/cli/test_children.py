@@ -13,7 +13,7 @@ import pytest
 from tests.clusters import RunningCluster
 from waltz.cli import children
 from waltz.cli.children import Child, Keeper
-from waltz.cli.layout import choose_ports
+from waltz.cli.trial_directory import choose_ports
 from waltz.errors import ConfigurationError
 
 

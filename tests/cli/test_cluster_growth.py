@@ -18,9 +18,9 @@ import waltz
 from tests.cli.operated_cluster import OperatedCluster, run_tool
 from tests.clusters import RunningCluster, run_waltz, running_cluster, wait_until
 from waltz.cli.cluster_growth import growth_json, show_growth
-from waltz.client.growth_shell import GrowthPlan
 from waltz.cluster.partition_growth import PartitionCounts, grown_placement
 from waltz.cluster.storage_placement import StoragePlacement
+from waltz.operators.cluster_growth_shell import GrowthPlan
 from waltz.types import PartitionId, ReplicaId
 
 pytestmark = pytest.mark.processes

@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from waltz.cli.cluster_place import ClusterPlace, cluster_options
-from waltz.cli.layout import (
+from waltz.cli.trial_directory import (
     TLS_DIRECTORY,
     forget_trial_certificates,
     make_trial_certificates,

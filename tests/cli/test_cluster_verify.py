@@ -13,7 +13,7 @@ import pytest
 
 from tests.cli.operated_cluster import OperatedCluster, Said, run_tool
 from waltz.cluster.cluster_shell import ServerMembership
-from waltz.system.host import real_host
+from waltz.system.real_host import real_host
 from waltz.types import (
     Address,
     parse_coordinator,

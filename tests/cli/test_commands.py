@@ -17,9 +17,9 @@ import pytest
 
 from tests.storage.inspected import our_files, write_files
 from waltz.cli.admin import SERVER_PLACES, STORAGE_PLACES
-from waltz.cli.cluster import PLACES as CLUSTER
+from waltz.cli.cluster_group import PLACES as CLUSTER
 from waltz.cli.commands import PLACES, waltz
-from waltz.cli.disk import PLACES as DISK
+from waltz.cli.disk_group import PLACES as DISK
 from waltz.cli.lazy_group import Place
 
 GROUP_MODULES_MAX = 13

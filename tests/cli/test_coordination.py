@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from waltz.cli.coordination import CoordinatorService, coordinator_service
-from waltz.cli.layout import EMBEDDED, CoordinatorWish, plan_cluster
+from waltz.cli.trial_directory import EMBEDDED, CoordinatorWish, plan_cluster
 from waltz.errors import ConfigurationError
 from waltz.types import Address, CoordinatorAddress, TlsSettings, ZooKeeperAddress
 

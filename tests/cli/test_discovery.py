@@ -22,9 +22,9 @@ from tests.clusters import (
     running_server,
     wait_until,
 )
-from waltz.cli.layout import choose_ports, trial_client_tls
-from waltz.client.questions_shell import find_coordinator
-from waltz.system.host import real_coordinator, real_host
+from waltz.cli.trial_directory import choose_ports, trial_client_tls
+from waltz.operators.questions_shell import find_coordinator
+from waltz.system.real_host import real_coordinator, real_host
 from waltz.types import Address, ServersAddress, TlsSettings
 
 pytestmark = pytest.mark.processes

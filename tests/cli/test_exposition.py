@@ -13,17 +13,17 @@ from tests.storage.states import healthy, node_of
 from tests.storage.support import KEY
 from waltz.cli.exposition import StateCollector, server_families, storage_families
 from waltz.figures import Metric
-from waltz.server.metrics import (
+from waltz.server.server_metrics import (
     SERVER_METRICS,
     SERVER_PARTITION_METRICS,
     ServerState,
     Stage,
 )
-from waltz.server.metrics import PartitionCounters as ServerPartitionCounters
-from waltz.server.metrics import PartitionState as ServerPartitionState
+from waltz.server.server_metrics import PartitionCounters as ServerPartitionCounters
+from waltz.server.server_metrics import PartitionState as ServerPartitionState
 from waltz.storage.durations import BOUNDS, Durations
-from waltz.storage.metrics import NODE_METRICS, PARTITION_METRICS, NodeState
-from waltz.storage.partition import PartitionCounters
+from waltz.storage.partition_replica import PartitionCounters
+from waltz.storage.storage_metrics import NODE_METRICS, PARTITION_METRICS, NodeState
 from waltz.types import Generation, PartitionId, ServerId, TransactionId
 
 

@@ -10,10 +10,10 @@ import pytest
 
 from tests.cluster.simulated import KEY, World, settled, simulate
 from tests.clusters import RunningCluster, partition_at, run_waltz, running_server, wait_until
-from waltz.cli.layout import choose_ports
 from waltz.cli.neighbours import refuse_to_be_missed
+from waltz.cli.trial_directory import choose_ports
 from waltz.cluster.cluster_shell import ServerMembership, StorageEntry, create_cluster
-from waltz.configuration.server import BIND_ADDRESS, TLS
+from waltz.configuration.server_settings import BIND_ADDRESS, TLS
 from waltz.errors import ConfigurationError
 from waltz.host import Coordinator, Host
 from waltz.types import Address

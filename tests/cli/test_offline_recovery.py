@@ -15,14 +15,14 @@ from tests.storage.talkers import LOOPBACK, admin_talker, config, data_talker
 from tests.tls_files import TlsFiles
 from waltz.cli.offline_recovery import Copied, CopyJob, Destination, Doors, copy_partition
 from waltz.cli.storage_questions import talk_to_data_port
-from waltz.client.admin_port_shell import talk_to_admin_port
 from waltz.cluster.cluster_shell import StorageEntry, create_cluster
 from waltz.cluster.partition_metadata import PartitionMetadata, ReplicaState
 from waltz.errors import ConfigurationError, RemoteStorageError
 from waltz.host import Host
+from waltz.operators.conversation_shell import talk_to_admin_port
 from waltz.storage.storage_node_shell import StorageNode
 from waltz.system.embedded_server import EmbeddedCoordinatorServer
-from waltz.system.host import real_host
+from waltz.system.real_host import real_host
 from waltz.types import (
     Generation,
     PartitionId,

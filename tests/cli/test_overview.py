@@ -11,9 +11,9 @@ from waltz.cli.overview import (
     server_overview,
     writable_of,
 )
-from waltz.client.questions_shell import ReportAnswers, ServerReport
 from waltz.cluster.storage_placement import StoragePlacement
 from waltz.errors import UnavailableError
+from waltz.operators.questions_shell import ReportAnswers, ServerReport
 from waltz.types import Address, Generation, PartitionId, ReplicaId, SessionId, TransactionId
 from waltz.wire.report_protocol import PartitionReport, ReplicaEntry, Standing
 

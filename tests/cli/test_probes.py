@@ -22,12 +22,12 @@ from tests.storage.support import (
 )
 from waltz.cli.probes import storage_routes
 from waltz.cli.storage_node import observed
-from waltz.storage.metrics import Stage
-from waltz.storage.space import FreeMinimum
+from waltz.storage.directory.space import FreeMinimum
+from waltz.storage.storage_metrics import Stage
 from waltz.storage.storage_node_shell import StorageConfig, StorageNode
-from waltz.system.disk import RealDisk
-from waltz.system.host import real_host
 from waltz.system.http import Answer, Negotiated
+from waltz.system.real_disk import RealDisk
+from waltz.system.real_host import real_host
 from waltz.types import Address, PartitionId
 from waltz.wire.storage_protocol import AppendRecordsRequest, SuccessResponse
 

@@ -18,11 +18,11 @@ import pytest
 from tests.clusters import RunningCluster, run_waltz, start_node
 from tests.storage.states import healthy, node_of
 from tests.storage.talkers import NOBODY, P0, Talker, load, next_of
-from waltz.cli.layout import choose_ports
-from waltz.cli.settings import read_settings
+from waltz.cli.command_settings import read_settings
 from waltz.cli.storage_node import unfinished
+from waltz.cli.trial_directory import choose_ports
 from waltz.configuration.settings import Given
-from waltz.configuration.storage import PORT, STORAGE_KEYS, data_address, storage_settings
+from waltz.configuration.storage_settings import PORT, STORAGE_KEYS, data_address, storage_settings
 from waltz.errors import ConfigurationError
 from waltz.types import NO_SESSION, Address
 from waltz.wire.storage_protocol import OpenRequest

@@ -18,12 +18,12 @@ from waltz.cli.storage_questions import (
     problems_in,
     talk_to_data_port,
 )
-from waltz.client.admin_port_shell import talk_to_admin_port
 from waltz.cluster.store_params import StoreParams
 from waltz.errors import ConfigurationError, RemoteStorageError
 from waltz.host import Host
+from waltz.operators.conversation_shell import talk_to_admin_port
 from waltz.storage.storage_node_shell import StorageNode
-from waltz.system.host import real_host
+from waltz.system.real_host import real_host
 from waltz.types import PartitionId, ReplicaId, SessionId, TransactionId
 from waltz.wire.admin_protocol import (
     AdminSuccessResponse,

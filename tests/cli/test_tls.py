@@ -14,7 +14,7 @@ from tests.cli.operated_cluster import OperatedCluster, operated_cluster
 from tests.clusters import RunningCluster, run_waltz, running_cluster
 from tests.tls_files import TlsFiles
 from tests.zookeepers import RunningZooKeeper
-from waltz.cli.layout import choose_ports
+from waltz.cli.trial_directory import choose_ports
 from waltz.types import Address, TlsSettings
 
 pytestmark = pytest.mark.processes

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from tests.tls_files import TlsFiles
 from waltz.cli.tls_options import secured_by_file, tls_options
 from waltz.errors import ConfigurationError
-from waltz.system.host import real_host
+from waltz.system.real_host import real_host
 from waltz.types import TlsSettings
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.clusters import run_waltz, running_cluster, start_cluster, wait_until
-from waltz.cli.layout import ClusterFile, ServerPlace, StoragePlace
+from waltz.cli.trial_directory import ClusterFile, ServerPlace, StoragePlace
 from waltz.cli.up import open_ports
 from waltz.types import Address, ZooKeeperAddress
 

@@ -25,12 +25,12 @@ from tests.clusters import (
     wait_until,
 )
 from tests.zookeepers import Proxy, RunningZooKeeper, running_zookeeper, tree_at
-from waltz.cli.layout import choose_ports
+from waltz.cli.trial_directory import choose_ports
 from waltz.cluster.cluster_shell import ClusterView, ServerMembership, StorageEntry, create_cluster
 from waltz.cluster.partition_metadata import PartitionMetadata
 from waltz.host import Node
 from waltz.server.server_shell import Server, ServerConfig
-from waltz.system.host import real_host
+from waltz.system.real_host import real_host
 from waltz.types import Address, PartitionId, ZooKeeperAddress, parse_coordinator
 
 pytestmark = pytest.mark.processes

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from waltz.client.callbacks import WaltzClientCallbacks
+from waltz.client.applying.callbacks import WaltzClientCallbacks
 from waltz.client.transaction import (
     PartitionLocalLock,
     Transaction,

@@ -22,12 +22,12 @@ from waltz.cluster.server_assignment import PartitionAssignment, ServerDescripto
 from waltz.cluster.tree import Tree
 from waltz.errors import RemoteProtocolError
 from waltz.host import ANY_VERSION, Connection, Host, Listener, Node
-from waltz.server.arrivals_shell import receive_arrival
-from waltz.server.reception import Terms
+from waltz.server.clients.arrivals_shell import receive_arrival
+from waltz.server.clients.reception import Terms
 from waltz.system.clock import RealClock
-from waltz.system.disk import RealDisk
-from waltz.system.network import RealNetwork
 from waltz.system.random import RealRandom
+from waltz.system.real_disk import RealDisk
+from waltz.system.tcp_network import RealNetwork
 from waltz.system.workers import RealWorkers
 from waltz.types import (
     NOTHING,

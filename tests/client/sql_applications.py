@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 
 import sqlalchemy as sql
 
-from waltz.client.sql_callbacks import SqlCallbacks
+from waltz.client.databases.sql_callbacks import SqlCallbacks
 from waltz.client.transaction import Transaction
 from waltz.types import ClientId, Generation, PartitionId, RequestId, TransactionId
 

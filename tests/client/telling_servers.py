@@ -13,10 +13,10 @@ from tests.client.fake_cluster import CLUSTER_KEY, FakeServer
 from waltz.errors import ConnectionFailedError
 from waltz.host import Connection, Host
 from waltz.system.clock import RealClock
-from waltz.system.disk import RealDisk
-from waltz.system.host import NoCoordinator
-from waltz.system.network import RealNetwork
 from waltz.system.random import RealRandom
+from waltz.system.real_disk import RealDisk
+from waltz.system.real_host import NoCoordinator
+from waltz.system.tcp_network import RealNetwork
 from waltz.system.workers import RealWorkers
 from waltz.types import Address, ClientId, Generation, PartitionId, ServerId
 from waltz.wire.client_protocol import CLIENT_CODEC

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from waltz.client import append_batches
-from waltz.client.append_batches import AppendBatches, append_request
+from waltz.client.appends import append_batches
+from waltz.client.appends.append_batches import AppendBatches, append_request
 from waltz.client.transaction import PartitionLocalLock, TransactionBuilder
 from waltz.types import ClientId, Generation, PartitionId, RequestId, TransactionId
 from waltz.wire.batch_protocol import AppendBatch

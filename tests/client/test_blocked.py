@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.client.test_calls import transactions
-from waltz.client.blocked import FailedAttempts, OnApplyFailure, content, one_line
-from waltz.client.calls import ApplyOutcome
+from waltz.client.applying.blocked import FailedAttempts, OnApplyFailure, content, one_line
+from waltz.client.applying.calls import ApplyOutcome
 from waltz.types import PartitionId, TransactionId
 
 P0 = PartitionId(0)

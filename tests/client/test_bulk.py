@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from waltz.client.append_batches import AppendBatches, append_request
+from waltz.client.appends.append_batches import AppendBatches, append_request
 from waltz.client.bulk import Bulk, BulkRows, ManyAppends, lock_hashes
 from waltz.client.transaction import PartitionLocalLock, TransactionBuilder
 from waltz.errors import LocalProtocolError

@@ -7,10 +7,10 @@ from random import Random
 import numpy as np
 import pytest
 
-from waltz.client import bulk_appends
+from waltz.client.appends import bulk_appends
+from waltz.client.appends.bulk_appends import BulkAppends
+from waltz.client.appends.submission import Submission
 from waltz.client.bulk import BulkRows, ManyAppends
-from waltz.client.bulk_appends import BulkAppends
-from waltz.client.submission import Submission
 from waltz.limits import BULK_RETRY_SECONDS
 from waltz.types import NOTHING, ClientId, Generation, PartitionId, RequestId, TransactionId
 from waltz.wire.batch_protocol import AppendBatch

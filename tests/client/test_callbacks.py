@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.client.sql_applications import transactions
-from waltz.client.callbacks import NoCallbacks, WaltzClientCallbacks
+from waltz.client.applying.callbacks import NoCallbacks, WaltzClientCallbacks
 from waltz.errors import LocalProtocolError
 from waltz.types import PartitionId, TransactionId
 

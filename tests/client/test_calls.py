@@ -6,8 +6,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from waltz.client.callbacks import NoCallbacks, WaltzClientCallbacks
-from waltz.client.calls import (
+from waltz.client.appends.submission import Submission
+from waltz.client.applying.callbacks import NoCallbacks, WaltzClientCallbacks
+from waltz.client.applying.calls import (
     ApplyOutcome,
     apply_in_order,
     call_for,
@@ -20,8 +21,7 @@ from waltz.client.calls import (
     tell_lock_failure,
     tell_refusal,
 )
-from waltz.client.fed import FedRun, FedRuns
-from waltz.client.submission import Submission
+from waltz.client.applying.transactions import Transactions
 from waltz.client.transaction import (
     PartitionLocalLock,
     PlainAppend,
@@ -29,9 +29,9 @@ from waltz.client.transaction import (
     TransactionBuilder,
     TransactionContext,
 )
-from waltz.client.transactions import Transactions
 from waltz.errors import ClientClosedError, PostponedError
 from waltz.types import ClientId, Generation, PartitionId, RequestId, TransactionId
+from waltz.wire.fed import FedRun, FedRuns
 
 P0 = PartitionId(0)
 

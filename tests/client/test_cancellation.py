@@ -15,9 +15,9 @@ from tests.client.applications import Recorder
 from tests.client.fake_cluster import until
 from tests.clusters import wait_until
 from tests.server.real_server import running_server
-from waltz.client.blocking import WaltzClient
+from waltz.client.blocking_client import WaltzClient
+from waltz.client.client_options import ClientOptions
 from waltz.client.client_shell import AsyncWaltzClient
-from waltz.client.options import ClientOptions
 from waltz.client.transaction import PlainAppend, TransactionBuilder
 from waltz.errors import OperationTimeoutError, SubmitCancelledError
 from waltz.testing import InMemoryCluster

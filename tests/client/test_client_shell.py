@@ -9,9 +9,9 @@ import pytest
 
 from tests.client.applications import WRITTEN, Note, Recorder
 from tests.client.fake_cluster import FakeCluster, FakeServer, run_with_cluster, until
-from waltz.client.callbacks import NoCallbacks
+from waltz.client.applying.callbacks import NoCallbacks
+from waltz.client.client_options import ClientOptions
 from waltz.client.client_shell import AsyncWaltzClient
-from waltz.client.options import ClientOptions
 from waltz.client.transaction import Transaction
 from waltz.errors import (
     ClientAheadError,

@@ -16,10 +16,10 @@ from tests.client.telling_servers import (
 )
 from tests.clusters import wait_until
 from tests.server.real_server import Proxy, running_server
-from waltz.client.blocking import WaltzClient
+from waltz.client.blocking_client import WaltzClient
+from waltz.client.client_options import ClientOptions
 from waltz.client.client_shell import AsyncWaltzClient
-from waltz.client.connection_shell import RESTORED, ServerConnection
-from waltz.client.options import ClientOptions
+from waltz.connections.connection_shell import RESTORED, ServerConnection
 from waltz.server.server_shell import Server, ServerConfig
 from waltz.types import Address
 

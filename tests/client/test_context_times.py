@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from tests.client.applications import Note, Recorder
 from tests.client.fake_cluster import FakeCluster, run_with_cluster
+from waltz.client.client_options import ClientOptions
 from waltz.client.client_shell import AsyncWaltzClient
-from waltz.client.options import ClientOptions
 from waltz.client.transaction import TransactionBuilder, TransactionContext
 from waltz.testing import InMemoryCluster
 

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from tests.client.applications import Recorder
-from waltz.client.blocking import WaltzClient
+from waltz.client.blocking_client import WaltzClient
 from waltz.client.client_shell import AsyncWaltzClient
-from waltz.client.reader.blocking import LogReader
-from waltz.client.reader.reader_shell import AsyncLogReader
+from waltz.reader.blocking_reader import LogReader
+from waltz.reader.reader_shell import AsyncLogReader
 from waltz.testing import InMemoryCluster
 from waltz.testing.async_clients import AsyncTestClient, AsyncTestReader
-from waltz.testing.faults import FaultyClient
+from waltz.testing.cluster_faults import FaultyClient
 
 OF_THE_INSIDE = {
     "nudge", "new_stream_side", "runner", "runner_of", "runners", "send", "stamp", "submissions",

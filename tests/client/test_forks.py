@@ -17,11 +17,11 @@ import pytest
 from tests.client.applications import Note, Recorder
 from tests.client.fake_cluster import FakeCluster, FakeServer, hosts_for, run_with_cluster, until
 from tests.client.fake_cluster import server_thread as running_server
-from waltz.client.blocking import WaltzClient
+from waltz.client.blocking_client import WaltzClient
+from waltz.client.client_options import ClientOptions
 from waltz.client.client_shell import AsyncWaltzClient
-from waltz.client.options import ClientOptions
-from waltz.client.reader.blocking import LogReader
 from waltz.errors import LocalProtocolError
+from waltz.reader.blocking_reader import LogReader
 
 pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded")
 

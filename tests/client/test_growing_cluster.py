@@ -6,8 +6,8 @@ import pytest
 
 from tests.client.applications import Recorder
 from tests.client.fake_cluster import ROOT, FakeCluster, FakePartition, run_with_cluster, until
+from waltz.client.client_options import ClientOptions
 from waltz.client.client_shell import AsyncWaltzClient
-from waltz.client.options import ClientOptions
 from waltz.cluster.store_params import ClusterParams
 from waltz.errors import NotFoundError
 from waltz.host import ANY_VERSION

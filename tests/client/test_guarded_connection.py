@@ -9,7 +9,7 @@ import pytest
 import sqlalchemy as sql
 
 from tests.client.sql_applications import APPLIED, P0, Applying, rows, transactions
-from waltz.client.guarded_connection import GuardedConnection
+from waltz.client.databases.guarded_connection import GuardedConnection
 from waltz.errors import LocalProtocolError
 
 FORBIDDEN: dict[str, Callable[[sql.Connection], Any]] = {

@@ -6,7 +6,7 @@ from uuid import UUID
 
 import pytest
 
-from waltz.client.histories import Histories, HistoryBegin, ahead
+from waltz.client.applying.histories import Histories, HistoryBegin, ahead
 from waltz.errors import HistoryChangedError
 from waltz.types import PartitionId, TransactionId
 

@@ -11,7 +11,7 @@ import pytest
 from tests.client.applications import Note, Recorder
 from tests.clusters import wait_until
 from waltz.client.identity_shell import ClientIdentity
-from waltz.client.partition_events import ClientIdRunsOut
+from waltz.client.partitions.client_partition_events import ClientIdRunsOut
 from waltz.limits import SEQUENCE_NUMBERS_PER_CLIENT_ID
 from waltz.sim.knobs import turned
 from waltz.testing import InMemoryCluster

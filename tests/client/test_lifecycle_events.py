@@ -9,7 +9,8 @@ from uuid import UUID
 import pytest
 
 from tests.client.fake_cluster import FakeCluster, run_with_cluster, until
-from waltz.client.callbacks import NoCallbacks
+from waltz.client.applying.callbacks import NoCallbacks
+from waltz.client.client_options import ClientOptions
 from waltz.client.client_shell import AsyncWaltzClient
 from waltz.client.lifecycle_events import (
     ClusterChanged,
@@ -21,8 +22,7 @@ from waltz.client.lifecycle_events import (
     ServerDisconnected,
 )
 from waltz.client.listening_shell import Listening
-from waltz.client.options import ClientOptions
-from waltz.client.tasks_shell import Tasks
+from waltz.connections.tasks_shell import Tasks
 from waltz.limits import LISTENER_EVENTS_MAX
 from waltz.types import Address, PartitionId
 

@@ -16,10 +16,10 @@ from tests.client.applications import Recorder
 from tests.client.fake_cluster import until
 from tests.server.logical_caller import QUESTION
 from tests.server.real_server import LOOPBACK, Proxy, running_server
+from waltz.client.client_options import ClientOptions
 from waltz.client.client_shell import AsyncWaltzClient
-from waltz.client.connection_shell import RESTORED, ServerConnection
-from waltz.client.handshake import ConnectionSettings
-from waltz.client.options import ClientOptions
+from waltz.connections.connection_shell import RESTORED, ServerConnection
+from waltz.connections.logical_handshake import ConnectionSettings
 from waltz.errors import (
     ConnectionUnknownError,
     HandshakeRefusedError,
@@ -262,7 +262,7 @@ def test_a_server_that_says_nothing_is_no_connection(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """LC-03, LC-37."""
-    monkeypatch.setattr("waltz.client.connection_shell.HANDSHAKE_SECONDS_MAX", 0.2)
+    monkeypatch.setattr("waltz.connections.connection_shell.HANDSHAKE_SECONDS_MAX", 0.2)
 
     async def main() -> None:
         async with running_server(tmp_path) as (host, _):

@@ -10,8 +10,8 @@ import pytest
 from tests.client.applications import Note, Recorder
 from tests.client.fake_cluster import hosts_for, server_thread
 from tests.clusters import wait_until
-from waltz.client.blocking import WaltzClient
-from waltz.client.options import ClientOptions
+from waltz.client.blocking_client import WaltzClient
+from waltz.client.client_options import ClientOptions
 from waltz.client.transaction import PlainAppend, Transaction, TransactionBuilder
 from waltz.errors import (
     ClientClosedError,

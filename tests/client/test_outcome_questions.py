@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from tests.client.test_partition import ME, OTHER, World, only, request, sent, submission
-from waltz.client.outcome_questions import OutcomeKnown, OutcomeQuestions, OutcomeRefused
-from waltz.client.partition_events import (
+from tests.client.test_client_partition import ME, OTHER, World, only, request, sent, submission
+from waltz.client.partitions.client_partition_events import (
     HighWaterMarkLoaded,
     OutcomeWanted,
     StreamOpened,
     Submitted,
 )
+from waltz.client.partitions.outcome_questions import OutcomeKnown, OutcomeQuestions, OutcomeRefused
 from waltz.limits import OUTCOME_RETRY_SECONDS
 from waltz.types import TransactionId
 from waltz.wire.batch_protocol import AppendBatch, Outcome, OutcomeRequest, OutcomeResponse

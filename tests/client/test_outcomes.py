@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.server.real_server import running_server
-from waltz.client.callbacks import NoCallbacks
+from waltz.client.applying.callbacks import NoCallbacks
 from waltz.client.client_shell import AsyncWaltzClient
 from waltz.client.transaction import PlainAppend
 from waltz.errors import LocalProtocolError

@@ -5,13 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.client.test_partition import ME, OTHER, request, submission
+from tests.client.test_client_partition import ME, OTHER, request, submission
 from tests.client.test_partition_batches import rejected
+from waltz.client.appends.own_appends import OwnAppends
+from waltz.client.appends.submission import Submission
 from waltz.client.bulk import BulkRows, ManyAppends
-from waltz.client.fed import FedRun
-from waltz.client.own_appends import OwnAppends
-from waltz.client.partition_events import BulkApplied, ReleaseRoom, RetrySubmissions
-from waltz.client.submission import Submission
+from waltz.client.partitions.client_partition_events import (
+    BulkApplied,
+    ReleaseRoom,
+    RetrySubmissions,
+)
 from waltz.limits import BULK_RETRY_SECONDS, SEQUENCE_NUMBERS_PER_CLIENT_ID
 from waltz.types import (
     NOTHING,
@@ -23,6 +26,7 @@ from waltz.types import (
 )
 from waltz.wire.batch_protocol import AppendBatch, AppendRejected, Reason, Rejection
 from waltz.wire.client_protocol import AppendRequest, FlushResponse, LockFailure
+from waltz.wire.fed import FedRun
 
 GENERATION = Generation(3)
 

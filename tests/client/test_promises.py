@@ -8,8 +8,8 @@ from tests.client.applications import Recorder
 from tests.client.fake_cluster import FakeCluster, FakeServer, run_with_cluster, until
 from tests.clusters import wait_until
 from tests.testing.applications import Count, Counters, Database
+from waltz.client.client_options import ClientOptions
 from waltz.client.client_shell import AsyncWaltzClient
-from waltz.client.options import ClientOptions
 from waltz.client.transaction import Transaction
 from waltz.host import Connection
 from waltz.testing import InMemoryCluster

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from waltz.client.sql_statements import statement_begins
+from waltz.client.databases.sql_statements import statement_begins
 
 ALL = ("postgresql", "mysql", "mariadb", "sqlite", "oracle")
 

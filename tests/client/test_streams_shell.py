@@ -10,14 +10,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.client.test_partition import ME, World
+from tests.client.test_client_partition import ME, World
 from tests.wire.strategies import messages
-from waltz.client.partition_events import Received
-from waltz.client.streams_shell import StreamSide
+from waltz.client.partitions.client_partition_events import Received
+from waltz.client.partitions.streams_shell import StreamSide
 from waltz.errors import RemoteProtocolError
-from waltz.server.connection import MessagesReceived, Peer, Sorter
-from waltz.server.feed_cache import FeedCache
-from waltz.server.partition import ServerPartition
+from waltz.server.clients.client_connection import MessagesReceived, Peer, Sorter
+from waltz.server.feeding.feed_cache import FeedCache
+from waltz.server.server_partition import ServerPartition
 from waltz.store.events import StoreOpened
 from waltz.types import Generation, PartitionId, RequestId, SessionId, TransactionId
 from waltz.wire.client_protocol import CLIENT_CODEC

@@ -4,7 +4,7 @@ from threading import Barrier, Thread
 
 import pytest
 
-from waltz.client.submission import Submission, checked_partition
+from waltz.client.appends.submission import Submission, checked_partition
 from waltz.client.transaction import PlainAppend, TransactionBuilder, TransactionContext
 from waltz.errors import LocalProtocolError, NotFoundError
 from waltz.types import PartitionId, TransactionId

@@ -10,10 +10,10 @@ import pytest
 
 from tests.client.applications import Note
 from tests.client.fake_cluster import until
-from waltz.client.partition_events import Submitted
-from waltz.client.submission import Submission
-from waltz.client.submissions_shell import Submissions
-from waltz.client.tasks_shell import Tasks
+from waltz.client.appends.submission import Submission
+from waltz.client.appends.submissions_shell import Submissions
+from waltz.client.partitions.client_partition_events import Submitted
+from waltz.connections.tasks_shell import Tasks
 from waltz.errors import (
     ClientAheadError,
     ClientClosedError,

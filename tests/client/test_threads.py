@@ -9,7 +9,7 @@ import pytest
 
 from tests.client.applications import Note, Recorder
 from tests.clusters import wait_until
-from waltz.client.blocking import WaltzClient
+from waltz.client.blocking_client import WaltzClient
 from waltz.client.transaction import PlainAppend
 from waltz.errors import ClientClosedError
 from waltz.testing import InMemoryCluster

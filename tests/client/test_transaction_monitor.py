@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from waltz.client.transaction_monitor import MonitorState, TransactionMonitor
+from waltz.client.appends.transaction_monitor import MonitorState, TransactionMonitor
 from waltz.errors import ClientClosedError, PartitionInactiveError
 from waltz.types import ClientId, Generation, PartitionId, RequestId
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from tests.client.test_partition import ME, OTHER, request, submission
+from tests.client.test_client_partition import ME, OTHER, request, submission
+from waltz.client.applying.transactions import Transactions
 from waltz.client.bulk import Bulk, BulkRows, ManyAppends
-from waltz.client.fed import FedRun, FedRuns
-from waltz.client.transactions import Transactions
 from waltz.types import PartitionId, TransactionId
+from waltz.wire.fed import FedRun, FedRuns
 
 
 class Fetcher:

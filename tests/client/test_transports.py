@@ -11,13 +11,13 @@ from tests.client.applications import WRITTEN, Note, Recorder
 from tests.client.fake_cluster import until
 from tests.server.real_server import Proxy, running_server
 from tests.tls_files import TlsFiles
+from waltz.client.client_options import ClientOptions
 from waltz.client.client_shell import AsyncWaltzClient
-from waltz.client.connection_shell import ServerConnection
-from waltz.client.options import ClientOptions
-from waltz.client.reader.reader_shell import AsyncLogReader
+from waltz.connections.connection_shell import ServerConnection
 from waltz.errors import ConnectionFailedError, UnavailableError
-from waltz.system.host import real_host
-from waltz.system.network import NOT_CONFIGURED
+from waltz.reader.reader_shell import AsyncLogReader
+from waltz.system.real_host import real_host
+from waltz.system.tcp_network import NOT_CONFIGURED
 
 
 @pytest.mark.parametrize("transport", ["tcp", "tls"])

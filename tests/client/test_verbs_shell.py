@@ -12,8 +12,8 @@ import pytest
 import waltz
 from tests.client.applications import Recorder
 from tests.client.fake_cluster import hosts_for, server_thread
-from waltz.client.blocking import WaltzClient
-from waltz.client.options import ClientOptions
+from waltz.client.blocking_client import WaltzClient
+from waltz.client.client_options import ClientOptions
 from waltz.errors import (
     ClientClosedError,
     LocalProtocolError,

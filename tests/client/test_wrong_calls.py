@@ -14,11 +14,11 @@ import waltz
 from tests.client.applications import Note, Recorder
 from tests.server.real_server import running_server
 from tests.tls_files import TlsFiles
+from waltz.client.client_options import ClientOptions
 from waltz.client.client_shell import AsyncWaltzClient
-from waltz.client.options import ClientOptions
 from waltz.client.transaction import TransactionBuilder
 from waltz.errors import AlreadyClosedError, LocalProtocolError, OperationTimeoutError
-from waltz.system.network import RealNetwork
+from waltz.system.tcp_network import RealNetwork
 from waltz.testing import InMemoryCluster
 from waltz.types import ClientId, Generation, PartitionId, RequestId
 

@@ -10,8 +10,7 @@ from uuid import UUID
 
 from waltz.errors import CoordinatorLostError
 from waltz.host import ANY_VERSION, Coordinator, Host, Node
-from waltz.sim.coordinator import SimulatedCoordinatorService
-from waltz.sim.disk import SimulatedDisk
+from waltz.sim.judges.run_trace import Trace
 from waltz.sim.loop import (
     Process,
     SimulatedClock,
@@ -19,8 +18,9 @@ from waltz.sim.loop import (
     SimulatedRandom,
     SimulatedWorkers,
 )
-from waltz.sim.network import SimulatedNetwork, draw_weather
-from waltz.sim.trace import Trace
+from waltz.sim.simulated_coordinator import SimulatedCoordinatorService
+from waltz.sim.simulated_disk import SimulatedDisk
+from waltz.sim.simulated_network import SimulatedNetwork, draw_weather
 
 T = TypeVar("T")
 

@@ -31,7 +31,6 @@ from waltz.cluster.cluster_shell import (
     register_storage_directory,
 )
 from waltz.cluster.growing_shell import begin_growth, deal_out, finish_growth
-from waltz.cluster.locking_shell import admin_lock
 from waltz.cluster.partition_metadata import NEW_PARTITION
 from waltz.cluster.replica_assignments import GroupDescriptor
 from waltz.cluster.server_assignment import PartitionAssignment, ServerDescriptor
@@ -201,48 +200,6 @@ def test_of_two_creations_at_once_at_most_one_succeeds_and_its_cluster_stands(se
             assert list(replicas) == [f"s{number}:1"]
 
     simulate(story, seed)
-
-
-def test_the_admin_lock_lets_one_in_at_a_time() -> None:
-    """CM-24"""
-
-    async def story(world: World) -> None:
-        await world.ask(create)
-        inside: list[int] = []
-
-        async def change(coordinator: Coordinator, number: int) -> None:
-            async with admin_lock(coordinator):
-                assert not inside
-                inside.append(number)
-                await asyncio.sleep(1)
-                inside.remove(number)
-
-        await asyncio.gather(*[world.ask(change, number) for number in range(5)])
-        assert world.loop.time() >= 5
-        assert "adminLock" not in world.tree.children("/waltz/store")
-
-    simulate(story)
-
-
-def test_the_admin_lock_of_a_dead_tool_does_not_last() -> None:
-    async def story(world: World) -> None:
-        await world.ask(create)
-
-        async def hold(host: Host) -> None:
-            async with admin_lock(host.coordinator):
-                await asyncio.sleep(1000)
-
-        async def take(host: Host) -> None:
-            async with admin_lock(host.coordinator):
-                pass
-
-        holder = world.start(hold, "holder")
-        await asyncio.sleep(1)
-        world.kill(holder)
-        await world.run(take)
-        assert world.loop.time() < 20
-
-    simulate(story)
 
 
 def test_nothing_is_read_where_there_is_no_cluster() -> None:

@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 import pytest
 
-from waltz.configuration import server, storage
+from waltz.configuration import server_settings as server
+from waltz.configuration import storage_settings as storage
 from waltz.configuration.settings import Given, Settings
 from waltz.configuration.yaml_text import read_yaml
 from waltz.errors import ConfigurationError

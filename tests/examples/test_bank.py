@@ -20,7 +20,7 @@ from tests.clusters import ROOT, RunningCluster, running_cluster, wait_until
 from tests.databases import running_database
 from waltz import AsyncWaltzClient, WaltzClientCallbacks, open_reader
 from waltz.testing import FAULT_PLANS, InMemoryCluster, SimulatedApplication, simulate
-from waltz.testing.simulation import Log
+from waltz.testing.application_simulation import Log
 
 SCRIPT = ["deposit 1 100", "withdraw 1 30", "balance 1", "withdraw 1 71", "transfer 1 2 50",
           "balance 2", "transfer 1 2 21", "transfer 1 102 5", "deactivate 1", "deposit 1 5",

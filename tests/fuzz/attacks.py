@@ -12,7 +12,7 @@ from uuid import UUID
 from tests.fuzz.inputs import NUMBERS, body, mutated, random_bytes
 from tests.server.builders import append, request_id, together
 from tests.wire.golden import MESSAGE_FRAMES, OWN_FRAMES
-from waltz.client.handshake import Handshake
+from waltz.connections.logical_handshake import Handshake
 from waltz.types import NO_SESSION, NOTHING, PartitionId
 from waltz.wire.admin_protocol import ADMIN_CODEC, AdminOpenRequest
 from waltz.wire.batch_protocol import DataWanted, OutcomeRequest, ReadRequest

@@ -143,25 +143,25 @@ def used_as(site: Site) -> Callable[[str], object]:
 
 
 OF_EXPRESSIONS: Final[dict[str, tuple[str, ...]]] = {
-    "src/waltz/client/sql_statements.py:_PIECE": (
+    "src/waltz/client/databases/sql_statements.py:_PIECE": (
         framed(" ", " "), framed("--", "-"), framed("'", "''"), framed('"', '""'), framed("a", "$"),
     ),
-    "src/waltz/client/sql_statements.py:_POSTGRESQL_PIECE": (
+    "src/waltz/client/databases/sql_statements.py:_POSTGRESQL_PIECE": (
         framed("e'", "\\"), framed("e'", "''"), framed("$a", "a"), framed("'", "'"),
     ),
-    "src/waltz/client/sql_statements.py:_MYSQL_PIECE": (
+    "src/waltz/client/databases/sql_statements.py:_MYSQL_PIECE": (
         framed("#", "#"), framed("'", "\\"), framed("'", "\\'"), framed("`", "a"),
     ),
-    "src/waltz/client/sql_statements.py:_COMMENT_ENDS": (repeated("/"), repeated("/*")),
-    "src/waltz/client/guarded_connection.py:_ENDS_OR_CHANGES": (
+    "src/waltz/client/databases/sql_statements.py:_COMMENT_ENDS": (repeated("/"), repeated("/*")),
+    "src/waltz/client/databases/guarded_connection.py:_ENDS_OR_CHANGES": (
         framed("ROLLBACK", " "), framed("START", " "), framed("SET", " "), framed("SET a", " "),
         framed("SET ", "a"), framed("SET @@", "a"), framed("ROLLBACK WORK", " ", "T"),
     ),
-    "src/waltz/client/guarded_connection.py:_COMMITS_IN_MYSQL": (
+    "src/waltz/client/databases/guarded_connection.py:_COMMITS_IN_MYSQL": (
         framed("CREATE", " "), framed("DROP", " ", "TEMPORAR"), framed("CREATE OR", " "),
     ),
-    "src/waltz/client/guarded_connection.py:_RUN_BY_MYSQL": (repeated("/*M"),),
-    "src/waltz/sim/shrinking.py:signature": (repeated("1."),),
+    "src/waltz/client/databases/guarded_connection.py:_RUN_BY_MYSQL": (repeated("/*M"),),
+    "proofs/shrinking.py:signature": (repeated("1."),),
     "src/waltz/spark/java.py:inspect_java": (repeated("java.base@\n"), framed("java.base@", "1")),
     "src/waltz/spark/pipelines/expressions.py:CLOCK": (
         framed("date", " "), repeated("date "), repeated("timestamp_ntz' "), framed("date'", " "),
@@ -171,11 +171,15 @@ OF_EXPRESSIONS: Final[dict[str, tuple[str, ...]]] = {
         framed(" " * 1000 + "count_if (", ") "), repeated("count_"),
     ),
     "src/waltz/spark/pipelines/tables.py:NAME": (repeated("_"), repeated("a", "!")),
-    "src/waltz/spark/session.py:_properties": (framed("a", " "), framed("a", "="), repeated("a:")),
-    "src/waltz/storage/document.py:_ELEMENT": (),
+    "src/waltz/spark/spark_session.py:_properties": (
+        framed("a", " "), framed("a", "="), repeated("a:"),
+    ),
+    "src/waltz/storage/disk_document.py:_ELEMENT": (),
     "src/waltz/storage/inspection/survey.py:PARTITION_NAME": (repeated("1"),),
     "src/waltz/storage/inspection/survey.py:SEGMENT_NAME": (repeated("1", ".seg"),),
-    "src/waltz/storage/space.py:_SETTING": (repeated("1", "."), repeated("1."), framed("1.", "1")),
+    "src/waltz/storage/directory/space.py:_SETTING": (
+        repeated("1", "."), repeated("1."), framed("1.", "1"),
+    ),
     "src/waltz/store/messages.py:FENCED": (
         repeated("session id "), framed("session id has changed to ", "1"),
         repeated("session id has changed to "),
@@ -183,7 +187,7 @@ OF_EXPRESSIONS: Final[dict[str, tuple[str, ...]]] = {
 }  # fmt: skip
 """Of every regular expression, by the place where it stands, what comes near to matching it."""
 
-OF_CODE: Final = frozenset({"src/waltz/storage/document.py:_ELEMENT"})
+OF_CODE: Final = frozenset({"src/waltz/storage/disk_document.py:_ELEMENT"})
 """Expressions that see text of the program's own only."""
 
 
@@ -219,7 +223,7 @@ def _as_bytes(place: str) -> Callable[[str], object]:
 
 
 def _statements(text: str) -> object:
-    module = importlib.import_module("waltz.client.sql_statements")
+    module = importlib.import_module("waltz.client.databases.sql_statements")
     dialects = ("postgresql", "mysql", "sqlite", "oracle")
     return [list(module.statement_begins(text, each)) for each in dialects]
 
@@ -294,13 +298,16 @@ PARSERS: Final = (
         general=False,
     ),
     Parser(
-        "preferred partitions", _key("waltz.configuration.server:_partition_ids"),
+        "preferred partitions", _key("waltz.configuration.server_settings:_partition_ids"),
         (repeated("1,", "1"),), (ValueError,),
     ),
     Parser("node path key", _key("waltz.configuration.keys:node_path"), (), (ValueError,)),
     Parser("node path", _called("waltz.cluster.tree:check_path"), (framed("/", "a/"),)),
-    Parser("free space", _called("waltz.storage.space:FreeMinimum.parse"), (repeated("1", "%"),)),
-    Parser("memory of damage", _as_bytes("waltz.storage.damage:decode_damage"), JSON_WORST),
+    Parser(
+        "free space", _called("waltz.storage.directory.space:FreeMinimum.parse"),
+        (repeated("1", "%"),),
+    ),
+    Parser("memory of damage", _as_bytes("waltz.storage.log.damage:decode_damage"), JSON_WORST),
     Parser("coordinator line", _as_bytes("waltz.system.embedded_lines:parse_object"), JSON_WORST),
     Parser("coordinator stream", _lines, (repeated("{}\n"),), general=False),
     Parser("node data", _called("waltz.system.embedded_lines:data_from_json"), (repeated("QQ=="),)),

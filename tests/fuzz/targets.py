@@ -27,15 +27,15 @@ from waltz.errors import (
 )
 from waltz.limits import DATA_BYTES_MAX
 from waltz.record import batch_from_block, scan_records
-from waltz.sim.disk import SimulatedDisk
-from waltz.storage.control_file import open_control_file
-from waltz.storage.damage import decode_damage
+from waltz.sim.simulated_disk import SimulatedDisk
+from waltz.storage.directory.control_file import open_control_file
+from waltz.storage.directory.node_file import decode_node_file
 from waltz.storage.inspection.survey import Target as Path
 from waltz.storage.inspection.verification import Options, verify
-from waltz.storage.node_file import decode_node_file
-from waltz.storage.recovery import Trust
-from waltz.storage.segment import SegmentHome
-from waltz.storage.segments import SegmentChain
+from waltz.storage.log.damage import decode_damage
+from waltz.storage.log.segment import SegmentHome
+from waltz.storage.log.segment_recovery import Trust
+from waltz.storage.log.segments import SegmentChain
 from waltz.types import PartitionId, TransactionId
 from waltz.wire.admin_protocol import ADMIN_CODEC
 from waltz.wire.handshake import Link

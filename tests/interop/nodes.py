@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 from uuid import UUID
 
-from waltz.cli.layout import choose_ports
+from waltz.cli.trial_directory import choose_ports
 from waltz.cluster.cluster_shell import StorageEntry, create_cluster
 from waltz.cluster.paths import ClusterPaths
 from waltz.cluster.server_assignment import PartitionAssignment
 from waltz.host import ANY_VERSION, Coordinator
 from waltz.system.embedded_server import EmbeddedCoordinatorServer
-from waltz.system.host import real_host
+from waltz.system.real_host import real_host
 from waltz.types import Address, Generation, PartitionId, ServerId
 
 KEY: Final = UUID("00112233-4455-6677-8899-aabbccddeeff")

@@ -29,7 +29,7 @@ from waltz.cluster.cluster_shell import (
     read_partition_metadata,
     read_replica_assignments,
 )
-from waltz.system.host import real_host
+from waltz.system.real_host import real_host
 from waltz.types import Address, PartitionId, ReplicaId, ZooKeeperAddress
 
 ROOT: Final = "/waltz_cluster"

@@ -32,7 +32,7 @@ from tests.network.judgement import judge_clients, judge_metadata, judge_replica
 from tests.network.links import refusal, run_alone
 from tests.storage.independent_reader import parse_directory, read_files
 from waltz.cluster.cluster_shell import read_partition_metadata
-from waltz.system.host import real_host
+from waltz.system.real_host import real_host
 from waltz.types import PartitionId
 
 WRITABLE_SECONDS_MAX = 30.0

@@ -15,7 +15,7 @@ from uuid import UUID
 
 from tests.network.links import Links
 from waltz.cluster.cluster_shell import StorageEntry, create_cluster
-from waltz.system.host import real_host
+from waltz.system.real_host import real_host
 from waltz.types import Address, ZooKeeperAddress
 
 ROOT: Final = "/network"

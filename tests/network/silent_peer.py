@@ -13,8 +13,8 @@ import sys
 
 from tests.network.links import Links, Machine, Way
 from waltz.host import Connection
-from waltz.system import connection as connection_module
-from waltz.system.network import RealNetwork
+from waltz.system import tcp_connection as connection_module
+from waltz.system.tcp_network import RealNetwork
 from waltz.types import Address, Plain, TlsSettings
 
 PORT = 7000

@@ -23,8 +23,8 @@ from tests.scenarios.language import Manner, Step, Story, parse_story
 from tests.scenarios.stage import Stage
 from tests.scenarios.states import States
 from waltz.errors import WaltzError
-from waltz.sim.anomalies import check_anomalies
-from waltz.sim.checkers import check_users
+from waltz.sim.judges.anomalies import check_anomalies
+from waltz.sim.judges.checkers import check_users
 from waltz.sim.knobs import turned
 from waltz.sim.loop import SimulationError
 

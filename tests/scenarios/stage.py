@@ -15,9 +15,8 @@ from typing import Final
 from uuid import UUID
 
 from tests.scenarios.language import NONE, Locks, Range
+from waltz.client.client_options import ClientOptions
 from waltz.client.client_shell import AsyncWaltzClient
-from waltz.client.options import ClientOptions
-from waltz.client.reader.reader_shell import AsyncLogReader
 from waltz.client.transaction import Transaction
 from waltz.cluster.partition_metadata import PartitionMetadata
 from waltz.cluster.paths import ClusterPaths
@@ -32,20 +31,21 @@ from waltz.cluster.storage_placement import (
 )
 from waltz.errors import PostponedError
 from waltz.host import Host
-from waltz.sim.application import Application, Draft, Intent
-from waltz.sim.checkers import Log
-from waltz.sim.clients import fed_in, submit
-from waltz.sim.cluster import ADMIN_PORT, PORT, SimulatedCluster, replica_id_of
-from waltz.sim.disk import SimulatedDisk
-from waltz.sim.disk_strikes import blank_disk
-from waltz.sim.history import Fed, History, Verdict
+from waltz.reader.reader_shell import AsyncLogReader
+from waltz.sim.applications.application import Application, Draft, Intent
+from waltz.sim.applications.clients import fed_in, submit
+from waltz.sim.faults.disk_strikes import blank_disk
+from waltz.sim.judges.checkers import Log
+from waltz.sim.judges.history import Fed, History, Verdict
+from waltz.sim.judges.overseer import Overseer
+from waltz.sim.judges.payload import Kind
+from waltz.sim.judges.replicas import MarkWatch
+from waltz.sim.judges.run_trace import Trace
 from waltz.sim.loop import PROCESS, SimulatedLoop
-from waltz.sim.overseer import Overseer
-from waltz.sim.payload import Kind
-from waltz.sim.replicas import MarkWatch
 from waltz.sim.scenario import ClusterShape
+from waltz.sim.simulated_cluster import ADMIN_PORT, PORT, SimulatedCluster, replica_id_of
+from waltz.sim.simulated_disk import SimulatedDisk
 from waltz.sim.sites import Sites
-from waltz.sim.trace import Trace
 from waltz.types import Address, PartitionId, SessionId, TransactionId
 
 PATIENCE_SECONDS: Final = 3600.0

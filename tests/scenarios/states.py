@@ -15,10 +15,10 @@ from waltz.cluster.partition_metadata import ReplicaState
 from waltz.cluster.paths import ClusterPaths
 from waltz.cluster.replica_assignments import ReplicaAssignments
 from waltz.cluster.server_assignment import PartitionAssignment, ServerDescriptor
-from waltz.sim.application import Intent
-from waltz.sim.cluster import machine_of, replica_id_of
-from waltz.sim.history import Submission, Verdict
-from waltz.sim.replicas import Replica
+from waltz.sim.applications.application import Intent
+from waltz.sim.judges.history import Submission, Verdict
+from waltz.sim.judges.replicas import Replica
+from waltz.sim.simulated_cluster import machine_of, replica_id_of
 from waltz.types import PartitionId, TransactionId
 
 

@@ -8,7 +8,7 @@ from zlib import crc32
 import numpy as np
 
 from waltz.record import NewRecord, RecordBatch, pack_records, request_id_bytes
-from waltz.server.connection import MessagesReceived, Peer
+from waltz.server.clients.client_connection import MessagesReceived, Peer
 from waltz.types import ClientId, Generation, PartitionId, RequestId, TransactionId
 from waltz.wire.batch_protocol import AppendBatch
 from waltz.wire.client_protocol import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Self, TypeVar
 
-from waltz.client.handshake import Handshake
+from waltz.connections.logical_handshake import Handshake
 from waltz.host import Connection, Host
 from waltz.types import Address, ClientId, Generation, PartitionId, RequestId
 from waltz.wire.client_protocol import CLIENT_CODEC, CLIENT_GREETING, HighWaterMarkRequest

@@ -12,11 +12,11 @@ from uuid import uuid4
 from waltz.cluster.cluster_shell import StorageEntry, create_cluster
 from waltz.host import Host
 from waltz.server.server_shell import Server, ServerConfig
-from waltz.storage.space import FreeMinimum
+from waltz.storage.directory.space import FreeMinimum
 from waltz.storage.storage_node_shell import StorageConfig, StorageNode
 from waltz.system.embedded_server import EmbeddedCoordinatorServer
-from waltz.system.host import real_host
-from waltz.system.network import NOT_CONFIGURED
+from waltz.system.real_host import real_host
+from waltz.system.tcp_network import NOT_CONFIGURED
 from waltz.types import Address, PartitionId, TlsSettings
 
 LOOPBACK = Address("127.0.0.1", 0)

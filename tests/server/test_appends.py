@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tests.server.builders import append, request_id, together
 from waltz.record import NewRecord, request_id_bytes
-from waltz.server.appends import (
+from waltz.server.appends.appends import (
     Appends,
     InFlight,
     join_appends,
@@ -18,7 +18,7 @@ from waltz.server.appends import (
     refused_all,
     rejected,
 )
-from waltz.server.backlog import request_bytes
+from waltz.server.feeding.backlog import request_bytes
 from waltz.types import TransactionId
 from waltz.wire.batch_protocol import AppendRejected, Reason, Rejection
 from waltz.wire.client_protocol import AppendRequest, LockFailure

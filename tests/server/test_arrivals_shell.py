@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from waltz.client.handshake import Handshake
+from waltz.connections.logical_handshake import Handshake
 from waltz.errors import RemoteProtocolError
-from waltz.server.arrivals_shell import Arrival, receive_arrival, receive_next_request
+from waltz.server.clients.arrivals_shell import Arrival, receive_arrival, receive_next_request
 from waltz.types import ClientId, Generation, PartitionId, RequestId
 from waltz.wire.client_protocol import CLIENT_CODEC, HighWaterMarkRequest
 from waltz.wire.handshake import Hello, decode_hello

@@ -15,7 +15,7 @@ from waltz.limits import (
     PENDING_APPENDS_MAX,
     REQUEST_BYTES,
 )
-from waltz.server.backlog import (
+from waltz.server.feeding.backlog import (
     Backlog,
     Intake,
     ResumeReading,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.server.builders import flush, mount, peer
-from waltz.server.barriers import Barrier, Barriers
+from waltz.server.appends.barriers import Barrier, Barriers
 
 
 def test_a_barrier_passes_once_all_before_it_are_sent_and_decided() -> None:

@@ -6,8 +6,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from waltz.server.claims import Claimed, Claims
-from waltz.server.locked_appends import lock_slot_columns, lock_slots
+from waltz.server.appends.claims import Claimed, Claims
+from waltz.server.appends.locked_appends import lock_slot_columns, lock_slots
 
 SLOTS = 1000
 LOCKS = st.lists(st.lists(st.integers(0, 40), max_size=4), max_size=6)

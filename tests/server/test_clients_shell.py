@@ -17,15 +17,14 @@ from tests.client.fake_cluster import until
 from tests.server.logical_caller import QUESTION, LogicalCaller
 from tests.server.real_server import LOOPBACK, running_server
 from tests.tls_files import TlsFiles
-from waltz.client.fed import Fed, fed_together
-from waltz.client.handshake import Handshake
+from waltz.connections.logical_handshake import Handshake
 from waltz.host import Host
 from waltz.limits import RETAINED_BYTES_MAX
-from waltz.server.clients_shell import Clients
-from waltz.server.contexts import REPEATED, UNKNOWN
-from waltz.server.reception import Terms
+from waltz.server.clients.clients_shell import Clients
+from waltz.server.clients.contexts import REPEATED, UNKNOWN
+from waltz.server.clients.reception import Terms
 from waltz.server.server_shell import Server
-from waltz.system.host import real_host
+from waltz.system.real_host import real_host
 from waltz.types import (
     NOTHING,
     ClientId,
@@ -46,6 +45,7 @@ from waltz.wire.client_protocol import (
     MountResponse,
     MountState,
 )
+from waltz.wire.fed import Fed, fed_together
 from waltz.wire.lifecycle_protocol import (
     Acknowledgement,
     ConnectionEnd,

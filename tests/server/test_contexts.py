@@ -9,7 +9,7 @@ from uuid import UUID
 import pytest
 
 from waltz.limits import BROKEN_CONNECTIONS_MAX
-from waltz.server.contexts import (
+from waltz.server.clients.contexts import (
     CROWDED,
     EXPIRED,
     REPEATED,

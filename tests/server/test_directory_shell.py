@@ -11,19 +11,19 @@ from uuid import UUID
 import pytest
 
 from tests.server.logical_caller import LogicalCaller
-from waltz.client.callbacks import NoCallbacks
+from waltz.client.applying.callbacks import NoCallbacks
+from waltz.client.client_options import ClientOptions
 from waltz.client.client_shell import AsyncWaltzClient
-from waltz.client.options import ClientOptions
 from waltz.errors import UnavailableError
 from waltz.host import Host
 from waltz.limits import RECONNECT_SECONDS_MAX
-from waltz.sim.cluster import PORT, SimulatedCluster
-from waltz.sim.faults import Crash, Stop
+from waltz.sim.faults.kinds import Crash, Stop
+from waltz.sim.faults.strikes import Strikes
+from waltz.sim.judges.run_trace import Trace
 from waltz.sim.loop import SimulatedLoop
 from waltz.sim.scenario import ClusterShape
+from waltz.sim.simulated_cluster import PORT, SimulatedCluster
 from waltz.sim.sites import Sites
-from waltz.sim.strikes import Strikes
-from waltz.sim.trace import Trace
 from waltz.types import Address
 from waltz.wire.discovery_protocol import (
     ClientIdRequest,

@@ -14,10 +14,10 @@ from tests.server.builders import (
     tid,
 )
 from waltz.limits import FEED_FETCH_MIN, FEED_RUN_RECORDS_MAX, FEED_RUNS_PER_STEP_MAX
-from waltz.server.feed import Feeds
-from waltz.server.feed_cache import FeedCache
-from waltz.server.fetches import Fetches, ReadRecords
-from waltz.server.outbox import Outbox
+from waltz.server.feeding.feed import Feeds
+from waltz.server.feeding.feed_cache import FeedCache
+from waltz.server.feeding.fetches import Fetches, ReadRecords
+from waltz.server.feeding.outbox import Outbox
 from waltz.wire.client_protocol import FeedData, FeedSuspended, MountResponse, MountState
 from waltz.wire.header_columns import header_columns
 

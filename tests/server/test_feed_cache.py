@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from tests.server.builders import PARTITION, VERSION, batch, decoded, fed, tid
 from waltz.record import empty_batch
-from waltz.server.feed_cache import BATCH_OVERHEAD_BYTES, CachedBatch, FeedCache
+from waltz.server.feeding.feed_cache import BATCH_OVERHEAD_BYTES, CachedBatch, FeedCache
 from waltz.types import PartitionId
 from waltz.wire.client_protocol import BATCHES_SINCE
 from waltz.wire.header_columns import header_columns

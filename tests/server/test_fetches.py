@@ -11,8 +11,8 @@ from waltz.limits import (
     RETRY_SECONDS_MIN,
     UNREADABLE_SECONDS,
 )
-from waltz.server.feed_cache import FeedCache
-from waltz.server.fetches import UNREADABLE_MAX, Fetches, ReadRecords
+from waltz.server.feeding.feed_cache import FeedCache
+from waltz.server.feeding.fetches import UNREADABLE_MAX, Fetches, ReadRecords
 
 MARK = tid(100_000)
 

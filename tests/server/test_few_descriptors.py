@@ -11,8 +11,8 @@ import pytest
 
 from tests.client.applications import Recorder
 from tests.server.real_server import running_server
+from waltz.client.client_options import ClientOptions
 from waltz.client.client_shell import AsyncWaltzClient
-from waltz.client.options import ClientOptions
 from waltz.types import Address
 from waltz.wire.client_protocol import CLIENT_CODEC, CLIENT_GREETING
 from waltz.wire.handshake import Link

@@ -9,9 +9,9 @@ import pytest
 
 from tests.client.applications import Recorder
 from tests.server.real_server import running_server
+from waltz.client.client_options import ClientOptions
 from waltz.client.client_shell import AsyncWaltzClient
-from waltz.client.handshake import Handshake
-from waltz.client.options import ClientOptions
+from waltz.connections.logical_handshake import Handshake
 from waltz.server.server_shell import Server
 from waltz.types import NOTHING, Address, ClientId, Generation, PartitionId, RequestId
 from waltz.wire.client_protocol import (

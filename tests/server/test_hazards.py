@@ -10,8 +10,8 @@ import asyncio
 
 import pytest
 
-from tests.client.test_partition import World as ClientWorld
-from tests.client.test_partition import only, request, sent, submission
+from tests.client.test_client_partition import World as ClientWorld
+from tests.client.test_client_partition import only, request, sent, submission
 from tests.server.builders import (
     append,
     batch,
@@ -24,7 +24,7 @@ from tests.server.builders import (
     request_id,
     tid,
 )
-from tests.server.test_partition import (
+from tests.server.test_server_partition import (
     NOT_READY,
     READY,
     Bench,
@@ -34,14 +34,14 @@ from tests.server.test_partition import (
     wait_in_vain,
 )
 from tests.server.test_server_shell import ABSENT, PARTITIONS, Caller, World, play
-from waltz.client.partition_events import (
+from waltz.client.partitions.client_partition_events import (
     AppendRefused,
     FailSubmission,
     StreamLost,
     StreamOpened,
     Submitted,
 )
-from waltz.client.requests.pending import (
+from waltz.connections.pending_requests import (
     Answered,
     MarkArrived,
     MarkWanted,
@@ -57,8 +57,8 @@ from waltz.limits import (
     PENDING_APPENDS_MAX,
     RETRY_SECONDS_MIN,
 )
-from waltz.server.backlog import StopReading
-from waltz.server.partition_events import (
+from waltz.server.feeding.backlog import StopReading
+from waltz.server.server_partition_events import (
     ConnectionLost,
     PartitionRevoked,
     ReadFailed,
@@ -212,7 +212,7 @@ def test_h5_mount_behind_a_half_open_connection_gets_through_once_that_is_known_
     None
 ):
     """H5, CS-24: until then it is told to ask again; how soon a dead peer is known is the network's
-    (`tests/system/test_network.py`)."""
+    (`tests/system/test_tcp_network.py`)."""
     bench = Bench()
     assert bench.say(mount(connection_sequence=5), sequence=5) == [READY]
     assert bench.say(mount(), connection=2, sequence=0) == [NOT_READY]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from waltz.server.idleness import Finding, Idleness
+from waltz.server.clients.idleness import Finding, Idleness
 
 
 def test_a_client_that_says_nothing_for_too_long_is_silent() -> None:

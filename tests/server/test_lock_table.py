@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from waltz.server.lock_table import COLUMNS_MIN, Admission, LockTable
-from waltz.server.locked_appends import LockedAppends, lock_slots
+from waltz.server.appends.lock_table import COLUMNS_MIN, Admission, LockTable
+from waltz.server.appends.locked_appends import LockedAppends, lock_slots
 from waltz.types import NOTHING, ClientId, Generation, PartitionId, RequestId, TransactionId
 
 NUMBERS = count(1)

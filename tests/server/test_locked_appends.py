@@ -9,7 +9,12 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from waltz.server.locked_appends import LockColumns, LockedAppends, lock_slot_columns, lock_slots
+from waltz.server.appends.locked_appends import (
+    LockColumns,
+    LockedAppends,
+    lock_slot_columns,
+    lock_slots,
+)
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "frames.txt"
 

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from tests.server.builders import flush, mark_request
-from waltz.server.outbox import Outbox, Send
+from waltz.server.feeding.outbox import Outbox, Send
 
 
 def test_all_that_a_connection_is_told_leaves_at_once_and_in_order() -> None:

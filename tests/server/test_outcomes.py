@@ -16,12 +16,12 @@ from tests.server.builders import (
     tid,
     together,
 )
-from tests.server.test_partition import Bench, opened
+from tests.server.test_server_partition import Bench, opened
 from waltz.record import pack_records
-from waltz.server import outcomes
-from waltz.server.connection import answer_without_partition
-from waltz.server.outcomes import place_of
-from waltz.server.partition_events import (
+from waltz.server.appends import outcomes
+from waltz.server.appends.outcomes import place_of
+from waltz.server.clients.client_connection import answer_without_partition
+from waltz.server.server_partition_events import (
     ConnectionLost,
     PartitionRevoked,
     ReadFailed,

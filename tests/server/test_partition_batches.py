@@ -17,10 +17,10 @@ from tests.server.builders import (
     tid,
     together,
 )
-from tests.server.test_partition import READY, Bench, opened
+from tests.server.test_server_partition import READY, Bench, opened
 from waltz.limits import RELEASE_SECONDS_MAX, WRITE_BUFFER_BYTES_HIGH
-from waltz.server.partition import REPEATED
-from waltz.server.partition_events import (
+from waltz.server.server_partition import REPEATED
+from waltz.server.server_partition_events import (
     CloseConnection,
     ConnectionLost,
     PartitionRevoked,

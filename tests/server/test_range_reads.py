@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from tests.server.builders import PARTITION, batch, mount, request_id, tid
-from tests.server.test_partition import Bench
+from tests.server.test_server_partition import Bench
 from waltz.limits import RECORD_LIST_RECORDS_MAX, WRITE_BUFFER_BYTES_HIGH
 from waltz.record import empty_batch, join_batches
-from waltz.server.connection import PARTITION_NOT_READY, answer_without_partition
-from waltz.server.partition_events import ConnectionDrained, ReadFailed, RecordsRead
+from waltz.server.clients.client_connection import PARTITION_NOT_READY, answer_without_partition
+from waltz.server.server_partition_events import ConnectionDrained, ReadFailed, RecordsRead
 from waltz.wire.batch_protocol import ReadRequest, RecordBlock
 
 MANY = 1 << 30

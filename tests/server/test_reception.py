@@ -6,7 +6,7 @@ from uuid import UUID
 
 import pytest
 
-from waltz.server.reception import NO_CONNECTION, Terms
+from waltz.server.clients.reception import NO_CONNECTION, Terms
 from waltz.types import ServerId
 from waltz.wire.lifecycle_protocol import (
     FEATURES,

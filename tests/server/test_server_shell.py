@@ -21,10 +21,10 @@ from waltz.errors import ConfigurationError, ConnectionFailedError
 from waltz.host import Connection, Host
 from waltz.limits import HANDSHAKE_SECONDS_MAX, WRITE_BUFFER_BYTES_HIGH
 from waltz.server.server_shell import Server, ServerConfig
-from waltz.sim.disk import SimulatedDisk
+from waltz.sim.judges.run_trace import Trace
 from waltz.sim.loop import SimulatedLoop
+from waltz.sim.simulated_disk import SimulatedDisk
 from waltz.sim.sites import Sites
-from waltz.sim.trace import Trace
 from waltz.storage.storage_node_shell import StorageConfig, StorageNode
 from waltz.types import (
     NOTHING,

@@ -19,10 +19,10 @@ from waltz.limits import (
     READ_BYTES_MAX,
     WRITE_BUFFER_BYTES_HIGH,
 )
-from waltz.server.backlog import request_bytes
+from waltz.server.feeding.backlog import request_bytes
 from waltz.server.server_shell import Server
 from waltz.store.requests import AppendRecords, ReplicaLink, ReplicaRequest
-from waltz.system import network as system_network
+from waltz.system import tcp_network as system_network
 from waltz.types import NOTHING, TransactionId
 from waltz.wire.client_protocol import (
     CLIENT_CODEC,

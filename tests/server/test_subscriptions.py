@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from waltz.limits import TOPOLOGY_PUSH_SECONDS
-from waltz.server.subscriptions import (
+from waltz.server.clients.subscriptions import (
     ClusterChanged,
     Event,
     Stopped,

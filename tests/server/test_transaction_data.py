@@ -4,11 +4,11 @@ from zlib import crc32
 
 from tests.server.builders import PARTITION, batch, data_request, request_id, tid
 from waltz.limits import WRITE_BUFFER_BYTES_HIGH
-from waltz.server.backlog import Backlog
-from waltz.server.feed_cache import FeedCache
-from waltz.server.fetches import Fetches, ReadRecords
-from waltz.server.outbox import Outbox, Send
-from waltz.server.transaction_data import DataRequests
+from waltz.server.feeding.backlog import Backlog
+from waltz.server.feeding.feed_cache import FeedCache
+from waltz.server.feeding.fetches import Fetches, ReadRecords
+from waltz.server.feeding.outbox import Outbox, Send
+from waltz.server.feeding.transaction_data import DataRequests
 from waltz.wire.client_protocol import TransactionDataResponse
 
 

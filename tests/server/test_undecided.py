@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from tests.server.builders import append, request_id, tid, together
-from waltz.server.backlog import Backlog
-from waltz.server.lock_table import LockTable
-from waltz.server.undecided import NOTHING_ADMITTED, Undecided
+from waltz.server.appends.lock_table import LockTable
+from waltz.server.appends.undecided import NOTHING_ADMITTED, Undecided
+from waltz.server.feeding.backlog import Backlog
 from waltz.types import NOTHING
 from waltz.wire.batch_protocol import AppendRejected, Reason, Rejection
 from waltz.wire.client_protocol import LockFailure

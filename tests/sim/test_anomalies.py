@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
-from waltz.sim.anomalies import check_anomalies
-from waltz.sim.history import Ending, Fed, History, Verdict
-from waltz.sim.payload import Payload
+from waltz.sim.judges.anomalies import check_anomalies
+from waltz.sim.judges.history import Ending, Fed, History, Verdict
+from waltz.sim.judges.payload import Payload
 from waltz.types import ClientId, Generation, PartitionId, RequestId, TransactionId
 
 P = PartitionId(0)

@@ -6,10 +6,10 @@ import pytest
 
 from waltz.client.transaction import Transaction, TransactionBuilder
 from waltz.errors import ClientClosedError, NotFoundError
-from waltz.sim.application import Application, Draft, Intent
-from waltz.sim.history import Fed, History, Refusal, Verdict
-from waltz.sim.payload import Kind, Payload
-from waltz.sim.trace import Trace
+from waltz.sim.applications.application import Application, Draft, Intent
+from waltz.sim.judges.history import Fed, History, Refusal, Verdict
+from waltz.sim.judges.payload import Kind, Payload
+from waltz.sim.judges.run_trace import Trace
 from waltz.types import NOTHING, ClientId, Generation, PartitionId, RequestId, TransactionId
 
 P = PartitionId(1)

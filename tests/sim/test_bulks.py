@@ -11,12 +11,12 @@ import pytest
 
 from waltz.client.client_shell import AsyncWaltzClient
 from waltz.errors import ClientClosedError, SubmitCancelledError
-from waltz.sim.application import Application
-from waltz.sim.bulks import ROWS_MAX, Bulk
-from waltz.sim.history import Fed, History, Verdict
-from waltz.sim.payload import Payload
-from waltz.sim.trace import Trace
-from waltz.sim.workloads import ClientPlan
+from waltz.sim.applications.application import Application
+from waltz.sim.applications.bulks import ROWS_MAX, Bulk
+from waltz.sim.applications.workloads import ClientPlan
+from waltz.sim.judges.history import Fed, History, Verdict
+from waltz.sim.judges.payload import Payload
+from waltz.sim.judges.run_trace import Trace
 from waltz.types import ClientId, Generation, PartitionId, RequestId, TransactionId
 
 PLAN = ClientPlan(work="many", transactions=100, padding_bytes_max=10)

@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
-from waltz.sim.checkers import check_users
-from waltz.sim.history import Ending, Fed, History, OutcomeTold, Refusal, Verdict
-from waltz.sim.payload import Kind, Payload
+from waltz.sim.judges.checkers import check_users
+from waltz.sim.judges.history import Ending, Fed, History, OutcomeTold, Refusal, Verdict
+from waltz.sim.judges.payload import Kind, Payload
 from waltz.types import ClientId, Generation, PartitionId, RequestId, TransactionId
 
 P = PartitionId(0)

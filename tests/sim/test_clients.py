@@ -9,19 +9,19 @@ from uuid import UUID
 import pytest
 
 from waltz.host import Host
-from waltz.sim.application import Application, Draft, Intent
-from waltz.sim.clients import Client, submit
-from waltz.sim.cluster import SimulatedCluster, server_addresses
-from waltz.sim.disk import SimulatedDisk
-from waltz.sim.faults import Crash, Stop
-from waltz.sim.history import History, Verdict
+from waltz.sim.applications.application import Application, Draft, Intent
+from waltz.sim.applications.clients import Client, submit
+from waltz.sim.applications.workloads import ClientPlan
+from waltz.sim.faults.kinds import Crash, Stop
+from waltz.sim.faults.strikes import Strikes
+from waltz.sim.judges.history import History, Verdict
+from waltz.sim.judges.payload import Kind
+from waltz.sim.judges.run_trace import Trace
 from waltz.sim.loop import SimulatedLoop
-from waltz.sim.payload import Kind
 from waltz.sim.scenario import ClusterShape
+from waltz.sim.simulated_cluster import SimulatedCluster, server_addresses
+from waltz.sim.simulated_disk import SimulatedDisk
 from waltz.sim.sites import Sites
-from waltz.sim.strikes import Strikes
-from waltz.sim.trace import Trace
-from waltz.sim.workloads import ClientPlan
 from waltz.types import PartitionId
 
 SHAPE = ClusterShape(

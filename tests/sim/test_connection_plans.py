@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from random import Random
 
-from waltz.sim.connection_plans import broken_connections, hostile_peers, meddling
-from waltz.sim.drawing import Stage
-from waltz.sim.faults import (
+from waltz.sim.faults.connection_plans import broken_connections, hostile_peers, meddling
+from waltz.sim.faults.drawing import Stage
+from waltz.sim.faults.kinds import (
     Crash,
     Disconnection,
     Fault,
@@ -16,7 +16,7 @@ from waltz.sim.faults import (
     Replay,
     SlowLinks,
 )
-from waltz.sim.network import Way
+from waltz.sim.simulated_network import Way
 
 CLIENTS, SERVERS = ("client-0", "client-1"), ("server-0", "server-1")
 STAGE = Stage(("storage-0",), SERVERS, CLIENTS)

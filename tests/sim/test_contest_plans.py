@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from random import Random
 
-from waltz.sim.contest_plans import (
+from waltz.sim.faults.contest_plans import (
     changing_replicas,
     contested_partition,
     lone_tails,
     outlived_tails,
 )
-from waltz.sim.drawing import Stage
-from waltz.sim.faults import (
+from waltz.sim.faults.drawing import Stage
+from waltz.sim.faults.kinds import (
     CoordinatorSlowness,
     Crash,
     Disconnection,
@@ -21,7 +21,7 @@ from waltz.sim.faults import (
     SessionLoss,
     SlowLinks,
 )
-from waltz.sim.plans import PLANS
+from waltz.sim.faults.plans import PLANS
 
 STORAGES = ("storage-0", "storage-1", "storage-2")
 SERVERS = ("server-0", "server-1")

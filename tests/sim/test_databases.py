@@ -9,11 +9,11 @@ import pytest
 
 from waltz.client.transaction import Transaction
 from waltz.errors import PostponedError
-from waltz.sim.databases import DatabaseApplication, SimulatedDatabase
-from waltz.sim.history import History
+from waltz.sim.applications.databases import DatabaseApplication, SimulatedDatabase
+from waltz.sim.judges.history import History
+from waltz.sim.judges.payload import Kind, Payload
+from waltz.sim.judges.run_trace import Trace
 from waltz.sim.loop import ProcessKilled
-from waltz.sim.payload import Kind, Payload
-from waltz.sim.trace import Trace
 from waltz.types import NOTHING, ClientId, Generation, PartitionId, RequestId, TransactionId
 
 P = PartitionId(0)

@@ -7,8 +7,7 @@ from random import Random
 
 import pytest
 
-from waltz.sim.disk import Operation
-from waltz.sim.disk_plans import (
+from waltz.sim.faults.disk_plans import (
     OPERATIONS,
     bit_flips,
     failing_disk,
@@ -18,8 +17,8 @@ from waltz.sim.disk_plans import (
     old_disk,
     slow_disk,
 )
-from waltz.sim.drawing import Stage
-from waltz.sim.faults import (
+from waltz.sim.faults.drawing import Stage
+from waltz.sim.faults.kinds import (
     BitFlips,
     Crash,
     DiskFailure,
@@ -29,8 +28,9 @@ from waltz.sim.faults import (
     LostFiles,
     OldDisk,
 )
-from waltz.sim.faults import SlowDisk as SlowDisk
-from waltz.sim.plans import PLANS, Draw
+from waltz.sim.faults.kinds import SlowDisk as SlowDisk
+from waltz.sim.faults.plans import PLANS, Draw
+from waltz.sim.simulated_disk import Operation
 
 STAGE = Stage(("storage-0", "storage-1", "storage-2"), ("server-0",), ("client-0",))
 HARMFUL = BitFlips | LostDisk | OldDisk | LostFiles

@@ -6,9 +6,8 @@ from random import Random
 
 import pytest
 
-from waltz.sim.disk import Operation, PartlyDoneError, SimulatedDisk
-from waltz.sim.disk_plans import FAILURE_SECONDS_MAX
-from waltz.sim.disk_strikes import (
+from waltz.sim.faults.disk_plans import FAILURE_SECONDS_MAX
+from waltz.sim.faults.disk_strikes import (
     FailingOperations,
     blank_disk,
     flip_bits,
@@ -16,8 +15,9 @@ from waltz.sim.disk_strikes import (
     leave_room,
     without_newest,
 )
-from waltz.sim.faults import BitFlips, DiskFailure
+from waltz.sim.faults.kinds import BitFlips, DiskFailure
 from waltz.sim.loop import SimulatedLoop
+from waltz.sim.simulated_disk import Operation, PartlyDoneError, SimulatedDisk
 
 FAILURE = DiskFailure(
     progress=0.0, name="node", operations=("write", "sync"), passed=2, count=2, done=0.25

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
-from waltz.sim.drawing import Stage, crash, moments, pause_seconds, some, span_seconds
+from waltz.sim.faults.drawing import Stage, crash, moments, pause_seconds, some, span_seconds
 
 STAGE = Stage(("storage-0", "storage-1"), ("server-0",), ("client-0", "client-1"))
 

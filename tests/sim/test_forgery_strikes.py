@@ -8,13 +8,13 @@ from uuid import UUID
 
 import pytest
 
-from waltz.sim.cluster import SimulatedCluster
-from waltz.sim.faults import Forgery
+from waltz.sim.faults.kinds import Forgery
+from waltz.sim.faults.strikes import Strikes
+from waltz.sim.judges.run_trace import Trace
 from waltz.sim.loop import SimulatedLoop
 from waltz.sim.scenario import ClusterShape
+from waltz.sim.simulated_cluster import SimulatedCluster
 from waltz.sim.sites import Sites
-from waltz.sim.strikes import Strikes
-from waltz.sim.trace import Trace
 from waltz.types import PartitionId
 
 SHAPE = ClusterShape(

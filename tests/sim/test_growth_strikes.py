@@ -9,14 +9,14 @@ from uuid import UUID
 import pytest
 
 from waltz.errors import ConfigurationError, CoordinatorLostError, UnavailableError
-from waltz.sim.cluster import SimulatedCluster
-from waltz.sim.faults import AddedPartitions
-from waltz.sim.growth_strikes import TRIES_MAX, TRY_AGAIN_SECONDS, Act, add_as_operators
+from waltz.sim.faults.growth_strikes import TRIES_MAX, TRY_AGAIN_SECONDS, Act, add_as_operators
+from waltz.sim.faults.kinds import AddedPartitions
+from waltz.sim.faults.strikes import Strikes
+from waltz.sim.judges.run_trace import Trace
 from waltz.sim.loop import SimulatedLoop
 from waltz.sim.scenario import ClusterShape
+from waltz.sim.simulated_cluster import SimulatedCluster
 from waltz.sim.sites import Sites
-from waltz.sim.strikes import Strikes
-from waltz.sim.trace import Trace
 
 SHAPE = ClusterShape(
     partition_count=2, storage_count=3, server_count=1, segment_bytes_threshold=20_000

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from waltz.sim.history import History, Verdict
+from waltz.sim.judges.history import History, Verdict
 from waltz.types import PartitionId
 
 P = PartitionId(0)

@@ -7,8 +7,8 @@ from random import Random
 import pytest
 
 from waltz import limits
-from waltz.server import feed
-from waltz.server.lock_table import LockTable
+from waltz.server.appends.lock_table import LockTable
+from waltz.server.feeding import feed
 from waltz.sim.knobs import ARGUMENTS, KNOBS, default_of, draw_knobs, turned
 
 

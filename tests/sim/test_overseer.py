@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from waltz.server.feed_cache import FeedCache
-from waltz.server.partition import ServerPartition
+from waltz.server.feeding.feed_cache import FeedCache
+from waltz.server.server_partition import ServerPartition
+from waltz.sim.judges.overseer import Overseer
 from waltz.sim.loop import Process
-from waltz.sim.overseer import Overseer
 from waltz.store.events import StoreOpened
 from waltz.types import Generation, PartitionId, SessionId, TransactionId
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from waltz.sim.payload import OPENING_BALANCE, Accounts, Kind, Payload
+from waltz.sim.judges.payload import OPENING_BALANCE, Accounts, Kind, Payload
 
 FULL = Payload(
     context=7,

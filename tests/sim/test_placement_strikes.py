@@ -10,10 +10,8 @@ import pytest
 
 from waltz.cluster.storage_placement import StoragePlacement
 from waltz.errors import ConfigurationError, CoordinatorLostError
-from waltz.sim.cluster import SimulatedCluster, machine_of, replica_id_of
-from waltz.sim.faults import CoordinatorOutage, Reassignment
-from waltz.sim.loop import SimulatedLoop
-from waltz.sim.placement_strikes import (
+from waltz.sim.faults.kinds import CoordinatorOutage, Reassignment
+from waltz.sim.faults.placement_strikes import (
     TRIES_MAX,
     TRY_AGAIN_SECONDS,
     Act,
@@ -21,10 +19,12 @@ from waltz.sim.placement_strikes import (
     reassign,
     wanted_by,
 )
+from waltz.sim.faults.strikes import Strikes
+from waltz.sim.judges.run_trace import Trace
+from waltz.sim.loop import SimulatedLoop
 from waltz.sim.scenario import ClusterShape
+from waltz.sim.simulated_cluster import SimulatedCluster, machine_of, replica_id_of
 from waltz.sim.sites import Sites
-from waltz.sim.strikes import Strikes
-from waltz.sim.trace import Trace
 from waltz.types import PartitionId
 
 

@@ -7,8 +7,8 @@ from typing import TypeVar
 
 import pytest
 
-from waltz.sim.drawing import Stage
-from waltz.sim.faults import (
+from waltz.sim.faults.drawing import Stage
+from waltz.sim.faults.kinds import (
     KINDS,
     AddedPartitions,
     BitFlips,
@@ -41,7 +41,7 @@ from waltz.sim.faults import (
     Stop,
     count_of,
 )
-from waltz.sim.plans import (
+from waltz.sim.faults.plans import (
     PLANS,
     Draw,
     client_crash,

@@ -6,10 +6,10 @@ from random import Random
 
 from waltz.client.transaction import Transaction
 from waltz.errors import PostponedError
-from waltz.sim.history import History
-from waltz.sim.payload import Payload
-from waltz.sim.postponing import DELAY_SECONDS, PostponingApplication
-from waltz.sim.trace import Trace
+from waltz.sim.applications.postponing import DELAY_SECONDS, PostponingApplication
+from waltz.sim.judges.history import History
+from waltz.sim.judges.payload import Payload
+from waltz.sim.judges.run_trace import Trace
 from waltz.types import ClientId, Generation, PartitionId, RequestId, TransactionId
 
 P = PartitionId(0)

@@ -8,10 +8,9 @@ from zlib import crc32
 import pytest
 
 from waltz.record import NewRecord, pack_records, request_id_bytes
-from waltz.sim.disk import SimulatedDisk
-from waltz.sim.history import Fed, History, Verdict
-from waltz.sim.payload import Payload
-from waltz.sim.replicas import (
+from waltz.sim.judges.history import Fed, History, Verdict
+from waltz.sim.judges.payload import Payload
+from waltz.sim.judges.replicas import (
     FILE_HEADER_BYTES,
     Marks,
     MarkWatch,
@@ -25,6 +24,7 @@ from waltz.sim.replicas import (
     settledness,
     tidiness,
 )
+from waltz.sim.simulated_disk import SimulatedDisk
 from waltz.types import ClientId, Generation, PartitionId, RequestId, TransactionId
 
 P = PartitionId(0)

@@ -8,7 +8,8 @@ from random import Random
 import pytest
 
 from waltz.errors import ConfigurationError
-from waltz.sim.plans import PLANS
+from waltz.sim.applications.workloads import WORKLOADS
+from waltz.sim.faults.plans import PLANS
 from waltz.sim.scenario import (
     STORAGE_VERSIONS,
     VERSIONS,
@@ -17,7 +18,6 @@ from waltz.sim.scenario import (
     draw_shape,
     draw_versions,
 )
-from waltz.sim.workloads import WORKLOADS
 
 
 def test_equal_seeds_draw_equal_shapes() -> None:

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from waltz.sim.faults import count_of
+from waltz.sim.faults.kinds import count_of
 from waltz.sim.scenario import draw_scenario
 from waltz.sim.simulation import play, simulate
 

@@ -12,10 +12,10 @@ import pytest
 from waltz.errors import ConfigurationError, CoordinatorLostError
 from waltz.host import Host
 from waltz.machine_shell import Mailbox, run
-from waltz.sim.disk import Operation, SimulatedDisk
+from waltz.sim.judges.run_trace import Trace
 from waltz.sim.loop import Process, SimulatedLoop
+from waltz.sim.simulated_disk import Operation, SimulatedDisk
 from waltz.sim.sites import InvariantError, ProcessEndedError, Sites, until_stopped
-from waltz.sim.trace import Trace
 
 FILE = "/data/file"
 

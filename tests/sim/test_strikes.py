@@ -12,8 +12,7 @@ import pytest
 from waltz.errors import CoordinatorLostError
 from waltz.host import Connection, Host
 from waltz.limits import SHUTDOWN_SECONDS_MAX
-from waltz.sim.disk import SimulatedDisk
-from waltz.sim.faults import (
+from waltz.sim.faults.kinds import (
     BitFlips,
     ClockDrift,
     ClockJump,
@@ -40,10 +39,11 @@ from waltz.sim.faults import (
     Stop,
     count_of,
 )
+from waltz.sim.faults.strikes import Strikes
+from waltz.sim.judges.run_trace import Trace
 from waltz.sim.loop import SimulatedLoop
+from waltz.sim.simulated_disk import SimulatedDisk
 from waltz.sim.sites import Sites, until_stopped
-from waltz.sim.strikes import Strikes
-from waltz.sim.trace import Trace
 from waltz.types import Address
 
 FILE = "/data/0.seg"

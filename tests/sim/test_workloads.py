@@ -8,12 +8,9 @@ import pytest
 
 from waltz.client.transaction import TransactionBuilder
 from waltz.limits import LOCK_TABLE_SLOTS
-from waltz.server.lock_table import COLUMNS_MIN
-from waltz.sim.application import Application
-from waltz.sim.history import Fed, History
-from waltz.sim.payload import Kind, Payload
-from waltz.sim.trace import Trace
-from waltz.sim.workloads import (
+from waltz.server.appends.lock_table import COLUMNS_MIN
+from waltz.sim.applications.application import Application
+from waltz.sim.applications.workloads import (
     ACCOUNTS,
     KEYS,
     WORKLOADS,
@@ -23,6 +20,9 @@ from waltz.sim.workloads import (
     lone_client,
     slow_consumer,
 )
+from waltz.sim.judges.history import Fed, History
+from waltz.sim.judges.payload import Kind, Payload
+from waltz.sim.judges.run_trace import Trace
 from waltz.types import ClientId, Generation, PartitionId, RequestId, TransactionId
 
 P = PartitionId(0)

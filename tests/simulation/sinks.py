@@ -28,30 +28,30 @@ from uuid import UUID
 
 import pyarrow as pa
 
+from proofs.patches import Patch, patched
 from tests.simulation.batons import Baton, on_the_loop
 from waltz.client import notes_shell as notes_shell
+from waltz.client.client_options import options_from
 from waltz.client.client_shell import AsyncWaltzClient
-from waltz.client.options import options_from
-from waltz.client.reader.reader_shell import AsyncLogReader
 from waltz.cluster.cluster_shell import read_store_params
 from waltz.cluster.paths import DEFAULT_ROOT, ClusterPaths
 from waltz.errors import WaltzError
 from waltz.host import Host, Workers
-from waltz.sim.application import Application, Draft, Intent
-from waltz.sim.clients import fed_in, submit
-from waltz.sim.cluster import SimulatedCluster
-from waltz.sim.disk import SimulatedDisk
-from waltz.sim.drawing import Stage
-from waltz.sim.history import History
+from waltz.reader.reader_shell import AsyncLogReader
+from waltz.sim.applications.application import Application, Draft, Intent
+from waltz.sim.applications.clients import fed_in, submit
+from waltz.sim.faults.drawing import Stage
+from waltz.sim.faults.plans import PLANS
+from waltz.sim.faults.strikes import Strikes
+from waltz.sim.judges.history import History
+from waltz.sim.judges.overseer import Overseer
+from waltz.sim.judges.payload import Kind
+from waltz.sim.judges.run_trace import Trace
 from waltz.sim.loop import SimulatedLoop, SimulationError
-from waltz.sim.overseer import Overseer
-from waltz.sim.patches import Patch, patched
-from waltz.sim.payload import Kind
-from waltz.sim.plans import PLANS
 from waltz.sim.scenario import ClusterShape
+from waltz.sim.simulated_cluster import SimulatedCluster
+from waltz.sim.simulated_disk import SimulatedDisk
 from waltz.sim.sites import Sites, until_stopped
-from waltz.sim.strikes import Strikes
-from waltz.sim.trace import Trace
 from waltz.spark import sink, sink_state
 from waltz.spark.codes import ROWS_CHANGED
 from waltz.spark.sink import SinkAccess, Written, write_rows

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from waltz.sim.__main__ import main
-from waltz.sim.bugs.registry import BUGS
-from waltz.sim.hunting import Hunts, hunt
+from proofs.__main__ import main
+from proofs.bugs.registry import BUGS
+from proofs.hunting import Hunts, hunt
 
 SEEDS_MAX = 60
 """From the seed on that once found a bug: many times what most of them take."""

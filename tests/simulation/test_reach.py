@@ -13,13 +13,13 @@ from typing import Any
 
 import pytest
 
-from waltz.client import calls
-from waltz.client.sql_callbacks import SqlCallbacks
-from waltz.server.claims import Claims
-from waltz.server.feed_cache import FeedCache
-from waltz.server.lock_table import LockTable
+from proofs.patches import Patch, patched
+from waltz.client.applying import calls
+from waltz.client.databases.sql_callbacks import SqlCallbacks
+from waltz.server.appends.claims import Claims
+from waltz.server.appends.lock_table import LockTable
+from waltz.server.feeding.feed_cache import FeedCache
 from waltz.sim.loop import ProcessKilled
-from waltz.sim.patches import Patch, patched
 from waltz.sim.simulation import simulate
 
 SEEDS = range(100, 125)

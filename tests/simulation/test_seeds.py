@@ -16,12 +16,12 @@ from pathlib import Path
 
 import pytest
 
-from waltz.sim import __main__ as command
-from waltz.sim.__main__ import main
-from waltz.sim.plans import PLANS
+from proofs import __main__ as command
+from proofs.__main__ import main
+from waltz.sim.applications.workloads import WORKLOADS
+from waltz.sim.faults.plans import PLANS
 from waltz.sim.scenario import Scenario, draw_scenario
 from waltz.sim.simulation import Outcome, play, simulate
-from waltz.sim.workloads import WORKLOADS
 
 SCENES = list(product(WORKLOADS, PLANS))
 BUG_SEEDS_MAX = 200
@@ -45,7 +45,7 @@ REGRESSIONS = [
 def check(outcome: Outcome) -> None:
     scenario = outcome.scenario
     replay = (
-        f"replay: python -m waltz.sim --seed {scenario.seed} --workload {scenario.workload}"
+        f"replay: python -m proofs --seed {scenario.seed} --workload {scenario.workload}"
         f" --faults {scenario.plan}"
     )
     assert not outcome.violations, "\n".join([*outcome.violations, replay])
@@ -100,7 +100,7 @@ def test_the_command_says_how_to_replay_a_failure(capsys: pytest.CaptureFixture[
     assert main(arguments) == 1
     output = capsys.readouterr().out
     (replay,) = (line for line in output.splitlines() if line.startswith("replay: "))
-    assert main(shlex.split(replay.removeprefix("replay: python -m waltz.sim "))) == 1
+    assert main(shlex.split(replay.removeprefix("replay: python -m proofs "))) == 1
 
 
 def test_the_command_shrinks_a_failure_to_a_plan_that_still_fails(
@@ -116,7 +116,7 @@ def test_the_command_shrinks_a_failure_to_a_plan_that_still_fails(
     path = tmp_path / "plan.json"
     path.write_text(text)
     assert main(["--plan", str(path), "--bug", BUG]) == 1
-    assert f"replay: python -m waltz.sim --plan {path} --bug '{BUG}'" in capsys.readouterr().out
+    assert f"replay: python -m proofs --plan {path} --bug '{BUG}'" in capsys.readouterr().out
 
 
 def test_the_command_adds_what_it_ran_to_the_evidence(

@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
+from proofs.bugs.bug import Bug, Scene
+from proofs.patches import Patch
 from tests.simulation.sinks import SinkRun, main
 from waltz.client import notes_shell as notes_shell
 from waltz.host import ANY_VERSION
-from waltz.sim.bugs.bug import Bug, Scene
-from waltz.sim.patches import Patch
-from waltz.sim.plans import PLANS
+from waltz.sim.faults.plans import PLANS
 from waltz.spark import sink
 from waltz.spark.sink_progress import TaskProgress, current
 from waltz.spark.sink_state import LoggedRows

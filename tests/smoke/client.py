@@ -21,8 +21,8 @@ from typing import Final
 import waltz
 from tests.smoke.journal import Event, Journal, Step, verdict_number
 from waltz.cli.nodes import set_up_logging
-from waltz.sim.history import Fed, Verdict
-from waltz.sim.payload import Kind, Payload
+from waltz.sim.judges.history import Fed, Verdict
+from waltz.sim.judges.payload import Kind, Payload
 from waltz.types import NOTHING
 
 KEYS: Final = 250

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 from zlib import crc32
 
 from waltz.record import request_id_bytes, request_id_from
-from waltz.sim.history import Fed, Verdict
+from waltz.sim.judges.history import Fed, Verdict
 from waltz.types import TransactionId
 
 _FED: Final = struct.Struct(">q16siI")

@@ -24,9 +24,9 @@ from tests.smoke.journal import (
     read_fed,
     verdict_of,
 )
-from waltz.sim.anomalies import check_anomalies
-from waltz.sim.checkers import Log, check_users
-from waltz.sim.history import Ending, Fed, History, Submission
+from waltz.sim.judges.anomalies import check_anomalies
+from waltz.sim.judges.checkers import Log, check_users
+from waltz.sim.judges.history import Ending, Fed, History, Submission
 from waltz.types import PartitionId
 
 LOG = "log"

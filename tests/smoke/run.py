@@ -27,7 +27,7 @@ from tests.smoke.journal import encode_fed, fed_path
 from tests.smoke.judge import LOG, Judgement, judge
 from tests.smoke.processes import Cluster, memory_bytes, running_cluster
 from waltz.record import request_id_from
-from waltz.sim.history import Fed
+from waltz.sim.judges.history import Fed
 from waltz.types import TransactionId
 
 SERVERS = 3

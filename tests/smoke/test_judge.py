@@ -19,8 +19,8 @@ from tests.smoke.journal import (
     verdict_number,
 )
 from tests.smoke.judge import LOG, Judgement, judge, judge_partition
-from waltz.sim.history import Fed, Verdict
-from waltz.sim.payload import Kind, Payload
+from waltz.sim.judges.history import Fed, Verdict
+from waltz.sim.judges.payload import Kind, Payload
 from waltz.types import ClientId, Generation, PartitionId, RequestId, TransactionId
 
 CLIENTS = ("client-1", "client-2")

@@ -12,7 +12,7 @@ import pytest
 
 from waltz.errors import ConfigurationError, CorruptionError, VersionConflictError
 from waltz.spark.archive import ORPHAN_SECONDS_MIN, Archive, ArchivedFile, Contents, followed
-from waltz.spark.blocks import Block
+from waltz.spark.block_digests import Block
 from waltz.spark.offsets import TransactionRange
 from waltz.types import PartitionId, TransactionId
 

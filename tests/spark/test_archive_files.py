@@ -13,7 +13,7 @@ from waltz.errors import CorruptionError
 from waltz.spark import archive_files
 from waltz.spark.archive import ArchivedFile
 from waltz.spark.archive_files import SCHEMA, read_file, write_files
-from waltz.spark.blocks import BLOCK_TRANSACTIONS, digested
+from waltz.spark.block_digests import BLOCK_TRANSACTIONS, digested
 from waltz.spark.offsets import TransactionRange
 from waltz.spark.schema import record_batch
 from waltz.types import PartitionId, TransactionId

@@ -8,7 +8,7 @@ import pytest
 
 from waltz.errors import ConfigurationError
 from waltz.spark.configuration_file import read_configuration_file
-from waltz.spark.options import parse_options, parse_sink_options
+from waltz.spark.spark_options import parse_options, parse_sink_options
 from waltz.types import TlsSettings
 
 FILE = """\

@@ -26,9 +26,9 @@ from tests.spark.test_schema import columns
 from waltz.errors import ConfigurationError, CorruptionError
 from waltz.spark.data_source import WaltzDataSource
 from waltz.spark.decoding import Decoding
-from waltz.spark.options import parse_options
 from waltz.spark.reader import WaltzReader
 from waltz.spark.schema import record_batch
+from waltz.spark.spark_options import parse_options
 from waltz.types import PartitionId
 
 ACCOUNT = StructType([StructField("account", LongType()), StructField("amount", DoubleType())])

@@ -16,7 +16,7 @@ from tests.clusters import run_waltz, running_cluster, wait_until
 from tests.spark.listed_log import ListedLog
 from tests.spark.test_sink import InMemoryAccess, batch_of, identity, log_of
 from tests.spark.test_stream import ALL, at, data_of, stream
-from waltz.spark.pipelines.archive import add_to_archive, archive_lag, verify_archive
+from waltz.spark.pipelines.archiving import add_to_archive, archive_lag, verify_archive
 from waltz.spark.pipelines.definition import parse_definition
 from waltz.spark.pipelines.derived import lag, take_in
 from waltz.spark.pipelines.proof import verify

@@ -12,11 +12,11 @@ import waltz
 from tests.clusters import ROOT
 from tests.storage.inspected import our_files, write_files
 from waltz.spark import codes
-from waltz.spark.options import OPTIONS, SINK_OPTIONS
-from waltz.spark.pipelines.archive import add_to_archive
+from waltz.spark.pipelines.archiving import add_to_archive
 from waltz.spark.pipelines.definition import KINDS, parse_definition
 from waltz.spark.schema import COLUMNS
 from waltz.spark.sink_rows import SINK_COLUMNS
+from waltz.spark.spark_options import OPTIONS, SINK_OPTIONS
 from waltz.spark.tasks import LogAccess
 
 if TYPE_CHECKING:

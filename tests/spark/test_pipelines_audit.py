@@ -18,7 +18,7 @@ from tests.clusters import RunningCluster, running_cluster
 from tests.damage import change_data
 from waltz.errors import ConfigurationError
 from waltz.spark.archive import Archive
-from waltz.spark.pipelines.archive import add_to_archive
+from waltz.spark.pipelines.archiving import add_to_archive
 from waltz.spark.pipelines.audit import AuditReport, CopyReport, audit
 from waltz.spark.pipelines.definition import PipelineDefinition, parse_definition
 from waltz.spark.tasks import LogAccess

@@ -14,7 +14,7 @@ import pytest
 import waltz
 from tests.clusters import running_cluster
 from waltz.errors import ConfigurationError, CorruptionError, NotFoundError
-from waltz.spark.pipelines.archive import add_to_archive
+from waltz.spark.pipelines.archiving import add_to_archive
 from waltz.spark.pipelines.definition import PipelineDefinition, parse_definition
 from waltz.spark.pipelines.derived import lag, rebuild, take_in
 from waltz.spark.pipelines.proof import verify

@@ -24,9 +24,9 @@ from waltz.errors import (
 from waltz.spark.archive import Archive
 from waltz.spark.archive_files import write_files
 from waltz.spark.offsets import TransactionRange
-from waltz.spark.options import parse_options
 from waltz.spark.reader import WaltzReader
 from waltz.spark.schema import arrow_schema, log_schema
+from waltz.spark.spark_options import parse_options
 from waltz.spark.tasks import WaltzInputPartition
 from waltz.types import PartitionId, TransactionId
 

@@ -15,13 +15,13 @@ from tests.storage.inspected import flipped, our_files, segment_name, without, w
 from waltz import NoCallbacks
 from waltz.client.transaction import PlainAppend
 from waltz.errors import ConfigurationError, CorruptionError, NotFoundError
-from waltz.sim.disk import SimulatedDisk
 from waltz.sim.scenario import ClusterShape
+from waltz.sim.simulated_disk import SimulatedDisk
 from waltz.spark.data_source import WaltzDataSource
-from waltz.spark.options import parse_options
 from waltz.spark.reader import WaltzReader
 from waltz.spark.schema import arrow_schema, log_schema
 from waltz.spark.segment_reader import WaltzSegmentReader
+from waltz.spark.spark_options import parse_options
 from waltz.testing import InMemoryCluster
 
 FILES = our_files((5, 7, 4), (3,), (2, 2))
@@ -121,7 +121,7 @@ def test_files_and_servers_have_the_same_rows(
 ) -> None:
     """PS-01. Of a copy of the storage node's directory, taken while it works."""
     monkeypatch.setattr(
-        "waltz.testing.cluster.ClusterShape",
+        "waltz.testing.memory_cluster.ClusterShape",
         lambda **shape: ClusterShape(**{**shape, "segment_bytes_threshold": 4000}),
     )
     with InMemoryCluster(partitions=2, for_tests=True) as cluster:

@@ -17,8 +17,8 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, Rea
 import waltz
 from tests.spark.listed_log import KEY, ListedLog
 from waltz.errors import ConfigurationError, NotFoundError, PartitionNotReadyError
-from waltz.spark.options import parse_options
 from waltz.spark.schema import arrow_schema, log_schema
+from waltz.spark.spark_options import parse_options
 from waltz.spark.stream import WaltzStreamReader
 
 if TYPE_CHECKING:

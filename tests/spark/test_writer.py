@@ -19,7 +19,7 @@ import waltz
 from tests.clusters import run_waltz, running_cluster
 from waltz.spark import spark_session
 from waltz.spark.data_source import WaltzDataSource
-from waltz.system.host import real_host
+from waltz.system.real_host import real_host
 from waltz.types import parse_coordinator
 
 if TYPE_CHECKING:

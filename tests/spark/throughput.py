@@ -22,7 +22,7 @@ import waltz
 from tests.clusters import RunningCluster, running_cluster
 from waltz.spark import spark_session
 from waltz.spark.pipelines import derived
-from waltz.spark.pipelines.archive import add_to_archive, verify_archive
+from waltz.spark.pipelines.archiving import add_to_archive, verify_archive
 from waltz.spark.pipelines.audit import audit
 from waltz.spark.pipelines.definition import parse_definition
 from waltz.spark.pipelines.proof import verify

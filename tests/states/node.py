@@ -24,7 +24,7 @@ from waltz.host import Host
 from waltz.server.server_shell import ServerConfig
 from waltz.storage.storage_node_shell import StorageConfig
 from waltz.system.embedded_server import EmbeddedCoordinatorServer
-from waltz.system.host import real_host
+from waltz.system.real_host import real_host
 from waltz.types import Address
 
 

@@ -27,7 +27,7 @@ from tests.cli.operated_cluster import Said, run_tool
 from tests.clusters import ROOT, wait_until
 from tests.zookeepers import Proxy
 from waltz import NoCallbacks, open_client
-from waltz.cli.layout import choose_ports
+from waltz.cli.trial_directory import choose_ports
 from waltz.errors import WaltzError
 from waltz.types import Address, parse_coordinator
 

@@ -23,13 +23,13 @@ from tests.storage.support import GOLDEN, GOLDEN_KEY
 from waltz.errors import ConfigurationError, CorruptionError
 from waltz.host import Host, Network, Workers
 from waltz.record import batch_from_block
-from waltz.sim.disk import SimulatedDisk
+from waltz.sim.simulated_disk import SimulatedDisk
 from waltz.storage.inspection.findings import Finding
 from waltz.storage.inspection.survey import Target
 from waltz.storage.inspection.verification import Options, verify
-from waltz.storage.partition import StoragePartition
+from waltz.storage.partition_replica import StoragePartition
 from waltz.storage.storage_node_shell import StorageConfig, StorageNode
-from waltz.system.host import NoCoordinator
+from waltz.system.real_host import NoCoordinator
 from waltz.types import Address, PartitionId, SessionId, TransactionId
 from waltz.wire.storage_protocol import (
     FailureResponse,

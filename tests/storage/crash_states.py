@@ -31,6 +31,15 @@ from zlib import crc32
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from proofs.crash_states import (
+    CrashState,
+    Image,
+    RecordingDisk,
+    Step,
+    crash_image,
+    crash_states,
+    parse_crash_point,
+)
 from tests.storage.support import (
     fresh_disk,
     make_partition,
@@ -41,17 +50,8 @@ from waltz.errors import WaltzError
 from waltz.host import Disk
 from waltz.limits import INDEX_SYNC_RECORDS
 from waltz.record import NewRecord, RecordBatch, pack_records
-from waltz.sim.crash_states import (
-    CrashState,
-    Image,
-    RecordingDisk,
-    Step,
-    crash_image,
-    crash_states,
-    parse_crash_point,
-)
-from waltz.sim.disk import SimulatedDisk
-from waltz.storage.partition import StoragePartition
+from waltz.sim.simulated_disk import SimulatedDisk
+from waltz.storage.partition_replica import StoragePartition
 from waltz.types import NO_SESSION, PartitionId, SessionId
 from waltz.wire.storage_protocol import (
     AppendRecordsRequest,

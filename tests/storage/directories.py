@@ -16,7 +16,7 @@ from waltz.host import Connection, Host
 from waltz.record import NewRecord, RecordBatch, pack_records
 from waltz.storage.storage_node_shell import StorageConfig, StorageNode
 from waltz.system.clock import RealClock
-from waltz.system.host import real_host
+from waltz.system.real_host import real_host
 from waltz.types import NO_SESSION, Address, PartitionId, SessionId, TransactionId
 from waltz.wire.handshake import Link
 from waltz.wire.message import Message

@@ -29,9 +29,9 @@ from tests.storage.crash_states import (
 from tests.storage.support import DIRECTORY, fresh_disk, t
 from waltz.errors import CorruptionError, WaltzError
 from waltz.record import batch_from_block
-from waltz.sim.disk import Fault, Operation, SimulatedDisk, fail_nth
-from waltz.storage.partition import StoragePartition
-from waltz.storage.segment import SEGMENT_HEADER_BYTES
+from waltz.sim.simulated_disk import Fault, Operation, SimulatedDisk, fail_nth
+from waltz.storage.log.segment import SEGMENT_HEADER_BYTES
+from waltz.storage.partition_replica import StoragePartition
 from waltz.types import NO_SESSION, PartitionId, SessionId
 from waltz.wire.storage_protocol import (
     AppendRecordsRequest,

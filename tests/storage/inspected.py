@@ -18,11 +18,17 @@ from tests.storage.independent_reader import (
     StorageDirectory,
     Struct,
 )
-from waltz.sim.disk import SimulatedDisk
+from waltz.sim.simulated_disk import SimulatedDisk
+from waltz.storage.directory.node_file import (
+    NodeHeader,
+    Slot,
+    area_offsets,
+    encode_header,
+    encode_slot,
+)
 from waltz.storage.inspection.findings import Kind, Report
 from waltz.storage.inspection.survey import find_target
 from waltz.storage.inspection.verification import Options, verify
-from waltz.storage.node_file import NodeHeader, Slot, area_offsets, encode_header, encode_slot
 from waltz.types import PartitionId, SessionId
 
 KEY = UUID("00112233-4455-6677-8899-aabbccddeeff")

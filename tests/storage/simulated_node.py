@@ -8,8 +8,7 @@ from typing import Any, TypeVar
 
 from tests.storage.support import DIRECTORY, KEY, SESSION, batch, t
 from waltz.host import Connection, Host
-from waltz.sim.coordinator import SimulatedCoordinatorService
-from waltz.sim.disk import SimulatedDisk
+from waltz.sim.judges.run_trace import Trace
 from waltz.sim.loop import (
     Process,
     SimulatedClock,
@@ -17,8 +16,9 @@ from waltz.sim.loop import (
     SimulatedRandom,
     SimulatedWorkers,
 )
-from waltz.sim.network import SimulatedNetwork, draw_weather
-from waltz.sim.trace import Trace
+from waltz.sim.simulated_coordinator import SimulatedCoordinatorService
+from waltz.sim.simulated_disk import SimulatedDisk
+from waltz.sim.simulated_network import SimulatedNetwork, draw_weather
 from waltz.storage.storage_node_shell import StorageConfig, StorageNode
 from waltz.types import NO_SESSION, Address, PartitionId, SessionId
 from waltz.wire.admin_protocol import (

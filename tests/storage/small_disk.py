@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 from waltz.host import File, Space
-from waltz.system.disk import RealDisk
+from waltz.system.real_disk import RealDisk
 
 
 class SmallDisk(RealDisk):

@@ -7,9 +7,9 @@ from typing import Any
 
 from tests.storage.support import DIRECTORY_ID, KEY, t
 from waltz.storage.durations import Durations
-from waltz.storage.metrics import NodeState, PartitionState, Stage, partition_state
-from waltz.storage.partition import PartitionCounters, StoragePartition
+from waltz.storage.partition_replica import PartitionCounters, StoragePartition
 from waltz.storage.scrubber import ScrubCounters
+from waltz.storage.storage_metrics import NodeState, PartitionState, Stage, partition_state
 from waltz.types import NOTHING, PartitionId, SessionId
 
 

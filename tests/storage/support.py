@@ -12,10 +12,10 @@ from zlib import crc32
 from tests.storage.independent_reader import read_independently as read_independently
 from waltz.host import Disk
 from waltz.record import NewRecord, RecordBatch, pack_records
-from waltz.sim.disk import SimulatedDisk
-from waltz.storage.control_file import ControlFile, open_control_file
-from waltz.storage.partition import StoragePartition
-from waltz.storage.segment import SegmentHome
+from waltz.sim.simulated_disk import SimulatedDisk
+from waltz.storage.directory.control_file import ControlFile, open_control_file
+from waltz.storage.log.segment import SegmentHome
+from waltz.storage.partition_replica import StoragePartition
 from waltz.types import PartitionId, SessionId, TransactionId
 from waltz.wire.storage_protocol import (
     AppendRecordsRequest,

@@ -31,8 +31,8 @@ from waltz.storage.administration import (
     check_key,
     check_partition_ids,
 )
-from waltz.storage.metrics import metrics_json
-from waltz.storage.partition import StoragePartition
+from waltz.storage.partition_replica import StoragePartition
+from waltz.storage.storage_metrics import metrics_json
 from waltz.types import NO_SESSION, PartitionId
 from waltz.wire.admin_protocol import (
     AdminFailureResponse,

@@ -29,9 +29,9 @@ from waltz.errors import (
     ForeignDirectoryError,
     SegmentFailedError,
 )
-from waltz.sim.disk import Operation, SimulatedDisk, fail_nth
-from waltz.storage.control_file import ControlFile
-from waltz.storage.control_struct import (
+from waltz.sim.simulated_disk import Operation, SimulatedDisk, fail_nth
+from waltz.storage.directory.control_file import ControlFile
+from waltz.storage.directory.control_struct import (
     ASSIGNED,
     AVAILABLE,
     FRESH,

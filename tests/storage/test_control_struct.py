@@ -10,7 +10,7 @@ import pytest
 
 from tests.storage.support import GOLDEN, GOLDEN_KEY, KEY, t
 from waltz.errors import CorruptionError
-from waltz.storage.control_struct import (
+from waltz.storage.directory.control_struct import (
     ASSIGNED,
     AVAILABLE,
     CONTROL_HEADER,
@@ -27,7 +27,7 @@ from waltz.storage.control_struct import (
     judge_partition,
     judge_partitions,
 )
-from waltz.storage.node_file import NO_COPY, NodeHeader
+from waltz.storage.directory.node_file import NO_COPY, NodeHeader
 from waltz.types import PartitionId, SessionId
 
 ONE = PartitionId(1)

@@ -32,10 +32,10 @@ from tests.storage.corruption import (
     run_cases,
 )
 from waltz.record import RECORD_HEADER, RecordBatch, batch_from_block
-from waltz.storage import examination
-from waltz.storage.control_file import ControlFile
+from waltz.storage.directory.control_file import ControlFile
 from waltz.storage.inspection import walk
 from waltz.storage.inspection.findings import Finding
+from waltz.storage.log import examination
 from waltz.types import PartitionId, TransactionId
 
 NAMES = ("small", "aligned", "continued", "original")

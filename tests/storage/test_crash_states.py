@@ -9,6 +9,15 @@ from dataclasses import replace
 
 import pytest
 
+from proofs.crash_states import (
+    Create,
+    Image,
+    RecordingDisk,
+    Sync,
+    SyncDirectory,
+    crash_states,
+    skip_syncs,
+)
 from tests.storage import crash_states as subject
 from tests.storage.crash_states import (
     SCRIPT,
@@ -26,18 +35,9 @@ from tests.storage.crash_states import (
 from tests.storage.support import DIRECTORY, fresh_disk, random, t
 from waltz.errors import WaltzError
 from waltz.record import RecordBatch
-from waltz.sim.crash_states import (
-    Create,
-    Image,
-    RecordingDisk,
-    Sync,
-    SyncDirectory,
-    crash_states,
-    skip_syncs,
-)
-from waltz.sim.disk import SimulatedDisk
-from waltz.storage.damage import Damage
-from waltz.storage.partition import StoragePartition
+from waltz.sim.simulated_disk import SimulatedDisk
+from waltz.storage.log.damage import Damage
+from waltz.storage.partition_replica import StoragePartition
 from waltz.types import NO_SESSION, PartitionId, SessionId
 from waltz.wire.storage_protocol import AppendRecordsRequest, SuccessResponse
 

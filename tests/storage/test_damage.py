@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.storage.support import DIRECTORY, fresh_disk, random, t
-from waltz.sim.disk import Operation, SimulatedDisk, fail_nth
-from waltz.storage.damage import (
+from waltz.sim.simulated_disk import Operation, SimulatedDisk, fail_nth
+from waltz.storage.log.damage import (
     NONE,
     Damage,
     DamagedRange,

@@ -27,8 +27,8 @@ from tests.storage.support import (
 from waltz.errors import CorruptionError
 from waltz.limits import RECORD_LIST_BYTES_MAX, RECORD_LIST_RECORDS_MAX
 from waltz.record import RecordBatch, empty_batch
-from waltz.sim.disk import Operation, SimulatedDisk, fail_nth
-from waltz.storage.partition import StoragePartition
+from waltz.sim.simulated_disk import Operation, SimulatedDisk, fail_nth
+from waltz.storage.partition_replica import StoragePartition
 from waltz.types import SessionId, TransactionId
 from waltz.wire.header_columns import header_columns
 from waltz.wire.storage_protocol import (

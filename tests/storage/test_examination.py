@@ -10,8 +10,8 @@ import pytest
 
 from tests.storage.support import DIRECTORY, ZERO, batch, fresh_disk, home, random, t
 from waltz.host import File
-from waltz.sim.disk import SimulatedDisk
-from waltz.storage.examination import (
+from waltz.sim.simulated_disk import SimulatedDisk
+from waltz.storage.log.examination import (
     SCAN_BYTES,
     DataFile,
     Examination,
@@ -20,8 +20,8 @@ from waltz.storage.examination import (
     find_good_record,
     scan_file,
 )
-from waltz.storage.index_file import IndexFile
-from waltz.storage.segment import SEGMENT_HEADER_BYTES, Segment, create_segment
+from waltz.storage.log.index_file import IndexFile
+from waltz.storage.log.segment import SEGMENT_HEADER_BYTES, Segment, create_segment
 
 SEG = f"{DIRECTORY}/0/{0:019d}.seg"
 IDX = f"{DIRECTORY}/0/{0:019d}.idx"

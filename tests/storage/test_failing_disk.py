@@ -33,7 +33,7 @@ from tests.storage.failing_disk import (
 from tests.storage.support import t
 from waltz.errors import SegmentFailedError
 from waltz.record import batch_from_block
-from waltz.sim.disk import Fault, Operation, SimulatedDisk, fail_nth
+from waltz.sim.simulated_disk import Fault, Operation, SimulatedDisk, fail_nth
 from waltz.wire.storage_protocol import (
     FailureResponse,
     MaxTransactionIdRequest,

@@ -22,10 +22,10 @@ from tests.storage.support import (
 )
 from tests.storage.test_partition_queue_shell import Recorder
 from waltz.limits import WORKER_THREADS_MAX
-from waltz.sim.disk import Operation
 from waltz.sim.loop import WORKER_SECONDS_MAX, Process, SimulatedLoop, SimulatedWorkers
+from waltz.sim.simulated_disk import Operation
 from waltz.storage.partition_queue_shell import PartitionQueue, PartitionRequest, Peer
-from waltz.system.host import real_host
+from waltz.system.real_host import real_host
 from waltz.types import PartitionId
 from waltz.wire.handshake import Link
 from waltz.wire.storage_protocol import STORAGE_CODEC, AppendRecordsRequest, StorageMessage

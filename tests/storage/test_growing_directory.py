@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 
+from proofs.crash_states import RecordingDisk, crash_states
 from tests.storage.support import (
     DIRECTORY,
     DIRECTORY_ID,
@@ -22,10 +23,9 @@ from tests.storage.support import (
 )
 from waltz.errors import CorruptionError, ForeignDirectoryError, SegmentFailedError
 from waltz.host import Disk
-from waltz.sim.crash_states import RecordingDisk, crash_states
-from waltz.sim.disk import Operation, SimulatedDisk, fail_nth
-from waltz.storage.control_file import ControlFile
-from waltz.storage.control_struct import (
+from waltz.sim.simulated_disk import Operation, SimulatedDisk, fail_nth
+from waltz.storage.directory.control_file import ControlFile
+from waltz.storage.directory.control_struct import (
     ASSIGNED,
     FRESH,
     FRESH_STRUCTS,
@@ -33,7 +33,7 @@ from waltz.storage.control_struct import (
     PartitionInfo,
     encode_fresh_file,
 )
-from waltz.storage.node_file import NodeHeader, create_node_file, encode_header
+from waltz.storage.directory.node_file import NodeHeader, create_node_file, encode_header
 from waltz.types import PartitionId, SessionId
 
 PATH = f"{DIRECTORY}/waltz-storage.ctl"

@@ -32,10 +32,10 @@ from tests.storage.support import (
     t,
 )
 from waltz.errors import CorruptionError
-from waltz.sim.disk import SimulatedDisk
-from waltz.storage.partition import StoragePartition
-from waltz.storage.recovery import TornTail, Trust
-from waltz.storage.segments import SegmentChain
+from waltz.sim.simulated_disk import SimulatedDisk
+from waltz.storage.log.segment_recovery import TornTail, Trust
+from waltz.storage.log.segments import SegmentChain
+from waltz.storage.partition_replica import StoragePartition
 from waltz.wire.storage_protocol import MaxTransactionIdRequest, RecordRequest
 
 

@@ -50,9 +50,9 @@ from waltz.limits import (
     STORAGE_REQUEST_SECONDS_MAX,
 )
 from waltz.record import NewRecord, pack_records
-from waltz.sim.disk import Operation, SimulatedDisk, fail_nth
 from waltz.sim.loop import Process
-from waltz.storage.partition import StoragePartition
+from waltz.sim.simulated_disk import Operation, SimulatedDisk, fail_nth
+from waltz.storage.partition_replica import StoragePartition
 from waltz.store.storage_connections_shell import StorageConnections
 from waltz.types import NO_SESSION, Address, PartitionId, ReplicaId, SessionId
 from waltz.wire.client_protocol import CLIENT_CODEC

@@ -22,10 +22,10 @@ from tests.storage.inspected import (
     without,
 )
 from waltz.errors import NotFoundError
-from waltz.storage.damage import DamagedRange, encode_damage
 from waltz.storage.inspection.findings import Finding, Kind, Report
 from waltz.storage.inspection.survey import find_target
 from waltz.storage.inspection.verification import Options, verify, verify_transaction
+from waltz.storage.log.damage import DamagedRange, encode_damage
 from waltz.types import TransactionId
 
 FILES = our_files((5, 7, 4), (3, 2), mark=2)

@@ -17,7 +17,7 @@ from tests.storage.inspected import (
     without,
 )
 from waltz.record import NewRecord, pack_records
-from waltz.sim.disk import Operation, SimulatedDisk
+from waltz.sim.simulated_disk import Operation, SimulatedDisk
 from waltz.storage.inspection.walk import Gap, Run, Snapshot, describe, open_view, read_run, walk
 from waltz.types import TransactionId
 

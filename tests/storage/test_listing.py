@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from tests.storage.support import append, fresh_disk, home, open_partition, succeed, t
-from waltz.sim.disk import SimulatedDisk
-from waltz.storage.listing import find_segments, holds_segments, segment_names
-from waltz.storage.recovery import Trust
-from waltz.storage.segment import DATA_SUFFIX, INDEX_SUFFIX
+from waltz.sim.simulated_disk import SimulatedDisk
+from waltz.storage.log.listing import find_segments, holds_segments, segment_names
+from waltz.storage.log.segment import DATA_SUFFIX, INDEX_SUFFIX
+from waltz.storage.log.segment_recovery import Trust
 from waltz.types import TransactionId
 
 

@@ -24,8 +24,8 @@ from waltz.errors import (
     ForeignDirectoryError,
     SegmentFailedError,
 )
-from waltz.sim.disk import Operation, SimulatedDisk, fail_nth
-from waltz.storage.node_file import (
+from waltz.sim.simulated_disk import Operation, SimulatedDisk, fail_nth
+from waltz.storage.directory.node_file import (
     EMPTY_SLOT,
     NO_COPY,
     NodeFile,

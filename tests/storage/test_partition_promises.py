@@ -28,8 +28,8 @@ from tests.storage.support import (
 )
 from waltz.errors import CorruptionError, NotFoundError, SegmentFailedError
 from waltz.limits import DAMAGED_RANGES_MAX
-from waltz.sim.disk import Operation, SimulatedDisk, fail_nth
-from waltz.storage.partition import StoragePartition
+from waltz.sim.simulated_disk import Operation, SimulatedDisk, fail_nth
+from waltz.storage.partition_replica import StoragePartition
 from waltz.types import SessionId
 from waltz.wire.storage_protocol import (
     AcceptDamageRequest,

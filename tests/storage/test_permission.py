@@ -8,7 +8,7 @@ import pytest
 
 from tests.storage.support import ZERO, batch, t
 from waltz.errors import UnavailableError
-from waltz.storage.control_struct import ASSIGNED, PartitionInfo
+from waltz.storage.directory.control_struct import ASSIGNED, PartitionInfo
 from waltz.storage.permission import READS, WRITES, check_access, is_offline
 from waltz.types import SessionId
 from waltz.wire.storage_protocol import (

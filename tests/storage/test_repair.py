@@ -22,11 +22,11 @@ from tests.storage.test_segments import (
 )
 from waltz.errors import CorruptionError, SegmentFailedError, StorageError, UnavailableError
 from waltz.record import RecordBatch
-from waltz.sim.disk import Operation, SimulatedDisk, fail_nth
-from waltz.storage.damage import DamagedRange
-from waltz.storage.recovery import Trust, open_segment
-from waltz.storage.repair import repair_segment
-from waltz.storage.segment import NoFile, Segment
+from waltz.sim.simulated_disk import Operation, SimulatedDisk, fail_nth
+from waltz.storage.log.damage import DamagedRange
+from waltz.storage.log.repair import repair_segment
+from waltz.storage.log.segment import NoFile, Segment
+from waltz.storage.log.segment_recovery import Trust, open_segment
 
 
 def records(first: int, following: int) -> RecordBatch:

@@ -8,9 +8,9 @@ import pytest
 
 from tests.storage.support import DIRECTORY
 from waltz.limits import SPACE_RESERVE_BYTES
-from waltz.sim.disk import Operation, SimulatedDisk, fail_nth
-from waltz.storage.reserve import RESERVE_NAME, Reserve
-from waltz.system.disk import RealDisk
+from waltz.sim.simulated_disk import Operation, SimulatedDisk, fail_nth
+from waltz.storage.directory.reserve import RESERVE_NAME, Reserve
+from waltz.system.real_disk import RealDisk
 
 SIZE = SPACE_RESERVE_BYTES
 PATH = f"{DIRECTORY}/{RESERVE_NAME}"

@@ -14,8 +14,8 @@ from waltz.limits import (
     SCRUB_SLICE_SECONDS_MAX,
     SCRUB_TURN_BYTES_MAX,
 )
+from waltz.storage.log.segments import ScrubStep
 from waltz.storage.scrubber import Scrubber, ScrubCounters, ScrubResult, ScrubTurn
-from waltz.storage.segments import ScrubStep
 from waltz.types import PartitionId, TransactionId
 
 START = 1000.0

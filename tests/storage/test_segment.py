@@ -27,8 +27,8 @@ from waltz.limits import (
     PREALLOCATED_BYTES_MIN,
 )
 from waltz.record import NewRecord, pack_records
-from waltz.sim.disk import Operation, SimulatedDisk, fail_nth
-from waltz.storage.segment import Segment, SegmentHome, create_segment
+from waltz.sim.simulated_disk import Operation, SimulatedDisk, fail_nth
+from waltz.storage.log.segment import Segment, SegmentHome, create_segment
 from waltz.types import PartitionId
 
 SEG = f"{DIRECTORY}/0/{0:019d}.seg"

@@ -17,10 +17,10 @@ from waltz.errors import (
     UnavailableError,
 )
 from waltz.limits import INDEX_PREALLOCATED_BYTES, PREALLOCATED_BYTES_MIN
-from waltz.sim.disk import Operation, SimulatedDisk, fail_nth
-from waltz.storage.recovery import TornTail, Trust
-from waltz.storage.segment import Segment
-from waltz.storage.segments import ScrubStep, SegmentChain
+from waltz.sim.simulated_disk import Operation, SimulatedDisk, fail_nth
+from waltz.storage.log.segment import Segment
+from waltz.storage.log.segment_recovery import TornTail, Trust
+from waltz.storage.log.segments import ScrubStep, SegmentChain
 
 THRESHOLD = 1000
 """Nine records of 100 bytes, and one more."""

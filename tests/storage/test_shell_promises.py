@@ -27,7 +27,7 @@ from waltz.errors import CoordinatorLostError, ForeignDirectoryError, WaltzError
 from waltz.host import Connection
 from waltz.record import join_batches
 from waltz.storage.storage_node_shell import StorageNode
-from waltz.system.host import real_host
+from waltz.system.real_host import real_host
 from waltz.types import NO_SESSION, Address, PartitionId
 from waltz.wire.admin_protocol import (
     ADMIN_CODEC,

@@ -11,9 +11,9 @@ from tests.storage.independent_reader import read_independently
 from tests.storage.small_disk import SmallDisk
 from tests.storage.support import SESSION, batch, record_data, t
 from tests.storage.talkers import P0, Talker, admin_talker, config, data_talker
-from waltz.storage.space import FreeMinimum
+from waltz.storage.directory.space import FreeMinimum
 from waltz.storage.storage_node_shell import StorageNode
-from waltz.system.host import real_host
+from waltz.system.real_host import real_host
 from waltz.types import SessionId
 from waltz.wire.admin_protocol import AdminLastSessionInfoRequest, AdminLastSessionInfoResponse
 from waltz.wire.message import Message

@@ -15,7 +15,13 @@ from waltz.limits import (
     SPACE_HOLD_SECONDS,
     SPACE_RESERVE_BYTES,
 )
-from waltz.storage.space import FreeMinimum, SpaceGuard, SpaceState, is_no_space, size_text
+from waltz.storage.directory.space import (
+    FreeMinimum,
+    SpaceGuard,
+    SpaceState,
+    is_no_space,
+    size_text,
+)
 
 MIB, GIB = 1 << 20, 1 << 30
 TOTAL = 1000 * MIB

@@ -12,8 +12,8 @@ from tests.storage.support import SESSION, batch, record_data
 from tests.storage.talkers import P0, P1, append, config, data_talker, load, next_of
 from waltz.host import File
 from waltz.storage.storage_node_shell import StorageNode
-from waltz.system.disk import RealDisk, RealFile
-from waltz.system.host import real_host
+from waltz.system.real_disk import RealDisk, RealFile
+from waltz.system.real_host import real_host
 from waltz.types import PartitionId, TransactionId
 from waltz.wire.storage_protocol import (
     RecordListRequest,

@@ -30,7 +30,7 @@ from waltz.errors import (
 )
 from waltz.limits import DRAIN_BYTES_MAX
 from waltz.storage.storage_node_shell import StorageNode
-from waltz.system.host import real_host
+from waltz.system.real_host import real_host
 from waltz.types import NO_SESSION, PartitionId, SessionId
 from waltz.wire.admin_protocol import (
     AdminLastSessionInfoRequest,

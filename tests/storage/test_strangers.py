@@ -13,7 +13,7 @@ from tests.storage.test_storage_node_shell import run_node
 from waltz.limits import FRAME_BYTES_MAX, HELLO_BYTES_MAX
 from waltz.storage import storage_node_shell as storage_shell
 from waltz.storage.storage_node_shell import StorageNode
-from waltz.system import network as system_network
+from waltz.system import tcp_network as system_network
 from waltz.types import NO_SESSION
 from waltz.wire.frame import FRAME_HEADER
 from waltz.wire.storage_protocol import (

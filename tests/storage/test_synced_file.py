@@ -9,8 +9,8 @@ from random import Random
 import pytest
 
 from waltz.errors import SegmentFailedError
-from waltz.sim.disk import Operation, SimulatedDisk
-from waltz.storage.synced_file import SyncedFile
+from waltz.sim.simulated_disk import Operation, SimulatedDisk
+from waltz.storage.directory.synced_file import SyncedFile
 
 PATH = "/data/file"
 

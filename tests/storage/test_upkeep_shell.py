@@ -19,11 +19,11 @@ from waltz.limits import (
     SPACE_READING_SECONDS,
     SPACE_RESERVE_BYTES,
 )
-from waltz.sim.disk import Operation, SimulatedDisk, fail_nth
+from waltz.sim.simulated_disk import Operation, SimulatedDisk, fail_nth
+from waltz.storage.directory.reserve import RESERVE_NAME
+from waltz.storage.directory.space import FreeMinimum
+from waltz.storage.log.segments import ScrubStep
 from waltz.storage.partition_queue_shell import PartitionRequest
-from waltz.storage.reserve import RESERVE_NAME
-from waltz.storage.segments import ScrubStep
-from waltz.storage.space import FreeMinimum
 from waltz.types import SessionId, TransactionId
 from waltz.wire.admin_protocol import PartitionAssignmentRequest, PartitionAvailableRequest
 from waltz.wire.storage_protocol import (

@@ -575,7 +575,7 @@ def test_r11_losing_one_replica_of_three_costs_no_append_and_no_time() -> None:
 def test_r12_a_keeper_that_finds_a_later_generation_says_so_once_and_promises_nothing() -> None:
     """ST-41: whoever waits is told by what follows: the server answers its clients, and the next
     owner's log has the truth. The generation is checked before the locks; see
-    `tests/server/test_partition.py`."""
+    `tests/server/test_server_partition.py`."""
     keeper = SessionKeeper(Generation(3))
     keeper.step([AppendsSubmitted((NewRecord(bytes(16), 0, b"", 0),))], 0.0)
     later = World(0).metadata.__class__(Generation(4), SessionId(8), {})

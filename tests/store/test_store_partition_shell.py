@@ -27,7 +27,7 @@ from waltz.storage.storage_node_shell import StorageConfig, StorageNode
 from waltz.store.events import AppendsFailed, Committed, StoreClosed, StoreEvent, StoreOpened
 from waltz.store.store_partition_shell import StorageConnections, StorePartition
 from waltz.system.embedded_server import EmbeddedCoordinatorServer
-from waltz.system.host import real_host
+from waltz.system.real_host import real_host
 from waltz.types import Address, Generation, PartitionId, ReplicaId, TransactionId
 from waltz.wire.header_columns import header_columns
 from waltz.wire.message import Codec

@@ -12,7 +12,7 @@ import uvloop
 
 from tests.tls_files import TlsFiles
 from tests.zookeepers import RunningZooKeeper, running_zookeeper
-from waltz.system.network import RealNetwork
+from waltz.system.tcp_network import RealNetwork
 from waltz.types import Plain, TlsSettings
 
 Run = Callable[[Coroutine[Any, Any, None]], None]

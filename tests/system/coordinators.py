@@ -14,11 +14,11 @@ from tests.cluster.simulated import World
 from tests.zookeepers import RunningZooKeeper
 from waltz.errors import CoordinatorLostError
 from waltz.host import Coordinator, Host
-from waltz.sim.coordinator import SimulatedCoordinator
 from waltz.sim.loop import Process
+from waltz.sim.simulated_coordinator import SimulatedCoordinator
 from waltz.system.embedded import EmbeddedCoordinator
 from waltz.system.embedded_server import EmbeddedCoordinatorServer
-from waltz.system.host import real_host
+from waltz.system.real_host import real_host
 from waltz.system.zookeeper import ZooKeeperCoordinator
 from waltz.types import Address
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from waltz.errors import ConnectionFailedError
-from waltz.system.network import RealNetwork
+from waltz.system.tcp_network import RealNetwork
 from waltz.system.tls import Tls
 from waltz.types import Address, Plain, TlsSettings
 

@@ -22,11 +22,11 @@ from waltz.errors import (
     CoordinatorLostError,
 )
 from waltz.host import Connection
-from waltz.system.connection import TcpConnection
 from waltz.system.embedded import EmbeddedCoordinator
 from waltz.system.embedded_lines import line
 from waltz.system.embedded_server import EmbeddedCoordinatorServer
-from waltz.system.network import RealNetwork
+from waltz.system.tcp_connection import TcpConnection
+from waltz.system.tcp_network import RealNetwork
 from waltz.types import Address
 
 LOOPBACK = Address("127.0.0.1", 0)

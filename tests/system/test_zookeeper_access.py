@@ -12,7 +12,7 @@ import pytest
 from tests.cli.operated_cluster import run_tool
 from tests.tls_files import TlsFiles
 from tests.zookeepers import running_zookeeper
-from waltz.cli.layout import choose_ports
+from waltz.cli.trial_directory import choose_ports
 from waltz.errors import ConfigurationError, CoordinationError, CoordinatorLostError
 from waltz.host import Coordinator
 from waltz.system.zookeeper import ZooKeeperCoordinator

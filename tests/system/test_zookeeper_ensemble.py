@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from tests.system.coordinators import answered
-from waltz.cli.layout import choose_ports
+from waltz.cli.trial_directory import choose_ports
 from waltz.errors import CoordinatorLostError, VersionConflictError
 from waltz.spark.java import find_java, packaged_java
-from waltz.system.network import RealNetwork
+from waltz.system.tcp_network import RealNetwork
 from waltz.system.zookeeper import ZooKeeperCoordinator
 from waltz.system.zookeeper_process import LOGGING, ZooKeeperProcess, configuration, packaged_jars
 from waltz.types import Address

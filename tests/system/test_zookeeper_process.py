@@ -15,7 +15,7 @@ import pytest
 
 from tests.clusters import wait_until
 from tests.system.coordinators import answered
-from waltz.cli.layout import choose_ports
+from waltz.cli.trial_directory import choose_ports
 from waltz.errors import ConfigurationError
 from waltz.spark.java import find_java, packaged_java
 from waltz.system import zookeeper_process

@@ -16,7 +16,7 @@ from waltz import (
     WaltzClientCallbacks,
 )
 from waltz.testing import SimulatedApplication
-from waltz.testing.simulation import Log
+from waltz.testing.application_simulation import Log
 
 JSON = JsonSerializer()
 

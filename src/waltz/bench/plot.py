@@ -8,7 +8,7 @@ from typing import Final
 
 import numpy as np
 
-from waltz.bench.figures import Result, Samples
+from waltz.bench.results import Result, Samples
 from waltz.errors import ConfigurationError
 
 NINES: Final = 4.0

@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 
 from waltz.bench.calibration import Calibration
 from waltz.bench.commit_times import committed_at, read_commits
-from waltz.bench.figures import Result, Round, Samples, joined
 from waltz.bench.processes import processor_by_role, proportional_bytes, resident_bytes
 from waltz.bench.readers import Access, Followed, ReadPart
+from waltz.bench.results import Result, Round, Samples, joined
 from waltz.bench.trial_cluster import Target
-from waltz.bench.workers import Worker, answers, tell_all, workers
 from waltz.bench.workload import Workload
+from waltz.bench.workload_processes import Worker, answers, tell_all, workers
 from waltz.bench.writers import Written
 from waltz.errors import WaltzError
 

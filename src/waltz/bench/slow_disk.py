@@ -36,7 +36,7 @@ def install() -> None:
     seconds = delay(os.environ, sys.orig_argv)
     if not seconds:
         return
-    from waltz.system.disk import RealFile
+    from waltz.system.real_disk import RealFile
 
     sync = RealFile.sync
 

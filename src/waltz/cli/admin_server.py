@@ -8,10 +8,10 @@ from waltz.cli.cluster_place import ClusterPlace, cluster_options
 from waltz.cli.nodes import ADDRESS
 from waltz.cli.output import json_option, print_json
 from waltz.cli.partition_list import listed_partitions, partitions_option
-from waltz.client.questions_shell import NOBODY, talk_to_server
 from waltz.cluster.cluster_shell import read_cluster_params
 from waltz.errors import ConfigurationError
 from waltz.host import Host
+from waltz.operators.questions_shell import NOBODY, talk_to_server
 from waltz.types import Address, PartitionId
 from waltz.wire.client_protocol import (
     AddPreferredPartitionRequest,

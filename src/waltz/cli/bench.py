@@ -17,7 +17,7 @@ from waltz.types import ClusterAddress, TlsSettings
 from waltz.wire.client_protocol import CLIENT_CODEC
 
 if TYPE_CHECKING:
-    from waltz.bench.figures import Result
+    from waltz.bench.results import Result
     from waltz.bench.workload import Workload
 
 DEFAULT = ("one-at-a-time", "submit-locks", "commit-to-apply", "feed-callbacks")
@@ -82,8 +82,8 @@ def bench(
     if cluster is not None and with_tls:
         raise click.UsageError("--with-tls is for a cluster that is started; use --tls-ca ...")
     # Imported late: a server's process has these commands, too, and no use for what is behind this.
+    from waltz.bench.benchmark import report, run_all
     from waltz.bench.plot import write_plot
-    from waltz.bench.session import report, run_all
     from waltz.bench.workload import READY_MADE, choose, read_workloads
 
     workloads = read_workloads(path or READY_MADE)

@@ -1,6 +1,6 @@
 """`waltz cluster add-partitions`: more partitions for a cluster that runs.
 
-The steps are `client/growth_shell.py`'s business; here they are asked for, shown, and waited for.
+`operators/cluster_growth_shell.py` has the steps; here they are asked for, shown, and waited for.
 """
 
 from __future__ import annotations
@@ -14,10 +14,15 @@ from waltz.cli.cluster_place import ClusterPlace, cluster_options
 from waltz.cli.cluster_storages import dry_run_option, placement_changes, print_changes
 from waltz.cli.output import json_option, print_json
 from waltz.cli.partition_list import listed_partitions
-from waltz.client.growth_shell import GrowthPlan, add_partitions, plan_growth, wait_until_served
 from waltz.errors import ConfigurationError, WaltzError
 from waltz.host import Host
 from waltz.limits import PARTITIONS_MAX
+from waltz.operators.cluster_growth_shell import (
+    GrowthPlan,
+    add_partitions,
+    plan_growth,
+    wait_until_served,
+)
 from waltz.types import PartitionId
 
 SERVED_SECONDS_DEFAULT = 60.0

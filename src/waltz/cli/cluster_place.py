@@ -15,14 +15,14 @@ from typing import Any, Final, TypeVar
 
 import click
 
-from waltz.cli.layout import FILE_NAME, read_cluster_file, trial_client_tls
 from waltz.cli.nodes import CLUSTER, run_loop
 from waltz.cli.tls_options import tls_options
+from waltz.cli.trial_directory import FILE_NAME, read_cluster_file, trial_client_tls
 from waltz.cluster.paths import root_at
 from waltz.errors import ConfigurationError
 from waltz.host import Host
 from waltz.limits import COORDINATOR_CALL_SECONDS_MAX
-from waltz.system.host import real_coordinator, real_host
+from waltz.system.real_host import real_coordinator, real_host
 from waltz.types import (
     ZOOKEEPER_SCHEME,
     ClusterAddress,
@@ -102,7 +102,7 @@ class LogPlace:
         if not isinstance(self.cluster, ServersAddress):
             return ClusterPlace(self.cluster, self.tls)
         # Servers are asked for it only where they were named.
-        from waltz.client.questions_shell import find_coordinator
+        from waltz.operators.questions_shell import find_coordinator
 
         found = find_coordinator(
             real_host(None, self.tls),
@@ -203,10 +203,10 @@ def find_cluster(given: ClusterAddress | None, tls: TlsSettings) -> ClusterPlace
 def _place_in_file(path: str, tls: TlsSettings) -> ClusterPlace:
     """Raises ConfigurationError: every fault of the file."""
     # Most calls name no file, and need none of the keys that may stand in one.
-    from waltz.cli.settings import read_settings
-    from waltz.configuration.coordinator import coordinator_address
-    from waltz.configuration.tls import tls_settings
-    from waltz.configuration.tools import CONNECT_TIMEOUT, TLS, TOOL_KEYS, tool_settings
+    from waltz.cli.command_settings import read_settings
+    from waltz.configuration.coordinator_settings import coordinator_address
+    from waltz.configuration.tls_settings import tls_settings
+    from waltz.configuration.tools_settings import CONNECT_TIMEOUT, TLS, TOOL_KEYS, tool_settings
 
     settings = read_settings(path, {}, TOOL_KEYS, tool_settings)
     for warning in settings.warnings:

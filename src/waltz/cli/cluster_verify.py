@@ -10,12 +10,12 @@ import click
 
 from waltz.cli.cluster_list import read_metadata
 from waltz.cli.cluster_place import ClusterPlace, cluster_options
+from waltz.cli.cluster_verification import CHECKS, Facts, Verdict, verdict
 from waltz.cli.exit_codes import exit_code
 from waltz.cli.output import json_option, new_table, print_json, print_table
 from waltz.cli.partition_list import PARTITIONS, listed_partitions
 from waltz.cli.server_answers import ask_everything, ask_servers
 from waltz.cli.storage_questions import ask_storage
-from waltz.cli.verification import CHECKS, Facts, Verdict, verdict
 from waltz.cluster.store_params import StoreParams
 from waltz.errors import ConfigurationError
 from waltz.host import Host

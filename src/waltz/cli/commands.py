@@ -21,12 +21,16 @@ PLACES: Final = {
     "server": Place("waltz.cli.server_node", "server", "Run one server, or several."),
     "storage": Place("waltz.cli.storage_node", "storage", "Run one storage node."),
     "cluster": Place(
-        "waltz.cli.cluster", "cluster", "Make clusters, place replicas, and check that all is well."
+        "waltz.cli.cluster_group",
+        "cluster",
+        "Make clusters, place replicas, and check that all is well.",
     ),
     "admin": Place(
         "waltz.cli.admin", "admin", "Tell a running storage node or server what to do, or ask it."
     ),
-    "disk": Place("waltz.cli.disk", "disk", "Look at a storage node's files, changing nothing."),
+    "disk": Place(
+        "waltz.cli.disk_group", "disk", "Look at a storage node's files, changing nothing."
+    ),
     "pipeline": Place(
         "waltz.cli.pipeline", "pipeline", "Derive data from the log with Spark, and prove it."
     ),

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from waltz.cli.layout import ClusterFile
+from waltz.cli.trial_directory import ClusterFile
 from waltz.spark.java import find_java, packaged_java
 from waltz.system.embedded_server import EmbeddedCoordinatorServer
 from waltz.system.zookeeper_process import ZooKeeperProcess, packaged_jars

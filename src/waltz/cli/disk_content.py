@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from waltz.cli.disk import WrongCallError
+from waltz.cli.disk_group import WrongCallError
 from waltz.cli.disk_output import disk_door, human_bytes, moment, path_argument, shown, target_at
 from waltz.cli.output import json_option, new_table, print_json, print_table, progress_bar
 from waltz.record import RECORD_HEADER_BYTES, Record
@@ -25,7 +25,7 @@ from waltz.storage.inspection.content import (
 from waltz.storage.inspection.promises import NO_PROMISES, read_promises
 from waltz.storage.inspection.survey import PartitionFiles
 from waltz.storage.inspection.walk import Gap
-from waltz.storage.segment import DATA_SUFFIX, SEGMENT_HEADER, SEGMENT_HEADER_BYTES
+from waltz.storage.log.segment import DATA_SUFFIX, SEGMENT_HEADER, SEGMENT_HEADER_BYTES
 from waltz.types import NOTHING, TransactionId
 
 DIGEST_DIGITS_SHOWN = 16

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from waltz.storage.inspection.survey import Target, find_target
-from waltz.system.disk import RealDisk
+from waltz.system.real_disk import RealDisk
 
 disk_door = RealDisk()
 

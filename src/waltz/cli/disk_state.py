@@ -12,11 +12,11 @@ from typing import Any
 
 import click
 
-from waltz.cli.disk import WrongCallError
+from waltz.cli.disk_group import WrongCallError
 from waltz.cli.disk_output import disk_door, human_bytes, moment, path_argument, shown, target_at
 from waltz.cli.output import json_option, new_table, print_json, print_table, progress_bar
 from waltz.errors import CorruptionError
-from waltz.storage.control_struct import CONTROL_FILE_NAME, PartitionInfo
+from waltz.storage.directory.control_struct import CONTROL_FILE_NAME, PartitionInfo
 from waltz.storage.inspection.content import target_partitions
 from waltz.storage.inspection.findings import Finding, Report
 from waltz.storage.inspection.promises import Promises, read_promises

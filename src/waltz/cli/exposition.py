@@ -19,8 +19,8 @@ from prometheus_client.metrics_core import Metric as MetricFamily
 from prometheus_client.registry import Collector
 
 from waltz.figures import Metric
-from waltz.server.metrics import SERVER_METRICS, SERVER_PARTITION_METRICS, ServerState
-from waltz.storage.metrics import (
+from waltz.server.server_metrics import SERVER_METRICS, SERVER_PARTITION_METRICS, ServerState
+from waltz.storage.storage_metrics import (
     DRAIN_MEANING,
     DRAIN_SECONDS,
     NODE_METRICS,

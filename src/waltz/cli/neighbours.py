@@ -10,7 +10,7 @@ from waltz.cluster.cluster_shell import read_membership, read_replica_assignment
 from waltz.cluster.paths import ClusterPaths
 from waltz.configuration.keys import Key
 from waltz.configuration.listening import unreached
-from waltz.configuration.tls import TlsKeys
+from waltz.configuration.tls_settings import TlsKeys
 from waltz.errors import ConfigurationError, NoNodeError
 from waltz.host import Coordinator
 from waltz.types import Address, is_local

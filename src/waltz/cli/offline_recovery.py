@@ -17,12 +17,11 @@ from waltz.cli.storage_questions import (
     ask_usable,
     talk_to_data_port,
 )
-from waltz.client.admin_port_shell import talk_to_admin_port
-from waltz.client.conversation_shell import Conversation
 from waltz.cluster.partition_metadata import PartitionMetadata
 from waltz.cluster.store_params import StoreParams
 from waltz.errors import ConfigurationError, RemoteStorageError
 from waltz.host import Host
+from waltz.operators.conversation_shell import Conversation, talk_to_admin_port
 from waltz.record import RecordBatch
 from waltz.types import Address, PartitionId, ReplicaId, SessionId, TransactionId
 from waltz.wire.admin_protocol import AdminRecordListRequest, AdminRecordListResponse, SessionInfo

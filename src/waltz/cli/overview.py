@@ -15,12 +15,12 @@ import waltz
 from waltz.cli.cluster_place import ClusterPlace
 from waltz.cli.replica_standing import ReplicaView, count_current, view_replicas
 from waltz.cli.storage_questions import StorageReport, ask_storage
-from waltz.client.questions_shell import ReportAnswers, ServerReport, ask_reports, ask_server
 from waltz.cluster.cluster_shell import ClusterView, read_partition_metadata, read_store_params
 from waltz.cluster.placement_shell import read_placement
 from waltz.cluster.storage_placement import StoragePlacement
 from waltz.errors import NoNodeError, UnavailableError, WaltzError
 from waltz.host import Coordinator, Host
+from waltz.operators.questions_shell import ReportAnswers, ServerReport, ask_reports, ask_server
 from waltz.types import Address, PartitionId, ReplicaId
 from waltz.wire.report_protocol import PartitionReport
 

@@ -1,7 +1,7 @@
 """`waltz parked`: transactions that an application could not apply, in the application's database.
 
 Owns what is shown and asked. Talks to the database only, to no cluster; what it does there is
-`client/sql_tables.py`'s.
+`client/databases/sql_tables.py`'s.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from waltz.client.sql_callbacks import MARKS_TABLE, parked_table_name
+from waltz.client.databases.sql_callbacks import MARKS_TABLE, parked_table_name
 from waltz.errors import ConfigurationError, NotFoundError, UnavailableError
 
 if TYPE_CHECKING:
     import sqlalchemy
 
-    from waltz.client.sql_tables import ParkedTable, ParkedTransaction
+    from waltz.client.databases.sql_tables import ParkedTable, ParkedTransaction
 
 ENVIRONMENT: Final = "WALTZ_DATABASE"
 
@@ -60,7 +60,7 @@ class Place:
 
     @property
     def parked(self) -> ParkedTable:
-        from waltz.client.sql_tables import ParkedTable
+        from waltz.client.databases.sql_tables import ParkedTable
 
         return ParkedTable(parked_table_name(self.marks_name))
 
@@ -169,8 +169,8 @@ def skip(place: Place, partition: int, transaction: int, reason: str) -> None:
 
     It must be the next one. The application takes notice by itself, at its next attempt.
     """
-    from waltz.client.sql_tables import marks_table
-    from waltz.client.sql_tables import skip as skip_in
+    from waltz.client.databases.sql_tables import marks_table
+    from waltz.client.databases.sql_tables import skip as skip_in
 
     with place.engine() as engine:
         marks = marks_table(place.marks_name)
@@ -186,7 +186,7 @@ def retry(place: Place, partition: int, transaction: int) -> None:
 
     The transactions after it are applied already: that this does no harm is yours to know.
     """
-    from waltz.client.sql_tables import RETRY
+    from waltz.client.databases.sql_tables import RETRY
 
     with place.engine() as engine:
         found = _one(place, engine, partition, transaction)

@@ -17,7 +17,7 @@ from waltz.errors import ConfigurationError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from waltz.spark.pipelines.archive import ArchiveReport
+    from waltz.spark.pipelines.archiving import ArchiveReport
     from waltz.spark.pipelines.definition import PipelineDefinition
     from waltz.spark.pipelines.derived import TablesReport
 
@@ -74,7 +74,7 @@ def status(definition: Path, as_json: bool) -> None:
     """Show what the target has and how far it is behind the log."""
     wanted = _read_derived(definition)
     if wanted.kind == "archive":
-        from waltz.spark.pipelines.archive import archive_lag
+        from waltz.spark.pipelines.archiving import archive_lag
 
         found = archive_lag(_access(wanted), wanted.target, partitions=wanted.partitions)
     else:
@@ -106,7 +106,7 @@ def verify(definition: Path, as_json: bool) -> None:
     wanted = _read_derived(definition)
     with _session(wanted) as spark:
         if wanted.kind == "archive":
-            from waltz.spark.pipelines.archive import verify_archive
+            from waltz.spark.pipelines.archiving import verify_archive
 
             archived = verify_archive(spark, _access(wanted), wanted.target)
             facts: dict[str, Any] = {
@@ -145,7 +145,7 @@ def rebuild(definition: Path, as_json: bool) -> None:
     wanted = _read_derived(definition)
     with _session(wanted) as spark:
         if wanted.kind == "archive":
-            from waltz.spark.pipelines.archive import rebuild_archive
+            from waltz.spark.pipelines.archiving import rebuild_archive
 
             _show(
                 as_json,
@@ -195,7 +195,7 @@ def _audit(wanted: PipelineDefinition, every: float | None, as_json: bool) -> No
 
 def _taken_in(spark: SparkSession, wanted: PipelineDefinition) -> tuple[dict[str, Any], str]:
     if wanted.kind == "archive":
-        from waltz.spark.pipelines.archive import add_to_archive
+        from waltz.spark.pipelines.archiving import add_to_archive
 
         return _archived(
             add_to_archive(spark, _access(wanted), wanted.target, partitions=wanted.partitions)

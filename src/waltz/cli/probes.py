@@ -11,8 +11,8 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from prometheus_client.metrics_core import Metric as MetricFamily
 
 from waltz.cli.exposition import StateCollector, server_families, storage_families
-from waltz.server.metrics import ServerState, original_gauges, server_health_json
-from waltz.storage.metrics import NodeState, health_json, metrics_json
+from waltz.server.server_metrics import ServerState, original_gauges, server_health_json
+from waltz.storage.storage_metrics import NodeState, health_json, metrics_json
 from waltz.system.http import Answer, Answering, Negotiated
 
 JSON = "application/json"

@@ -7,17 +7,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from waltz.cli.replica_standing import view_replicas
-from waltz.client.questions_shell import (
+from waltz.cluster.cluster_shell import read_cluster_params, read_membership
+from waltz.cluster.paths import ClusterPaths
+from waltz.errors import UnavailableError
+from waltz.host import Host
+from waltz.operators.questions_shell import (
     ask_assigned,
     ask_connectivity,
     ask_health,
     ask_reports,
     talk_to_server,
 )
-from waltz.cluster.cluster_shell import read_cluster_params, read_membership
-from waltz.cluster.paths import ClusterPaths
-from waltz.errors import UnavailableError
-from waltz.host import Host
 from waltz.types import Address, PartitionId, ReplicaId
 from waltz.wire.report_protocol import PartitionReport
 

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 import click
 
+from waltz.cli.command_settings import given_options, print_settings, read_settings
 from waltz.cli.neighbours import refuse_to_be_missed
 from waltz.cli.nodes import (
     ADDRESS,
@@ -19,11 +20,10 @@ from waltz.cli.nodes import (
     set_up_logging,
     until_told,
 )
-from waltz.cli.settings import given_options, print_settings, read_settings
-from waltz.cli.workers import run_workers
+from waltz.cli.server_workers import run_workers
 from waltz.cluster.paths import root_at
-from waltz.configuration.coordinator import COORDINATOR_ADDRESS, coordinator_address
-from waltz.configuration.server import (
+from waltz.configuration.coordinator_settings import COORDINATOR_ADDRESS, coordinator_address
+from waltz.configuration.server_settings import (
     ADVERTISED_ADDRESS,
     BIND_ADDRESS,
     CHECKPOINT_INTERVAL,
@@ -48,11 +48,11 @@ from waltz.configuration.server import (
     storage_tls,
 )
 from waltz.configuration.settings import Settings
-from waltz.configuration.tls import tls_settings
+from waltz.configuration.tls_settings import tls_settings
 from waltz.host import Host
-from waltz.server.metrics import ServerState
+from waltz.server.server_metrics import ServerState
 from waltz.server.server_shell import Server, ServerConfig
-from waltz.system.host import real_host
+from waltz.system.real_host import real_host
 from waltz.system.tls import Tls, tell_of_open_ports
 from waltz.types import Address, CoordinatorAddress, is_local
 

@@ -9,6 +9,7 @@ from uuid import UUID
 
 import click
 
+from waltz.cli.command_settings import given_options, print_settings, read_settings
 from waltz.cli.neighbours import refuse_to_be_missed
 from waltz.cli.nodes import (
     ADDRESS,
@@ -20,7 +21,6 @@ from waltz.cli.nodes import (
     set_up_logging,
     until_told,
 )
-from waltz.cli.settings import given_options, print_settings, read_settings
 from waltz.cluster.cluster_shell import (
     latest_session,
     read_replica_assignments,
@@ -29,9 +29,9 @@ from waltz.cluster.cluster_shell import (
 )
 from waltz.cluster.kept_coordinator_shell import KeptCoordinator
 from waltz.cluster.paths import root_at
-from waltz.configuration.coordinator import COORDINATOR_ADDRESS, coordinator_address
+from waltz.configuration.coordinator_settings import COORDINATOR_ADDRESS, coordinator_address
 from waltz.configuration.settings import Settings
-from waltz.configuration.storage import (
+from waltz.configuration.storage_settings import (
     ADMIN_BIND_ADDRESS,
     ADMIN_PORT,
     ADVERTISED_ADDRESS,
@@ -57,12 +57,12 @@ from waltz.configuration.storage import (
     is_on_loopback_unasked,
     storage_settings,
 )
-from waltz.configuration.tls import tls_settings
-from waltz.storage.metrics import NodeState
-from waltz.storage.space import FREE_MINIMUM
+from waltz.configuration.tls_settings import tls_settings
+from waltz.storage.directory.space import FREE_MINIMUM
+from waltz.storage.storage_metrics import NodeState
 from waltz.storage.storage_node_shell import StorageConfig, StorageNode
-from waltz.system.disk import tell_of_open_files
-from waltz.system.host import real_coordinator, real_host
+from waltz.system.real_disk import tell_of_open_files
+from waltz.system.real_host import real_coordinator, real_host
 from waltz.system.tls import Tls, tell_of_open_ports
 from waltz.types import Address, CoordinatorAddress, PartitionId, ReplicaId, SessionId
 

@@ -12,12 +12,11 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from waltz.client.admin_port_shell import talk_to_admin_port
-from waltz.client.conversation_shell import Conversation, conversation
 from waltz.cluster.store_params import StoreParams
 from waltz.errors import ConfigurationError, RemoteStorageError, UnavailableError
 from waltz.host import Host
 from waltz.limits import HANDSHAKE_SECONDS_MAX, PARTITIONS_MAX
+from waltz.operators.conversation_shell import Conversation, conversation, talk_to_admin_port
 from waltz.types import NO_SESSION, Address, PartitionId, ReplicaId
 from waltz.wire.admin_protocol import (
     AdminLastSessionInfoRequest,

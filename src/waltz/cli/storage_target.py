@@ -14,8 +14,6 @@ import click
 from waltz.cli.cluster_list import read_sessions
 from waltz.cli.partition_list import listed_partitions
 from waltz.cli.storage_questions import admin_address_of
-from waltz.client.admin_port_shell import talk_to_admin_port
-from waltz.client.conversation_shell import Conversation
 from waltz.cluster.cluster_shell import read_store_params
 from waltz.cluster.partition_metadata import PartitionMetadata
 from waltz.cluster.placement_shell import read_placement
@@ -24,6 +22,7 @@ from waltz.cluster.store_params import StoreParams
 from waltz.errors import ConfigurationError
 from waltz.host import Host
 from waltz.majority import majority
+from waltz.operators.conversation_shell import Conversation, talk_to_admin_port
 from waltz.types import Address, PartitionId, ReplicaId
 
 

@@ -11,7 +11,7 @@ import click
 
 from waltz.errors import ConfigurationError
 from waltz.host import Host
-from waltz.system.network import RealNetwork
+from waltz.system.tcp_network import RealNetwork
 from waltz.types import TlsSettings
 
 
@@ -49,10 +49,10 @@ def secured_by_file(path: str | None) -> Callable[[Host], Host]:
     """
     if path is None:
         return lambda host: host
-    from waltz.cli.settings import read_settings
-    from waltz.configuration.server import TLS
+    from waltz.cli.command_settings import read_settings
+    from waltz.configuration.server_settings import TLS
     from waltz.configuration.settings import judge
-    from waltz.configuration.tls import tls_settings
+    from waltz.configuration.tls_settings import tls_settings
 
     prefix = f"{TLS.certificate.guarded}."
     settings = read_settings(

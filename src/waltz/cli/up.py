@@ -20,7 +20,8 @@ from rich.console import Console
 
 from waltz.cli.children import Child, Keeper
 from waltz.cli.coordination import coordinator_service
-from waltz.cli.layout import (
+from waltz.cli.nodes import COORDINATOR, call_when_input_ends, run_loop
+from waltz.cli.trial_directory import (
     EMBEDDED,
     ClusterFile,
     CoordinatorWish,
@@ -32,7 +33,6 @@ from waltz.cli.layout import (
     read_cluster_file,
     write_cluster_file,
 )
-from waltz.cli.nodes import COORDINATOR, call_when_input_ends, run_loop
 from waltz.cluster.cluster_shell import (
     StorageEntry,
     create_cluster,
@@ -41,7 +41,7 @@ from waltz.cluster.cluster_shell import (
 )
 from waltz.errors import ConfigurationError, NoNodeError
 from waltz.limits import DISK_FREE_BYTES_TRIAL
-from waltz.system.host import real_host
+from waltz.system.real_host import real_host
 from waltz.types import CoordinatorAddress, TlsSettings, ZooKeeperAddress, is_local
 
 console = Console(stderr=True, highlight=False)

@@ -1,1 +1,1 @@
-"""The library inside an application: submit, follow, apply; and a reader of ranges of the log."""
+"""The library inside an application: submit, follow, apply."""

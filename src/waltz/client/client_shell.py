@@ -16,30 +16,34 @@ from types import TracebackType
 from typing import Any, TypeVar
 from uuid import UUID
 
-from waltz.client.activation_shell import deactivate, end_submissions
-from waltz.client.blocked import check_policy
-from waltz.client.callbacks import WaltzClientCallbacks
-from waltz.client.calls import is_called_by, tell_exception, tell_expiration, tell_refusal
-from waltz.client.cluster_connection import Role
-from waltz.client.connection_shell import Connections
-from waltz.client.discovery_shell import DiscoverySettings, source_for
+from waltz.client.appends.submission import Submission, checked_partition
+from waltz.client.appends.submissions_shell import Submissions
+from waltz.client.applying.blocked import check_policy
+from waltz.client.applying.callbacks import WaltzClientCallbacks
+from waltz.client.applying.calls import is_called_by, tell_exception, tell_expiration, tell_refusal
+from waltz.client.client_options import ClientOptions
 from waltz.client.identity_shell import ClientIdentity
 from waltz.client.lifecycle_events import ClusterChanged
 from waltz.client.listening_shell import Listening
-from waltz.client.options import ClientOptions
-from waltz.client.partition_events import FlushWanted, GenerationRaised, PartitionClosed, Submitted
-from waltz.client.partitions_shell import Gate, LoopGate, PartitionRunner, Services
-from waltz.client.questions_shell import ServerReport, ask_servers, prefer_partitions
-from waltz.client.requests.requests_shell import Requests, running_loop, wait_on_loop
-from waltz.client.retry import Operation
-from waltz.client.retrying_shell import with_retries
-from waltz.client.streams_shell import StreamSide
-from waltz.client.submission import Submission, checked_partition
-from waltz.client.submissions_shell import Submissions
-from waltz.client.tasks_shell import Tasks
+from waltz.client.partitions.activation_shell import deactivate, end_submissions
+from waltz.client.partitions.client_partition_events import (
+    FlushWanted,
+    GenerationRaised,
+    PartitionClosed,
+    Submitted,
+)
+from waltz.client.partitions.partition_runner_shell import Gate, LoopGate, PartitionRunner, Services
+from waltz.client.partitions.streams_shell import StreamSide
 from waltz.client.transaction import TransactionContext
 from waltz.client.verbs_shell import PlainVerbs
 from waltz.cluster.cluster_shell import ClusterSnapshot
+from waltz.connections.cluster_connection import Role
+from waltz.connections.connection_shell import Connections
+from waltz.connections.discovery_shell import DiscoverySettings, source_for
+from waltz.connections.requests_shell import Requests, running_loop, wait_on_loop
+from waltz.connections.retry import Operation
+from waltz.connections.retrying_shell import with_retries
+from waltz.connections.tasks_shell import Tasks
 from waltz.errors import (
     AlreadyClosedError,
     ClientClosedError,
@@ -54,6 +58,7 @@ from waltz.errors import (
     UnavailableError,
 )
 from waltz.host import Host
+from waltz.operators.questions_shell import ServerReport, ask_servers, prefer_partitions
 from waltz.types import (
     NOTHING,
     Address,
@@ -104,7 +109,12 @@ class AsyncWaltzClient(PlainVerbs):
             host,
             self._tasks,
             self.options.root,
-            DiscoverySettings.of(self.options),
+            DiscoverySettings(
+                self.options.servers,
+                self.options.connection_seconds_max,
+                self.options.reconnect_seconds_max,
+                self.options.refresh_seconds,
+            ),
             self._change_view,
             self._change_cluster,
         )

@@ -12,15 +12,15 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping
 
-from waltz.client.partition_events import (
+from waltz.client.partitions.client_partition_events import (
     AppendsHeld,
     AppendsSettled,
     ClientIdRenewed,
     ClientIdRunsOut,
 )
-from waltz.client.partitions_shell import PartitionRunner
-from waltz.client.sources_shell import ClusterSource
-from waltz.client.tasks_shell import Tasks
+from waltz.client.partitions.partition_runner_shell import PartitionRunner
+from waltz.connections.sources_shell import ClusterSource
+from waltz.connections.tasks_shell import Tasks
 from waltz.errors import CoordinationError, ProtocolError, UnavailableError
 from waltz.host import Host
 from waltz.limits import RETRY_SECONDS_MAX, RETRY_SECONDS_MIN

@@ -20,7 +20,7 @@ from waltz.client.lifecycle_events import (
     ServerConnected,
     ServerDisconnected,
 )
-from waltz.client.tasks_shell import Tasks
+from waltz.connections.tasks_shell import Tasks
 from waltz.host import Host
 from waltz.limits import LISTENER_EVENTS_MAX
 from waltz.types import Address, PartitionId

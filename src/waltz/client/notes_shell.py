@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from uuid import UUID
 
-from waltz.client.loop_thread.blocking import Closable, LoopThread, NewHost
 from waltz.cluster.cluster_shell import read_store_params
 from waltz.cluster.paths import DEFAULT_ROOT, ClusterPaths
 from waltz.cluster.tree import check_path
+from waltz.connections.loop_thread import Closable, LoopThread, NewHost
 from waltz.errors import (
     ClientClosedError,
     LocalProtocolError,

@@ -11,11 +11,11 @@ from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Unpack
 
 from waltz.arrays import np
-from waltz.client.blocked import BlockedPartition
+from waltz.client.appends.submission import Submission
+from waltz.client.appends.submissions_shell import until_applied
+from waltz.client.applying.blocked import BlockedPartition
 from waltz.client.bulk import BulkRows, ManyAppends, RowColumns
-from waltz.client.partitions_shell import PartitionRunner
-from waltz.client.submission import Submission
-from waltz.client.submissions_shell import until_applied
+from waltz.client.partitions.partition_runner_shell import PartitionRunner
 from waltz.client.transaction import Lock, PlainAppend, TransactionContext
 from waltz.errors import OperationTimeoutError
 from waltz.types import PartitionId, TransactionId

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from waltz.cluster.layout import JAVA_TEXT, VERSION_1, Parts, entries
+from waltz.cluster.byte_layout import JAVA_TEXT, VERSION_1, Parts, entries
 from waltz.errors import FencedError, RemoteProtocolError
 from waltz.limits import SESSION_CLIMB, SESSION_CLIMB_MAX
 from waltz.types import (

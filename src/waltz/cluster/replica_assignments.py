@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
-from waltz.cluster.layout import JAVA_TEXT, VERSION_1, Parts, entries
+from waltz.cluster.byte_layout import JAVA_TEXT, VERSION_1, Parts, entries
 from waltz.errors import RemoteProtocolError
 from waltz.types import PartitionId, ReplicaId
 from waltz.wire.fields import INT, PARTITION_IDS

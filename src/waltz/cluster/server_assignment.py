@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from waltz.cluster.layout import JAVA_TEXT, VERSION_1, VERSION_3, Parts, entries
+from waltz.cluster.byte_layout import JAVA_TEXT, VERSION_1, VERSION_3, Parts, entries
 from waltz.errors import ConfigurationError, RemoteProtocolError
 from waltz.limits import PARTITIONS_MAX
 from waltz.types import Address, Generation, PartitionId, ServerId

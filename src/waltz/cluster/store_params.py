@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
 
-from waltz.cluster.layout import JAVA_TEXT, VERSION_1, Constant, Parts
+from waltz.cluster.byte_layout import JAVA_TEXT, VERSION_1, Constant, Parts
 from waltz.errors import RemoteProtocolError
 from waltz.limits import PARTITIONS_MAX
 from waltz.wire.fields import INT, UUID_16

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from waltz.configuration.coordinator import coordinator_hosts
+from waltz.configuration.coordinator_settings import coordinator_hosts
 from waltz.configuration.keys import Key, host_name
 from waltz.configuration.settings import Settings
-from waltz.configuration.tls import TlsKeys
+from waltz.configuration.tls_settings import TlsKeys
 from waltz.types import ANY_HOST, Address, Plain, is_local
 
 LOOPBACK_HOST: Final = "127.0.0.1"

@@ -13,7 +13,7 @@ import logging
 from waltz.errors import CoordinationError, ProtocolError, UnavailableError
 from waltz.host import Host
 from waltz.limits import COORDINATOR_CHECK_SECONDS
-from waltz.server.metrics import CoordinatorContact
+from waltz.server.server_metrics import CoordinatorContact
 
 logger = logging.getLogger(__name__)
 

@@ -40,13 +40,16 @@ from waltz.limits import (
     SERVER_QUESTIONS_MAX,
     SMALL_BYTES_MAX,
 )
-from waltz.server.backlog import BacklogEffect, ResumeReading, StopReading, WorkedOff
-from waltz.server.clients_shell import Client, Clients
-from waltz.server.connection import Mounts, answer_without_partition, may_overtake
+from waltz.server.clients.client_connection import Mounts, answer_without_partition, may_overtake
+from waltz.server.clients.clients_shell import Client, Clients
+from waltz.server.clients.directory_shell import Directory
+from waltz.server.clients.reception import Terms
 from waltz.server.coordinator_watch_shell import CoordinatorWatch
-from waltz.server.directory_shell import Directory
-from waltz.server.feed_cache import FeedCache
-from waltz.server.metrics import (
+from waltz.server.feeding.backlog import BacklogEffect, ResumeReading, StopReading, WorkedOff
+from waltz.server.feeding.feed_cache import FeedCache
+from waltz.server.feeding.outbox import Part
+from waltz.server.partition_server_shell import RunningPartition
+from waltz.server.server_metrics import (
     PartitionState,
     ServerState,
     Stage,
@@ -54,17 +57,14 @@ from waltz.server.metrics import (
     told_problems,
     told_reports,
 )
-from waltz.server.outbox import Part
-from waltz.server.partition import ServerPartition
-from waltz.server.partition_events import (
+from waltz.server.server_partition import ServerPartition
+from waltz.server.server_partition_events import (
     ConnectionDrained,
     ConnectionLost,
     PartitionEvent,
     PartitionRevoked,
     ReleaseRequested,
 )
-from waltz.server.partitions_shell import RunningPartition
-from waltz.server.reception import Terms
 from waltz.store.events import StoreEvent
 from waltz.store.store_partition_shell import StorageConnections, StorePartition
 from waltz.types import Address, Generation, PartitionId, ReplicaId

@@ -14,9 +14,9 @@ from random import Random
 from typing import Any, Final
 
 from waltz import limits
-from waltz.client.partition import ClientPartition
-from waltz.server.contexts import Contexts
-from waltz.server.lock_table import LockTable
+from waltz.client.partitions.client_partition import ClientPartition
+from waltz.server.appends.lock_table import LockTable
+from waltz.server.clients.contexts import Contexts
 from waltz.store.session_keeper import SessionKeeper
 from waltz.store.store_partition_shell import StorePartition
 from waltz.wire.retained import Retained

@@ -14,11 +14,11 @@ from random import Random
 from typing import Any, Final
 
 from waltz.errors import ConfigurationError
-from waltz.sim.drawing import Stage
-from waltz.sim.faults import Fault, as_data, from_data
+from waltz.sim.applications.workloads import WORKLOADS, ClientPlan, draw_ways
+from waltz.sim.faults.drawing import Stage
+from waltz.sim.faults.kinds import Fault, as_data, from_data
+from waltz.sim.faults.plans import PLANS
 from waltz.sim.knobs import KNOBS, draw_knobs
-from waltz.sim.plans import PLANS
-from waltz.sim.workloads import WORKLOADS, ClientPlan, draw_ways
 from waltz.types import PartitionId
 from waltz.wire.storage_protocol import REPAIRS_SINCE
 

@@ -20,26 +20,26 @@ from uuid import UUID
 
 from waltz.client.client_shell import AsyncWaltzClient
 from waltz.host import Host
-from waltz.sim.anomalies import check_anomalies
-from waltz.sim.application import Application, Draft, Intent
-from waltz.sim.checkers import Log, check_users
-from waltz.sim.clients import Client, submit
-from waltz.sim.cluster import SimulatedCluster, server_addresses
-from waltz.sim.databases import DatabaseApplication, SimulatedDatabase
-from waltz.sim.disk import SimulatedDisk
-from waltz.sim.faults import AddedPartitions, DiskFailure
-from waltz.sim.history import History, Verdict
+from waltz.sim.applications.application import Application, Draft, Intent
+from waltz.sim.applications.clients import Client, submit
+from waltz.sim.applications.databases import DatabaseApplication, SimulatedDatabase
+from waltz.sim.applications.postponing import PostponingApplication
+from waltz.sim.faults.kinds import AddedPartitions, DiskFailure
+from waltz.sim.faults.plans import PLANS
+from waltz.sim.faults.strikes import Strikes
+from waltz.sim.judges.anomalies import check_anomalies
+from waltz.sim.judges.checkers import Log, check_users
+from waltz.sim.judges.history import History, Verdict
+from waltz.sim.judges.overseer import Overseer
+from waltz.sim.judges.payload import Kind
+from waltz.sim.judges.replicas import MarkWatch, agreement, held_by_enough, settledness, tidiness
+from waltz.sim.judges.run_trace import Trace
 from waltz.sim.knobs import turned
 from waltz.sim.loop import PROCESS, SimulatedLoop, SimulationError
-from waltz.sim.overseer import Overseer
-from waltz.sim.payload import Kind
-from waltz.sim.plans import PLANS
-from waltz.sim.postponing import PostponingApplication
-from waltz.sim.replicas import MarkWatch, agreement, held_by_enough, settledness, tidiness
 from waltz.sim.scenario import Scenario, draw_scenario
+from waltz.sim.simulated_cluster import SimulatedCluster, server_addresses
+from waltz.sim.simulated_disk import SimulatedDisk
 from waltz.sim.sites import Sites
-from waltz.sim.strikes import Strikes
-from waltz.sim.trace import Trace
 from waltz.types import PartitionId
 from waltz.wire.client_protocol import CLIENT_CODEC
 from waltz.wire.storage_protocol import STORAGE_CODEC

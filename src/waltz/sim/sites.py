@@ -18,9 +18,7 @@ from typing import Any, Final, TypeVar
 
 from waltz.errors import ConfigurationError, UnavailableError
 from waltz.host import Host, Inspectable
-from waltz.sim.coordinator import SimulatedCoordinatorService
-from waltz.sim.disk import Fault as DiskFault
-from waltz.sim.disk import Operation, SimulatedDisk
+from waltz.sim.judges.run_trace import Trace
 from waltz.sim.loop import (
     PROCESS,
     WORLD,
@@ -32,8 +30,10 @@ from waltz.sim.loop import (
     SimulatedWorkers,
     SimulationError,
 )
-from waltz.sim.network import SimulatedNetwork, draw_weather
-from waltz.sim.trace import Trace
+from waltz.sim.simulated_coordinator import SimulatedCoordinatorService
+from waltz.sim.simulated_disk import Fault as DiskFault
+from waltz.sim.simulated_disk import Operation, SimulatedDisk
+from waltz.sim.simulated_network import SimulatedNetwork, draw_weather
 
 T = TypeVar("T")
 

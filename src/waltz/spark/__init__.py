@@ -3,6 +3,6 @@
 Needs the `spark` extra. Uses the public names of `waltz`, and what looks into storage directories.
 """
 
-from waltz.spark.session import spark_session
+from waltz.spark.spark_session import spark_session
 
 __all__ = ["spark_session"]

@@ -28,7 +28,7 @@ from waltz.errors import (
     NotFoundError,
     VersionConflictError,
 )
-from waltz.spark.blocks import Block
+from waltz.spark.block_digests import Block
 from waltz.spark.codes import ARCHIVE_CONFLICT, INVALID_ARCHIVE, OUTSIDE_LOG
 from waltz.spark.offsets import FIRST_TRANSACTION_ID, TransactionRange
 from waltz.types import PartitionId, TransactionId

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from waltz.configuration.coordinator import coordinator_address
-from waltz.configuration.tls import tls_settings
-from waltz.configuration.tools import TLS, tool_settings
+from waltz.configuration.coordinator_settings import coordinator_address
+from waltz.configuration.tls_settings import tls_settings
+from waltz.configuration.tools_settings import TLS, tool_settings
 from waltz.configuration.yaml_text import read_yaml
 from waltz.errors import ConfigurationError
 from waltz.spark.codes import INVALID_OPTION

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 from waltz import NOTHING, Replica, ReplicaMarks
-from waltz.spark.blocks import BLOCK_TRANSACTIONS
+from waltz.spark.block_digests import BLOCK_TRANSACTIONS
 from waltz.spark.offsets import FIRST_TRANSACTION_ID, TransactionRange
 from waltz.types import PartitionId, TransactionId
 

@@ -15,11 +15,11 @@ from pyspark.sql.types import StructType
 from waltz.errors import ConfigurationError
 from waltz.spark.codes import INVALID_OPTION
 from waltz.spark.decoding import Decoding, decoded_schema
-from waltz.spark.options import parse_options, parse_sink_options
 from waltz.spark.reader import WaltzReader
 from waltz.spark.schema import log_schema
 from waltz.spark.segment_reader import WaltzSegmentReader
 from waltz.spark.sink_rows import check_sink_schema
+from waltz.spark.spark_options import parse_options, parse_sink_options
 from waltz.spark.stream import WaltzStreamReader
 from waltz.spark.writer import WaltzStreamWriter, WaltzWriter
 

@@ -27,8 +27,8 @@ from waltz.spark.offsets import (
     select_partitions,
     split_ranges,
 )
-from waltz.spark.options import ReadOptions
 from waltz.spark.row_filter import ALL, Intervals
+from waltz.spark.spark_options import ReadOptions
 from waltz.spark.tasks import LogAccess, OpenReader, WaltzInputPartition, read_task
 from waltz.types import PartitionId, TransactionId
 

@@ -16,16 +16,16 @@ from uuid import UUID
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from waltz.client.reader.columns import columns_of_records
 from waltz.errors import ConfigurationError, CorruptionError, NotFoundError, WaltzError
+from waltz.reader.transaction_columns import columns_of_records
 from waltz.spark.codes import INVALID_SEGMENT, OUTSIDE_LOG, UNKNOWN_PARTITION, has_code
 from waltz.spark.decoding import Decoding, decoded
 from waltz.spark.offsets import TransactionRange, resolve_ranges
-from waltz.spark.options import ReadOptions
 from waltz.spark.row_filter import ALL
 from waltz.spark.schema import BATCH_BYTES_MAX, record_batch, regroup
+from waltz.spark.spark_options import ReadOptions
 from waltz.storage.inspection.sealed import SealedSegment, read_sealed, sealed_segments
-from waltz.system.disk import RealDisk
+from waltz.system.real_disk import RealDisk
 from waltz.types import PartitionId, TransactionId
 
 

@@ -25,8 +25,8 @@ from waltz.errors import WaltzError
 from waltz.spark.byte_limit import admit_bytes, data_lengths
 from waltz.spark.decoding import Decoding, decoded
 from waltz.spark.offsets import resolve_position, select_partitions, split_ranges
-from waltz.spark.options import ReadOptions
 from waltz.spark.progress import NextIds, Progress, admit, available
+from waltz.spark.spark_options import ReadOptions
 from waltz.spark.tasks import LogAccess, OpenReader, WaltzInputPartition, coded_errors, read_task
 from waltz.types import PartitionId, TransactionId
 

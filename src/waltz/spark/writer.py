@@ -19,9 +19,9 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 
-from waltz.spark.options import SinkOptions
 from waltz.spark.sink import SinkAccess, Written, expect_all_tasks, write_rows
 from waltz.spark.sink_progress import TaskIdentity
+from waltz.spark.spark_options import SinkOptions
 from waltz.spark.tasks import coded_errors
 
 QUERY_ID: Final = "sql.streaming.queryId"

@@ -13,8 +13,8 @@ from uuid import UUID
 from waltz.errors import NotFoundError, StorageError
 from waltz.limits import RECORD_LIST_BYTES_MAX, RECORD_LIST_RECORDS_MAX, TEXT_BYTES_MAX
 from waltz.storage.drain import error_text
-from waltz.storage.metrics import NodeState, metrics_json
-from waltz.storage.partition import StoragePartition
+from waltz.storage.partition_replica import StoragePartition
+from waltz.storage.storage_metrics import NodeState, metrics_json
 from waltz.types import PartitionId
 from waltz.wire.admin_protocol import (
     AdminFailureResponse,

@@ -23,8 +23,8 @@ from waltz.limits import (
     RECORD_LIST_RECORDS_MAX,
 )
 from waltz.record import Record, RecordBatch, join_batches
+from waltz.storage.log.segment import first_stranger
 from waltz.storage.permission import is_offline
-from waltz.storage.segment import first_stranger
 from waltz.types import NO_SESSION, SessionId, TransactionId
 from waltz.wire.header_columns import (
     HeaderColumns,
@@ -58,7 +58,7 @@ from waltz.wire.storage_protocol import (
 )
 
 if TYPE_CHECKING:
-    from waltz.storage.partition import StoragePartition
+    from waltz.storage.partition_replica import StoragePartition
 
 REFUSALS: Final = (StorageError, FencedError, UnavailableError, NotFoundError, OSError)
 """What answers one request with a failure; anything else is a bug and ends the partition."""

@@ -22,8 +22,8 @@ from waltz.limits import DRAIN_BYTES_MAX, STORAGE_MAILBOX_REQUESTS_MAX
 from waltz.machine_shell import Mailbox
 from waltz.storage.drain import REFUSALS, failure
 from waltz.storage.durations import Durations
-from waltz.storage.metrics import PartitionState, partition_state
-from waltz.storage.partition import StoragePartition
+from waltz.storage.partition_replica import StoragePartition
+from waltz.storage.storage_metrics import PartitionState, partition_state
 from waltz.types import TransactionId
 from waltz.wire.handshake import Link
 from waltz.wire.message import Message

@@ -18,7 +18,7 @@ are cleared.
 from __future__ import annotations
 
 from waltz.errors import UnavailableError
-from waltz.storage.control_struct import PartitionInfo
+from waltz.storage.directory.control_struct import PartitionInfo
 from waltz.wire.storage_protocol import (
     AppendRecordsRequest,
     RecordHeaderListRequest,

@@ -26,7 +26,7 @@ from waltz.limits import (
     SCRUB_SLICE_SECONDS_MAX,
     SCRUB_TURN_BYTES_MAX,
 )
-from waltz.storage.segments import ScrubStep
+from waltz.storage.log.segments import ScrubStep
 from waltz.types import PartitionId, TransactionId
 
 

@@ -14,14 +14,14 @@ from functools import partial
 from waltz.errors import NotFoundError, UnavailableError
 from waltz.host import Host
 from waltz.limits import SPACE_READING_SECONDS, SPACE_REOPEN_BYTES
-from waltz.storage.damage import DamagedRange, damage_text
+from waltz.storage.directory.reserve import Reserve
+from waltz.storage.directory.space import FreeMinimum, SpaceGuard, SpaceState, size_text
 from waltz.storage.drain import REFUSALS
-from waltz.storage.partition import StoragePartition
+from waltz.storage.log.damage import DamagedRange, damage_text
+from waltz.storage.log.segment_recovery import TornTail
 from waltz.storage.partition_queue_shell import PartitionQueue
-from waltz.storage.recovery import TornTail
-from waltz.storage.reserve import Reserve
+from waltz.storage.partition_replica import StoragePartition
 from waltz.storage.scrubber import Scrubber, ScrubResult, ScrubTurn
-from waltz.storage.space import FreeMinimum, SpaceGuard, SpaceState, size_text
 from waltz.types import PartitionId
 
 log = logging.getLogger(__name__)

@@ -30,8 +30,8 @@ from waltz.system.embedded_lines import (
     data_to_json,
     line,
 )
-from waltz.system.network import RealNetwork
 from waltz.system.random import RealRandom
+from waltz.system.tcp_network import RealNetwork
 from waltz.types import Address
 
 logger = logging.getLogger(__name__)

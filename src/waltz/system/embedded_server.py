@@ -40,7 +40,6 @@ from waltz.limits import (
 )
 from waltz.peer_log import PeerLog
 from waltz.system.clock import RealClock
-from waltz.system.disk import RealDisk
 from waltz.system.embedded_lines import (
     PROTOCOL_VERSION,
     Lines,
@@ -49,8 +48,9 @@ from waltz.system.embedded_lines import (
     line,
     parse_object,
 )
-from waltz.system.network import NOT_CONFIGURED, RealNetwork
 from waltz.system.random import RealRandom
+from waltz.system.real_disk import RealDisk
+from waltz.system.tcp_network import NOT_CONFIGURED, RealNetwork
 from waltz.system.workers import RealWorkers
 from waltz.types import Address, TlsSettings
 

@@ -26,7 +26,7 @@ from waltz.limits import (
     ZOOKEEPER_START_SECONDS_MAX,
     ZOOKEEPER_STOP_SECONDS_MAX,
 )
-from waltz.system.network import RealNetwork
+from waltz.system.tcp_network import RealNetwork
 from waltz.types import Address, Plain, TlsSettings
 
 logger = logging.getLogger(__name__)

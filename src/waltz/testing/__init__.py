@@ -8,15 +8,15 @@ are the product's own in either. See docs/testing-your-application.md.
 
 from __future__ import annotations
 
-from waltz.testing.cluster import InMemoryCluster
-from waltz.testing.faults import Faults
-from waltz.testing.simulation import (
+from waltz.testing.application_simulation import (
     FAULT_PLANS,
     SimulatedApplication,
     SimulationFailedError,
     SimulationOutcome,
     simulate,
 )
+from waltz.testing.cluster_faults import Faults
+from waltz.testing.memory_cluster import InMemoryCluster
 
 __all__ = [
     "FAULT_PLANS",

@@ -15,17 +15,17 @@ from uuid import UUID
 import numpy as np
 from numpy.typing import NDArray
 
-from waltz.client.blocked import BlockedPartition
+from waltz.client.appends.submission import Submission
+from waltz.client.applying.blocked import BlockedPartition
 from waltz.client.bulk import RowColumns
+from waltz.client.client_options import ClientOptions
 from waltz.client.client_shell import AsyncWaltzClient
-from waltz.client.options import ClientOptions
-from waltz.client.questions_shell import ServerReport
-from waltz.client.reader.columns import TransactionColumns
-from waltz.client.reader.reader_shell import AsyncLogReader, WantsData
-from waltz.client.submission import Submission
 from waltz.client.transaction import Lock, TransactionContext
 from waltz.cluster.cluster_shell import ClusterSnapshot
 from waltz.errors import ClientClosedError, UnavailableError
+from waltz.operators.questions_shell import ServerReport
+from waltz.reader.reader_shell import AsyncLogReader, WantsData
+from waltz.reader.transaction_columns import TransactionColumns
 from waltz.testing.paced_loop import SharedThread
 from waltz.types import NOTHING, Address, ClientId, PartitionId, RequestId, TransactionId
 

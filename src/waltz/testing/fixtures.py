@@ -12,8 +12,13 @@ from typing import Any, Protocol
 import pytest
 
 from waltz.errors import ConfigurationError
-from waltz.testing.cluster import InMemoryCluster
-from waltz.testing.simulation import FAULT_PLANS, NewApplication, SimulationOutcome, simulate
+from waltz.testing.application_simulation import (
+    FAULT_PLANS,
+    NewApplication,
+    SimulationOutcome,
+    simulate,
+)
+from waltz.testing.memory_cluster import InMemoryCluster
 
 SEEDS = 10
 """Runs of a simulated test, unless it says otherwise."""

@@ -16,7 +16,7 @@ from contextlib import suppress
 from contextvars import Context
 from typing import TypeVar, TypeVarTuple
 
-from waltz.client.loop_thread.blocking import LoopThread
+from waltz.connections.loop_thread import LoopThread
 from waltz.sim.loop import PROCESS, DeadlockError, SimulatedLoop
 
 T = TypeVar("T")

@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 from uuid import UUID
 
-from waltz.client.callbacks import WaltzClientCallbacks
-from waltz.client.sql_callbacks import SqlCallbacks
+from waltz.client.applying.callbacks import WaltzClientCallbacks
+from waltz.client.databases.sql_callbacks import SqlCallbacks
 from waltz.client.transaction import Transaction
 from waltz.types import PartitionId, TransactionId
 
@@ -98,7 +98,7 @@ class WatchedCallbacks(WaltzClientCallbacks):
         through this object counts, and only on the connection that cannot end its transaction."""
         from sqlalchemy import event
 
-        from waltz.client.guarded_connection import GuardedConnection
+        from waltz.client.databases.guarded_connection import GuardedConnection
 
         def pass_statement(connection: object, *_: object) -> None:
             if self._is_applying and isinstance(connection, GuardedConnection):

@@ -21,7 +21,7 @@ from waltz import NOTHING, Replica, ReplicaMarks, ReplicaReader
 from waltz.errors import CorruptionError, RemoteStorageError, UnavailableError, WaltzError
 from waltz.spark.archive import Archive, Contents
 from waltz.spark.archive_files import SCHEMA, read_file
-from waltz.spark.blocks import BlockDigester, block_ranges
+from waltz.spark.block_digests import BlockDigester, block_ranges
 from waltz.spark.codes import DIFFERENT
 from waltz.spark.copies import (
     ARCHIVE,

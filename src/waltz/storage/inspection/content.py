@@ -17,7 +17,7 @@ from waltz.storage.inspection.survey import (
     partition_directories,
 )
 from waltz.storage.inspection.walk import Gap, Run, open_view, walk
-from waltz.storage.segment import DATA_SUFFIX, INDEX_SUFFIX
+from waltz.storage.log.segment import DATA_SUFFIX, INDEX_SUFFIX
 from waltz.types import NOTHING, TransactionId
 
 

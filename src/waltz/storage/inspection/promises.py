@@ -13,7 +13,7 @@ from uuid import UUID
 from waltz.errors import ConfigurationError, CorruptionError, WaltzError
 from waltz.host import Disk
 from waltz.limits import PARTITIONS_MAX
-from waltz.storage.control_struct import (
+from waltz.storage.directory.control_struct import (
     ASSIGNED,
     AVAILABLE,
     CONTROL_FILE_NAME,
@@ -29,9 +29,7 @@ from waltz.storage.control_struct import (
     header_notes,
     judge_partitions,
 )
-from waltz.storage.inspection.findings import Finding, Kind
-from waltz.storage.inspection.survey import Control, file_size, read_control, read_file
-from waltz.storage.node_file import (
+from waltz.storage.directory.node_file import (
     NO_COPY,
     NODE_FILE_NAME,
     NodeFileContent,
@@ -39,12 +37,14 @@ from waltz.storage.node_file import (
     decode_node_file,
     node_file_bytes,
 )
-from waltz.storage.trace import (
+from waltz.storage.directory.trace_file import (
     TRACE_FILE_NAME,
     Trace,
     decode_trace_file,
     trace_file_bytes,
 )
+from waltz.storage.inspection.findings import Finding, Kind
+from waltz.storage.inspection.survey import Control, file_size, read_control, read_file
 from waltz.types import NO_SESSION, NOTHING, PartitionId
 
 KNOWN_FLAGS = AVAILABLE | READS_DIFFER | ASSIGNED

@@ -14,8 +14,8 @@ from uuid import UUID
 from waltz.errors import ConfigurationError, CorruptionError
 from waltz.host import Disk
 from waltz.record import RecordBatch
+from waltz.storage.inspection.judged_segments import Expectation, header_problems
 from waltz.storage.inspection.promises import read_promises
-from waltz.storage.inspection.segments import Expectation, header_problems
 from waltz.storage.inspection.survey import (
     PartitionFiles,
     find_target,
@@ -23,7 +23,7 @@ from waltz.storage.inspection.survey import (
     partition_directories,
 )
 from waltz.storage.inspection.walk import Gap, open_view, walk
-from waltz.storage.segment import DATA_SUFFIX, INDEX_SUFFIX, SEGMENT_HEADER_BYTES
+from waltz.storage.log.segment import DATA_SUFFIX, INDEX_SUFFIX, SEGMENT_HEADER_BYTES
 from waltz.types import PartitionId, TransactionId
 
 

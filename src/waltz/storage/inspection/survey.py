@@ -14,7 +14,7 @@ from uuid import UUID
 from waltz.errors import ConfigurationError, CorruptionError
 from waltz.host import Disk
 from waltz.limits import PARTITIONS_MAX
-from waltz.storage.control_struct import (
+from waltz.storage.directory.control_struct import (
     CONTROL_FILE_NAME,
     CONTROL_HEADER,
     PARTITION_BYTES,
@@ -24,9 +24,9 @@ from waltz.storage.control_struct import (
     decode_struct,
     partition_offset,
 )
+from waltz.storage.directory.node_file import NODE_FILE_NAME
 from waltz.storage.inspection.walk import open_view, read_run
-from waltz.storage.node_file import NODE_FILE_NAME
-from waltz.storage.segment import (
+from waltz.storage.log.segment import (
     DATA_SUFFIX,
     INDEX_SUFFIX,
     NAME_DIGITS,

@@ -14,18 +14,13 @@ from typing import Final
 
 from waltz.errors import NotFoundError
 from waltz.host import Disk
-from waltz.storage.control_struct import CONTROL_FILE_NAME, PartitionInfo
-from waltz.storage.damage import (
-    DAMAGE_FILE_BYTES_MAX,
-    DAMAGE_FILE_NAME,
-    NONE,
-    Remembered,
-    damage_text,
-    decode_damage,
-)
+from waltz.storage.directory.control_struct import CONTROL_FILE_NAME, PartitionInfo
+from waltz.storage.directory.node_file import NODE_FILE_NAME
+from waltz.storage.directory.reserve import RESERVE_NAME
+from waltz.storage.directory.trace_file import TRACE_FILE_NAME, Trace
 from waltz.storage.inspection.findings import Finding, Kind, Report
+from waltz.storage.inspection.judged_segments import Expectation, Progress, SegmentCheck
 from waltz.storage.inspection.promises import NO_PROMISES, Promises, read_promises
-from waltz.storage.inspection.segments import Expectation, Progress, SegmentCheck
 from waltz.storage.inspection.survey import (
     PartitionFiles,
     Target,
@@ -34,10 +29,15 @@ from waltz.storage.inspection.survey import (
     read_file,
 )
 from waltz.storage.inspection.walk import open_view
-from waltz.storage.node_file import NODE_FILE_NAME
-from waltz.storage.reserve import RESERVE_NAME
-from waltz.storage.segment import DATA_SUFFIX, INDEX_SUFFIX, SET_ASIDE_SUFFIX
-from waltz.storage.trace import TRACE_FILE_NAME, Trace
+from waltz.storage.log.damage import (
+    DAMAGE_FILE_BYTES_MAX,
+    DAMAGE_FILE_NAME,
+    NONE,
+    Remembered,
+    damage_text,
+    decode_damage,
+)
+from waltz.storage.log.segment import DATA_SUFFIX, INDEX_SUFFIX, SET_ASIDE_SUFFIX
 from waltz.types import NO_SESSION, NOTHING, PartitionId, TransactionId
 
 UNFINISHED_SUFFIX: Final = ".new"

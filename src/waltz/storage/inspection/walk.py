@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 from waltz.host import Disk, File
 from waltz.limits import DATA_BYTES_MAX
 from waltz.record import RECORD_HEADER, RECORD_OVERHEAD_BYTES, RecordBatch, scan_records
-from waltz.storage.examination import SCAN_BYTES, DataFile, find_good_record
-from waltz.storage.index_file import IndexFile
-from waltz.storage.segment import RECORD_BYTES_MAX, SEGMENT_HEADER_BYTES, NoFile
+from waltz.storage.log.examination import SCAN_BYTES, DataFile, find_good_record
+from waltz.storage.log.index_file import IndexFile
+from waltz.storage.log.segment import RECORD_BYTES_MAX, SEGMENT_HEADER_BYTES, NoFile
 from waltz.types import TransactionId
 
 

@@ -1,0 +1,1 @@
+"""Shows that the simulator finds mistakes: seeded bugs, hunts, the model check, the evidence."""

@@ -1,0 +1,99 @@
+"""`waltz server --workers`: several servers of one configuration, one process each.
+
+Owns which address each of them has. They are members of the cluster like any others: the cluster
+spreads the partitions over them, and so over the machine's cores.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+from waltz.cli.children import STOP_SECONDS_MAX, Child, Keeper
+from waltz.cli.nodes import until_told
+from waltz.configuration.server_settings import (
+    ADVERTISED_ADDRESS,
+    PREFERRED_PARTITIONS,
+    SHUTDOWN_TIMEOUT,
+    client_address,
+    http_address,
+)
+from waltz.configuration.settings import Settings
+from waltz.errors import ConfigurationError
+from waltz.types import Address
+
+log = logging.getLogger(__name__)
+
+PORT_MAX = 2**16 - 1
+
+
+def worker_addresses(settings: Settings, number: int) -> list[str]:
+    """Return the options that give the worker, counted from 0, addresses of its own: the ports are
+    those of the configuration and the ones that follow.
+
+    Raises ConfigurationError: a port that there is not.
+    """
+    given: list[tuple[str, Address | None]] = [
+        ("--address", client_address(settings)),
+        ("--advertised", settings.get(ADVERTISED_ADDRESS)),
+        ("--http-address", http_address(settings)),
+    ]
+    options: list[str] = []
+    for option, address in given:
+        if address is None:
+            continue
+        port = address.port + number
+        if port > PORT_MAX:
+            raise ConfigurationError(
+                f"{option} {address}: worker {number} would have port {port}; expected at most"
+                f" {PORT_MAX}"
+            )
+        options += [option, str(Address(address.host, port))]
+    return options
+
+
+class Workers:
+    """The servers as one node: started together, kept running, and stopped side by side."""
+
+    def __init__(self, settings: Settings, arguments: Sequence[str], count: int) -> None:
+        """`arguments`: of the command, without addresses. Raises ConfigurationError."""
+        if settings.get(PREFERRED_PARTITIONS):
+            raise ConfigurationError(
+                f"{PREFERRED_PARTITIONS.name} with {count} workers: all of them would prefer the"
+                " same partitions; give each server a file of its own"
+            )
+        self._keeper = Keeper(
+            [
+                Child(
+                    f"worker-{number}",
+                    "server",
+                    ["server", *arguments, *worker_addresses(settings, number)],
+                    None,
+                )
+                for number in range(count)
+            ],
+            say=lambda text: log.warning("%s", text),
+        )
+
+    async def start(self) -> None:
+        await self._keeper.start()
+        for child in self._keeper.children:
+            assert child.process is not None
+            log.info("worker_started name=%s pid=%d", child.name, child.process.pid)
+
+    async def run(self) -> None:
+        await self._keeper.run()
+
+    async def stop(self) -> None:
+        await self._keeper.stop()
+
+
+async def run_workers(
+    settings: Settings, arguments: Sequence[str], count: int, *, end_with_stdin: bool
+) -> None:
+    """Run so many servers until told to stop. Raises ConfigurationError."""
+    await until_told(
+        Workers(settings, arguments, count),
+        end_with_stdin=end_with_stdin,
+        shutdown_seconds=settings[SHUTDOWN_TIMEOUT] + STOP_SECONDS_MAX,
+    )

@@ -1,0 +1,1 @@
+"""Appends on their way: submitted, batched, sent, and decided by the feed."""

@@ -1,0 +1,268 @@
+"""The rows of `append_many` between being sent and being decided, for one partition of a client.
+
+Owns which rows are under way under which sequence numbers, and how many may be. Must not know
+marks, mounts or connections: it is told what the feed shows and what the server refuses. Always:
+each row of a bulk is to be sent, under way, held until what beat it is applied, or in the log.
+Source: Client-Server Communication, "Detection of Failed Append Requests", for ranges of appends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from waltz.arrays import np
+from waltz.client.appends.submission import Submission
+from waltz.client.bulk import Bulk, Rows
+from waltz.limits import (
+    BATCH_LOCKS_MAX,
+    BULK_BATCH_BYTES_MAX,
+    BULK_BATCH_ROWS_MAX,
+    BULK_BYTES_IN_FLIGHT_MAX,
+    BULK_LOCKED_ROWS_IN_FLIGHT_MAX,
+    BULK_RETRY_SECONDS,
+    BULK_ROWS_IN_FLIGHT_MAX,
+)
+from waltz.types import NOTHING, SEQUENCE_NUMBER_MAX, RequestId, TransactionId
+from waltz.wire.batch_protocol import AppendBatch
+from waltz.wire.client_protocol import BATCHES_SINCE, AppendRequest
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+class SentRows(NamedTuple):
+    """Rows of `bulk`, each under the sequence number at its place; both ascend."""
+
+    numbers: NDArray[np.int64]
+    rows: Rows
+    bulk: Bulk
+
+    def pick(self, places: slice | NDArray[np.bool_]) -> SentRows:
+        return SentRows(self.numbers[places], self.rows[places], self.bulk)
+
+
+class HeldRows(NamedTuple):
+    """Rows that were refused for locks which the transactions in `beaten_by` hold."""
+
+    beaten_by: NDArray[np.int64]
+    rows: Rows
+    bulk: Bulk
+
+
+class BulkAppends:
+    """See the module."""
+
+    def __init__(self) -> None:
+        self.is_used = False
+        """Whether there ever were any: many partitions never have rows, and need not ask."""
+        self._submissions: list[Submission] = []
+        self._sent: list[SentRows] = []
+        self._held: list[HeldRows] = []
+        self.rows_out = 0
+        """How many rows are under way."""
+        self._bytes_out = 0
+        self._last: RequestId | None = None
+        self._last_committed = NOTHING
+        self.send_at: float | None = None
+        """Nothing is sent before; None: no reason to wait."""
+
+    @property
+    def last_sent(self) -> RequestId | None:
+        """The youngest row under way; None if none is."""
+        if not self._sent:
+            return None
+        assert self._last is not None
+        return self._last._replace(sequence_number=int(self._sent[-1].numbers[-1]))
+
+    def add(self, submission: Submission) -> None:
+        self.is_used = True
+        self._submissions.append(submission)
+
+    def take_messages(
+        self,
+        last: RequestId,
+        mark: TransactionId,
+        version: int,
+        now: float,
+        numbers_left: int = SEQUENCE_NUMBER_MAX,
+    ) -> tuple[list[AppendBatch | AppendRequest], int]:
+        """Return what is to be sent now by a client that has applied up to `mark`, and the last
+        sequence number then; they follow on that of `last`, at most `numbers_left`."""
+        messages: list[AppendBatch | AppendRequest] = []
+        number = last.sequence_number
+        end = number + numbers_left
+        if self.send_at is not None:
+            if now < self.send_at:
+                return messages, number
+            self.send_at = None
+        for submission in self._submissions:
+            bulk = submission.bulk
+            assert bulk is not None
+            while submission.undecided and bulk.waiting:
+                rows_max = min(self._room(bulk, mark, version), end - number)
+                if not rows_max:
+                    return messages, number  # whoever comes later does not overtake
+                rows = bulk.cut(rows_max, BULK_BATCH_BYTES_MAX, BATCH_LOCKS_MAX)
+                first = last._replace(sequence_number=number + 1)
+                numbers = np.arange(number + 1, number + 1 + len(rows))
+                number += len(rows)
+                self._sent.append(SentRows(numbers, rows, bulk))
+                self.rows_out += len(rows)
+                self._bytes_out += bulk.byte_count(rows)
+                self._last = first
+                submission.client_high_water_mark = mark
+                if version >= BATCHES_SINCE:
+                    messages.append(AppendBatch(first, bulk.rows.columns(rows, mark)))
+                    continue
+                for row, each in zip(rows.tolist(), numbers.tolist(), strict=True):
+                    request_id = first._replace(sequence_number=each)
+                    messages.append(bulk.rows.request(row, request_id, mark))
+        return messages, number
+
+    def _room(self, bulk: Bulk, mark: TransactionId, version: int) -> int:
+        """Return how many rows may be sent in one message now."""
+        under_way, limit, batch = self.rows_out, BULK_ROWS_IN_FLIGHT_MAX, BULK_BATCH_ROWS_MAX
+        if bulk.rows.is_checked:
+            # What is in the log and not applied is refused like what is under way.
+            under_way += max(0, self._last_committed - mark)
+            if version < BATCHES_SINCE:
+                limit = BULK_LOCKED_ROWS_IN_FLIGHT_MAX
+                batch = limit // 4
+        # Less than a batch waits: small messages would be followed by small ones for ever.
+        has_room = under_way + batch <= limit and self._bytes_out < BULK_BYTES_IN_FLIGHT_MAX
+        return batch if has_room or not self.rows_out else 0
+
+    # What becomes of them
+
+    def commit(self, first: int, count: int, first_transaction_id: int) -> bool:
+        """The feed shows the appends with these sequence numbers from that ID on; return whether
+        rows are among them. What is older is not in the log then and never will be."""
+        committed = self._take(first, first + count)
+        if committed:
+            self.fail_before(first)
+        for sent in committed:
+            sent.bulk.commit(sent.rows, first_transaction_id - first + sent.numbers)
+            self._last_committed = max(self._last_committed, sent.bulk.last_transaction_id)
+        return bool(committed)
+
+    def fail_before(self, number: int) -> None:
+        """Rows with lower sequence numbers are not in the log and never will be."""
+        for sent in self._take(0, number):
+            sent.bulk.give_back(sent.rows)
+
+    def refuse(self, first: int, count: int, now: float) -> None:
+        """These were not looked at; they are sent again in a moment."""
+        refused = self._take(first, first + count)
+        for sent in refused:
+            sent.bulk.give_back(sent.rows)
+        if refused:
+            self.send_at = now + BULK_RETRY_SECONDS
+
+    def hold(self, numbers: Sequence[int], beaten_by: Sequence[int]) -> None:
+        """Those with these sequence numbers were refused for locks that these transactions hold:
+        they are sent again once what beat them is applied."""
+        if not self._sent or not numbers:
+            return
+        refused = np.array(numbers, np.int64)
+        winners = np.array(beaten_by, np.int64)
+        order = np.argsort(refused)
+        refused, winners = refused[order], winners[order]
+        kept: list[SentRows] = []
+        for sent in self._sent:
+            places = np.minimum(np.searchsorted(refused, sent.numbers), len(refused) - 1)
+            is_refused = refused[places] == sent.numbers
+            if not is_refused.any():
+                kept.append(sent)
+                continue
+            lost = sent.pick(is_refused)
+            self._held.append(HeldRows(winners[places[is_refused]], lost.rows, lost.bulk))
+            self._count_out(lost)
+            if len(lost.rows) < len(sent.rows):
+                kept.append(sent.pick(~is_refused))
+        self._sent = kept
+
+    def release(self, mark: TransactionId) -> None:
+        """The client has applied up to `mark`."""
+        held, self._held = self._held, []
+        for beaten_by, rows, bulk in held:
+            is_free = beaten_by <= mark
+            if is_free.any():
+                bulk.give_back(rows[is_free])
+            if not is_free.all():
+                self._held.append(HeldRows(beaten_by[~is_free], rows[~is_free], bulk))
+
+    def owner(self, number: int) -> Submission | None:
+        """Return what the row under that sequence number belongs to."""
+        for sent in self._sent:
+            if number in sent.numbers:
+                return next((s for s in self._submissions if s.bulk is sent.bulk), None)
+        return None
+
+    @property
+    def bulks(self) -> list[Bulk]:
+        """Those that have not ended."""
+        return [each.bulk for each in self._submissions if each.bulk is not None]
+
+    def take_finished(self, mark: TransactionId) -> list[Submission]:
+        """Take out those that are in the log and applied as a whole, and forget those that have
+        ended otherwise."""
+        if not self._submissions:
+            return []
+        finished, left = [], []
+        for submission in self._submissions:
+            bulk = submission.bulk
+            assert bulk is not None
+            if not bulk.left and bulk.last_transaction_id <= mark:
+                submission.transaction_id = bulk.last_transaction_id
+                finished.append(submission)
+            elif submission.undecided:
+                left.append(submission)
+        self._submissions = left
+        return finished
+
+    def clear(self) -> None:
+        """Nothing more is to be sent or heard of."""
+        self._submissions, self._sent, self._held = [], [], []
+        self.rows_out = self._bytes_out = 0
+        self.send_at = None
+
+    def check_invariants(self) -> None:
+        assert self.rows_out == sum(len(each.rows) for each in self._sent)
+        assert self._bytes_out == sum(each.bulk.byte_count(each.rows) for each in self._sent)
+        numbers = [number for each in self._sent for number in each.numbers.tolist()]
+        assert numbers == sorted(set(numbers)), f"sent out of order: {numbers}"
+        for bulk in self.bulks:
+            sent = sum(len(each.rows) for each in self._sent if each.bulk is bulk)
+            held = sum(len(each.rows) for each in self._held if each.bulk is bulk)
+            assert bulk.left == bulk.waiting + sent + held
+
+    def _take(self, first: int, end: int) -> list[SentRows]:
+        """Take out what is under way from `first` to before `end`."""
+        taken: list[SentRows] = []
+        kept: list[SentRows] = []
+        for sent in self._sent:
+            numbers = sent.numbers
+            start, stop = int(numbers[0]), int(numbers[-1]) + 1
+            if stop <= first or start >= end:
+                kept.append(sent)
+            elif first <= start and stop <= end:
+                taken.append(sent)
+            else:
+                low, high = np.searchsorted(numbers, (first, end)).tolist()
+                parts = (
+                    sent.pick(slice(low)),
+                    sent.pick(slice(low, high)),
+                    sent.pick(slice(high, None)),
+                )
+                taken += [part for part in parts[1:2] if len(part.rows)]
+                kept += [part for part in parts[::2] if len(part.rows)]
+        if taken:
+            self._sent = kept
+        for sent in taken:
+            self._count_out(sent)
+        return taken
+
+    def _count_out(self, sent: SentRows) -> None:
+        self.rows_out -= len(sent.rows)
+        self._bytes_out -= sent.bulk.byte_count(sent.rows)

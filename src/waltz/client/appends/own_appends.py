@@ -1,0 +1,323 @@
+"""What a client has sent to one partition: contexts one by one, and the rows of `append_many`.
+
+Owns the client ID in use, its sequence numbers, the transaction monitor, and which answers wait for
+a transaction to be applied first. Must not know mounts, connections or the feed's position. Always:
+an append is in one place only, and what the feed shows decides all that was sent before it.
+Source: Client-Server Communication, "Append Request" and "Detection of Failed Append Requests".
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from itertools import takewhile
+from typing import TypeAlias
+
+from waltz.client.appends.append_batches import AppendBatches, append_request
+from waltz.client.appends.bulk_appends import BulkAppends
+from waltz.client.appends.submission import Submission, note_requests
+from waltz.client.appends.transaction_monitor import TransactionMonitor
+from waltz.client.bulk import Bulk
+from waltz.client.partitions.client_partition_events import (
+    BulkApplied,
+    Effect,
+    ReleaseRoom,
+    RetrySubmissions,
+)
+from waltz.client.transaction import TransactionBuilder
+from waltz.limits import (
+    CLIENT_BATCHES_IN_FLIGHT_MAX,
+    CLIENT_ID_RENEWAL_SHARE,
+    SEQUENCE_NUMBERS_PER_CLIENT_ID,
+)
+from waltz.types import (
+    SEQUENCE_NUMBER_MAX,
+    ClientId,
+    Generation,
+    PartitionId,
+    RequestId,
+    TransactionId,
+)
+from waltz.wire.batch_protocol import AppendBatch, AppendRejected, Reason
+from waltz.wire.client_protocol import BATCHES_SINCE, AppendRequest, FlushResponse, LockFailure
+from waltz.wire.columns import request_ids_in
+from waltz.wire.fed import FedRun
+
+Appends: TypeAlias = list[AppendBatch | AppendRequest]
+
+
+class OwnAppends:
+    """See the module."""
+
+    def __init__(
+        self, client_id: ClientId, partition_id: PartitionId, sequence_number: int
+    ) -> None:
+        self.monitor: TransactionMonitor[Submission] = TransactionMonitor()
+        self.monitor.start()
+        self.sequence_number = sequence_number
+        """Of the last request: no two appends of a client ID may have the same."""
+        self.batches = AppendBatches()
+        """What is to be sent together."""
+        self.rows = BulkAppends()
+        self.retries: list[Submission] = []
+        """What is to be executed again: it is not in the log and will not be."""
+        self.released = 0
+        """How many have made room for others since that was asked for last."""
+        self.client_id = client_id
+        self._partition_id = partition_id
+        self._batches_out: deque[int] = deque()
+        """The last sequence numbers of those that may have undecided appends."""
+        self._committed: dict[TransactionId, Submission] = {}
+        """Not applied yet, in order."""
+        self._held_failures: list[tuple[TransactionId, Submission]] = []
+        self._held_flushes: list[FlushResponse] = []
+
+    def __len__(self) -> int:
+        """How many are undecided."""
+        return self.monitor.count + self.rows.rows_out
+
+    @property
+    def last_sent(self) -> RequestId | None:
+        """The youngest that is undecided; None if none is."""
+        if not self.rows.is_used:
+            return self.monitor.last_registered
+        sent = [each for each in (self.monitor.last_registered, self.rows.last_sent) if each]
+        return max(sent, key=lambda each: each.sequence_number, default=None)
+
+    @property
+    def numbers_left(self) -> int:
+        """How many more appends may be sent under this client ID."""
+        return max(0, SEQUENCE_NUMBERS_PER_CLIENT_ID - self.sequence_number)
+
+    @property
+    def runs_out(self) -> bool:
+        """Whether the next client ID should be taken: most numbers of this one are used up."""
+        return self.sequence_number > CLIENT_ID_RENEWAL_SHARE * SEQUENCE_NUMBERS_PER_CLIENT_ID
+
+    def renew(self, client_id: ClientId) -> None:
+        """Number what is sent from now on under `client_id`. Nothing may be undecided: a server
+        orders what comes under one client ID only, and could still commit an append that the feed
+        seems to have passed over."""
+        assert not len(self)
+        assert not self.batches.runs
+        self.client_id = client_id
+        self.sequence_number = 0
+        self._batches_out.clear()
+
+    def mount_request_id(self, generation: Generation) -> RequestId:
+        """Return a request ID for a mount. It is not kept in the log, so the last one may come
+        again."""
+        self.sequence_number = min(self.sequence_number + 1, SEQUENCE_NUMBER_MAX)
+        return self._request_id(generation, self.sequence_number)
+
+    def _request_id(self, generation: Generation, sequence_number: int) -> RequestId:
+        return RequestId(self.client_id, generation, self._partition_id, sequence_number)
+
+    def check_invariants(self) -> None:
+        self.monitor.check_invariants()
+        self.rows.check_invariants()
+        assert list(self._committed) == sorted(self._committed)
+
+    # Sending
+
+    def send(
+        self, submissions: Sequence[Submission], generation: Generation, version: int
+    ) -> Appends:
+        """Number and register what was executed, at most `numbers_left`; return what is to be sent
+        at once.
+
+        What goes into batches comes with the next `take_batches`, and rows with `take_rows`.
+        """
+        ready: list[Submission] = []
+        drafts: list[TransactionBuilder] = []
+        for submission in submissions:
+            if submission.bulk is not None:
+                self.rows.add(submission)
+            elif (draft := submission.draft) is not None and submission.undecided:
+                ready.append(submission)
+                drafts.append(draft)
+        if not ready:  # they ended while they waited
+            return []
+        assert len(ready) <= self.numbers_left
+        first = self._request_id(generation, self.sequence_number + 1)
+        self.sequence_number += len(ready)
+        self.monitor.register(first, ready)
+        note_requests(first, ready)
+        marks = [submission.client_high_water_mark for submission in ready]
+        if version >= BATCHES_SINCE:
+            self.batches.add(first, drafts, marks)
+            return []
+        return [*map(append_request, request_ids_in([(first, len(ready))]), drafts, marks)]
+
+    def take_batches(self) -> list[AppendBatch]:
+        taken = self.batches.take()
+        for batch in taken:
+            self._batches_out.append(batch.request_id.sequence_number + len(batch.appends) - 1)
+        return taken
+
+    def has_room(self, waiting: int) -> bool:
+        """Forget the batches that are decided, and return whether `waiting` contexts may be sent.
+
+        What waits becomes one batch, and many small ones would cost everybody on the way as much
+        as many large ones. So one goes ahead of the first undecided one only if it is as large as
+        what is undecided: a window of contexts that come back together stays together."""
+        batches_out, oldest = self._batches_out, self.monitor.first_registered
+        while batches_out and (oldest is None or batches_out[0] < oldest.sequence_number):
+            batches_out.popleft()
+        if not batches_out:
+            return True
+        return len(batches_out) < CLIENT_BATCHES_IN_FLIGHT_MAX and waiting >= self.monitor.count
+
+    def take_rows(
+        self, mark: TransactionId, generation: Generation, version: int, now: float
+    ) -> Appends:
+        """Return rows that are to be sent now, by a client that has applied up to `mark`."""
+        last = self._request_id(generation, self.sequence_number)
+        messages, self.sequence_number = self.rows.take_messages(
+            last, mark, version, now, self.numbers_left
+        )
+        return messages
+
+    def lose_stream(self) -> None:
+        """Nothing more can be sent on it, and its answers hold no more."""
+        self.batches.clear()
+        self._batches_out.clear()
+        self._held_flushes.clear()
+
+    def close(self) -> None:
+        self.batches.clear()
+        self.rows.clear()
+        self.monitor.close()
+
+    def is_decided_beyond(self, fed: TransactionId) -> bool:
+        """Whether the server has said that an append is decided by what comes after `fed`."""
+        return any(answer.transaction_id > fed for answer in self._held_flushes)
+
+    # What becomes of them
+
+    def decide(self, run: FedRun) -> None:
+        """The feed goes on with `run`: what was sent before one that has come, and has not come
+        itself, is not in the log."""
+        transaction_id = run.first_transaction_id
+        for first, count in run.request_runs:
+            if first.client_id == self.client_id:
+                self._commit(first, count, transaction_id)
+            transaction_id = TransactionId(transaction_id + count)
+
+    def _commit(self, first: RequestId, count: int, transaction_id: TransactionId) -> None:
+        rows, number = self.rows, first.sequence_number
+        has_rows = rows.is_used and rows.commit(number, count, transaction_id)
+        if not self.monitor.count:
+            return
+        failed, committed = self.monitor.commit(first, count)
+        self.retries += failed
+        if committed and rows.is_used:
+            rows.fail_before(number + len(committed) - 1)
+        for submission in committed:
+            if submission is not None and submission.undecided:
+                submission.transaction_id = transaction_id
+                self._committed[transaction_id] = submission
+                if submission.holds_room:
+                    submission.holds_room = False
+                    self.released += 1
+            transaction_id = TransactionId(transaction_id + 1)
+        if has_rows:
+            self.retries += self.monitor.flush(first)
+
+    def hear(self, message: LockFailure | AppendRejected | FlushResponse, now: float) -> None:
+        match message:
+            case LockFailure(request_id, beaten_by):
+                self.rows.hold([request_id.sequence_number], [beaten_by])
+                self._hold(self.monitor.abort(request_id), beaten_by)
+            case AppendRejected():
+                self._hear_rejections(message, now)
+            case FlushResponse():
+                if message not in self._held_flushes:
+                    self._held_flushes.append(message)
+
+    def _hear_rejections(self, message: AppendRejected, now: float) -> None:
+        """Take out what is not in the log and never will be: it is executed again.
+
+        Only who was beaten by another transaction has to wait for that one.
+        """
+        beaten: dict[int, TransactionId] = {}
+        for rejection in message.rejections:
+            beaten_by = rejection.transaction_id
+            # Of a peer's numbers only those count that were sent.
+            end = min(rejection.first + rejection.length, self.sequence_number + 1)
+            numbers = range(max(1, rejection.first), end)
+            if rejection.reason is Reason.LOCKED:
+                beaten |= dict.fromkeys(numbers, beaten_by)
+            else:
+                self.rows.refuse(numbers.start, len(numbers), now)
+            for number in numbers if self.monitor.count else ():
+                submission = self.monitor.abort(message.request_id._replace(sequence_number=number))
+                if submission is None:
+                    continue
+                if rejection.reason is Reason.LOCKED:
+                    submission.refused_lock_hash = rejection.lock_hash
+                    self._hold(submission, beaten_by)
+                else:
+                    self.retries.append(submission)
+        self.rows.hold(list(beaten), list(beaten.values()))
+
+    def _hold(self, submission: Submission | None, beaten_by: TransactionId) -> None:
+        if submission is not None:
+            submission.lock_failure = beaten_by
+            self._held_failures.append((beaten_by, submission))
+
+    def refuse(self, request_id: RequestId) -> Submission | None:
+        """It cannot be sent as it is; return what it belongs to, if that is undecided."""
+        row_of = self.rows.owner(request_id.sequence_number)
+        return self.monitor.abort(request_id) or row_of
+
+    def settle(self, mark: TransactionId) -> list[Effect]:
+        """Let the answers take effect whose transaction has been applied (CI-20, CI-21), and return
+        who is applied as a whole. Before that a retry would not see the state that beat it."""
+        if self._held_failures:
+            self.retries += [each for beaten_by, each in self._held_failures if beaten_by <= mark]
+            self._held_failures = [held for held in self._held_failures if held[0] > mark]
+        for answer in self._held_flushes:
+            if answer.transaction_id <= mark:
+                self.retries += self.monitor.flush(answer.request_id)
+                self.rows.fail_before(answer.request_id.sequence_number + 1)
+        if self._held_flushes:
+            self._held_flushes = [a for a in self._held_flushes if a.transaction_id > mark]
+        if not self.rows.is_used:
+            return []
+        self.rows.release(mark)
+        return [BulkApplied(each) for each in self.rows.take_finished(mark)]
+
+    @property
+    def bulks(self) -> list[Bulk]:
+        """Those that have not ended; rows of them may be in the log and not applied."""
+        return self.rows.bulks if self.rows.is_used else []
+
+    def committed_through(self, last: TransactionId) -> dict[TransactionId, Submission]:
+        """Return the contexts that are in the log up to there and not applied."""
+        if self._all_through(last):
+            return self._committed.copy()
+        ids = takewhile(lambda each: each <= last, self._committed)
+        return {each: self._committed[each] for each in ids}
+
+    def forget_through(self, mark: TransactionId) -> None:
+        """All up to there has been applied."""
+        if self._all_through(mark):
+            self._committed.clear()
+            return
+        for each in self.committed_through(mark):
+            del self._committed[each]
+
+    def _all_through(self, last: TransactionId) -> bool:
+        return next(reversed(self._committed), last) <= last
+
+    def take_effects(self) -> list[Effect]:
+        """Return who is to be executed again, and how much room there is."""
+        effects: list[Effect] = []
+        if self.released:
+            effects.append(ReleaseRoom(self.released))
+            self.released = 0
+        if self.retries:
+            effects.append(RetrySubmissions(self.retries))
+            self.retries = []
+        return effects

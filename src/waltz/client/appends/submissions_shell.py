@@ -1,0 +1,381 @@
+"""The contexts of a client that have not ended: handed over, sent, waiting to be executed again.
+
+Owns that every one of them ends exactly once and that whoever flushes learns of it. What becomes
+of an append is decided by the partitions; user code runs on workers, through `call`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections import deque
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from functools import partial
+from typing import Any, Protocol
+
+from waltz.client.appends.submission import Submission, append_result
+from waltz.client.applying.calls import (
+    execute_again,
+    tell_end,
+    tell_exception,
+    tell_expiration,
+    tell_lock_failure,
+    tell_refusal,
+)
+from waltz.client.partitions.client_partition_events import Submitted
+from waltz.client.partitions.partition_runner_shell import PartitionRunner
+from waltz.client.transaction import TransactionContext
+from waltz.connections.tasks_shell import Tasks
+from waltz.errors import ClientClosedError, OperationTimeoutError, PartitionBlockedError
+from waltz.host import Random
+from waltz.limits import (
+    RETRIES_PER_CALL_MAX,
+    TRANSACTION_RETRY_SECONDS_MAX,
+    TRANSACTION_RETRY_SECONDS_MIN,
+)
+from waltz.types import PartitionId, TransactionId
+
+
+class Call(Protocol):
+    """Runs an application's callback on a worker."""
+
+    def __call__(self, function: Callable[[], Any]) -> Awaitable[Any]: ...
+
+
+class Submit(Protocol):
+    """Submits a context; `on_finished` is called on the loop once it has ended."""
+
+    def __call__(
+        self,
+        context: TransactionContext,
+        *,
+        on_finished: Callable[[Submission, Exception | None], None],
+    ) -> Awaitable[None]: ...
+
+
+class _Flush:
+    """Somebody who waits for the end of these submissions."""
+
+    def __init__(self, numbers: dict[int, Submission]) -> None:
+        self.numbers = {number: each.partition_id for number, each in numbers.items()}
+        self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+
+class Submissions:
+    """See the module. Made on the loop; `admit`, `hand_over` and `withdraw` are for any thread."""
+
+    def __init__(
+        self,
+        runners: Mapping[PartitionId, PartitionRunner],
+        tasks: Tasks,
+        random: Random,
+        call: Call,
+        *,
+        retry_threads: int,
+    ) -> None:
+        self._runners = runners
+        self._tasks = tasks
+        self._random = random
+        self._call = call
+        self._retry_threads = retry_threads
+        self._loop = asyncio.get_running_loop()
+        self._error: Exception | None = None
+        self._numbers = itertools.count(1)
+        self._unfinished: dict[int, Submission] = {}
+        self._given_up: dict[PartitionId, Exception] = {}
+        self._flushes: list[_Flush] = []
+        self._handed: deque[Submission] = deque()
+        self._takes = 0
+        self._woken_after = -1
+        """After how many takes the loop was woken for one more."""
+        self._retries: asyncio.Queue[Submission] = asyncio.Queue()
+        self._telling: dict[asyncio.Task[None], None] = {}
+        """Those that tell a context how it ended."""
+
+    def __len__(self) -> int:
+        return len(self._unfinished)
+
+    def start(self) -> None:
+        for _ in range(self._retry_threads):
+            self._tasks.start(self._execute_retries())
+
+    # From any thread
+
+    def admit(
+        self, context: TransactionContext, partition_id: PartitionId, *, holds_room: bool
+    ) -> Submission:
+        """Register a context that has passed the gate.
+
+        Raises what the client closed with, or the partition was given up with.
+        """
+        submission = Submission(next(self._numbers), context, partition_id)
+        submission.holds_room = holds_room
+        self._unfinished[submission.number] = submission
+        error = self._error or self._given_up.get(partition_id)
+        if error is not None:  # closing and giving up look at what was registered before
+            del self._unfinished[submission.number]
+            raise error
+        return submission
+
+    def hand_over(self, submission: Submission) -> None:
+        """Send what was executed; wakes the loop once for all that waits.
+
+        May be interrupted anywhere, and called again before it returns: by handlers of signals.
+        Raises ClientClosedError, which its context was told.
+        """
+        self._handed.append(submission)
+        takes = self._takes
+        if self._woken_after == takes:
+            return  # the next take is still to come
+        try:
+            self.wake(self._take_handed)
+        except ClientClosedError as error:
+            tell_exception(submission, error)
+            raise
+        self._woken_after = takes
+
+    def withdraw(self, submission: Submission, error: Exception | None) -> None:
+        """Forget a submission that was never sent and has been told its end."""
+        self.wake(partial(self.finish, submission, error))
+
+    def wake(self, function: Callable[[], None]) -> None:
+        """Run `function` on the loop. Raises ClientClosedError: there is none any more."""
+        try:
+            self._loop.call_soon_threadsafe(function)
+        except RuntimeError:
+            raise ClientClosedError("client closed") from None
+
+    def _take_handed(self) -> None:
+        self._takes += 1  # first: who appends from now on wakes the loop again
+        handed = self._handed
+        runs: dict[PartitionId, list[Submission]] = {}
+        while handed:
+            submission = handed.popleft()
+            if submission.context.timeout_seconds is not None:
+                self.expire_in_time(submission)
+            partition_id = submission.partition_id
+            if partition_id in runs:
+                runs[partition_id].append(submission)
+            else:
+                runs[partition_id] = [submission]
+        for partition_id, submissions in runs.items():
+            runner = self._runners.get(partition_id)
+            if runner is not None:  # else they have been told that it is not active
+                runner.mailbox.put(Submitted(submissions))
+
+    # Ends
+
+    def finish(self, submission: Submission, error: Exception | None = None) -> None:
+        """The context has been told its end; forget it, once."""
+        self.finish_all((submission,), error)
+
+    def finish_all(self, submissions: Sequence[Submission], error: Exception | None = None) -> None:
+        """As `finish`, one after the other."""
+        forget = self._unfinished.pop
+        for submission in submissions:
+            if forget(submission.number, None) is None:
+                continue
+            if submission.cancel_expiration is not None:
+                submission.cancel_expiration()
+            if submission.holds_room:
+                submission.holds_room = False
+                runner = self._runners.get(submission.partition_id)
+                if runner is not None:  # else it is not active any more, and nobody waits there
+                    runner.gate.release(1)
+            submission.draft = None
+            if submission.on_finished is not None:
+                submission.on_finished(submission, error)
+            for flush in self._flushes:
+                flush.numbers.pop(submission.number, None)
+                if not flush.numbers and not flush.done.done():
+                    flush.done.set_result(None)
+
+    def fail(self, submission: Submission, error: Exception) -> None:
+        """Tell a context that it cannot go on."""
+        self._start_telling(submission, partial(tell_exception, submission, error), error)
+
+    def give_up(self, partition_id: PartitionId, error: Exception) -> None:
+        """Nothing can be written to the partition any more, unless it is taken up again."""
+        self._given_up[partition_id] = error
+        self._runners[partition_id].gate.fail(error)
+        for submission in list(self._unfinished.values()):
+            if submission.partition_id == partition_id:
+                self.fail(submission, error)
+
+    def take_up(self, partition_id: PartitionId) -> None:
+        """The partition is active, for the first time or again."""
+        self._given_up.pop(partition_id, None)
+
+    def expire_in_time(self, submission: Submission) -> None:
+        """Give the context up once its time has passed, if it has a limit (PM-14)."""
+        seconds = submission.context.timeout_seconds
+        if seconds is not None:
+            left = max(0.0, seconds - submission.waited_seconds)
+            timer = self._loop.call_later(left, self._expire, submission)
+            submission.cancel_expiration = timer.cancel
+
+    def _expire(self, submission: Submission) -> None:
+        if submission.claim_verdict():
+            error = OperationTimeoutError("the context's time is up")
+            self._start_telling(submission, partial(tell_expiration, submission), error)
+
+    def _start_telling(
+        self, submission: Submission, tell: Callable[[], None], error: Exception | None
+    ) -> None:
+        task = self._tasks.start(self._tell(submission, tell, error))
+        self._telling[task] = None
+        task.add_done_callback(self._telling.pop)
+
+    async def _tell(
+        self, submission: Submission, tell: Callable[[], None], error: Exception | None
+    ) -> None:
+        await self._call(tell)
+        self.finish(submission, error)
+
+    def refuse(self, error: Exception) -> None:
+        """Admit nobody any more."""
+        self._error = error
+
+    async def end_all(self, error: Exception) -> None:
+        """Tell all contexts how they stand: in the log as far as known, else `error` (PM-44).
+
+        What is being told already comes first: nobody else would tell it.
+        """
+        await self.all_told()
+        unfinished = list(self._unfinished.values())
+
+        def tell_all() -> None:
+            for submission in unfinished:
+                tell_end(submission, error)
+
+        if unfinished:
+            await self._call(tell_all)
+            await self.all_told()  # one whose time was up meanwhile is told that
+        self.forget_all(error)
+
+    async def all_told(self) -> None:
+        """Return once nobody is being told the end of a context."""
+        while self._telling:
+            await asyncio.wait([*self._telling])
+
+    def forget_all(self, error: Exception) -> None:
+        """Let whoever waits for a context go; those that are stuck are not told any more."""
+        for submission in list(self._unfinished.values()):
+            self.finish(submission, error)
+
+    async def flush(
+        self,
+        timeout_seconds: float | None,
+        nudge: Callable[[], None],
+        *,
+        partitions: Collection[PartitionId] | None = None,
+    ) -> None:
+        """Return once all that are unfinished now, of these partitions or all, have ended.
+
+        Raises OperationTimeoutError.
+        """
+        unfinished = self._unfinished.copy()
+        flush = _Flush(
+            {
+                number: each
+                for number, each in unfinished.items()
+                if partitions is None or each.partition_id in partitions
+            }
+        )
+        if not flush.numbers:
+            return
+        self._flushes.append(flush)
+        nudge()
+        try:
+            async with asyncio.timeout(timeout_seconds):
+                await flush.done
+        except TimeoutError:
+            raise OperationTimeoutError(
+                f"{len(flush.numbers)} transactions have not ended in {timeout_seconds} s"
+            ) from None
+        finally:
+            self._flushes.remove(flush)
+
+    def let_go(self, partition_id: PartitionId, error: PartitionBlockedError) -> None:
+        """Whoever waits for submissions of the partition waits no longer; they go on."""
+        for submission in list(self._unfinished.values()):
+            on_finished = submission.on_finished
+            if submission.partition_id == partition_id and on_finished is not None:
+                submission.on_finished = None
+                on_finished(submission, error)
+        for flush in self._flushes:
+            if partition_id in flush.numbers.values() and not flush.done.done():
+                flush.done.set_exception(error)
+
+    # Retries
+
+    def retry(self, submissions: Sequence[Submission]) -> None:
+        """Execute these again soon, or end them if this client never does (PM-40, PM-41)."""
+        for submission in submissions:
+            if not submission.undecided:
+                continue
+            if not self._retry_threads:
+                self._start_telling(submission, partial(_tell_unretried, submission), None)
+                continue
+            longest = min(
+                TRANSACTION_RETRY_SECONDS_MAX,
+                TRANSACTION_RETRY_SECONDS_MIN * 2.0 ** min(submission.attempts, 20),
+            )
+            delay = self._random.uniform(0.0, longest)
+            self._loop.call_later(delay, self._retries.put_nowait, submission)
+
+    async def _execute_retries(self) -> None:
+        """What one retry thread does: contexts whose time has come, many in one go."""
+        while True:
+            batch = [await self._retries.get()]
+            while len(batch) < RETRIES_PER_CALL_MAX and not self._retries.empty():
+                batch.append(self._retries.get_nowait())
+            batch = [submission for submission in batch if submission.undecided]
+            if not batch:
+                continue
+            outcomes = await self._call(partial(self._execute_all, batch))
+            for submission, outcome in zip(batch, outcomes, strict=True):
+                if outcome is not True:
+                    self.finish(submission, outcome or None)
+                elif submission.undecided:
+                    self._runners[submission.partition_id].mailbox.put(Submitted([submission]))
+
+    def _execute_all(self, batch: Sequence[Submission]) -> list[Exception | bool]:
+        return [execute_again(submission, self._mark) for submission in batch]
+
+    def _mark(self, partition_id: PartitionId) -> TransactionId:
+        return self._runners[partition_id].high_water_mark
+
+
+async def until_applied(submit: Submit, context: TransactionContext) -> TransactionId:
+    """Submit `context` and return its ID once it is in the log and applied here.
+
+    Raises as `submit`; OperationTimeoutError: its time is up; and what it ended with.
+    """
+    done: asyncio.Future[TransactionId] = asyncio.get_running_loop().create_future()
+
+    def finished(submission: Submission, error: Exception | None) -> None:
+        result = append_result(submission, error)
+        if done.done():
+            return
+        if isinstance(result, Exception):
+            done.set_exception(result)
+        else:
+            done.set_result(result)
+
+    try:
+        async with asyncio.timeout(context.timeout_seconds):
+            await submit(context, on_finished=finished)
+    except BaseException as error:
+        # Whoever asked is told by this; what the context ends with is nobody's any more.
+        if not done.cancel():
+            done.exception()
+        if isinstance(error, TimeoutError):
+            raise OperationTimeoutError(f"not sent in {context.timeout_seconds} s") from None
+        raise
+    return await done
+
+
+def _tell_unretried(submission: Submission) -> None:
+    tell_lock_failure(submission)
+    tell_refusal(submission)

@@ -1,0 +1,1 @@
+"""Calling the application: callbacks, transactions, and what happens when they fail."""

@@ -1,0 +1,332 @@
+"""The application's callbacks, called in the promised order: on a worker, never on the loop.
+
+Owns the order of callbacks and what becomes of their errors. Knows nothing of threads: whoever
+calls these functions is on one, unless there is nothing of the application to call. Order per own
+transaction: on_completion(True), apply, the mark moves, on_application (PM-11, PM-12).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Final, NamedTuple, TypeVar
+from uuid import UUID
+
+from waltz.client.appends.submission import Submission
+from waltz.client.applying.callbacks import NoCallbacks, WaltzClientCallbacks
+from waltz.client.applying.histories import Histories
+from waltz.client.applying.transactions import Transactions
+from waltz.client.transaction import PlainAppend, Transaction
+from waltz.errors import ClientClosedError, PostponedError
+from waltz.types import PartitionId, TransactionId
+
+T = TypeVar("T")
+
+logger = logging.getLogger(__name__)
+
+_CALLED_BY: ContextVar[object] = ContextVar("waltz_called_by", default=None)
+
+
+def call_for(client: object, function: Callable[[], T]) -> T:
+    """Call `function`, marked as a callback of `client`."""
+    token = _CALLED_BY.set(client)
+    try:
+        return function()
+    finally:
+        _CALLED_BY.reset(token)
+
+
+def is_called_by(client: object) -> bool:
+    """Whether the caller is inside a callback of `client`, where it must not wait for it."""
+    return _CALLED_BY.get() is client
+
+
+def calls_nothing(callbacks: WaltzClientCallbacks, own: Mapping[TransactionId, Submission]) -> bool:
+    """Whether applying runs no code of the application, and so needs no worker."""
+    return type(callbacks) is NoCallbacks and all(
+        type(submission.context) is PlainAppend for submission in own.values()
+    )
+
+
+class LoadedMark(NamedTuple):
+    """Up to where an application has applied a partition, and of which history, None where it has
+    not kept one."""
+
+    high_water_mark: TransactionId | int | None
+    history: UUID | None
+
+
+def load_mark(
+    callbacks: WaltzClientCallbacks,
+    histories: Histories,
+    partition_id: PartitionId,
+    partition_count: int,
+) -> LoadedMark:
+    """Ask the application for its mark, and see that all it has applied is of this cluster.
+
+    Raises HistoryChangedError: of another one, or of a part of the log that was written anew.
+    """
+    mark = callbacks.get_client_high_water_mark(partition_id)
+    keeps = getattr(type(callbacks), "get_client_history", _KEEPS_NO_HISTORY)
+    if mark is None or keeps is _KEEPS_NO_HISTORY:
+        return LoadedMark(mark, None)
+
+    def check_others() -> None:
+        for other in map(PartitionId, range(partition_count)):
+            histories.check(other, callbacks.get_client_history(other))
+
+    current = histories.current(partition_id)
+    stored = callbacks.get_client_history(partition_id)
+    histories.check(partition_id, stored, mark)
+    if stored != current:
+        check_others()
+        callbacks.keep_client_history(partition_id, current, stored)
+        # Once more: another process, at another cluster, may have been faster.
+        stored = callbacks.get_client_history(partition_id)
+        histories.check(partition_id, stored, mark)
+        check_others()
+    return LoadedMark(mark, stored)
+
+
+_KEEPS_NO_HISTORY: Final = WaltzClientCallbacks.get_client_history
+
+
+@dataclass(frozen=True, slots=True)
+class ApplyOutcome:
+    """`error` is None if all was applied; PostponedError is no failure. `is_alone`: it is the error
+    of the next transaction, and not of several that were applied together."""
+
+    last_transaction_id: TransactionId
+    error: Exception | None = None
+    is_alone: bool = False
+
+
+def apply_in_order(
+    callbacks: WaltzClientCallbacks,
+    partition_id: PartitionId,
+    transactions: Transactions,
+    own: Mapping[TransactionId, Submission],
+    move_mark: Callable[[TransactionId], None],
+    *,
+    report: bool = True,
+) -> ApplyOutcome:
+    """Apply `transactions`, dense and in order, and tell the contexts in `own` about it.
+
+    With `report` the application is told what it has raised itself.
+    """
+    in_batches = getattr(callbacks, "apply_transactions", None)
+    if in_batches is None:
+        return _apply_one_by_one(callbacks, partition_id, transactions, own, move_mark)
+    for submission in own.values():
+        tell_completion(submission)
+    last = transactions.last_transaction_id
+    try:
+        in_batches(transactions)
+    except Exception as error:  # whatever an application raises blocks its partition only
+        told = callbacks if report else None
+        return _failed(told, partition_id, transactions, own, move_mark, error)
+    move_mark(last)
+    for submission in own.values():
+        _tell_application(submission)
+    return ApplyOutcome(last)
+
+
+def apply_narrowed(
+    callbacks: WaltzClientCallbacks,
+    partition_id: PartitionId,
+    transactions: Transactions,
+    own: Mapping[TransactionId, Submission],
+    move_mark: Callable[[TransactionId], None],
+) -> ApplyOutcome:
+    """As `apply_in_order`, in ever smaller batches, until the one that cannot be applied is alone.
+
+    `uncaught_exception` is called for that one only.
+    """
+    left, count = transactions, (len(transactions) + 1) // 2
+    while True:
+        part = left.first(count)
+        first, last = part.first_transaction_id, part.last_transaction_id
+        chosen = {each: own[each] for each in own if first <= each <= last}
+        outcome = apply_in_order(
+            callbacks, partition_id, part, chosen, move_mark, report=len(part) == 1
+        )
+        error = outcome.error
+        if error is not None:
+            if outcome.is_alone or isinstance(error, PostponedError | ClientClosedError):
+                return outcome
+            count = (count + 1) // 2
+            continue
+        left = left.after(outcome.last_transaction_id)
+        if not len(left):
+            return outcome
+
+
+def choose_prefetch(
+    callbacks: WaltzClientCallbacks,
+    partition_id: PartitionId,
+    transactions: Transactions,
+    own: Mapping[TransactionId, Submission],
+    move_mark: Callable[[TransactionId], None],
+) -> Sequence[Transaction] | ApplyOutcome:
+    """Ask which of `transactions` are to be fetched ahead; an outcome if that failed.
+
+    Contexts of a batch learn of its success first: applying may be left to others for a while.
+    """
+    if hasattr(callbacks, "apply_transactions"):
+        for submission in own.values():
+            tell_completion(submission)
+    choose = getattr(callbacks, "choose_prefetch", None)
+    if callbacks.prefetch or choose is None:
+        return transactions
+    try:
+        chosen: Sequence[Transaction] = choose(transactions)
+    except Exception as error:  # as when applying
+        return _failed(callbacks, partition_id, transactions, own, move_mark, error)
+    return chosen
+
+
+def _failed(
+    callbacks: WaltzClientCallbacks | None,
+    partition_id: PartitionId,
+    transactions: Transactions,
+    own: Mapping[TransactionId, Submission],
+    move_mark: Callable[[TransactionId], None],
+    error: Exception,
+) -> ApplyOutcome:
+    """Pass on what is applied all the same: others wait for the mark, to try again after it.
+    `callbacks` None: the error is not told yet."""
+    first = transactions.first_transaction_id
+    last = TransactionId(first - 1)
+    if isinstance(error, PostponedError) and error.applied_through is not None:
+        last = TransactionId(min(error.applied_through, transactions.last_transaction_id))
+    if last >= first:
+        move_mark(last)
+        for transaction_id, submission in own.items():
+            if transaction_id <= last:
+                _tell_application(submission)
+        return ApplyOutcome(last, error)
+    if callbacks is not None:
+        _report(callbacks, partition_id, first, error)
+    return ApplyOutcome(TransactionId(first - 1), error, is_alone=len(transactions) == 1)
+
+
+def _apply_one_by_one(
+    callbacks: WaltzClientCallbacks,
+    partition_id: PartitionId,
+    transactions: Transactions,
+    own: Mapping[TransactionId, Submission],
+    move_mark: Callable[[TransactionId], None],
+) -> ApplyOutcome:
+    apply = callbacks.apply_transaction
+    for transaction in transactions:
+        transaction_id = transaction.transaction_id
+        submission = own.get(transaction_id) if own else None
+        if submission is not None:
+            tell_completion(submission)
+        try:
+            apply(transaction)
+        except Exception as error:  # as above
+            _report(callbacks, partition_id, transaction_id, error)
+            return ApplyOutcome(TransactionId(transaction_id - 1), error, is_alone=True)
+        move_mark(transaction_id)
+        if submission is not None:
+            _tell_application(submission)
+    return ApplyOutcome(transactions.last_transaction_id)
+
+
+def _report(
+    callbacks: WaltzClientCallbacks,
+    partition_id: PartitionId,
+    transaction_id: TransactionId,
+    error: Exception,
+) -> None:
+    if isinstance(error, PostponedError | ClientClosedError):
+        return
+    try:
+        callbacks.uncaught_exception(partition_id, transaction_id, error)
+    except Exception:  # a broken reporter must not stop what it reports on
+        logger.exception("callback_failed callback=uncaught_exception partition=%d", partition_id)
+
+
+def tell_completion(submission: Submission) -> None:
+    """Tell the context, once, that it is in the log."""
+    if submission.claim_verdict():
+        submission.completed = True
+        try:
+            submission.context.on_completion(True)
+        except Exception:
+            _note_failure("on_completion")
+
+
+def tell_refusal(submission: Submission) -> None:
+    """Tell the context, once, that it is not in the log and never will be."""
+    if submission.claim_verdict():
+        _tell("on_completion", submission.context.on_completion, False)
+
+
+def tell_exception(submission: Submission, error: Exception) -> None:
+    """Tell the context, once, that it cannot go on."""
+    if submission.claim_verdict():
+        _tell("on_exception", submission.context.on_exception, error)
+
+
+def tell_expiration(submission: Submission) -> None:
+    """Tell a context, whose verdict the caller has claimed, that its time is up."""
+    _tell("on_expiration", submission.context.on_expiration)
+
+
+def tell_end(submission: Submission, error: Exception) -> None:
+    """Tell a context how it stands when its client closes."""
+    if submission.transaction_id is not None:
+        tell_completion(submission)
+    else:
+        tell_exception(submission, error)
+
+
+def tell_lock_failure(submission: Submission) -> None:
+    """Tell the context about the lock it was refused for, if it was."""
+    transaction_id, submission.lock_failure = submission.lock_failure, None
+    if transaction_id is not None:
+        # Contexts may be frozen dataclasses.
+        object.__setattr__(submission.context, "refused_lock", submission.refused_lock())
+        _tell("on_lock_failure", submission.context.on_lock_failure, transaction_id)
+
+
+def execute_again(
+    submission: Submission, high_water_mark: Callable[[PartitionId], TransactionId]
+) -> Exception | bool:
+    """Run a context that failed once more. True: it is to be sent; False: it has ended.
+
+    An exception has been told to the context and is returned (PM-09, PM-40).
+    """
+    tell_lock_failure(submission)
+    try:
+        if submission.execute(high_water_mark(submission.partition_id)):
+            return True
+    except Exception as error:  # whatever an application raises ends its context only
+        tell_exception(submission, error)
+        return error
+    tell_refusal(submission)
+    return False
+
+
+def _tell_application(submission: Submission) -> None:
+    if submission.completed:
+        try:
+            submission.context.on_application()
+        except Exception:
+            _note_failure("on_application")
+
+
+def _tell(callback: str, function: Callable[..., object], *arguments: object) -> None:
+    try:
+        function(*arguments)
+    except Exception:
+        _note_failure(callback)
+
+
+def _note_failure(callback: str) -> None:
+    """What a notification raises changes nothing about what it says."""
+    logger.exception("callback_failed callback=%s", callback)

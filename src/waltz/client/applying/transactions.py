@@ -1,0 +1,114 @@
+"""What is handed to an application: transactions that become objects only when they are asked for.
+
+Owns that each is made once, so that data which was fetched stays. Knows nothing of feeds and marks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import repeat
+from typing import TYPE_CHECKING, overload
+
+from waltz.arrays import np
+from waltz.client.appends.submission import Submission
+from waltz.client.bulk import Bulk
+from waltz.client.transaction import FetchData, Transaction
+from waltz.types import TransactionId
+from waltz.wire.fed import FedRuns
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+class Transactions(Sequence[Transaction]):
+    """Transactions of one partition with dense IDs, at least one, as a sequence and as columns.
+
+    A callback that needs no more than the columns does not pay for objects.
+    """
+
+    def __init__(
+        self,
+        fed: FedRuns,
+        fetch: FetchData,
+        own: Mapping[TransactionId, Submission] | None = None,
+        bulks: Sequence[Bulk] = (),
+    ) -> None:
+        """`own` and rows of `bulks` were sent by this client: their data is here already."""
+        self._fed = fed
+        self._fetch = fetch
+        self._own = own or {}
+        self._bulks = bulks
+        self._made: list[Transaction] | None = None
+
+    def __len__(self) -> int:
+        return len(self._fed)
+
+    @overload
+    def __getitem__(self, place: int) -> Transaction: ...
+    @overload
+    def __getitem__(self, place: slice) -> list[Transaction]: ...
+    def __getitem__(self, place: int | slice) -> Transaction | list[Transaction]:
+        return self._objects()[place]
+
+    def __iter__(self) -> Iterator[Transaction]:
+        return iter(self._objects())
+
+    @property
+    def first_transaction_id(self) -> TransactionId:
+        return self._fed.first_transaction_id
+
+    @property
+    def last_transaction_id(self) -> TransactionId:
+        return self._fed.last_transaction_id
+
+    @property
+    def headers(self) -> NDArray[np.int32]:
+        """One per transaction."""
+        return np.concatenate([run.headers for run in self._fed.runs])
+
+    def after(self, transaction_id: TransactionId) -> Transactions:
+        """Return those with higher IDs, if they are some; what was made of them stays."""
+        count = transaction_id - self.first_transaction_id + 1
+        left = Transactions(self._fed.after(transaction_id), self._fetch, self._own, self._bulks)
+        if self._made is not None:
+            left._made = self._made[count:]
+        return left
+
+    def first(self, count: int) -> Transactions:
+        """Return the first `count`, at least one; what is made of them stays."""
+        made = self._objects()[:count]
+        last = TransactionId(self.first_transaction_id + len(made) - 1)
+        part = Transactions(self._fed.through(last), self._fetch, self._own, self._bulks)
+        part._made = made
+        return part
+
+    def _objects(self) -> list[Transaction]:
+        if self._made is None:
+            data = iter(self._data())
+            made: list[Transaction] = []
+            for run in self._fed.runs:
+                made += map(
+                    Transaction,
+                    run.request_ids(),
+                    run.transaction_ids(),
+                    run.headers.tolist(),
+                    data,
+                    repeat(self._fetch),
+                )
+            self._made = made
+        return self._made
+
+    def _data(self) -> list[bytes | None]:
+        """Return the data that are here already, None for those that are not."""
+        first = self.first_transaction_id
+        found: list[bytes | None] = []
+        for run in self._fed.runs:
+            found += [None] * len(run.headers) if run.data is None else run.data
+        for transaction_id, submission in self._own.items():
+            draft = submission.draft  # the loop's thread may take it away
+            if draft is not None and transaction_id >= first:
+                found[transaction_id - first] = draft.plain_data
+        for bulk in self._bulks:
+            for number, data in bulk.data_between(first, self.last_transaction_id):
+                found[number - first] = data
+        return found

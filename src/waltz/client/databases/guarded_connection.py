@@ -1,0 +1,162 @@
+"""The connection that an application gets to apply transactions: all of it but its transaction.
+
+Owns what may not be done with it, because the high-water mark moves in the same transaction: end it
+or change how it runs. Savepoints are free. Imported with SQLAlchemy only. Row PM-56.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Final, NoReturn
+
+from sqlalchemy import Connection, Engine, event
+from sqlalchemy.engine.interfaces import IsolationLevel
+
+from waltz.client.databases.sql_statements import statement_begins
+from waltz.errors import LocalProtocolError
+
+FORBIDDEN_OPTIONS: Final = frozenset(
+    {"isolation_level", "postgresql_readonly", "postgresql_deferrable", "schema_translate_map"}
+)
+"""How a transaction runs, and where its tables are."""
+
+_ENDS_OR_CHANGES: Final = re.compile(
+    r"(?:COMMIT|END|ABORT|BEGIN|START\s+TRANSACTION|PREPARE\s+TRANSACTION|XA|USE"
+    r"|ROLLBACK(?!(?:\s+WORK|\s+TRANSACTION)?\s+TO\b)"
+    r"|SET\s+(?:\w+\s+)?(?:TRANSACTION|AUTOCOMMIT|CHARACTERISTICS)"
+    r"|SET\s+(?:@@(?:\w+\.)?)?AUTOCOMMIT)\b",
+    re.IGNORECASE,
+)
+"""Statements that do what the forbidden methods do."""
+
+_COMMITS_IN_MYSQL: Final = re.compile(
+    r"(?:(?:CREATE(?:\s+OR\s+REPLACE)?|DROP)(?!\s+TEMPORARY)|ALTER|TRUNCATE|RENAME"
+    r"|GRANT|REVOKE|LOCK|UNLOCK|ANALYZE|OPTIMIZE|REPAIR|FLUSH)\b",
+    re.IGNORECASE,
+)
+"""Statements before which MySQL and MariaDB commit whatever is under way."""
+
+_RUN_BY_MYSQL: Final = re.compile(r"/\*M?!")
+"""Where MySQL and MariaDB run what others take for a comment."""
+
+
+class GuardedConnection(Connection):
+    """A SQLAlchemy connection whose transaction is not the application's to end."""
+
+    def __init__(self, engine: Engine) -> None:
+        super().__init__(engine)
+        self._guarded = False
+        self._is_mysql = engine.dialect.name in ("mysql", "mariadb")
+        self._usual_isolation: IsolationLevel | None = None
+        event.listen(self, "before_cursor_execute", self._check_statement)
+
+    def __enter__(self) -> GuardedConnection:
+        return self
+
+    def make_serializable(self) -> None:
+        """Run transactions one after the other, as far as they can tell, until it is closed."""
+        if self._is_mysql:
+            # SQLAlchemy restores the autocommit of an engine there, and not what lies under it.
+            self._usual_isolation = self.get_isolation_level()
+        self.execution_options(isolation_level="SERIALIZABLE")
+
+    @contextmanager
+    def guarded(self) -> Iterator[None]:
+        """Forbid what would end or change the transaction, until the block ends."""
+        self._guarded = True
+        try:
+            yield
+        finally:
+            self._guarded = False
+
+    def commit(self) -> None:
+        self._check("commit")
+        super().commit()
+
+    def rollback(self) -> None:
+        self._check("rollback")
+        super().rollback()
+
+    def close(self) -> None:
+        self._check("close")
+        if self._usual_isolation is not None and not (self.closed or self.invalidated):
+            self._restore_isolation(self._usual_isolation)
+        super().close()
+
+    def begin(self) -> Any:
+        self._check("begin")
+        return super().begin()
+
+    def begin_twophase(self, xid: Any | None = None) -> Any:
+        self._check("begin_twophase")
+        return super().begin_twophase(xid)
+
+    def invalidate(self, exception: BaseException | None = None) -> None:
+        if exception is None:  # otherwise it is SQLAlchemy, which has lost the connection
+            self._check("invalidate")
+        super().invalidate(exception)
+
+    def detach(self) -> None:
+        self._check("detach")
+        super().detach()
+
+    def get_transaction(self) -> Any:
+        self._check("get_transaction")
+        return super().get_transaction()
+
+    @property
+    def connection(self) -> Any:
+        self._check("connection")
+        return super().connection
+
+    def execution_options(self, **opt: Any) -> Connection:
+        for name in sorted(FORBIDDEN_OPTIONS & opt.keys()):
+            self._check(f"execution_options({name}=...)")
+        return super().execution_options(**opt)
+
+    def _restore_isolation(self, usual: IsolationLevel) -> None:
+        driver = self.connection.dbapi_connection
+        assert driver is not None
+        try:
+            self.rollback()
+            self.dialect.set_isolation_level(driver, usual)
+        except Exception as error:  # whatever is wrong with it, nobody is to get it again
+            self.invalidate(error)
+
+    def _check(self, what: str) -> None:
+        if self._guarded:
+            self._refuse(what)
+
+    def _check_statement(
+        self,
+        connection: Connection,
+        cursor: object,
+        statement: str,
+        parameters: object,
+        context: object,
+        is_many: bool,
+    ) -> None:
+        if not self._guarded:
+            return
+        for begin in statement_begins(statement, self.dialect.name):
+            self._check_one(statement, begin)
+
+    def _check_one(self, statement: str, begin: int) -> None:
+        what = f"the statement {statement[begin : begin + 60]!r}"
+        if _ENDS_OR_CHANGES.match(statement, begin):
+            self._refuse(what)
+        if not self._is_mysql:
+            return
+        if _COMMITS_IN_MYSQL.match(statement, begin):
+            self._refuse(f"{what}, which commits in {self.dialect.name},")
+        if _RUN_BY_MYSQL.match(statement, begin):
+            self._refuse("a statement that begins with a comment that is run")
+
+    def _refuse(self, what: str) -> NoReturn:
+        raise LocalProtocolError(
+            f"{what} is not allowed while transactions are applied: the high-water mark moves in"
+            " the same database transaction, which is committed by the caller; savepoints"
+            " (begin_nested) are allowed"
+        )

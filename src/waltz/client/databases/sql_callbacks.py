@@ -1,0 +1,560 @@
+"""Callbacks for SQL databases: PostgreSQL, MySQL, MariaDB, SQLite, through SQLAlchemy.
+
+Owns the table of high-water marks and the database transaction in which a mark and the change that
+goes with it move together. Never waits: a database that is away, locked or in a deadlock becomes a
+PostponedError. SQLAlchemy is imported when a SqlCallbacks is made. Rows PM-50 to PM-57.
+"""
+
+from __future__ import annotations
+
+import logging
+from abc import abstractmethod
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+from uuid import UUID
+
+from waltz.client.applying.callbacks import WaltzClientCallbacks
+from waltz.client.transaction import Transaction
+from waltz.errors import (
+    HistoryChangedError,
+    LocalProtocolError,
+    NotFoundError,
+    PostponedError,
+)
+from waltz.limits import (
+    APPLY_RETRY_SECONDS_MAX,
+    APPLY_RETRY_SECONDS_MIN,
+    CALLBACK_PATIENCE_SECONDS,
+    CALLBACK_POLL_SECONDS_MAX,
+    CALLBACK_POLL_SECONDS_MIN,
+)
+from waltz.types import NOTHING, PartitionId, TransactionId
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection, Engine, Table
+    from sqlalchemy.exc import DBAPIError
+
+    from waltz.client.databases.guarded_connection import GuardedConnection
+
+logger = logging.getLogger(__name__)
+
+MARKS_TABLE: Final = "waltz_high_water_marks"
+
+CONTENTION_STATES: Final = frozenset({"40001", "40P01", "55P03"})
+"""PostgreSQL's SQLSTATE of a serialization failure, a deadlock and a lock that is not free."""
+
+CONTENTION_NUMBERS: Final = frozenset({1020, 1205, 1213})
+"""The same in MySQL and MariaDB: a record that has changed, a lock not had in time, a deadlock."""
+
+FAILED_STATE: Final = "25P02"
+"""PostgreSQL's SQLSTATE of a transaction that goes on after an error in it."""
+
+
+@dataclass(slots=True)
+class _Progress:
+    """The progress of one partition: its mark, since when it stays there, failures in a row.
+
+    A partition has one call of a callback at a time, and only that changes it.
+    """
+
+    mark: TransactionId = NOTHING
+    waited_at: TransactionId = NOTHING
+    waited_seconds: float = 0.0
+    pause_seconds: float = 0.0
+    failures: int = 0
+    readings: int = 0
+    found: UUID | None = None
+    """The history that lay beside the mark when it was read last; None: there was none."""
+    history: UUID | None = None
+    """The one that is bound to this process's changes, as the client has checked it."""
+
+
+class SqlCallbacks(WaltzClientCallbacks):
+    """Applies the log to a SQL database, each transaction once, whoever else applies it too.
+
+    The client's high-water mark lies in a table of the same database and moves in the same database
+    transaction as the change. Moving it is guarded, so of several processes that share the database
+    exactly one applies a transaction (PM-50 to PM-52).
+
+    Every process sees every transaction, and fetching all data in each would be wasted work: a
+    process leaves the partitions that are not in `preferred_partitions` to others, and applies them
+    only when nobody has for `patience_seconds`. With None, the default, it prefers all.
+
+    The database transaction is serializable, whatever the engine's own isolation, and the
+    connection that `apply` gets cannot end it (PM-53, PM-56). When the database fails, be it for a
+    deadlock or because it is away, all is rolled back and done again, later and later (PM-54).
+
+    Beside the mark lies the history that it belongs to, at first the cluster's key: a database
+    that has followed one cluster is refused for another one, before anything is applied.
+
+    With `on_apply_failure="park"` a transaction that cannot be applied comes into a table of its
+    own, `waltz_parked`, in the database transaction in which the mark passes it.
+
+    A subclass has `apply(connection, transactions)`; it may override `wants_data`.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        *,
+        table_name: str = MARKS_TABLE,
+        preferred_partitions: Collection[int] | None = None,
+        patience_seconds: float = CALLBACK_PATIENCE_SECONDS,
+    ) -> None:
+        import sqlalchemy
+
+        from waltz.client.databases.sql_tables import marks_table
+
+        self.engine = engine
+        self.table: Table = marks_table(table_name)
+        self.parked_table_name = parked_table_name(table_name)
+        self._select_marks = sqlalchemy.select(
+            self.table.c.partition_id, self.table.c.high_water_mark, self.table.c.history
+        )
+        self._table_is_ready = False
+        self._seen_histories: dict[PartitionId, UUID | None] = {}
+        self._preferred = None if preferred_partitions is None else frozenset(preferred_partitions)
+        self._patience_seconds = patience_seconds
+        self._progress_by_partition: dict[PartitionId, _Progress] = {}
+        self._seen: dict[PartitionId, TransactionId] = {}
+
+    @abstractmethod
+    def apply(self, connection: Connection, transactions: Sequence[Transaction]) -> None:
+        """Make the changes of `transactions`, dense and in order, on `connection`.
+
+        The database transaction is committed by the caller; on any error it is rolled back and
+        everything is done again. What would end it raises LocalProtocolError; savepoints are
+        allowed. `sqlalchemy.orm.Session(connection, join_transaction_mode="create_savepoint")`
+        works on it.
+        """
+
+    def wants_data(self, transaction: Transaction) -> bool:
+        """Whether `apply` will ask for the data; then it is fetched ahead."""
+        return True
+
+    def on_error_getting_client_high_water_mark(self, attempt: int, error: Exception) -> None:
+        """The database does not answer; `attempt` counts from 1 (PM-55).
+
+        It is asked again later, unless this raises: then that is reported as the error of the
+        partition, which stays where it is until the mark can be read.
+        """
+
+    def get_client_high_water_mark(self, partition_id: PartitionId) -> TransactionId:
+        from sqlalchemy.exc import DBAPIError
+
+        progress = self._progress_of(partition_id)
+        try:
+            self._make_table_ready()
+            mark = self._stored_or_new(partition_id)
+            self._apply_again(partition_id)
+        except DBAPIError as error:
+            progress.readings += 1
+            self.on_error_getting_client_high_water_mark(progress.readings, error)
+            raise PostponedError(
+                f"high-water mark of partition {partition_id} not read: {error}",
+                _back_off(progress.readings),
+            ) from error
+        progress.readings = 0
+        self._bind(partition_id)
+        return mark
+
+    def get_client_history(self, partition_id: PartitionId) -> UUID | None:
+        """Return the history beside the mark, as it was when marks were read last."""
+        return self._progress_of(partition_id).found or self._seen_histories.get(partition_id)
+
+    def keep_client_history(
+        self, partition_id: PartitionId, history: UUID, before: UUID | None
+    ) -> None:
+        """Raises PostponedError: the database failed."""
+        column = self.table.c.history
+        is_before = column.is_(None) if before is None else column == str(before)
+        update = (
+            self.table.update()
+            .where(self.table.c.partition_id == partition_id, is_before)
+            .values(history=str(history))
+        )
+        with _Retrying(self._progress_of(partition_id)):
+            with self.engine.begin() as connection:
+                connection.execute(update)
+            self._read_mark(partition_id)
+        self._bind(partition_id)
+
+    def park(self, transaction: Transaction, error: Exception) -> None:
+        """Move the mark past `transaction`, which `apply` cannot apply, and keep it in a table.
+
+        Raises PostponedError: the database failed.
+        """
+        from waltz.client.applying.blocked import one_line
+        from waltz.client.databases.sql_tables import ParkedTable
+
+        parked = ParkedTable(self.parked_table_name)
+        partition_id, number = transaction.partition_id, transaction.transaction_id
+        _ = transaction.data  # fetched here, not while the database waits
+        progress = self._progress_of(partition_id)
+        with _Retrying(progress):
+            parked.create(self.engine)
+            self._change_guarded(
+                partition_id,
+                TransactionId(number - 1),
+                number,
+                lambda connection: parked.add(connection, transaction, one_line(error)),
+            )
+            self._read_mark(partition_id)  # also where another process was faster
+
+    def apply_parked(self, partition_id: int, transaction_id: int) -> None:
+        """Apply a parked transaction after all, and take it out of the table, at once.
+
+        Those after it are applied already: that this does no harm is the application's to know.
+        Raises NotFoundError: it is not parked; LocalProtocolError: its data was not kept; and what
+        `apply` raises: then it stays.
+        """
+        from waltz.client.databases.guarded_connection import GuardedConnection
+        from waltz.client.databases.sql_tables import ParkedTable
+
+        parked = ParkedTable(self.parked_table_name)
+        with GuardedConnection(self.engine) as connection:
+            connection.make_serializable()
+            _begin_immediate(connection)
+            row = parked.one(connection, partition_id, transaction_id)
+            parked.remove(connection, partition_id, transaction_id)
+            with connection.guarded():
+                self.apply(connection, [row.transaction()])
+            connection.commit()
+
+    def choose_prefetch(self, transactions: Sequence[Transaction]) -> Sequence[Transaction]:
+        """Return what this process is about to apply, if it is its turn.
+
+        Raises PostponedError: it is left to another process for now, or the database is away.
+        """
+        partition_id = transactions[0].partition_id
+        progress = self._progress_of(partition_id)
+        progress.mark = max(progress.mark, self._seen.get(partition_id, NOTHING))
+        if progress.mark < transactions[-1].transaction_id:
+            with _Retrying(progress):
+                self._read_mark(partition_id)
+        mark = progress.mark
+        rest = [each for each in transactions if each.transaction_id > mark]
+        if rest and not self._is_preferred(partition_id):
+            if mark > progress.waited_at:
+                progress.waited_seconds = progress.pause_seconds = 0.0
+                progress.waited_at = mark
+            if progress.waited_seconds < self._patience_seconds:
+                pause = min(
+                    CALLBACK_POLL_SECONDS_MAX,
+                    max(CALLBACK_POLL_SECONDS_MIN, 2 * progress.pause_seconds),
+                )
+                progress.pause_seconds = pause
+                progress.waited_seconds += pause
+                raise PostponedError(
+                    f"partition {partition_id} is left to another process", pause, mark
+                )
+        return [each for each in rest if self.wants_data(each)]
+
+    def apply_transactions(self, transactions: Sequence[Transaction]) -> None:
+        """Apply what no other process has. Raises PostponedError: the database failed."""
+        partition_id = transactions[0].partition_id
+        last = transactions[-1].transaction_id
+        progress = self._progress_of(partition_id)
+        while progress.mark < last:
+            rest = [each for each in transactions if each.transaction_id > progress.mark]
+            expected = TransactionId(rest[0].transaction_id - 1)
+            if progress.mark < expected:
+                self._read_again(partition_id, expected)
+                continue
+            with _Retrying(progress):
+                applied = self._apply_guarded(partition_id, rest, expected)
+            if applied:
+                progress.mark = progress.waited_at = last
+                progress.failures = 0
+            else:
+                self._read_again(partition_id, expected)
+
+    def _apply_guarded(
+        self, partition_id: PartitionId, rest: Sequence[Transaction], expected: TransactionId
+    ) -> bool:
+        """Move the mark and apply in one database transaction; False: somebody else has moved it.
+
+        The guarded update comes first: its lock makes everybody else wait for the outcome.
+        """
+
+        def apply(connection: GuardedConnection) -> None:
+            with connection.guarded():
+                self.apply(connection, rest)
+
+        return self._change_guarded(partition_id, expected, rest[-1].transaction_id, apply)
+
+    def _change_guarded(
+        self,
+        partition_id: PartitionId,
+        expected: TransactionId,
+        mark: TransactionId,
+        change: Callable[[GuardedConnection], None],
+    ) -> bool:
+        """Move the mark from `expected` and make `change`; False: somebody else has moved it."""
+        from waltz.client.databases.guarded_connection import GuardedConnection
+
+        table = self.table
+        history = self._progress_of(partition_id).history
+        conditions = [table.c.partition_id == partition_id, table.c.high_water_mark == expected]
+        if history is not None:
+            conditions.append(table.c.history == str(history))
+        with GuardedConnection(self.engine) as connection:
+            connection.make_serializable()
+            _begin_immediate(connection)
+            updated = connection.execute(
+                table.update().where(*conditions).values(high_water_mark=mark)
+            )
+            if updated.rowcount != 1:
+                connection.rollback()
+                return False
+            change(connection)
+            self._check_transaction(connection, partition_id, mark)
+            connection.commit()
+        return True
+
+    def _check_transaction(
+        self, connection: GuardedConnection, partition_id: PartitionId, mark: TransactionId
+    ) -> None:
+        """See that the transaction to be committed is still the one that moved the mark.
+
+        An error that `apply` has caught may have ended it: MySQL rolls back all of it at a
+        deadlock, and PostgreSQL answers a commit with a rollback. Raises LocalProtocolError.
+        """
+        from sqlalchemy.exc import DBAPIError
+
+        found: int | None = None
+        try:
+            found = connection.execute(
+                self._select_marks.where(self.table.c.partition_id == partition_id)
+            ).one()[1]
+        except DBAPIError as error:
+            if getattr(error.orig, "sqlstate", None) != FAILED_STATE:
+                raise
+        if found != mark:
+            raise LocalProtocolError(
+                f"the database transaction of {type(self).__name__}.apply did not outlive it:"
+                f" transaction {mark} of partition {partition_id} would be committed in part;"
+                " errors of the database may be caught around a savepoint only"
+            )
+
+    def _make_table_ready(self) -> None:
+        """Make the table; add the column that a release before did not have."""
+        from waltz.client.databases.sql_tables import create_table
+
+        if self._table_is_ready:
+            return
+        create_table(self.table, self.engine)
+        if not self._has_history():
+            self._add_history()
+        self._table_is_ready = True
+
+    def _has_history(self) -> bool:
+        from sqlalchemy import inspect
+
+        columns = inspect(self.engine).get_columns(self.table.name)
+        return any(column["name"] == "history" for column in columns)
+
+    def _add_history(self) -> None:
+        from sqlalchemy.exc import DBAPIError
+
+        from waltz.client.databases.sql_tables import HISTORY_CHARACTERS
+
+        name = self.engine.dialect.identifier_preparer.format_table(self.table)
+        statement = f"ALTER TABLE {name} ADD COLUMN history VARCHAR({HISTORY_CHARACTERS})"
+        try:
+            with self.engine.begin() as connection:
+                connection.exec_driver_sql(statement)
+        except DBAPIError as error:
+            if self._has_history():
+                return  # another process was faster
+            logger.warning(
+                "column_not_added table=%s error=%s; nothing is applied without it: run `%s` as a"
+                " user who may",
+                self.table.name, error.orig, statement,
+            )  # fmt: skip
+            raise
+
+    def _apply_again(self, partition_id: PartitionId) -> None:
+        """Apply the parked transactions that an operator wants to be tried again."""
+        from waltz.client.applying.blocked import one_line
+        from waltz.client.databases.sql_tables import PARKED, RETRY, ParkedTable
+
+        parked = ParkedTable(self.parked_table_name)
+        if not parked.exists(self.engine):
+            return
+        with self.engine.connect() as connection:
+            wanted = parked.rows(connection, partition_id=partition_id, state=RETRY)
+        for row in wanted:
+            number = row.transaction_id
+            try:
+                self.apply_parked(partition_id, number)
+            except NotFoundError:
+                pass  # another process was faster
+            except Exception as error:  # whatever an application raises, the transaction stays
+                _raise_if_away(error)
+                logger.warning(
+                    "parked_not_applied partition=%d transaction=%d error=%r; it stays in %s",
+                    partition_id, number, one_line(error), parked.table.name,
+                )  # fmt: skip
+                with self.engine.begin() as connection:
+                    parked.change(connection, partition_id, number, PARKED, one_line(error))
+            else:
+                logger.info("parked_applied partition=%d transaction=%d", partition_id, number)
+
+    def _read_again(self, partition_id: PartitionId, expected: TransactionId) -> None:
+        """Raises LocalProtocolError: the database holds less than this client has passed."""
+        progress = self._progress_of(partition_id)
+        with _Retrying(progress):
+            mark = self._read_mark(partition_id)
+        self._check_history(partition_id)
+        if mark < expected:
+            raise LocalProtocolError(
+                f"the database is at transaction {mark} of partition {partition_id}; expected"
+                f" {expected}: it was set back, restart the client"
+            )
+
+    def _bind(self, partition_id: PartitionId) -> None:
+        """The client checks what was found before it hands anything over."""
+        progress = self._progress_of(partition_id)
+        progress.history = progress.found
+
+    def _check_history(self, partition_id: PartitionId) -> None:
+        """Raises HistoryChangedError: somebody has bound the database to another log."""
+        progress = self._progress_of(partition_id)
+        known, found = progress.history, progress.found
+        if known is not None and found != known:
+            raise HistoryChangedError(
+                f"the database belongs to history {found} of partition {partition_id} now; this"
+                f" client has applied history {known} to it. Nothing more was applied: restart the"
+                " client once it is clear which of the two is right"
+            )
+
+    def _read_mark(self, partition_id: PartitionId) -> TransactionId:
+        """Return the stored mark; NoResultFound if there is none yet.
+
+        All of them are read at once, so that partitions waiting for others need not ask one by one.
+        What is remembered only grows (PM-57).
+        """
+        from sqlalchemy.exc import NoResultFound
+
+        with self.engine.connect() as connection:
+            rows = connection.execute(self._select_marks).all()
+        stored = {PartitionId(each): TransactionId(mark) for each, mark, _ in rows}
+        histories = {PartitionId(each): _history(text) for each, _, text in rows}
+        self._seen, self._seen_histories = stored, histories
+        if partition_id not in stored:
+            raise NoResultFound(f"no mark of partition {partition_id} in {self.table.name}")
+        progress = self._progress_of(partition_id)
+        progress.found = histories[partition_id]
+        if stored[partition_id] > progress.mark:
+            progress.mark = stored[partition_id]
+            progress.failures = 0
+        return stored[partition_id]
+
+    def _stored_or_new(self, partition_id: PartitionId) -> TransactionId:
+        from sqlalchemy.exc import IntegrityError, NoResultFound
+
+        try:
+            return self._read_mark(partition_id)
+        except NoResultFound:
+            pass
+        try:
+            with self.engine.begin() as connection:
+                connection.execute(
+                    self.table.insert().values(partition_id=partition_id, high_water_mark=NOTHING)
+                )
+        except IntegrityError:
+            pass  # another process was faster
+        return self._read_mark(partition_id)
+
+    def _is_preferred(self, partition_id: PartitionId) -> bool:
+        return self._preferred is None or partition_id in self._preferred
+
+    def _progress_of(self, partition_id: PartitionId) -> _Progress:
+        return self._progress_by_partition.setdefault(partition_id, _Progress())
+
+
+def parked_table_name(table_name: str) -> str:
+    """Return the name of the table of parked transactions that goes with a table of marks."""
+    return "waltz_parked" if table_name == MARKS_TABLE else f"{table_name}_parked"
+
+
+def _history(text: str | None) -> UUID | None:
+    """Raises HistoryChangedError: somebody has written what is no history."""
+    if text is None:
+        return None
+    try:
+        return UUID(text)
+    except ValueError:
+        raise HistoryChangedError(
+            f"the column history has {text!r}; expected the key of a cluster. Nothing was applied:"
+            " restore the database, or set the column to the key that `waltz status` shows"
+        ) from None
+
+
+class _Retrying:
+    """Turns a database that is away, locked or in a deadlock into PostponedError (PM-54).
+
+    What the application's own statements violate is its error and goes through.
+    """
+
+    def __init__(self, progress: _Progress) -> None:
+        self._progress = progress
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        from sqlalchemy.exc import DBAPIError
+
+        if error is None:
+            return
+        if isinstance(error, DBAPIError) and _is_away(error):
+            self._progress.failures += 1
+            if not _is_contention(error):
+                logger.warning(
+                    "database_failed attempt=%d error=%s", self._progress.failures, error
+                )
+            raise PostponedError(
+                f"database failed: {error}", _back_off(self._progress.failures)
+            ) from error
+
+
+def _is_away(error: DBAPIError) -> bool:
+    from sqlalchemy.exc import InterfaceError, InternalError, OperationalError
+
+    kinds = OperationalError | InterfaceError | InternalError
+    return isinstance(error, kinds) or error.connection_invalidated
+
+
+def _raise_if_away(error: Exception) -> None:
+    from sqlalchemy.exc import DBAPIError
+
+    if isinstance(error, DBAPIError) and _is_away(error):
+        raise error
+
+
+def _is_contention(error: DBAPIError) -> bool:
+    """Whether somebody else was in the way, which is nothing to be told of."""
+    arguments = error.orig.args if error.orig is not None else ()
+    return (
+        getattr(error.orig, "sqlstate", None) in CONTENTION_STATES
+        or arguments[:1] in {(number,) for number in CONTENTION_NUMBERS}
+        or arguments[:1] == ("database is locked",)
+    )
+
+
+def _back_off(failures: int) -> float:
+    return min(APPLY_RETRY_SECONDS_MAX, APPLY_RETRY_SECONDS_MIN * 2.0 ** min(failures - 1, 20))
+
+
+def _begin_immediate(connection: Connection) -> None:
+    """Take SQLite's write lock at once: a lock that must grow from a read fails instead of waiting.
+
+    Other databases, and drivers that have begun already, take it with the first update.
+    """
+    if connection.dialect.name != "sqlite":
+        return
+    driver = connection.connection.dbapi_connection
+    if driver is not None and not getattr(driver, "in_transaction", True):
+        connection.exec_driver_sql("BEGIN IMMEDIATE")

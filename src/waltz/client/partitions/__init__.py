@@ -1,0 +1,1 @@
+"""One partition of a client: its machine, and the shell that runs it."""

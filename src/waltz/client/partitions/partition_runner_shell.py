@@ -1,0 +1,585 @@
+"""One partition at work: its machine, its messages, its callbacks, and the gate for submits.
+
+Decides nothing of the protocol: that is `ClientPartition`. Owns the mark that submits sample, which
+moves as soon as the application has applied.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Protocol, TypeVar, assert_never
+from uuid import UUID
+
+from waltz.client.appends.submission import Submission
+from waltz.client.applying.blocked import (
+    REMEDY,
+    BlockedPartition,
+    FailedAttempts,
+    OnApplyFailure,
+    content,
+    one_line,
+)
+from waltz.client.applying.callbacks import WaltzClientCallbacks
+from waltz.client.applying.calls import (
+    ApplyOutcome,
+    apply_in_order,
+    apply_narrowed,
+    call_for,
+    calls_nothing,
+    choose_prefetch,
+    load_mark,
+)
+from waltz.client.applying.histories import Histories, ahead
+from waltz.client.applying.transactions import Transactions
+from waltz.client.client_options import ClientOptions
+from waltz.client.partitions.client_partition import ClientPartition
+from waltz.client.partitions.client_partition_events import (
+    AheadSuspected,
+    AppendRefused,
+    AppendsSettled,
+    Applied,
+    ApplyTransactions,
+    BulkApplied,
+    ClientIdRunsOut,
+    Effect,
+    Event,
+    FailSubmission,
+    HighWaterMarkLoaded,
+    LoadHighWaterMark,
+    MountChanged,
+    OutcomeWanted,
+    PartitionClosed,
+    ReleaseRoom,
+    RetrySubmissions,
+    SendMessages,
+)
+from waltz.client.partitions.outcome_questions import OutcomeKnown, OutcomeRefused
+from waltz.client.transaction import FetchData, Transaction
+from waltz.cluster.cluster_shell import ClusterSnapshot
+from waltz.connections.requests_shell import Requests
+from waltz.connections.tasks_shell import Tasks
+from waltz.errors import (
+    ClientAheadError,
+    ClientClosedError,
+    HistoryChangedError,
+    LocalProtocolError,
+    PartitionBlockedError,
+    PartitionNotReadyError,
+    PostponedError,
+)
+from waltz.host import Host
+from waltz.limits import (
+    APPLY_RETRY_SECONDS_MAX,
+    APPLY_RETRY_SECONDS_MIN,
+    CLIENT_MAILBOX_EVENTS_MAX,
+)
+from waltz.machine_shell import Mailbox, run
+from waltz.types import NOTHING, ClientId, PartitionId, RequestId, TransactionId
+from waltz.wire.client_protocol import AppendRequest, MountState
+from waltz.wire.message import Message
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+
+class Gate(Protocol):
+    """Where submits wait for their partition and for room; told on the loop only. `why` returns
+    what is to be added to an error about a partition without a server."""
+
+    why: Callable[[], str]
+
+    def set_mounted(self, mounted: bool) -> None: ...
+
+    def release(self, count: int) -> None:
+        """So many that went in have left."""
+        ...
+
+    def fail(self, error: Exception) -> None:
+        """Nobody gets in any more: everybody gets `error`."""
+        ...
+
+
+class LoopGate:
+    """A gate for tasks."""
+
+    def __init__(self, capacity: int) -> None:
+        self._room = capacity
+        self.why: Callable[[], str] = str
+        self._mounted = False
+        self._error: Exception | None = None
+        self._changed = asyncio.Event()
+
+    async def enter(
+        self, mount_seconds_max: float, registration_seconds_max: float, nudge: Callable[[], None]
+    ) -> None:
+        """Return once the partition is mounted and has room, which is taken.
+
+        Raises PartitionNotReadyError: no server in time; and what the gate failed with.
+        """
+        try:
+            async with asyncio.timeout(mount_seconds_max):
+                await self._until(lambda: self._mounted)
+        except TimeoutError:
+            raise PartitionNotReadyError(
+                f"the partition had no usable server for {mount_seconds_max:g} s{self.why()}"
+            ) from None
+        while self._room <= 0:
+            try:
+                async with asyncio.timeout(registration_seconds_max):
+                    await self._until(lambda: self._room > 0)
+            except TimeoutError:
+                nudge()
+        self._room -= 1
+
+    async def enter_within(
+        self,
+        timeout_seconds: float | None,
+        mount_seconds_max: float,
+        registration_seconds_max: float,
+        nudge: Callable[[], None],
+    ) -> bool:
+        """As `enter`, and True; False: the context's time is up, and no room is taken."""
+        try:
+            async with asyncio.timeout(timeout_seconds):
+                await self.enter(mount_seconds_max, registration_seconds_max, nudge)
+        except TimeoutError:
+            return False
+        return True
+
+    async def _until(self, condition: Callable[[], bool]) -> None:
+        while True:
+            if self._error is not None:
+                raise self._error
+            if condition():
+                return
+            await self._changed.wait()
+
+    def set_mounted(self, mounted: bool) -> None:
+        self._mounted = mounted
+        self._tell()
+
+    def release(self, count: int) -> None:
+        self._room += count
+        self._tell()
+
+    def fail(self, error: Exception) -> None:
+        self._error = self._error or error
+        self._tell()
+
+    def _tell(self) -> None:
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """What a partition needs of its client; `client` marks calls as coming from its callbacks."""
+
+    client: object
+    host: Host
+    callbacks: WaltzClientCallbacks
+    options: ClientOptions
+    tasks: Tasks
+    requests: Requests
+    fetch_blocking: FetchData
+    send: Callable[[int, Sequence[Message]], list[tuple[Message, LocalProtocolError]]]
+    retry: Callable[[Sequence[Submission]], None]
+    finish: Callable[[Sequence[Submission]], None]
+    fail: Callable[[Submission, Exception], None]
+    give_up: Callable[[PartitionId, Exception], None]
+    end: Callable[[Exception], None]
+    """Ends the client."""
+    blocked: Callable[[PartitionId, PartitionBlockedError, float], None]
+    """The partition is blocked, for so many seconds by now."""
+    snapshot: Callable[[], ClusterSnapshot]
+    mounted: Callable[[PartitionId, bool], None]
+    see_to_client_id: Callable[[ClientIdRunsOut | AppendsSettled], None]
+
+    def call(self, function: Callable[[], T]) -> Awaitable[T]:
+        """Run an application's callback on a worker."""
+        return self.host.workers.run_blocking(partial(call_for, self.client, function))
+
+
+class PartitionRunner:
+    """See the module."""
+
+    def __init__(
+        self,
+        services: Services,
+        client_id: ClientId,
+        partition_id: PartitionId,
+        gate: Gate,
+        *,
+        sequence_number: int = 0,
+        is_added: bool = False,
+    ) -> None:
+        """`sequence_number`: the last that a request of this client to this partition has had;
+        `is_added`: the partition was added while this client followed all there were."""
+        self.partition_id = partition_id
+        self.gate = gate
+        self.high_water_mark = NOTHING
+        self.blocked: BlockedPartition | None = None
+        """Why the application does not get on; None while it does."""
+        self.machine = ClientPartition(
+            client_id,
+            partition_id,
+            long_wait_seconds=services.options.long_wait_seconds,
+            sequence_number=sequence_number,
+            with_data=services.callbacks.prefetch,
+            ahead_seconds_max=services.options.ahead_seconds_max,
+        )
+        self.mailbox: Mailbox[Event] = Mailbox(services.host.clock, CLIENT_MAILBOX_EVENTS_MAX)
+        self._services = services
+        self._is_added = is_added
+        self._running: asyncio.Task[None] | None = None
+        self._loading = False
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._room = asyncio.Event()
+        self._stalled = False
+        self.parked_count = 0
+        """How many transactions this client has parked."""
+        self._history: UUID | None = None
+        self._failed = FailedAttempts(
+            partition_id, services.options.on_apply_failure, services.options.apply_attempts_max
+        )
+        self._given_up: Exception | None = None
+        self._waiting: list[tuple[TransactionId, asyncio.Future[None]]] = []
+        self._prepared: Transactions | None = None
+        self._outcomes: dict[RequestId, list[asyncio.Future[TransactionId | None]]] = {}
+
+    def start(self) -> None:
+        services = self._services
+        self._running = services.tasks.start(
+            run(self.machine, self.mailbox, services.host, self._perform)
+        )
+
+    def end(self) -> None:
+        """Nothing is to happen any more."""
+        if self._running is not None:
+            self._running.cancel()
+
+    async def room(self) -> None:
+        """Return once more of the feed may be read from the partition's connection."""
+        await self.mailbox.room()
+        while not (self.machine.has_room or self._stalled or self.machine.closed):
+            self._room.clear()
+            await self._room.wait()
+
+    async def outcome(self, request_id: RequestId, after: TransactionId) -> TransactionId | None:
+        """Return where the append is in the log; None if it is not there and never will be."""
+        future: asyncio.Future[TransactionId | None] = asyncio.get_running_loop().create_future()
+        self._outcomes.setdefault(request_id, []).append(future)
+        self.mailbox.put(OutcomeWanted(request_id, after))
+        return await future
+
+    async def applied(self, transaction_id: TransactionId) -> None:
+        """Return once the application has applied the transaction, and all before it.
+
+        Raises PartitionBlockedError: the next one cannot be applied.
+        """
+        if self._given_up is not None:
+            raise self._given_up
+        if self.machine.mark_known and self.machine.high_water_mark >= transaction_id:
+            return
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append((transaction_id, future))
+        try:
+            await future
+        finally:
+            self._waiting.remove((transaction_id, future))
+
+    def _tell_applied(self, last: TransactionId) -> None:
+        for transaction_id, future in self._waiting:
+            if transaction_id <= last and not future.done():
+                future.set_result(None)
+
+    def fail_waiting(self, error: Exception) -> None:
+        """Let whoever waits for what is applied go."""
+        for _, future in self._waiting:
+            if not future.done():
+                future.set_exception(error)
+                future.exception()  # whoever waited may have gone
+
+    def _tell_outcome(self, effect: OutcomeKnown | OutcomeRefused) -> None:
+        for future in self._outcomes.pop(effect.request_id, ()):
+            if future.done():
+                continue
+            if isinstance(effect, OutcomeKnown):
+                future.set_result(effect.transaction_id)
+            else:
+                future.set_exception(effect.error)
+
+    def end_questions(self, error: Exception) -> None:
+        """Nobody will answer any more."""
+        self.fail_waiting(error)
+        for futures in self._outcomes.values():
+            for future in futures:
+                if not future.done():
+                    future.set_exception(error)
+                    future.exception()  # whoever asked may have gone
+        self._outcomes.clear()
+
+    async def idle(self) -> None:
+        """Return once no callback of the partition is running."""
+        await self._idle.wait()
+
+    def _perform(self, effect: Effect) -> None:
+        services = self._services
+        match effect:
+            case SendMessages():
+                for message, error in services.send(effect.connection_sequence, effect.messages):
+                    assert isinstance(message, AppendRequest), f"{message}: {error}"
+                    self.mailbox.put(AppendRefused(message.request_id, error))
+            case ApplyTransactions():
+                self._room.set()
+                if calls_nothing(services.callbacks, effect.own):
+                    self._apply_at_once(effect)
+                else:
+                    self._idle.clear()
+                    services.tasks.start(self._apply(effect))
+            case BulkApplied(submission):
+                if submission.claim_verdict():
+                    services.finish([submission])
+            case ReleaseRoom():
+                self.gate.release(effect.count)
+            case RetrySubmissions():
+                services.retry(effect.submissions)
+            case FailSubmission():
+                services.fail(effect.submission, effect.error)
+            case LoadHighWaterMark():
+                self._start_loading()
+            case ClientIdRunsOut() | AppendsSettled():
+                services.see_to_client_id(effect)
+            case MountChanged() | AheadSuspected():
+                self._note_mount(effect)
+            case OutcomeKnown() | OutcomeRefused():
+                self._tell_outcome(effect)
+            case _:
+                assert_never(effect)
+
+    def _note_mount(self, effect: MountChanged | AheadSuspected) -> None:
+        """Tell of the mount; end the partition if its mark is beyond the log for good."""
+        if isinstance(effect, AheadSuspected):
+            logger.warning(
+                "client_ahead partition=%d mark=%d: the server's log ends before it; asking again"
+                " for %g s, in case it is a server that has lost the partition",
+                self.partition_id, effect.high_water_mark,
+                self._services.options.ahead_seconds_max,
+            )  # fmt: skip
+            return
+        state = effect.state
+        logger.info("mount_changed partition=%d state=%s", self.partition_id, state)
+        self.gate.set_mounted(state is MountState.READY)
+        self._services.mounted(self.partition_id, state is MountState.READY)
+        if state is MountState.CLIENT_AHEAD:
+            key = self._services.snapshot().cluster_key
+            mark = self.machine.high_water_mark
+            self._give_up(ClientAheadError(ahead(key, self.partition_id, self._history, mark)))
+
+    def _give_up(self, error: Exception) -> None:
+        """Nothing more is applied or written here."""
+        logger.error("partition_given_up partition=%d error=%s", self.partition_id, error)
+        self._given_up = error
+        self._services.give_up(self.partition_id, error)
+        self.end_questions(error)
+
+    # Callbacks
+
+    def _start_loading(self) -> None:
+        if not self._loading:
+            self._loading = True
+            self._services.tasks.start(self._load())
+
+    async def _load(self) -> None:
+        """Ask the application for its mark until it gives one."""
+        services, partition_id = self._services, self.partition_id
+        try:
+            failures = 0
+            while True:
+                snapshot = services.snapshot()
+                try:
+                    loaded = await services.call(
+                        partial(
+                            load_mark,
+                            services.callbacks,
+                            Histories(snapshot.cluster_key),
+                            partition_id,
+                            snapshot.partition_count,
+                        )
+                    )
+                    mark, self._history = loaded
+                    break
+                except HistoryChangedError as error:
+                    services.end(error)
+                    return
+                except PostponedError as error:
+                    logger.info("mark_postponed partition=%d reason=%s", partition_id, error)
+                    await asyncio.sleep(error.delay_seconds)
+                except Exception as error:  # it keeps its partition back, no more
+                    failures += 1
+                    logger.error(
+                        "mark_failed partition=%d attempt=%d error=%r", partition_id, failures,
+                        one_line(error), exc_info=error if failures == 1 else None,
+                    )  # fmt: skip
+                    await asyncio.sleep(self._back_off(failures))
+            if mark is None:
+                mark = self.high_water_mark
+                # All that a partition holds that was added meanwhile came later than the client.
+                if not self.machine.mark_known and not self._is_added:
+                    mark = await services.requests.high_water_mark(partition_id)
+        except ClientClosedError:
+            return
+        finally:
+            self._loading = False
+        # Submits may sample it from now on: the application's state is that of this mark.
+        self.high_water_mark = max(self.high_water_mark, TransactionId(mark))
+        self.mailbox.put(HighWaterMarkLoaded(TransactionId(mark)))
+        self._tell_applied(TransactionId(mark))
+
+    def _apply_at_once(self, effect: ApplyTransactions) -> None:
+        """Without a worker, and without the two threads that would be woken: who writes, and
+        follows nothing, waits for as much less."""
+        transactions = self._prepare(effect)
+        callbacks, own = self._services.callbacks, effect.own
+        outcome = apply_in_order(callbacks, self.partition_id, transactions, own, self._move_mark)
+        self._applied(own, transactions, outcome)
+
+    async def _apply(self, effect: ApplyTransactions) -> None:
+        transactions = self._prepare(effect)
+        services, own = self._services, effect.own
+        callbacks, outcome = services.callbacks, None
+        wanted = (callbacks, self.partition_id, transactions, own, self._move_mark)
+        try:
+            if callbacks.prefetch or hasattr(callbacks, "choose_prefetch"):
+                outcome = await self._fetch(partial(choose_prefetch, *wanted))
+            if outcome is None:
+                apply = apply_narrowed if self._failed.count else apply_in_order
+                outcome = await services.call(partial(apply, *wanted))
+            if outcome.error is not None:
+                outcome = await self._park(transactions, outcome)
+        except ClientClosedError:
+            return
+        finally:
+            self._idle.set()
+        self._applied(own, transactions, outcome)
+
+    async def _park(self, transactions: Transactions, outcome: ApplyOutcome) -> ApplyOutcome:
+        """Let the application park what it cannot apply, if that is the policy and it is time."""
+        services, error = self._services, outcome.error
+        park = getattr(services.callbacks, "park", None)
+        if (
+            services.options.on_apply_failure is not OnApplyFailure.PARK
+            or park is None
+            or error is None
+            or isinstance(error, PostponedError)
+            or not self._failed.will_be_enough(outcome)
+        ):
+            return outcome
+        last = TransactionId(outcome.last_transaction_id + 1)
+        transaction = transactions.after(outcome.last_transaction_id)[0]
+        try:
+            await services.call(partial(park, transaction, error))
+        except ClientClosedError:
+            raise
+        except Exception as failure:  # it stays where it is, and is tried again
+            return ApplyOutcome(outcome.last_transaction_id, failure, is_alone=True)
+        self.parked_count += 1
+        self._move_mark(last)
+        logger.error(
+            "transaction_parked partition=%d transaction=%d %s error=%r; see `waltz parked list`",
+            self.partition_id, last, content(transaction), one_line(error),
+        )  # fmt: skip
+        if last == transactions.last_transaction_id:
+            return ApplyOutcome(last)
+        return ApplyOutcome(last, PostponedError("the rest of the batch", 0.0))
+
+    def _applied(
+        self,
+        own: Mapping[TransactionId, Submission],
+        transactions: Transactions,
+        outcome: ApplyOutcome,
+    ) -> None:
+        """Finish what has been applied, and say how far that is."""
+        last, error = outcome.last_transaction_id, outcome.error
+        self._services.finish([own[each] for each in own if each <= last])
+        self._tell_applied(last)
+        if error is None:
+            self._failed.end()
+            self._stalled = False
+            self.blocked = None
+            self._prepared = None
+            self.mailbox.put(Applied(last))
+            return
+        left = transactions.after(last)
+        delay = self._fail(left, error, is_alone=outcome.is_alone)
+        self._prepared = left if len(left) else None
+        self._stalled = True
+        self._room.set()
+        self.mailbox.put(Applied(last, delay))
+
+    def _fail(self, left: Transactions, error: Exception, *, is_alone: bool) -> float:
+        """Tell why `left` is not applied; return in how many seconds it is to be tried again."""
+        if isinstance(error, PostponedError):
+            logger.debug("apply_postponed partition=%d reason=%s", self.partition_id, error)
+            return error.delay_seconds
+        if isinstance(error, HistoryChangedError):
+            self._services.end(error)
+        services, failed = self._services, self._failed
+        transaction_id = left.first_transaction_id
+        now = services.host.clock.wall_milliseconds()
+        failed.note(transaction_id, now)
+        self.blocked = BlockedPartition(
+            transaction_id, failed.count, error, failed.since_milliseconds
+        )
+        trace = error if failed.wants_trace(left, error, is_alone=is_alone) else None
+        delay = self._back_off(failed.count)
+        blocking = failed.blocking(transaction_id, error)
+        logger.warning(
+            "apply_failed %s next_attempt_seconds=%.2f; %s",
+            failed.described(left, error, is_alone=is_alone), delay, REMEDY, exc_info=trace,
+        )  # fmt: skip
+        if services.options.on_apply_failure is OnApplyFailure.STOP and failed.is_enough(
+            is_alone=is_alone
+        ):
+            self._give_up(blocking)
+            self.mailbox.put(PartitionClosed())
+        else:
+            seconds = (now - failed.since_milliseconds) / 1000
+            services.blocked(self.partition_id, blocking, seconds)
+        return delay
+
+    def _prepare(self, effect: ApplyTransactions) -> Transactions:
+        """The application's view of what was fed."""
+        if self._prepared is not None:  # what was fetched for a first attempt is not fetched again
+            return self._prepared
+        fetch = self._services.fetch_blocking
+        return Transactions(effect.transactions, fetch, effect.own, effect.bulks)
+
+    async def _fetch(
+        self, choose: Callable[[], Sequence[Transaction] | ApplyOutcome]
+    ) -> ApplyOutcome | None:
+        """Fetch ahead what the application chooses; an outcome if it raises."""
+        services = self._services
+        chosen = await services.call(choose)
+        if isinstance(chosen, ApplyOutcome):
+            return chosen
+        missing = [each for each in chosen if not each.has_data]
+        bodies = await services.requests.fetch(
+            self.partition_id, [each.transaction_id for each in missing]
+        )
+        for transaction, data in zip(missing, bodies, strict=True):
+            transaction.provide_data(data)
+        return None
+
+    def _move_mark(self, transaction_id: TransactionId) -> None:
+        self.high_water_mark = transaction_id
+
+    def _back_off(self, failures: int) -> float:
+        longest = min(APPLY_RETRY_SECONDS_MAX, APPLY_RETRY_SECONDS_MIN * 2.0 ** min(failures, 20))
+        return self._services.host.random.uniform(longest / 2, longest)

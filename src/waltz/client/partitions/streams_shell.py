@@ -1,0 +1,53 @@
+"""Passes what the stream connections of a client carry on to its partitions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from waltz.client.partitions.client_partition_events import Received, StreamLost, StreamOpened
+from waltz.client.partitions.partition_runner_shell import PartitionRunner
+from waltz.errors import RemoteProtocolError
+from waltz.types import PartitionId
+from waltz.wire.message import Audience, Message
+
+
+class StreamSide:
+    """See the module. `runners` are the partitions that are active at the moment."""
+
+    def __init__(self, runners: dict[PartitionId, PartitionRunner]) -> None:
+        self._runners = runners
+        self._attached: dict[PartitionId, tuple[int, int]] = {}
+        """Connection sequence and version of the protocol."""
+
+    def welcome(self, runner: PartitionRunner) -> None:
+        """Tell a partition that has become active about the stream that is there for it."""
+        if (attached := self._attached.get(runner.partition_id)) is not None:
+            runner.mailbox.put(StreamOpened(*attached))
+
+    def attach(self, partition_id: PartitionId, connection_sequence: int, version: int) -> None:
+        self._attached[partition_id] = (connection_sequence, version)
+        if partition_id in self._runners:
+            self._runners[partition_id].mailbox.put(StreamOpened(connection_sequence, version))
+
+    def detach(self, partition_id: PartitionId, connection_sequence: int) -> None:
+        if self._attached.get(partition_id, (None,))[0] == connection_sequence:
+            del self._attached[partition_id]
+        if partition_id in self._runners:
+            self._runners[partition_id].mailbox.put(StreamLost(connection_sequence))
+
+    async def receive(self, connection_sequence: int, messages: Sequence[Message]) -> None:
+        """Raises RemoteProtocolError: a message that is for no partition of a client."""
+        runs: dict[PartitionId, list[Message]] = {}
+        for message in messages:
+            if message.AUDIENCE is not Audience.STREAM:
+                raise RemoteProtocolError(f"{type(message).__name__} on a stream connection")
+            partition_id = message.partition_id  # type: ignore[attr-defined]
+            if partition_id in runs:
+                runs[partition_id].append(message)
+            else:
+                runs[partition_id] = [message]
+        touched = [each for key, each in self._runners.items() if key in runs]
+        for runner in touched:
+            runner.mailbox.put(Received(connection_sequence, runs[runner.partition_id]))
+        for runner in touched:
+            await runner.room()

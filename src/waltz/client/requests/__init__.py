@@ -1,1 +1,0 @@
-"""Bodies and high-water marks, asked for on the second connection to each server."""

@@ -1,0 +1,228 @@
+"""The keys that say where a cluster's metadata is: the same ones for every process.
+
+There are two ways, ours and the original's, and a file takes one of them.
+Source: Waltz Server and Waltz Storage, "Configuration".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+from waltz.configuration.keys import (
+    Key,
+    acl,
+    boolean,
+    connect_string,
+    coordinator,
+    node_path,
+    text,
+    whole_number,
+)
+from waltz.configuration.settings import Given, Settings, raise_faults, weigh
+from waltz.configuration.tls_settings import tls_faults, tls_keys, tls_settings
+from waltz.limits import ZOOKEEPER_SESSION_MILLISECONDS
+from waltz.types import (
+    CoordinatorAddress,
+    Plain,
+    TlsSettings,
+    ZooKeeperAccess,
+    ZooKeeperAcl,
+    ZooKeeperAddress,
+)
+
+COORDINATOR_ADDRESS: Final = Key(
+    name="coordinator.address",
+    kind=coordinator(),
+    default_text="**required**, or zookeeper.connectString",
+    option="--coordinator",
+    description="Where the cluster's metadata is: the embedded coordinator, which `waltz up` runs,"
+    " or a ZooKeeper.",
+)
+ZOOKEEPER_CONNECT: Final = Key(
+    name="zookeeper.connectString",
+    kind=connect_string(),
+    default_text="**required**, or coordinator.address",
+    description="ZooKeeper's addresses; the original's way to say where the metadata is.",
+)
+ZOOKEEPER_TIMEOUT: Final = Key(
+    name="zookeeper.sessionTimeout",
+    kind=whole_number(1, 1 << 31, "milliseconds"),
+    default=ZOOKEEPER_SESSION_MILLISECONDS,
+    description="How long ZooKeeper waits for a process that has gone silent; with"
+    " zookeeper.connectString.",
+)
+CLUSTER_ROOT: Final = Key(
+    name="cluster.root",
+    kind=node_path(),
+    default="/waltz",
+    description="Where the cluster's data is in ZooKeeper, below the chroot if there is one; with"
+    " zookeeper.connectString.",
+)
+
+ZOOKEEPER_KEYS: Final[tuple[Key[Any], ...]] = (ZOOKEEPER_CONNECT, ZOOKEEPER_TIMEOUT, CLUSTER_ROOT)
+
+ZOOKEEPER_SECURE: Final = Key(
+    name="zookeeper.client.secure",
+    kind=boolean(),
+    default=False,
+    description="Whether TLS is spoken with ZooKeeper, on its `secureClientPort`. ZooKeeper's own"
+    " name for it, as those below `zookeeper.ssl`.",
+)
+ZOOKEEPER_TLS: Final = tls_keys("zookeeper.ssl")
+"""Without the key that says with whom no TLS is spoken: that is `ZOOKEEPER_SECURE` here."""
+
+ZOOKEEPER_USER: Final = Key(
+    name="zookeeper.auth.user",
+    kind=text(),
+    description="Who this process is to ZooKeeper, in its `digest` scheme; with the password.",
+    guarded="zookeeper.auth",
+)
+ZOOKEEPER_PASSWORD: Final = Key(
+    name="zookeeper.auth.password",
+    kind=text(),
+    description="That user's password. Let the connection be secure, or it is sent as it is.",
+    secret=True,
+    guarded="zookeeper.auth",
+)
+ZOOKEEPER_ACL: Final = Key(
+    name="zookeeper.acl",
+    kind=acl(),
+    default=ZooKeeperAcl.OPEN,
+    description="Who may read and change the nodes that are made from now on: everybody, or whoever"
+    " has made them, by user or certificate. Java Waltz makes open ones, so all processes of a"
+    " cluster with Java peers need `open`, and those of a cluster without one the same user.",
+)
+ZOOKEEPER_ACCESS_KEYS: Final[tuple[Key[Any], ...]] = (
+    ZOOKEEPER_SECURE,
+    *(
+        replace(key, option="")
+        for key in ZOOKEEPER_TLS.all
+        if key is not ZOOKEEPER_TLS.plain and not key.unused
+    ),
+    ZOOKEEPER_USER,
+    ZOOKEEPER_PASSWORD,
+    ZOOKEEPER_ACL,
+)
+"""With either way to a ZooKeeper."""
+
+WAYS_TO_THE_COORDINATOR: Final = (COORDINATOR_ADDRESS.name, ZOOKEEPER_CONNECT.name)
+"""Exactly one of the keys of these names is to be given."""
+
+
+def weigh_with_coordinator(
+    keys: Sequence[Key[Any]], given: Mapping[str, Given]
+) -> tuple[Settings, list[str]]:
+    """Return the settings that the sound part of `given` makes, and every fault of the rest, but of
+    what other keys mean together; `keys` have all that are here."""
+    ways = [key for key in keys if key.name in WAYS_TO_THE_COORDINATOR]
+    settings, faults = weigh(keys, _over_the_file(given), one_of=ways)
+    if not settings.is_set(ZOOKEEPER_CONNECT):
+        settings.warnings += tuple(
+            f"{key.name} ({given[key.name].origin}) has no effect: it goes with"
+            f" {ZOOKEEPER_CONNECT.name}, and {COORDINATOR_ADDRESS.name} says it in its address"
+            for key in ZOOKEEPER_KEYS
+            if settings.is_set(key)
+        )
+    if _is_in_zookeeper(settings):
+        faults += _access_faults(settings)
+    else:
+        settings.warnings += tuple(
+            f"{key.name} ({given[key.name].origin}) has no effect: the coordinator is no ZooKeeper"
+            for key in ZOOKEEPER_ACCESS_KEYS
+            if settings.is_set(key)
+        )
+    return settings, faults
+
+
+def _is_in_zookeeper(settings: Settings) -> bool:
+    chosen: CoordinatorAddress | None = settings.get(COORDINATOR_ADDRESS)
+    return settings.is_set(ZOOKEEPER_CONNECT) or isinstance(chosen, ZooKeeperAddress)
+
+
+def _access_faults(settings: Settings) -> list[str]:
+    faults = tls_faults(settings, ZOOKEEPER_TLS, listens=False)
+    is_secure = settings[ZOOKEEPER_SECURE] or not settings.is_sound(ZOOKEEPER_SECURE)
+    faults += [
+        f"{key.name} is set and {ZOOKEEPER_SECURE.name} is not; set that to true, too"
+        for key in ZOOKEEPER_TLS.all
+        if settings.is_set(key) and not is_secure
+    ]
+    has_user = settings.is_set(ZOOKEEPER_USER)
+    if has_user is not settings.is_set(ZOOKEEPER_PASSWORD):
+        faults.append(
+            f"of {ZOOKEEPER_USER.name} and {ZOOKEEPER_PASSWORD.name} one is set; set both"
+        )
+    if ":" in (settings.get(ZOOKEEPER_USER) or ""):
+        faults.append(f"{ZOOKEEPER_USER.name} has a colon in it, which ends a user's name")
+    choice = settings[ZOOKEEPER_ACL]
+    is_somebody = has_user or settings.is_set(ZOOKEEPER_TLS.certificate)
+    if choice is ZooKeeperAcl.CREATOR and not is_somebody:
+        faults.append(
+            f"{ZOOKEEPER_ACL.name} is {choice.value} and this process is nobody to ZooKeeper; set"
+            f" {ZOOKEEPER_USER.name}, or {ZOOKEEPER_TLS.certificate.name}"
+        )
+    return faults
+
+
+def coordinator_hosts(settings: Settings) -> tuple[str, ...]:
+    """Return the hosts at which the coordinator is; none where no sound setting says it."""
+    found: CoordinatorAddress | None = settings.get(ZOOKEEPER_CONNECT) or settings.get(
+        COORDINATOR_ADDRESS
+    )
+    if found is None:
+        return ()
+    servers = found.servers if isinstance(found, ZooKeeperAddress) else (found,)
+    return tuple(dict.fromkeys(server.host for server in servers))
+
+
+def zookeeper_access(settings: Settings) -> ZooKeeperAccess:
+    """How a ZooKeeper is spoken to; no file is read. Raises ConfigurationError: half of what is
+    needed."""
+    raise_faults(_access_faults(settings))
+    tls = replace(tls_settings(settings, ZOOKEEPER_TLS, listens=False), plain=Plain.NEVER)
+    return ZooKeeperAccess(
+        tls if settings[ZOOKEEPER_SECURE] else None,
+        settings.get(ZOOKEEPER_USER),
+        settings.get(ZOOKEEPER_PASSWORD),
+        settings[ZOOKEEPER_ACL],
+    )
+
+
+def _over_the_file(given: Mapping[str, Given]) -> Mapping[str, Given]:
+    """Return `given` without the ZooKeeper of the file, where the option names a coordinator: it
+    overrides the file, whichever of the two ways the file has."""
+    found = given.get(COORDINATOR_ADDRESS.name)
+    if found is None or found.origin != COORDINATOR_ADDRESS.option:
+        return given
+    of_the_file = {key.name for key in ZOOKEEPER_KEYS}
+    return {name: given[name] for name in given if name not in of_the_file}
+
+
+def coordinator_address(settings: Settings) -> CoordinatorAddress:
+    """Where the cluster's metadata is; a chroot and the root behind it are one path here."""
+    found = settings.get(ZOOKEEPER_CONNECT)
+    if found is None:
+        chosen = settings[COORDINATOR_ADDRESS]
+        if not isinstance(chosen, ZooKeeperAddress):
+            return chosen
+        return chosen._replace(access=zookeeper_access(settings))
+    return found._replace(
+        root=found.root + settings[CLUSTER_ROOT],
+        session_milliseconds=settings[ZOOKEEPER_TIMEOUT],
+        access=zookeeper_access(settings),
+    )
+
+
+def warn_of_plain_zookeeper(settings: Settings, tls: TlsSettings) -> None:
+    """Add a warning where `tls` allows nothing plain and the metadata is in a ZooKeeper."""
+    address = coordinator_address(settings)
+    if not isinstance(address, ZooKeeperAddress) or address.access.tls is not None:
+        return
+    if tls.plain_with is Plain.NEVER:
+        warning = (
+            f"connections to ZooKeeper at {address.connect_string} are plain all the same: set"
+            f" {ZOOKEEPER_SECURE.name}, or keep them on a network that you trust"
+        )
+        settings.warnings = (*settings.warnings, warning)

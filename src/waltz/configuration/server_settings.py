@@ -1,0 +1,279 @@
+"""The configuration of a server: its keys, and what they mean together.
+
+The names that Java Waltz has are valid here and mean the same; the others are ours. What every
+process has in common is as in a storage node's. Source: Waltz Server, "Configuration".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+from waltz.configuration.coordinator_settings import (
+    COORDINATOR_ADDRESS,
+    ZOOKEEPER_ACCESS_KEYS,
+    ZOOKEEPER_KEYS,
+    warn_of_plain_zookeeper,
+    weigh_with_coordinator,
+)
+from waltz.configuration.keys import Key, Kind, address, host_name, number, port, text, whole_number
+from waltz.configuration.listening import (
+    bind_key,
+    bound_host,
+    is_narrowed,
+    narrowed_faults,
+)
+from waltz.configuration.settings import Given, Settings, different, raise_faults
+from waltz.configuration.storage_settings import STORAGE_KEYS
+from waltz.configuration.tls_settings import tls_faults, tls_keys, tls_settings
+from waltz.limits import (
+    CHECKPOINT_TRANSACTIONS,
+    CONNECTION_RESTORE_SECONDS,
+    FEED_CACHE_BYTES,
+    FEED_FETCH_MIN,
+    FEED_RUN_RECORDS_MAX,
+    HANDSHAKE_SECONDS_LIMIT,
+    HANDSHAKE_SECONDS_MAX,
+    IDLE_SECONDS_MAX,
+    LOCK_TABLE_SLOTS,
+    LOGICAL_SECONDS_LIMIT,
+    SHUTDOWN_SECONDS_LIMIT,
+    SHUTDOWN_SECONDS_MAX,
+)
+from waltz.types import EVERYWHERE, Address, PartitionId, TlsSettings
+
+ONE_CACHE: Final = (
+    "headers and bodies are kept together, in one cache of server.feedCacheSize bytes"
+)
+NO_THRESHOLD: Final = (
+    f"a feed counts as near the head while it is owed at most {FEED_RUN_RECORDS_MAX} transactions"
+)
+OWN_BATCHES: Final = "batches to the replicas are bounded in bytes, and made as large as they fit"
+OWN_PAUSES: Final = (
+    "pauses grow from 0.1 s, between store sessions to 20 s, as the original's do unless told"
+    " otherwise, between attempts to reach a storage node to 1 s"
+)
+NO_REGION: Final = "the original does nothing with it either"
+
+BIND_ADDRESS: Final = bind_key("server", "clients' port")
+PORT: Final = Key(
+    name="server.port",
+    kind=port(),
+    required=True,
+    option="--address",
+    description="Clients connect here.",
+)
+ADVERTISED_ADDRESS: Final = Key(
+    name="server.advertisedAddress",
+    kind=address(),
+    default_text="server.port at server.bindAddress, or at the machine's name where that is all"
+    " interfaces",
+    option="--advertised",
+    description="The address that clients are told. Differs where ports are mapped, as in"
+    " containers.",
+)
+
+
+def _partition_ids() -> Kind[tuple[PartitionId, ...]]:
+    def convert(value: object) -> tuple[PartitionId, ...]:
+        found = value if isinstance(value, list) else [value]
+        if isinstance(value, str):
+            found = [part.strip() for part in value.split(",")]
+        numbers = []
+        for each in found:
+            if isinstance(each, bool) or not isinstance(each, int | str) or int(each) < 0:
+                raise ValueError
+            numbers.append(PartitionId(int(each)))
+        return tuple(numbers)
+
+    def show(value: tuple[PartitionId, ...]) -> str:
+        return f"[{', '.join(map(str, value))}]"
+
+    return Kind("partition numbers, as a list", convert, show)
+
+
+PREFERRED_PARTITIONS: Final = Key(
+    name="server.preferredPartitions",
+    kind=_partition_ids(),
+    default_text="none",
+    description="Partitions this server would like to have. What it is told while it runs is kept"
+    " in the coordinator and comes before this.",
+)
+LOCK_TABLE_SIZE: Final = Key(
+    name="server.optimisticLockTableSize",
+    kind=whole_number(1, 1 << 26, "slots"),
+    default=LOCK_TABLE_SLOTS,
+    description="Slots of each partition's lock table at first, 32 bytes each. They become more"
+    " with the locks that are undecided at a time, up to about a million: more of them let fewer"
+    " appends fail by mistake.",
+)
+FEED_CACHE_SIZE: Final = Key(
+    name="server.feedCacheSize",
+    kind=whole_number(1, 1 << 40, "bytes"),
+    default=FEED_CACHE_BYTES,
+    description="Recent transactions that are kept in memory, headers and bodies of all partitions"
+    " together.",
+)
+MIN_FETCH_SIZE: Final = Key(
+    name="server.minFetchSize",
+    kind=whole_number(1, 1_000_000, "transactions"),
+    default=FEED_FETCH_MIN,
+    description="What a feed request grants a client at least before it has to ask again.",
+)
+CHECKPOINT_INTERVAL: Final = Key(
+    name="storage.checkpointInterval",
+    kind=whole_number(1, 1 << 40, "transactions"),
+    default=CHECKPOINT_TRANSACTIONS,
+    description="Transactions after which a partition begins a new store session.",
+)
+RESTORE_TIMEOUT: Final = Key(
+    name="server.connectionRestoreTimeout",
+    kind=number(0, LOGICAL_SECONDS_LIMIT, "seconds"),
+    default=CONNECTION_RESTORE_SECONDS,
+    description="How long a client whose connection broke may go on where it was, from version 5 of"
+    " the client protocol on. 0: not at all.",
+)
+IDLE_TIMEOUT: Final = Key(
+    name="server.idleTimeout",
+    kind=number(0, LOGICAL_SECONDS_LIMIT, "seconds"),
+    default=IDLE_SECONDS_MAX,
+    description="A client that says nothing for so long is cut off, from version 5 of the client"
+    " protocol on; clients send a heartbeat three times as often. 0: none is.",
+)
+HANDSHAKE_TIMEOUT: Final = Key(
+    name="server.handshakeTimeout",
+    kind=number(0.1, HANDSHAKE_SECONDS_LIMIT, "seconds"),
+    default=HANDSHAKE_SECONDS_MAX,
+    description="How long a client that has connected may take until it has said who it is: TLS,"
+    " Hello and handshake. Java processes that have just started need some of it.",
+)
+SHUTDOWN_TIMEOUT: Final = Key(
+    name="server.shutdownTimeout",
+    kind=number(0.1, SHUTDOWN_SECONDS_LIMIT, "seconds"),
+    default=SHUTDOWN_SECONDS_MAX,
+    description="How long a stop may take. After that the process names what is stuck and ends"
+    " with status 1; other servers take its partitions over all the same.",
+)
+HTTP_PORT: Final = Key(
+    name="server.jetty.port",
+    kind=port(),
+    default_text="none: no HTTP",
+    option="--http-address",
+    description="HTTP port: /health, /live and /metrics.",
+)
+HTTP_BIND_ADDRESS: Final = Key(
+    name="server.jetty.bindAddress",
+    kind=host_name(),
+    default_text="that of server.bindAddress",
+    option="--http-address",
+    description="Where the HTTP port listens. It asks nobody who they are.",
+)
+COORDINATOR: Final = replace(
+    COORDINATOR_ADDRESS,
+    description=f"{COORDINATOR_ADDRESS.description} The server is a member of the cluster as long"
+    " as it is in touch with it.",
+)
+
+TLS: Final = tls_keys("server.ssl")
+"""For clients' port and, unless `STORAGE_TLS` is set, for connections to storage nodes and an
+embedded coordinator."""
+
+STORAGE_TLS: Final = tls_keys("server.storage.ssl")
+"""For connections to storage nodes and an embedded coordinator, where they are of another CA than
+clients: all of its keys count then, and none of `TLS`."""
+
+
+def _unused(name: str, kind: Kind[Any], reason: str, description: str) -> Key[Any]:
+    return Key(name=name, kind=kind, unused=reason, description=description)
+
+
+def _as_of_storage(family: str) -> list[Key[Any]]:
+    """The keys `storage.<family>.*` under the name that they have for a server."""
+    keys = [key for key in STORAGE_KEYS if key.name.startswith(f"storage.{family}.")]
+    return [
+        replace(
+            key,
+            name=key.name.replace("storage.", "server.", 1),
+            description=key.description.replace("The node's", "The server's"),
+            unused=key.unused.replace("storage.", "server."),
+        )
+        for key in keys
+    ]
+
+
+SERVER_KEYS: Final[tuple[Key[Any], ...]] = (
+    COORDINATOR,
+    *ZOOKEEPER_KEYS,
+    *ZOOKEEPER_ACCESS_KEYS,
+    PORT,
+    BIND_ADDRESS,
+    ADVERTISED_ADDRESS,
+    HTTP_PORT,
+    HTTP_BIND_ADDRESS,
+    PREFERRED_PARTITIONS,
+    LOCK_TABLE_SIZE,
+    FEED_CACHE_SIZE,
+    MIN_FETCH_SIZE,
+    CHECKPOINT_INTERVAL,
+    RESTORE_TIMEOUT,
+    IDLE_TIMEOUT,
+    HANDSHAKE_TIMEOUT,
+    SHUTDOWN_TIMEOUT,
+    *TLS.all,
+    *(replace(key, option="") for key in STORAGE_TLS.all if not key.unused),
+    _unused("server.realtimeThreshold", whole_number(1, 1 << 31), NO_THRESHOLD, "Lag in IDs."),
+    _unused("server.transactionDataCacheSize", whole_number(0, 1 << 40), ONE_CACHE, "Bytes."),
+    _unused("server.transactionDataCacheAllocation", text(), ONE_CACHE, "heap or direct."),
+    _unused("storage.maxBatchSize", whole_number(1, 1 << 31), OWN_BATCHES, "Records."),
+    _unused("storage.initialRetryInterval", whole_number(1, 1 << 31), OWN_PAUSES, "ms."),
+    _unused("storage.maxRetryInterval", whole_number(1, 1 << 31), OWN_PAUSES, "ms."),
+    _unused("server.region", text(), NO_REGION, "Where it runs."),
+    *_as_of_storage("graphite"),
+)
+
+
+def server_settings(given: Mapping[str, Given]) -> Settings:
+    """Return the settings of a server. Raises ConfigurationError with every fault."""
+    settings, faults = weigh_with_coordinator(SERVER_KEYS, given)
+    faults += different(settings, (PORT, HTTP_PORT))
+    faults += tls_faults(settings, TLS, listens=True)
+    faults += narrowed_faults(settings, BIND_ADDRESS, ADVERTISED_ADDRESS, TLS)
+    faults += tls_faults(settings, STORAGE_TLS, listens=False)
+    raise_faults(faults)
+    warn_of_plain_zookeeper(settings, tls_settings(settings, TLS, listens=True))
+    return settings
+
+
+def storage_tls(settings: Settings) -> TlsSettings | None:
+    """How storage nodes and an embedded coordinator are spoken to; None: as clients are."""
+    if not any(settings.is_set(key) for key in STORAGE_TLS.all):
+        return None
+    return tls_settings(settings, STORAGE_TLS, listens=False)
+
+
+def is_on_loopback_unasked(settings: Settings) -> bool:
+    """Whether the server listens on loopback only because nobody said where it shall."""
+    return is_narrowed(settings, BIND_ADDRESS, TLS)
+
+
+def client_address(settings: Settings) -> Address:
+    return Address(bound_host(settings, BIND_ADDRESS, TLS), settings[PORT])
+
+
+def advertised_address(settings: Settings, machine_name: str) -> Address:
+    """`machine_name` is what other machines know this one by, as far as it knows itself."""
+    bound = client_address(settings)
+    if (given := settings.get(ADVERTISED_ADDRESS)) is not None:
+        return given
+    return Address(machine_name, bound.port) if bound.host in EVERYWHERE else bound
+
+
+def http_address(settings: Settings) -> Address | None:
+    """None: no HTTP."""
+    chosen = settings.get(HTTP_PORT)
+    if chosen is None:
+        return None
+    return Address(
+        settings.get(HTTP_BIND_ADDRESS) or bound_host(settings, BIND_ADDRESS, TLS), chosen
+    )

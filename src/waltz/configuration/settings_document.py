@@ -1,0 +1,138 @@
+"""The page of keys for operators, printed from their declarations.
+
+    python -m waltz.configuration.settings_document NAME > docs/operating/NAME-configuration.md
+
+NAME is `storage`, `server` or `tools`.
+
+Owns the words around the tables.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from waltz.configuration.keys import Key
+from waltz.configuration.server_settings import SERVER_KEYS
+from waltz.configuration.storage_settings import STORAGE_KEYS
+from waltz.configuration.tools_settings import TOOL_KEYS
+
+EXAMPLE = """\
+storage.directory: /var/lib/waltz/storage
+coordinator.address: coordinator.example:7100
+storage:
+  port: 7201
+  bindAddress: 10.0.0.11
+  admin.port: 7202
+  jetty.port: 7203
+"""
+
+
+SERVER_EXAMPLE = """\
+coordinator.address: coordinator.example:7100
+server:
+  port: 7300
+  bindAddress: 0.0.0.0
+  advertisedAddress: waltz-1.example:7300
+  jetty.port: 7301
+"""
+
+
+def storage_page() -> str:
+    """Return the whole text of `docs/operating/storage-configuration.md`."""
+    return _page("storage", "a storage node", EXAMPLE, STORAGE_KEYS)
+
+
+def server_page() -> str:
+    """Return the whole text of `docs/operating/server-configuration.md`."""
+    return _page("server", "a server", SERVER_EXAMPLE, SERVER_KEYS)
+
+
+TOOLS_EXAMPLE = """\
+zookeeper:
+  connectString: zoo-1.example:2181,zoo-2.example:2181
+  sessionTimeout: 30000
+cluster.root: /prod/waltz
+"""
+
+
+def tools_page() -> str:
+    """Return the whole text of `docs/operating/tools-configuration.md`."""
+    return f"""\
+# Configuration of the tools
+
+Printed by `python -m waltz.configuration.settings_document tools`; a test compares this file with
+the code.
+
+    waltz cluster … -c FILE
+    waltz admin … -c FILE
+
+Every command that works on a running cluster takes such a file, also `waltz status`, `waltz append`
+and `waltz tail`. It is YAML, with the keys that the command-line tools of Java Waltz have. Instead
+of it there are `--zookeeper host:port,host:port/root`, and `--cluster`, which takes the address of
+an embedded coordinator, too; without any of the three `$WALTZ_CLUSTER` counts, then `./waltz-data`.
+`--tls-ca`, `--tls-cert` and `--tls-key` override what the file says of TLS.
+
+```yaml
+{TOOLS_EXAMPLE}```
+
+{_table(key for key in TOOL_KEYS if not key.unused)}
+
+## Keys of the original that this release does not serve
+
+{_unserved(TOOL_KEYS)}
+"""
+
+
+def _page(command: str, process: str, example: str, keys: Sequence[Key[Any]]) -> str:
+    served = [key for key in keys if not key.unused]
+    return f"""\
+# Configuration of {process}
+
+Printed by `python -m waltz.configuration.settings_document {command}`; a test compares this file
+with the code.
+
+    waltz {command} [options] [CONFIG_PATH]
+
+The file is YAML. Keys are dotted, nested, or both; the names that Java Waltz has mean the same
+here. An option of the command line overrides the file. `--check` judges all of it, prints what
+would be in force, and ends.
+
+```yaml
+{example}```
+
+A wrong type or range, a missing key, a key that is there twice, and one port for two purposes keep
+it from starting; every fault is named, and no password is printed. A key that is not known is
+reported with the nearest one that is, and ignored.
+
+{_table(served)}
+
+## Keys of the original that this release does not serve
+
+{_unserved(keys)}
+"""
+
+
+def _table(keys: Iterable[Key[Any]]) -> str:
+    lines = ["| Key | Value | Default | Option | Meaning |", "|---|---|---|---|---|"]
+    for key in keys:
+        default = "**required**" if key.required else key.shown_default or "none"
+        option = f"`{key.option}`" if key.option else ""
+        lines.append(
+            f"| `{key.name}` | {key.kind.expectation} | {default} | {option} | {key.description} |"
+        )
+    return "\n".join(lines)
+
+
+def _unserved(keys: Sequence[Key[Any]]) -> str:
+    lines = ["| Keys | What happens | Why |", "|---|---|---|"]
+    for reason in dict.fromkeys(key.unused for key in keys if key.unused):
+        names = [f"`{key.name}`" for key in keys if key.unused == reason]
+        lines.append(f"| {', '.join(names)} | a warning | {reason} |")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    pages = {"storage": storage_page, "server": server_page, "tools": tools_page}
+    sys.stdout.write(pages[sys.argv[1]]())

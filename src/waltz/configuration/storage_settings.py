@@ -1,0 +1,277 @@
+"""The configuration of a storage node: its keys, and what they mean together.
+
+The names that Java Waltz has are valid here and mean the same; the others are ours.
+Source: Waltz Storage, "Configuration".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+from waltz.configuration.coordinator_settings import (
+    COORDINATOR_ADDRESS,
+    ZOOKEEPER_ACCESS_KEYS,
+    ZOOKEEPER_KEYS,
+    warn_of_plain_zookeeper,
+    weigh_with_coordinator,
+)
+from waltz.configuration.keys import (
+    Key,
+    Kind,
+    address,
+    boolean,
+    host_name,
+    number,
+    port,
+    text,
+    whole_number,
+)
+from waltz.configuration.listening import (
+    bind_key,
+    bound_host,
+    is_narrowed,
+    narrowed_faults,
+)
+from waltz.configuration.settings import Given, Settings, different, raise_faults
+from waltz.configuration.tls_settings import tls_faults, tls_keys, tls_settings
+from waltz.errors import ConfigurationError
+from waltz.limits import (
+    DISK_FREE_BYTES_LEAST,
+    DISK_FREE_BYTES_MIN,
+    DISK_FREE_PERCENT_MIN,
+    HANDSHAKE_SECONDS_LIMIT,
+    HANDSHAKE_SECONDS_MAX,
+    SCRUB_BYTES_PER_SECOND,
+    SCRUB_BYTES_PER_SECOND_LEAST,
+    SCRUB_INTERVAL_SECONDS,
+    SEGMENT_BYTES_THRESHOLD,
+    SEGMENTS_OPEN_LIMIT,
+    SEGMENTS_OPEN_MAX,
+    SHUTDOWN_SECONDS_LIMIT,
+    SHUTDOWN_SECONDS_MAX,
+)
+from waltz.storage.directory.space import FreeMinimum, size_text
+from waltz.types import EVERYWHERE, Address
+
+NO_GRAPHITE: Final = "metrics are not sent to Graphite; set storage.jetty.port and scrape /metrics"
+
+
+def _free_minimum() -> Kind[FreeMinimum]:
+    def convert(value: object) -> FreeMinimum:
+        if isinstance(value, bool) or not isinstance(value, int | str):
+            raise ValueError
+        try:
+            minimum = FreeMinimum.parse(str(value))
+        except ConfigurationError as error:
+            raise ValueError from error
+        # A bare 5 means 5 % to whoever writes it, and would be 5 bytes.
+        if minimum.size_bytes < DISK_FREE_BYTES_LEAST:
+            raise ValueError
+        return minimum
+
+    def show(minimum: FreeMinimum) -> str:
+        return f"{minimum.percent:g}%" if minimum.percent < 100 else str(minimum.size_bytes)
+
+    return Kind(
+        "a share like 5%, a size like 64MiB, or bytes, at least"
+        f" {size_text(DISK_FREE_BYTES_LEAST)}",
+        convert,
+        show,
+    )
+
+
+BIND_ADDRESS: Final = bind_key("storage", "the data port")
+PORT: Final = Key(
+    name="storage.port",
+    kind=port(),
+    required=True,
+    option="--address",
+    description="Data port: servers connect here.",
+)
+ADMIN_BIND_ADDRESS: Final = Key(
+    name="storage.admin.bindAddress",
+    kind=host_name(),
+    default_text="that of storage.bindAddress",
+    option="--admin-address",
+    description="Where the admin port listens.",
+)
+ADMIN_PORT: Final = Key(
+    name="storage.admin.port",
+    kind=port(),
+    required=True,
+    option="--admin-address",
+    description="Admin port: tools connect here.",
+)
+ADVERTISED_ADDRESS: Final = Key(
+    name="storage.advertisedAddress",
+    kind=address(),
+    default_text="storage.port at storage.bindAddress, or at the machine's name where that is all"
+    " interfaces",
+    option="--advertised",
+    description="The address by which the cluster knows this node. The directory is registered"
+    " under it, and the start warns if the cluster has no storage node of that address.",
+)
+DIRECTORY: Final = Key(
+    name="storage.directory",
+    kind=text("the path of an existing directory"),
+    required=True,
+    option="--directory",
+    description="Where the records lie. Exists, and is this node's alone.",
+)
+SEGMENT_THRESHOLD: Final = Key(
+    name="storage.segment.size.threshold",
+    kind=whole_number(1, 1 << 50, "bytes"),
+    default=SEGMENT_BYTES_THRESHOLD,
+    option="--segment-size-threshold",
+    description="A segment file above this size is complete, and the next append starts a new one.",
+)
+SEGMENT_CACHE: Final = Key(
+    name="storage.segment.cache.capacity",
+    kind=whole_number(1, SEGMENTS_OPEN_LIMIT, "segments"),
+    default=SEGMENTS_OPEN_MAX,
+    description="Complete segments that are kept open per partition, with two files each.",
+)
+HANDSHAKE_TIMEOUT: Final = Key(
+    name="storage.handshakeTimeout",
+    kind=number(0.1, HANDSHAKE_SECONDS_LIMIT, "seconds"),
+    default=HANDSHAKE_SECONDS_MAX,
+    description="How long a server or a tool that has connected may take until it has shown that it"
+    " belongs to the cluster: TLS, Hello and open request.",
+)
+SHUTDOWN_TIMEOUT: Final = Key(
+    name="storage.shutdownTimeout",
+    kind=number(0.1, SHUTDOWN_SECONDS_LIMIT, "seconds"),
+    default=SHUTDOWN_SECONDS_MAX,
+    description="How long a stop may take. After that the process names what is stuck and ends"
+    " with status 1; nothing that was answered is lost by it.",
+)
+DISK_FREE_MIN: Final = Key(
+    name="storage.diskFreeMin",
+    kind=_free_minimum(),
+    default_text=f"{DISK_FREE_PERCENT_MIN:g}%, but at most {size_text(DISK_FREE_BYTES_MIN)}",
+    option="--disk-free-min",
+    description="With less free on the directory's file system appends are refused, and only they;"
+    " below twice as much the log warns. Appends go on by themselves once there is room.",
+)
+SCRUB_ENABLED: Final = Key(
+    name="storage.scrub.enabled",
+    kind=boolean(),
+    default=True,
+    description="Read all records again and again, so that damage is found while other replicas can"
+    " still mend it.",
+)
+SCRUB_RATE: Final = Key(
+    name="storage.scrub.bytesPerSecond",
+    kind=whole_number(SCRUB_BYTES_PER_SECOND_LEAST, 1 << 40, "bytes"),
+    default=SCRUB_BYTES_PER_SECOND,
+    description="How much of the disk's time that may take.",
+)
+SCRUB_INTERVAL: Final = Key(
+    name="storage.scrub.interval",
+    kind=number(1, 366 * 24 * 3600, "seconds"),
+    default=SCRUB_INTERVAL_SECONDS,
+    description="Pause between the end of a pass over all partitions and the next.",
+)
+HTTP_PORT: Final = Key(
+    name="storage.jetty.port",
+    kind=port(),
+    default_text="none: no HTTP",
+    option="--http-address",
+    description="HTTP port: /health, /live and /metrics.",
+)
+HTTP_BIND_ADDRESS: Final = Key(
+    name="storage.jetty.bindAddress",
+    kind=host_name(),
+    default_text="that of storage.bindAddress",
+    option="--http-address",
+    description="Where the HTTP port listens. It asks nobody who they are.",
+)
+
+COORDINATOR: Final = replace(
+    COORDINATOR_ADDRESS,
+    description=f"{COORDINATOR_ADDRESS.description} Asked at the start for the cluster key and the"
+    " number of partitions, and later whether a session that a server comes with was given to one.",
+)
+
+
+TLS: Final = tls_keys("storage.ssl")
+"""For the data port, the admin port, and connections to the coordinator."""
+
+
+def _graphite(suffix: str, kind: Any, description: str) -> Key[Any]:
+    return Key(
+        name=f"storage.graphite.{suffix}", kind=kind, unused=NO_GRAPHITE, description=description
+    )
+
+
+STORAGE_KEYS: Final[tuple[Key[Any], ...]] = (
+    DIRECTORY,
+    COORDINATOR,
+    *ZOOKEEPER_KEYS,
+    *ZOOKEEPER_ACCESS_KEYS,
+    PORT,
+    BIND_ADDRESS,
+    ADVERTISED_ADDRESS,
+    ADMIN_PORT,
+    ADMIN_BIND_ADDRESS,
+    HTTP_PORT,
+    HTTP_BIND_ADDRESS,
+    SEGMENT_THRESHOLD,
+    SEGMENT_CACHE,
+    DISK_FREE_MIN,
+    SCRUB_ENABLED,
+    SCRUB_RATE,
+    SCRUB_INTERVAL,
+    HANDSHAKE_TIMEOUT,
+    SHUTDOWN_TIMEOUT,
+    *TLS.all,
+    _graphite("hostname", host_name(), "Graphite's host."),
+    _graphite("port", port(), "Graphite's port."),
+    _graphite("prefix", text(), "What the metrics' names begin with."),
+    _graphite("reportIntervalMs", whole_number(1, 1 << 31), "How often metrics are sent."),
+    _graphite("useUdp", boolean(), "Send by UDP."),
+)
+
+
+def storage_settings(given: Mapping[str, Given]) -> Settings:
+    """Return the settings of a storage node. Raises ConfigurationError with every fault."""
+    settings, faults = weigh_with_coordinator(STORAGE_KEYS, given)
+    faults += different(settings, (PORT, ADMIN_PORT, HTTP_PORT))
+    faults += tls_faults(settings, TLS, listens=True)
+    faults += narrowed_faults(settings, BIND_ADDRESS, ADVERTISED_ADDRESS, TLS)
+    raise_faults(faults)
+    warn_of_plain_zookeeper(settings, tls_settings(settings, TLS, listens=True))
+    return settings
+
+
+def is_on_loopback_unasked(settings: Settings) -> bool:
+    """Whether the node listens on loopback only because nobody said where it shall."""
+    return is_narrowed(settings, BIND_ADDRESS, TLS)
+
+
+def data_address(settings: Settings) -> Address:
+    return Address(bound_host(settings, BIND_ADDRESS, TLS), settings[PORT])
+
+
+def advertised_address(settings: Settings, machine_name: str) -> Address:
+    """`machine_name` is what other machines know this one by, as far as it knows itself."""
+    bound = data_address(settings)
+    if (given := settings.get(ADVERTISED_ADDRESS)) is not None:
+        return given
+    return Address(machine_name, bound.port) if bound.host in EVERYWHERE else bound
+
+
+def admin_address(settings: Settings) -> Address:
+    host = settings.get(ADMIN_BIND_ADDRESS) or bound_host(settings, BIND_ADDRESS, TLS)
+    return Address(host, settings[ADMIN_PORT])
+
+
+def http_address(settings: Settings) -> Address | None:
+    """None: no HTTP."""
+    number = settings.get(HTTP_PORT)
+    if number is None:
+        return None
+    host = settings.get(HTTP_BIND_ADDRESS) or bound_host(settings, BIND_ADDRESS, TLS)
+    return Address(host, number)

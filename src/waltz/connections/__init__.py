@@ -1,0 +1,1 @@
+"""How a process reaches a cluster: discovery, connections, handshakes, heartbeats, requests."""

@@ -1,0 +1,326 @@
+"""What a client knows of its cluster without a coordinator, and how it finds its way back.
+
+Owns the cluster as its servers tell it, which cluster that is, and when to look for a server:
+at the start, when the last connection is lost, and now and then one that it has no connection to.
+Must not know sockets. What servers say is merged per partition by the higher generation, so that
+one that is cut off from the others drags nobody back (IEP-90, "Maintaining connections"; hazard of
+a stale server). Always: once begun and until closed, there is a connection, a search, or a known
+time for the next one; and all that was ever taken came from one cluster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias, assert_never
+from uuid import UUID
+
+from waltz.cluster.cluster_shell import ClusterSnapshot
+from waltz.connections.initial_connection import (
+    ATTEMPT_SECONDS_MAX,
+    Began,
+    Connected,
+    InitialConnection,
+    NodeAnswered,
+    NodeFailed,
+    NotConnected,
+    TryNode,
+)
+from waltz.connections.initial_connection import Event as SearchEvent
+from waltz.limits import RECONNECT_BROKEN_SECONDS_MAX
+from waltz.types import Address, Generation, PartitionId
+from waltz.wire.discovery_protocol import Topology
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """The client opens; `draw`, from 0 to 1, sets it apart from the others."""
+
+    draw: float
+
+
+@dataclass(frozen=True, slots=True)
+class GuideFound:
+    """The attempt has led to a server, who says this; it goes on telling until it is released."""
+
+    topology: Topology
+
+
+@dataclass(frozen=True, slots=True)
+class GuideNotFound:
+    """The attempt has failed; see `NodeFailed`."""
+
+    reason: str
+    in_handshake: bool
+    jitter: float
+
+
+@dataclass(frozen=True, slots=True)
+class GuideLost:
+    """The connection to the server that was found has ended; `jitter` is from 0 to 1."""
+
+    jitter: float
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """A server has said this on any connection."""
+
+    topology: Topology
+
+
+@dataclass(frozen=True, slots=True)
+class ServerConnected:
+    """One of the client's own connections is up."""
+
+    address: Address
+
+
+@dataclass(frozen=True, slots=True)
+class ServerDisconnected:
+    """One that was up has ended; `jitter` is from 0 to 1."""
+
+    address: Address
+    jitter: float
+
+
+@dataclass(frozen=True, slots=True)
+class Stopped:
+    """The client closes."""
+
+
+Event: TypeAlias = (
+    Begun
+    | GuideFound
+    | GuideNotFound
+    | GuideLost
+    | Told
+    | ServerConnected
+    | ServerDisconnected
+    | Stopped
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ShowView:
+    """The cluster is this now."""
+
+    snapshot: ClusterSnapshot
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseGuide:
+    """The server that was found need not tell any more: others do."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterIsAnother:
+    """Told once: what answers belongs to another cluster, and nothing of it was taken."""
+
+    expected: UUID
+    found: UUID
+
+
+Effect: TypeAlias = TryNode | ShowView | ReleaseGuide | NotConnected | ClusterIsAnother
+
+
+class ClusterDiscovery:
+    """See the module."""
+
+    def __init__(
+        self,
+        given: Sequence[Address],
+        *,
+        connection_seconds_max: float,
+        reconnect_seconds_max: float,
+        refresh_seconds: float,
+    ) -> None:
+        """`given`: the servers that the user knows, at least one. They stay the last resort."""
+        self.closed = False
+        self._given = tuple(given)
+        self._connection_seconds_max = connection_seconds_max
+        self._reconnect_seconds_max = reconnect_seconds_max
+        self._refresh_seconds = refresh_seconds
+        self._rotation = 0
+        self._search: InitialConnection | None = None
+        self._has_begun = False
+        self._has_guide = False
+        self._is_refreshing = False
+        """Whether an attempt is under way that nothing depends on."""
+        self._search_at: float | None = None
+        self._refresh_at: float | None = None
+        self._losses = 0
+        """How often everything was lost since a connection was up."""
+        self._connected: dict[Address, int] = {}
+        self._snapshot: ClusterSnapshot | None = None
+        self._membership_version = -1
+        self._servers: tuple[Address, ...] = ()
+        self._effects: list[Effect] = []
+
+    @property
+    def deadline(self) -> float | None:
+        if self._search is not None:
+            return self._search.deadline
+        if self._is_busy:
+            return None
+        return self._refresh_at if self._connected else self._search_at
+
+    @property
+    def snapshot(self) -> ClusterSnapshot:
+        """What is known; there is something once a guide was found."""
+        assert self._snapshot is not None
+        return self._snapshot
+
+    def candidates(self) -> tuple[Address, ...]:
+        """Whom to ask: servers that are known, another one first every time, then those given."""
+        self._rotation += 1
+        known = self._servers
+        start = self._rotation % len(known) if known else 0
+        return tuple(dict.fromkeys((*known[start:], *known[:start], *self._given)))
+
+    def step(self, events: Sequence[Event], now: float) -> Sequence[Effect]:
+        self._effects = []
+        for event in events:
+            if not self.closed:
+                self._take(event, now)
+        if not self.closed:
+            self._look(now)
+        return self._effects
+
+    def check_invariants(self) -> None:
+        assert all(count > 0 for count in self._connected.values())
+        if self._has_begun and not self.closed:
+            assert self._connected or self._is_busy or self._search_at is not None
+        assert not (self._search is not None and self._is_refreshing)
+
+    @property
+    def _is_busy(self) -> bool:
+        return self._search is not None or self._has_guide or self._is_refreshing
+
+    def _take(self, event: Event, now: float) -> None:
+        match event:
+            case Begun():
+                self._has_begun = True
+                self._rotation = int(event.draw * 2**16)
+                if self._refresh_seconds:
+                    self._refresh_at = now + self._refresh_seconds * (0.5 + 0.5 * event.draw)
+                self._begin_search(self._given, self._connection_seconds_max, now)
+            case GuideFound():
+                self._has_guide, self._is_refreshing = True, False
+                self._search_on(NodeAnswered(), now)
+                self._merge(event.topology)
+            case GuideNotFound():
+                self._is_refreshing = False
+                self._search_on(NodeFailed(event.reason, event.in_handshake, event.jitter), now)
+                self._search_later(now, event.jitter)
+            case GuideLost():
+                self._has_guide = False
+                self._search_later(now, event.jitter)
+            case Told():
+                self._merge(event.topology)
+            case ServerConnected():
+                self._connected[event.address] = self._connected.get(event.address, 0) + 1
+                self._losses = 0
+            case ServerDisconnected():
+                self._connected[event.address] -= 1
+                if not self._connected[event.address]:
+                    del self._connected[event.address]
+                self._search_later(now, event.jitter)
+            case Stopped():
+                self.closed = True
+            case _:
+                assert_never(event)
+
+    def _look(self, now: float) -> None:
+        if self._connected:
+            self._search_at = None
+            if self._has_guide:
+                self._has_guide = False
+                self._effects.append(ReleaseGuide())
+        if self._search is not None:
+            self._search_on(None, now)
+        if self._is_busy:
+            return
+        if self._search_at is not None and self._search_at <= now:
+            self._search_at = None
+            self._begin_search(self.candidates(), None, now)
+        elif self._connected and self._refresh_at is not None and self._refresh_at <= now:
+            self._refresh_at = now + self._refresh_seconds
+            others = [each for each in self.candidates() if each not in self._connected]
+            if others:
+                self._is_refreshing = True
+                self._effects.append(TryNode(others[0], ATTEMPT_SECONDS_MAX))
+
+    def _search_later(self, now: float, jitter: float) -> None:
+        """Search soon if nothing is left; the own connections may come back by themselves first."""
+        if self._connected or self._is_busy or self._search_at is not None:
+            return
+        longest = min(
+            max(self._reconnect_seconds_max, RECONNECT_BROKEN_SECONDS_MAX),
+            RECONNECT_BROKEN_SECONDS_MAX * 2 ** min(self._losses, 20),
+        )
+        self._losses += 1
+        self._search_at = now + longest * (0.5 + 0.5 * jitter)
+
+    def _begin_search(
+        self, addresses: Sequence[Address], seconds_max: float | None, now: float
+    ) -> None:
+        self._search = InitialConnection(
+            addresses, seconds_max=seconds_max, pause_seconds_max=self._reconnect_seconds_max
+        )
+        self._search_on(Began(), now)
+
+    def _search_on(self, event: SearchEvent | None, now: float) -> None:
+        if self._search is None:
+            return
+        for effect in self._search.step([] if event is None else [event], now):
+            if isinstance(effect, Connected):
+                continue
+            self._effects.append(effect)
+            if isinstance(effect, NotConnected):
+                self.closed = True
+        if self._search.closed:
+            self._search = None
+
+    # What servers say
+
+    def _merge(self, topology: Topology) -> None:
+        known = self._snapshot
+        if known is not None and known.cluster_key != topology.cluster_key:
+            if self._connected:
+                return  # a wrong address among the right ones; the own cluster is still there
+            self.closed = True
+            self._effects.append(ClusterIsAnother(known.cluster_key, topology.cluster_key))
+            return
+        if known is None or topology.membership_version >= self._membership_version:
+            self._membership_version = topology.membership_version
+            self._servers = tuple(
+                entry.addresses[0] for entry in topology.servers if entry.addresses
+            )
+        partitions = _merged({} if known is None else known.partitions, topology)
+        count = topology.partition_count
+        snapshot = ClusterSnapshot(
+            topology.cluster_name,
+            topology.cluster_key,
+            count if known is None else max(count, known.partition_count),
+            partitions,
+        )
+        if snapshot != known:
+            self._snapshot = snapshot
+            self._effects.append(ShowView(snapshot))
+
+
+def _merged(
+    known: Mapping[PartitionId, tuple[Address, Generation]], topology: Topology
+) -> dict[PartitionId, tuple[Address, Generation]]:
+    """Return the newest that is known of each partition; a server without an address is nowhere."""
+    addresses = {
+        entry.server_id: entry.addresses[0] for entry in topology.servers if entry.addresses
+    }
+    merged = dict(known)
+    for entry in topology.partitions:
+        address = addresses.get(entry.server_id)
+        found = known.get(entry.partition_id)
+        if address is not None and (found is None or found[1] < entry.generation):
+            merged[entry.partition_id] = address, entry.generation
+    return dict(sorted(merged.items()))

@@ -1,0 +1,568 @@
+"""Connections to servers: one with its handshake, and all that a client keeps.
+
+Owns sockets, links and signs of life. Which connections there are is decided by
+`ClusterConnection`; what is said on them is the sides' business.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
+from types import TracebackType
+from typing import Final, Protocol, assert_never
+
+from waltz.connections.cluster_connection import (
+    AttachPartition,
+    Broken,
+    CloseConnection,
+    ClusterConnection,
+    Connected,
+    DetachPartition,
+    Disconnected,
+    Effect,
+    Event,
+    OpenConnection,
+    RaiseGeneration,
+    RestoreConnection,
+    Restored,
+    Role,
+    RoleRenewed,
+    Stopped,
+    ViewChanged,
+)
+from waltz.connections.heartbeats import Duty, Heartbeats
+from waltz.connections.logical_handshake import Agreement, ConnectionSettings, Handshake
+from waltz.connections.nodes_shell import open_transport
+from waltz.connections.tasks_shell import Tasks
+from waltz.errors import (
+    ConnectionUnknownError,
+    HandshakeRefusedError,
+    LocalProtocolError,
+    RemoteProtocolError,
+    UnavailableError,
+)
+from waltz.host import Connection, Host
+from waltz.limits import (
+    CLIENT_MAILBOX_EVENTS_MAX,
+    HANDSHAKE_SECONDS_MAX,
+    KEEP_ALIVE_SECONDS,
+    RECONNECT_SECONDS_MAX,
+    TIMER_SECONDS_MIN,
+)
+from waltz.machine_shell import Mailbox, run
+from waltz.types import Address, Generation, PartitionId
+from waltz.wire.client_protocol import CLIENT_GREETING
+from waltz.wire.handshake import Link
+from waltz.wire.lifecycle_protocol import (
+    LIFECYCLE_SINCE,
+    MAGIC_BYTES,
+    ConnectionRestoreRequest,
+    ConnectionRestoreResponse,
+    Feature,
+)
+from waltz.wire.logical_link import LogicalLink
+from waltz.wire.message import Message
+
+logger = logging.getLogger(__name__)
+
+RESTORED: Final = ConnectionSettings()
+UNRESTORED: Final = ConnectionSettings(features=(Feature.HEARTBEAT,))
+"""Of connections whose owner opens new ones instead."""
+
+
+class ServerConnection:
+    """One logical connection to a server, from the handshake on; before version 5 of the protocol
+    it is one TCP connection.
+
+    `agreement` is what the handshake came to, None before version 5.
+    """
+
+    def __init__(
+        self,
+        host: Host,
+        address: Address,
+        settings: ConnectionSettings,
+        link: LogicalLink,
+        agreement: Agreement | None,
+    ) -> None:
+        self.address = address
+        self.agreement = agreement
+        self._host = host
+        self._settings = settings
+        self._link = link
+        self._connection: Connection | None = None
+        self._early: Sequence[Message] = ()
+        self._restores = 0
+        """How often it was tried to restore it."""
+        self._written = True
+        self._heartbeats: Heartbeats | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    @classmethod
+    async def open(
+        cls, host: Host, address: Address, settings: ConnectionSettings = UNRESTORED
+    ) -> ServerConnection:
+        """Connect and shake hands.
+
+        Raises ConnectionFailedError; UnavailableError: it ended or fell silent meanwhile;
+        RemoteProtocolError: what answers there is not a server of ours; HandshakeRefusedError.
+        """
+        async with _Introduction(host, address, settings) as introduction:
+            link, rest = await introduction.greet()
+            agreement: Agreement | None = None
+            if link.version is not None and link.version >= LIFECYCLE_SINCE:
+                agreement, rest = await introduction.shake_hands(rest)
+            link.opened()
+        logical = LogicalLink(link, agreement.features if agreement is not None else ())
+        opened = cls(host, address, settings, logical, agreement)
+        opened._carry_on(introduction.connection, rest)
+        return opened
+
+    async def restore(self, address: Address) -> None:
+        """Go on over a new TCP connection to the same server.
+
+        Raises UnavailableError: it may be tried again; ConnectionUnknownError: it may not;
+        RemoteProtocolError: what answers there is not a server of ours; LocalProtocolError: not a
+        connection that can be restored.
+        """
+        assert self.agreement is not None, "only what was agreed on is broken"
+        self.agreement.expect(Feature.RESTORE)
+        self._restores += 1
+        async with _Introduction(self._host, address, self._settings) as introduction:
+            link, rest = await introduction.greet()
+            if link.version != self._link.version:
+                raise ConnectionUnknownError(f"{address} speaks version {link.version} now")
+            answer, rest = await introduction.ask(
+                ConnectionRestoreRequest(
+                    MAGIC_BYTES, self.agreement.connection_id, self._link.received, self._restores
+                ),
+                rest,
+            )
+            if not isinstance(answer, ConnectionRestoreResponse):
+                raise RemoteProtocolError(f"{type(answer).__name__} as answer to a restore")
+            if not answer.restored:
+                raise ConnectionUnknownError(f"{address}: {answer.text}")
+            again = self._link.resume(answer.received)
+            if again is None:
+                raise ConnectionUnknownError("what was sent is not there any more")
+        introduction.connection.write(again)
+        self._carry_on(introduction.connection, rest)
+
+    @property
+    def is_carried(self) -> bool:
+        """Whether there is a TCP connection, as far as is known."""
+        return self._connection is not None
+
+    @property
+    def is_restorable(self) -> bool:
+        """Whether it may be gone on with after a break."""
+        return self._link.is_restorable
+
+    @property
+    def version(self) -> int:
+        """The one agreed on."""
+        assert self._link.version is not None
+        return self._link.version
+
+    async def receive(self) -> Sequence[Message] | None:
+        """Return what has arrived, possibly nothing whole; None once the connection has ended.
+
+        Raises RemoteProtocolError.
+        """
+        if self._early:
+            early, self._early = self._early, ()
+            return early
+        connection = self._connection
+        if connection is None or self._link.end_reason is not None:
+            return None
+        heartbeats = self._heartbeats
+        if heartbeats is not None:
+            now = self._host.clock.now() if heartbeats.is_unanswered else None
+            heartbeats.begin_reading(now)
+        data = await connection.read()
+        if self._heartbeats is not None:
+            self._heartbeats.hear()
+        if not data:
+            return None
+        messages = self._link.receive(data)
+        self._write_retained(self._link.take_replies())
+        return messages
+
+    def put_back(self, messages: Sequence[Message]) -> None:
+        """Let `receive` return these next."""
+        self._early = [*messages, *self._early]
+
+    def send(self, messages: Sequence[Message]) -> list[tuple[Message, LocalProtocolError]]:
+        """Send all `messages` with one write; return those the server's version cannot express.
+
+        While nothing carries it, they are kept, unless that is too much: then it `is_restorable`
+        no longer.
+        """
+        encode = self._link.link.encode
+        try:
+            self._write(b"".join(map(encode, messages)))
+        except LocalProtocolError:
+            return self._send_possible(messages)
+        except RemoteProtocolError:
+            pass  # the link is dead already; whoever reads from it learns why
+        return []
+
+    def _send_possible(
+        self, messages: Sequence[Message]
+    ) -> list[tuple[Message, LocalProtocolError]]:
+        frames, refused = [], []
+        for message in messages:
+            try:
+                frames.append(self._link.link.encode(message))
+            except LocalProtocolError as error:
+                refused.append((message, error))
+        self._write(b"".join(frames))
+        return refused
+
+    def break_off(self) -> None:
+        """The TCP connection has ended; what is sent from now on is kept."""
+        connection, self._connection = self._connection, None
+        self._heartbeats = None
+        self._disarm()
+        self._link.break_off()
+        if connection is not None:
+            connection.close()
+
+    def close(self, reason: str = "the client closes") -> None:
+        """Give it up, and tell the server if it can be told. Idempotent."""
+        farewell = self._link.end(reason)
+        self._disarm()
+        if self._connection is not None:
+            self._connection.write(farewell)
+            self._connection.close()
+
+    def _carry_on(self, connection: Connection, rest: bytes) -> None:
+        """Talk over `connection`, which has brought `rest` already. Raises RemoteProtocolError."""
+        self._connection = connection
+        try:
+            self._early = self._link.receive(rest)
+        except RemoteProtocolError:
+            connection.close()
+            raise
+        self._write_retained(self._link.take_replies())
+        seconds = None
+        if self.agreement is not None:
+            seconds = self.agreement.heartbeat_seconds(self._settings)
+        if seconds is not None:
+            self._heartbeats = Heartbeats(*seconds, self._host.clock.now())
+            self._arm()
+        else:
+            self._watch_idleness()
+
+    def _write(self, data: bytes) -> None:
+        if data:
+            self._write_retained(self._link.retain(data))
+
+    def _write_retained(self, data: bytes) -> None:
+        if data:
+            self._written = True
+            if self._connection is not None:
+                self._connection.write(data)
+
+    # Signs of life
+
+    def _watch_idleness(self) -> None:
+        if not self._written:
+            self._write(self._link.link.keep_alive())
+        self._written = False
+        self._timer = asyncio.get_running_loop().call_later(
+            KEEP_ALIVE_SECONDS, self._watch_idleness
+        )
+
+    def _arm(self) -> None:
+        assert self._heartbeats is not None
+        if self._timer is None:
+            seconds = self._heartbeats.deadline - self._host.clock.now()
+            self._timer = asyncio.get_running_loop().call_later(
+                max(seconds, TIMER_SECONDS_MIN), self._look
+            )
+
+    def _disarm(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _look(self) -> None:
+        self._timer = None
+        if self._heartbeats is None or self._connection is None:
+            return
+        match self._heartbeats.step(self._host.clock.now()):
+            case Duty.GIVE_UP:
+                logger.warning("server_silent peer=%s", self._connection.peer)
+                self._connection.close()
+                return
+            case Duty.BEAT:
+                with contextlib.suppress(RemoteProtocolError):  # whoever reads learns why
+                    self._write_retained(self._link.heartbeat(wants_answer=True))
+            case Duty.NOTHING:
+                pass
+        self._arm()
+
+
+class _Introduction:
+    """A TCP connection until both sides know what it is for; whatever fails closes it."""
+
+    def __init__(self, host: Host, address: Address, settings: ConnectionSettings) -> None:
+        self._host = host
+        self._address = address
+        self._settings = settings
+        self._link = Link(settings.codec, CLIENT_GREETING, opens=True)
+        self._time = asyncio.timeout(HANDSHAKE_SECONDS_MAX)
+        self.connection: Connection
+
+    async def __aenter__(self) -> _Introduction:
+        self.connection = await open_transport(self._host, self._address)
+        await self._time.__aenter__()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if error is not None:
+            self.connection.close()
+        try:
+            await self._time.__aexit__(kind, error, trace)
+        except TimeoutError:
+            raise UnavailableError(
+                f"{self._address} did not greet in {HANDSHAKE_SECONDS_MAX:g} s"
+            ) from None
+
+    async def greet(self) -> tuple[Link, bytes]:
+        """Return the link once the version is known, and what came after that."""
+        self.connection.write(self._link.hello())
+        while (rest := self._link.greet(await self._read())) is None:
+            pass
+        return self._link, rest
+
+    async def shake_hands(self, rest: bytes) -> tuple[Agreement, bytes]:
+        """Return what both agree on, and what came after that."""
+        handshake = Handshake(self._settings.features, token=self._settings.token)
+        while True:
+            answer, rest = await self.ask(handshake.request, rest)
+            agreement = handshake.take(answer)
+            if agreement is not None:
+                return agreement, rest
+
+    async def ask(self, request: Message, rest: bytes) -> tuple[Message, bytes]:
+        """Return the answer, and what came after it."""
+        self.connection.write(self._link.encode(request))
+        while (first := self._link.receive_first(rest)) is None:
+            rest = await self._read()
+        return first
+
+    async def _read(self) -> bytes:
+        data = await self.connection.read()
+        if not data:
+            trouble = self.connection.trouble and f": {self.connection.trouble}"
+            raise UnavailableError(
+                f"{self._address} ended the connection during the handshake{trouble}"
+            )
+        return data
+
+
+class ServerWatcher(Protocol):
+    """Is told which servers there are connections to, one of each role."""
+
+    def server_connected(self, address: Address) -> None: ...
+
+    def server_restored(self, address: Address) -> None:
+        """One that broke is gone on with, as if nothing had been."""
+        ...
+
+    def server_disconnected(self, address: Address) -> None: ...
+
+
+class Side(Protocol):
+    """The part of a client that talks on the connections of one role."""
+
+    def attach(self, partition_id: PartitionId, connection_sequence: int, version: int) -> None:
+        """The partition's server can be talked to on this connection from now on, in the version
+        agreed on."""
+        ...
+
+    def detach(self, partition_id: PartitionId, connection_sequence: int) -> None: ...
+
+    async def receive(self, connection_sequence: int, messages: Sequence[Message]) -> None:
+        """Take `messages`, at least one; the connection is not read before this returns."""
+        ...
+
+
+OpenServer = Callable[[Address, Role, ConnectionSettings], Awaitable[ServerConnection]]
+
+
+class Connections:
+    """All connections of a client to the servers of its cluster, kept up until `stop`."""
+
+    def __init__(
+        self,
+        host: Host,
+        tasks: Tasks,
+        sides: Mapping[Role, Side],
+        on_generation: Callable[[PartitionId, Generation], None],
+        settings: ConnectionSettings = RESTORED,
+        *,
+        open_server: OpenServer,
+        watchers: Sequence[ServerWatcher] = (),
+        reconnect_seconds_max: float = RECONNECT_SECONDS_MAX,
+    ) -> None:
+        self._settings = settings
+        self._host = host
+        self._tasks = tasks
+        self._sides = sides
+        self._on_generation = on_generation
+        self._open_server = open_server
+        self._watchers = watchers
+        self._machine = ClusterConnection(tuple(sides), reconnect_seconds_max=reconnect_seconds_max)
+        self._mailbox: Mailbox[Event] = Mailbox(host.clock, CLIENT_MAILBOX_EVENTS_MAX)
+        self._open: dict[int, ServerConnection] = {}
+        self._running: dict[int, asyncio.Task[None]] = {}
+        self._troubles: dict[Address, str] = {}
+        """What the last attempt to reach a server has ended with."""
+
+    def trouble_of(self, partition_id: PartitionId) -> str:
+        """Return why the partition cannot be used, as the end of a sentence."""
+        address = self._machine.address_of(partition_id)
+        if address is None:
+            return ": no server has it"
+        trouble = self._troubles.get(address)
+        if trouble is None:
+            return f": {address} does not take mounts of it"
+        return f": {trouble}" if str(address) in trouble else f": {address}: {trouble}"
+
+    def start(self) -> None:
+        self._tasks.start(run(self._machine, self._mailbox, self._host, self._perform))
+
+    def change_view(self, partitions: Mapping[PartitionId, tuple[Address, Generation]]) -> None:
+        """Connect to these servers and to no others."""
+        self._mailbox.put(ViewChanged(partitions))
+
+    def renew(self, role: Role) -> None:
+        """Close the connections of this role and open others."""
+        self._mailbox.put(RoleRenewed(role))
+
+    def stop(self) -> None:
+        """Close all connections."""
+        self._mailbox.put(Stopped())
+
+    def send(
+        self, connection_sequence: int, messages: Sequence[Message]
+    ) -> list[tuple[Message, LocalProtocolError]]:
+        """Send on that connection, or nowhere if it has ended; return what it cannot express."""
+        connection = self._open.get(connection_sequence)
+        if connection is None:
+            return []
+        refused = connection.send(messages)
+        if not connection.is_carried and not connection.is_restorable:
+            logger.warning("connection_overflowed sequence=%d", connection_sequence)
+            self._give_up(connection_sequence)
+        return refused
+
+    def break_off(self, connection_sequence: int, reason: str) -> None:
+        """End a connection that is beyond repair; another one takes its place (CI-06)."""
+        connection = self._open.get(connection_sequence)
+        if connection is not None:
+            logger.warning("connection_broken_off reason=%s", reason)
+            connection.close(reason)
+
+    def _perform(self, effect: Effect) -> None:
+        match effect:
+            case OpenConnection():
+                task = self._tasks.start(self._keep(effect, partial(self._connect, effect)))
+                self._running[effect.connection_sequence] = task
+            case RestoreConnection():
+                task = self._tasks.start(self._keep(effect, partial(self._restore, effect)))
+                self._running[effect.connection_sequence] = task
+            case CloseConnection():
+                self._close(effect.connection_sequence)
+            case AttachPartition():
+                sequence = effect.connection_sequence
+                connection = self._open.get(sequence)
+                if connection is not None:  # else it has just ended, and is detached next
+                    side = self._sides[effect.role]
+                    side.attach(effect.partition_id, sequence, connection.version)
+            case DetachPartition():
+                self._sides[effect.role].detach(effect.partition_id, effect.connection_sequence)
+            case RaiseGeneration():
+                self._on_generation(effect.partition_id, effect.generation)
+            case _:
+                assert_never(effect)
+
+    async def _connect(self, effect: OpenConnection) -> ServerConnection:
+        connection = await self._open_server(effect.address, effect.role, self._settings)
+        self._open[effect.connection_sequence] = connection
+        self._troubles.pop(effect.address, None)
+        self._mailbox.put(Connected(effect.connection_sequence))
+        for watcher in self._watchers:
+            watcher.server_connected(effect.address)
+        return connection
+
+    async def _restore(self, effect: RestoreConnection) -> ServerConnection:
+        connection = self._open[effect.connection_sequence]
+        try:
+            await connection.restore(effect.address)
+        except (ConnectionUnknownError, RemoteProtocolError):
+            connection.close()
+            raise
+        logger.info("connection_restored address=%s", effect.address)
+        self._mailbox.put(Restored(effect.connection_sequence))
+        for watcher in self._watchers:
+            watcher.server_restored(effect.address)
+        return connection
+
+    async def _keep(
+        self,
+        effect: OpenConnection | RestoreConnection,
+        connect: Callable[[], Awaitable[ServerConnection]],
+    ) -> None:
+        """Run a connection from its opening, or from where it broke, to its next end."""
+        sequence = effect.connection_sequence
+        side = self._sides[effect.role]
+        try:
+            connection = await connect()
+            while (messages := await connection.receive()) is not None:
+                if messages:
+                    await side.receive(sequence, messages)
+            logger.debug("connection_ended address=%s", effect.address)
+        except (UnavailableError, RemoteProtocolError, HandshakeRefusedError) as error:
+            logger.info("connection_failed address=%s error=%s", effect.address, error)
+            self._troubles[effect.address] = str(error)
+            if isinstance(error, RemoteProtocolError) and sequence in self._open:
+                self._open[sequence].close()
+        except asyncio.CancelledError:
+            if sequence in self._open:  # the client closes; nothing is to be kept for it
+                self._open[sequence].close()
+            raise
+        finally:
+            self._running.pop(sequence, None)
+            found = self._open.get(sequence)
+            if found is not None and found.is_restorable and found.agreement is not None:
+                found.break_off()
+                jitter = self._host.random.uniform(0.0, 1.0)
+                self._mailbox.put(Broken(sequence, found.agreement.restore_seconds, jitter))
+            else:
+                self._give_up(sequence)
+
+    def _close(self, connection_sequence: int) -> None:
+        connection = self._open.pop(connection_sequence, None)
+        if connection is not None:
+            connection.close()
+            for watcher in self._watchers:
+                watcher.server_disconnected(connection.address)
+        task = self._running.pop(connection_sequence, None)
+        if task is not None:
+            task.cancel()
+
+    def _give_up(self, connection_sequence: int) -> None:
+        self._close(connection_sequence)
+        self._mailbox.put(Disconnected(connection_sequence, self._host.random.uniform(0.0, 1.0)))

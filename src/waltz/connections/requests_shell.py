@@ -1,0 +1,210 @@
+"""The calls that wait for bodies and high-water marks, and the loop that gets them.
+
+The decisions are those of `PendingRequests`; here are the futures.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, TypeVar, assert_never
+
+from waltz.connections.pending_requests import (
+    Answered,
+    BreakConnection,
+    DataArrived,
+    DataWanted,
+    Effect,
+    Event,
+    MarkArrived,
+    MarkWanted,
+    PartitionAttached,
+    PartitionDetached,
+    PendingRequests,
+    SendRequests,
+)
+from waltz.connections.retry import Operation
+from waltz.connections.tasks_shell import Tasks
+from waltz.errors import ClientClosedError, ConnectionLostError, LocalProtocolError
+from waltz.host import Host
+from waltz.limits import CLIENT_MAILBOX_EVENTS_MAX
+from waltz.machine_shell import Mailbox, run
+from waltz.types import ClientId, PartitionId, TransactionId
+from waltz.wire.message import Message
+
+T = TypeVar("T")
+
+
+class _Fetch:
+    """One caller that waits for several bodies."""
+
+    __slots__ = ("found", "future", "missing")
+
+    def __init__(self, missing: int) -> None:
+        self.missing = missing
+        self.found: dict[TransactionId, bytes] = {}
+        self.future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+
+class Requests:
+    """Fetches what it is asked for, through lost connections and moved partitions.
+
+    A side of `Connections`; what it sends goes through `send` and `break_off`.
+    """
+
+    def __init__(
+        self,
+        host: Host,
+        tasks: Tasks,
+        client_id: ClientId,
+        send: Callable[[int, Sequence[Message]], object],
+        break_off: Callable[[int, str], None],
+    ) -> None:
+        self._host = host
+        self._tasks = tasks
+        self._send = send
+        self._break_off = break_off
+        self._machine = PendingRequests(client_id)
+        self._mailbox: Mailbox[Event] = Mailbox(host.clock, CLIENT_MAILBOX_EVENTS_MAX)
+        self._fetches: dict[tuple[PartitionId, TransactionId], list[_Fetch]] = {}
+        self._marks: dict[PartitionId, list[asyncio.Future[TransactionId]]] = {}
+        self._fragile: dict[PartitionId, dict[asyncio.Future[Any], Operation]] = {}
+        """Calls that end with the connection they were sent on."""
+        self._closed: Exception | None = None
+
+    def start(self) -> None:
+        self._tasks.start(run(self._machine, self._mailbox, self._host, self._perform))
+
+    async def fetch(
+        self,
+        partition_id: PartitionId,
+        transaction_ids: Sequence[TransactionId],
+        *,
+        fragile: bool = False,
+    ) -> list[bytes]:
+        """Return the bodies of transactions that were fed, in the order asked for.
+
+        Waits for as long as it takes. Raises ClientClosedError; if `fragile` ConnectionLostError.
+        """
+        self._check_open()
+        if not transaction_ids:
+            return []
+        fetch = _Fetch(len(transaction_ids))
+        for transaction_id in transaction_ids:
+            self._fetches.setdefault((partition_id, transaction_id), []).append(fetch)
+        self._mailbox.put(DataWanted(partition_id, transaction_ids))
+        if fragile:
+            self._break_with_connection(partition_id, fetch.future, Operation.TRANSACTION_DATA)
+        await fetch.future
+        return [fetch.found[transaction_id] for transaction_id in transaction_ids]
+
+    async def high_water_mark(
+        self, partition_id: PartitionId, *, fragile: bool = False
+    ) -> TransactionId:
+        """Return the partition's high-water mark as its server knows it.
+
+        Waits for as long as it takes. Raises ClientClosedError; if `fragile` ConnectionLostError.
+        """
+        self._check_open()
+        future: asyncio.Future[TransactionId] = asyncio.get_running_loop().create_future()
+        self._marks.setdefault(partition_id, []).append(future)
+        self._mailbox.put(MarkWanted(partition_id))
+        if fragile:
+            self._break_with_connection(partition_id, future, Operation.HIGH_WATER_MARK)
+        return await future
+
+    def _break_with_connection(
+        self, partition_id: PartitionId, future: asyncio.Future[Any], operation: Operation
+    ) -> None:
+        fragile = self._fragile.setdefault(partition_id, {})
+        fragile[future] = operation
+        future.add_done_callback(lambda done: fragile.pop(done, None))
+
+    def stop(self, reason: Exception | None = None) -> None:
+        """End all that wait with `reason`, by default ClientClosedError."""
+        self._closed = self._closed or reason or ClientClosedError("closed; nothing can be asked")
+        error = reason or ClientClosedError("closed while waiting for a server's answer")
+        waiting: list[asyncio.Future[Any]] = [
+            fetch.future for fetches in self._fetches.values() for fetch in fetches
+        ]
+        waiting += [future for futures in self._marks.values() for future in futures]
+        for future in waiting:
+            if not future.done():
+                future.set_exception(error)
+                future.exception()  # whoever waited may have gone
+        self._fetches.clear()
+        self._marks.clear()
+
+    def _check_open(self) -> None:
+        if self._closed is not None:
+            raise self._closed
+
+    # As a side of `Connections`
+
+    def attach(self, partition_id: PartitionId, connection_sequence: int, version: int) -> None:
+        self._mailbox.put(PartitionAttached(partition_id, connection_sequence))
+
+    def detach(self, partition_id: PartitionId, connection_sequence: int) -> None:
+        self._mailbox.put(PartitionDetached(partition_id, connection_sequence))
+        for future, operation in list(self._fragile.get(partition_id, {}).items()):
+            if not future.done():
+                future.set_exception(
+                    ConnectionLostError(
+                        f"{operation.value}: the connection to the server of partition"
+                        f" {partition_id} was lost"
+                    )
+                )
+
+    async def receive(self, connection_sequence: int, messages: Sequence[Message]) -> None:
+        jitter = self._host.random.uniform(0.0, 1.0)
+        self._mailbox.put(Answered(connection_sequence, messages, jitter))
+        await self._mailbox.room()
+
+    def _perform(self, effect: Effect) -> None:
+        match effect:
+            case DataArrived():
+                key = effect.partition_id, effect.transaction_id
+                for fetch in self._fetches.pop(key, ()):
+                    fetch.found[effect.transaction_id] = effect.data
+                    fetch.missing -= 1
+                    if not fetch.missing and not fetch.future.done():
+                        fetch.future.set_result(None)
+            case SendRequests():
+                self._send(effect.connection_sequence, effect.messages)
+            case MarkArrived():
+                for future in self._marks.pop(effect.partition_id, ()):
+                    if not future.done():
+                        future.set_result(effect.high_water_mark)
+            case BreakConnection():
+                self._break_off(effect.connection_sequence, effect.reason)
+            case _:
+                assert_never(effect)
+
+
+def running_loop() -> asyncio.AbstractEventLoop | None:
+    """Return the loop that runs the caller; None: none does, or this process was forked by it."""
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
+
+
+def wait_on_loop(
+    loop: asyncio.AbstractEventLoop, work: Callable[[], Coroutine[Any, Any, T]], what: str
+) -> T:
+    """Do `work` on the client's loop and wait for it in a worker's thread.
+
+    Raises LocalProtocolError: called on the loop itself; ClientClosedError.
+    """
+    if running_loop() is loop:
+        raise LocalProtocolError(
+            f"{what} asked for on the event loop, where nothing may wait; set prefetch or return it"
+            " from choose_prefetch"
+        )
+    coroutine = work()
+    try:
+        waiting = asyncio.run_coroutine_threadsafe(coroutine, loop)
+    except RuntimeError:
+        coroutine.close()
+        raise ClientClosedError("client closed") from None
+    return waiting.result()

@@ -1,0 +1,46 @@
+"""Runs an operation within its time, again and again as far as its policy allows."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import TypeVar
+
+from waltz.connections.retry import Operation, RetryPolicy
+from waltz.errors import ConnectionLostError, OperationTimeoutError, WaltzError
+from waltz.host import Host
+
+T = TypeVar("T")
+
+
+async def with_retries(
+    host: Host,
+    client: object,
+    policy: RetryPolicy,
+    operation: Operation,
+    attempt: Callable[[], Awaitable[T]],
+    seconds_max: float,
+) -> T:
+    """Return what `attempt` returns.
+
+    Raises ConnectionLostError, with the earlier ones as `earlier`: the policy wants no more;
+    OperationTimeoutError: all attempts together took longer than `seconds_max`; and what `attempt`
+    raises besides.
+    """
+    earlier: list[WaltzError] = []
+    try:
+        async with asyncio.timeout(seconds_max):
+            while True:
+                try:
+                    return await attempt()
+                except ConnectionLostError as error:
+                    error.earlier = tuple(earlier)
+                    decide = partial(policy.should_retry, client, operation, len(earlier), error)
+                    if not await host.workers.run_blocking(decide):
+                        raise
+                    earlier.append(error)
+    except TimeoutError:
+        late = OperationTimeoutError(f"{operation.value}: no answer in {seconds_max:g} s")
+        late.earlier = tuple(earlier)
+        raise late from None

@@ -1,0 +1,111 @@
+"""Where a client learns what its cluster is, who serves what, and who it is itself.
+
+Two sources behind one protocol: the coordinator (here), and the servers (`discovery_shell.py`).
+Clients and readers use the protocol only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from waltz.cluster.cluster_shell import ClusterSnapshot, ClusterView, allocate_client_id
+from waltz.connections.cluster_connection import Role
+from waltz.connections.connection_shell import ServerConnection, Side
+from waltz.connections.logical_handshake import ConnectionSettings
+from waltz.errors import RemoteProtocolError
+from waltz.host import Host
+from waltz.types import Address, ClientId
+
+
+class ClusterSource(Protocol):
+    async def start(self) -> ClientId:
+        """Take a first look, begin to follow, and return a client ID for whoever looks.
+
+        Raises UnavailableError: nobody answers; NoNodeError: there is no cluster;
+        RemoteProtocolError: what answers is no server of ours.
+        """
+        ...
+
+    async def stop(self) -> None:
+        """Idempotent."""
+        ...
+
+    @property
+    def current(self) -> ClusterSnapshot:
+        """The newest view; there is one once `start` has returned."""
+        ...
+
+    async def allocate_client_id(self) -> ClientId:
+        """Return one more client ID. Raises UnavailableError."""
+        ...
+
+    async def open(
+        self, address: Address, role: Role, settings: ConnectionSettings
+    ) -> ServerConnection:
+        """Open a connection to a server of the cluster. Raises as `ServerConnection.open`."""
+        ...
+
+    def side(self, role: Role, side: Side) -> Side:
+        """Return who is to talk on connections of this role: `side`, or who passes on to it."""
+        ...
+
+    def server_connected(self, address: Address) -> None:
+        """A connection of `open` is in use from now on."""
+        ...
+
+    def server_restored(self, address: Address) -> None: ...
+
+    def server_disconnected(self, address: Address) -> None: ...
+
+
+class CoordinatorSource:
+    """Implements `ClusterSource` with the coordinator of the host."""
+
+    def __init__(self, host: Host, root: str, on_view: Callable[[ClusterSnapshot], None]) -> None:
+        self._host = host
+        self._root = root
+        self._view = ClusterView(host, on_view, root=root)
+
+    async def start(self) -> ClientId:
+        await self._view.start()
+        return await self.allocate_client_id()
+
+    async def stop(self) -> None:
+        await self._view.stop()
+
+    @property
+    def current(self) -> ClusterSnapshot:
+        return self._view.current
+
+    async def allocate_client_id(self) -> ClientId:
+        return await allocate_client_id(self._host.coordinator, self._root)
+
+    async def open(
+        self, address: Address, role: Role, settings: ConnectionSettings
+    ) -> ServerConnection:
+        """Raises RemoteProtocolError also where another cluster is: nothing of it is taken.
+
+        Servers before version 5 do not say which cluster they are of.
+        """
+        connection = await ServerConnection.open(self._host, address, settings)
+        expected, agreement = self.current.cluster_key, connection.agreement
+        if agreement is not None and agreement.cluster_key != expected:
+            connection.close()
+            raise RemoteProtocolError(
+                f"{address} is a server of cluster {agreement.cluster_key}, where the coordinator"
+                f" says there is one of cluster {expected}"
+            )
+        return connection
+
+    def side(self, role: Role, side: Side) -> Side:
+        return side
+
+    def server_connected(self, address: Address) -> None:
+        """The coordinator tells all there is to know."""
+
+    def server_restored(self, address: Address) -> None:
+        """The coordinator tells all there is to know."""
+
+    def server_disconnected(self, address: Address) -> None:
+        """The coordinator tells all there is to know."""

@@ -1,0 +1,324 @@
+"""Asks servers how they are, and what they are to prefer: the questions of operators.
+
+Each question has a connection of its own, beside those that a client keeps: a server that is slow
+to answer holds up nobody else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import NamedTuple, TypeVar
+from uuid import UUID
+
+from waltz.cluster.cluster_shell import read_store_params
+from waltz.cluster.paths import root_at
+from waltz.connections.connection_shell import ServerConnection
+from waltz.errors import (
+    ConfigurationError,
+    ConnectionLostError,
+    HandshakeRefusedError,
+    OperationTimeoutError,
+    ProtocolError,
+    RemoteProtocolError,
+    UnavailableError,
+)
+from waltz.host import Coordinator, Host
+from waltz.limits import CONNECTIVITY_SECONDS_MAX, HANDSHAKE_SECONDS_MAX, REPORTS_MAX
+from waltz.operators.conversation_shell import Conversation, conversation
+from waltz.types import (
+    Address,
+    ClientId,
+    CoordinatorAddress,
+    Generation,
+    PartitionId,
+    RequestId,
+    ServersAddress,
+    parse_coordinator,
+)
+from waltz.wire.client_protocol import (
+    CLIENT_CODEC,
+    CLIENT_GREETING,
+    AddPreferredPartitionRequest,
+    AddPreferredPartitionResponse,
+    CheckStorageConnectivityRequest,
+    CheckStorageConnectivityResponse,
+    RemovePreferredPartitionRequest,
+    RemovePreferredPartitionResponse,
+    ServerPartitionsAssignmentRequest,
+    ServerPartitionsAssignmentResponse,
+    ServerPartitionsHealthRequest,
+    ServerPartitionsHealthResponse,
+)
+from waltz.wire.discovery_protocol import PartitionProblems, PartitionProblemsRequest
+from waltz.wire.message import Message
+from waltz.wire.report_protocol import (
+    NEVER,
+    CoordinatorLocation,
+    CoordinatorRequest,
+    PartitionReport,
+    PartitionReports,
+    PartitionReportsRequest,
+)
+
+T = TypeVar("T", bound=Message)
+
+SPOKEN = CLIENT_CODEC.up_to(4)
+"""Later versions begin with a handshake, for connections that are kept; a question needs none."""
+
+NOBODY = RequestId(ClientId(-1), Generation(0), PartitionId(0), 0)
+"""What tools say that are no client: as the original's."""
+
+ANSWER_SECONDS_MAX = HANDSHAKE_SECONDS_MAX + CONNECTIVITY_SECONDS_MAX
+"""For a question: a server takes CONNECTIVITY_SECONDS_MAX to find out whom it reaches."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServerReport:
+    """`partitions`: of those it has, whether it has opened a store session; `storages`: which
+    storage nodes it reaches, asked for only if a partition is not well, or completely; `assigned`:
+    what it is to have, asked for only completely; `reasons`: why it takes no appends, in its own
+    words, asked for only if a partition is not well, and not known to servers before version 5."""
+
+    partitions: Mapping[PartitionId, bool]
+    storages: Mapping[str, bool]
+    assigned: frozenset[PartitionId] = frozenset()
+    reasons: Mapping[PartitionId, str] = field(default_factory=dict)
+
+    def problem(self, partition_id: PartitionId) -> str | None:
+        """Why the server takes no appends for the partition; None if it does."""
+        is_open = self.partitions.get(partition_id)
+        if is_open is None:
+            return "its server has not opened it"
+        if is_open:
+            return None
+        lost = [name for name, is_reached in sorted(self.storages.items()) if not is_reached]
+        reached = f"{len(self.storages) - len(lost)} of {len(self.storages)} storage nodes"
+        missing = f", not {', '.join(lost)}" if lost else ""
+        reason = self.reasons.get(partition_id, "it has no store session")
+        return f"{reason}; its server reaches {reached}{missing}"
+
+
+@asynccontextmanager
+async def talk_to_server(
+    host: Host, address: Address, *, seconds: float = ANSWER_SECONDS_MAX
+) -> AsyncIterator[Conversation]:
+    """Raises UnavailableError: it does not answer in time, or not as a server."""
+    async with conversation(host, address, SPOKEN, CLIENT_GREETING, seconds=seconds) as talk:
+        yield talk
+
+
+async def ask_server(host: Host, address: Address, *, completely: bool = False) -> ServerReport:
+    """Raises UnavailableError: it does not answer in time, or not as a server."""
+    async with talk_to_server(host, address) as talk:
+        health = await ask_health(talk)
+        is_well = all(health.values())
+        storages = {} if is_well and not completely else await ask_connectivity(talk)
+        assigned = await ask_assigned(talk) if completely else ()
+    reasons = {} if is_well else await ask_reasons(host, address)
+    return ServerReport(health, storages, frozenset(assigned), reasons)
+
+
+async def ask_servers(
+    host: Host, addresses: Iterable[Address]
+) -> dict[Address, ServerReport | UnavailableError]:
+    """Ask all of them at once and completely; the error of one that does not answer is its answer.
+
+    Each has as long as `ask_server`.
+    """
+
+    async def ask(address: Address) -> ServerReport | UnavailableError:
+        try:
+            return await ask_server(host, address, completely=True)
+        except UnavailableError as error:
+            return error
+
+    asked = list(addresses)
+    return dict(zip(asked, await asyncio.gather(*map(ask, asked)), strict=True))
+
+
+async def prefer_partitions(
+    host: Host,
+    address: Address,
+    *,
+    add: Sequence[PartitionId] = (),
+    remove: Sequence[PartitionId] = (),
+) -> bool:
+    """Let a server prefer these partitions, or no longer; return whether it has taken note.
+
+    Raises UnavailableError: it does not answer, and may have taken note.
+    """
+    result = True
+    async with talk_to_server(host, address) as talk:
+        if add:
+            question = AddPreferredPartitionRequest(NOBODY, tuple(add))
+            result &= (await talk.ask(question, AddPreferredPartitionResponse)).result
+        if remove:
+            other = RemovePreferredPartitionRequest(NOBODY, tuple(remove))
+            result &= (await talk.ask(other, RemovePreferredPartitionResponse)).result
+    return result
+
+
+async def ask_health(talk: Conversation) -> Mapping[PartitionId, bool]:
+    """Whether each partition of the server takes appends. Raises UnavailableError."""
+    answer = await talk.ask(ServerPartitionsHealthRequest(NOBODY), ServerPartitionsHealthResponse)
+    return dict(answer.health)
+
+
+async def ask_reasons(host: Host, address: Address) -> Mapping[PartitionId, str]:
+    """Why the server takes no appends, for those of its partitions where it takes none; nothing
+    from one that does not say so much."""
+    try:
+        connection = await ServerConnection.open(host, address)
+        try:
+            if connection.send([PartitionProblemsRequest(0)]):
+                return {}
+            async with asyncio.timeout(HANDSHAKE_SECONDS_MAX):
+                while (messages := await connection.receive()) is not None:
+                    for message in messages:
+                        if isinstance(message, PartitionProblems):
+                            return {each.partition_id: each.reason for each in message.problems}
+        finally:
+            connection.close()
+    except (UnavailableError, RemoteProtocolError, HandshakeRefusedError, TimeoutError):
+        pass  # what it has said before is known without its reasons
+    return {}
+
+
+@dataclass(frozen=True, slots=True)
+class ReportAnswers:
+    """What a server says of its partitions, once their replicas have answered it, and of its
+    coordinator: how long ago that has answered the server last, and what is wrong with it."""
+
+    reports: Mapping[PartitionId, PartitionReport]
+    coordinator_seconds: float | None
+    coordinator_problem: str | None
+
+
+async def ask_reports(
+    host: Host,
+    address: Address,
+    partition_ids: Sequence[PartitionId],
+    *,
+    seconds: float = ANSWER_SECONDS_MAX,
+) -> ReportAnswers:
+    """Ask how these partitions are; those that the server has not are left out.
+
+    Raises UnavailableError: it does not answer, or is of a version that cannot say.
+    """
+    reports: dict[PartitionId, PartitionReport] = {}
+    age, problem = NEVER, None
+    wanted = list(partition_ids)
+    for first in range(0, max(len(wanted), 1), REPORTS_MAX):
+        request = PartitionReportsRequest(0, tuple(wanted[first : first + REPORTS_MAX]))
+        answer, _ = await _ask_by_handshake(host, address, request, PartitionReports, seconds)
+        reports.update({each.partition_id: each for each in answer.reports})
+        age, problem = answer.coordinator_milliseconds, answer.coordinator
+    return ReportAnswers(reports, None if age == NEVER else age / 1000, problem)
+
+
+class ToldCoordinator(NamedTuple):
+    """Where a server has found its coordinator, and the key of its cluster."""
+
+    address: CoordinatorAddress
+    cluster_key: UUID
+
+
+async def find_coordinator(
+    host: Host,
+    servers: ServersAddress,
+    new_coordinator: Callable[[CoordinatorAddress], Coordinator],
+) -> CoordinatorAddress:
+    """Return the address of the coordinator that the servers name, once it has answered here.
+
+    Raises UnavailableError: no server says, or the coordinator does not answer;
+    ConfigurationError: what answers at its address here is another cluster's; NoNodeError.
+    """
+    told = await ask_coordinator(host, servers)
+    coordinator = new_coordinator(told.address)
+    try:
+        params = await read_store_params(coordinator, root_at(told.address))
+    finally:
+        await coordinator.close()
+    if params.cluster_key != told.cluster_key:
+        raise ConfigurationError(
+            f"the servers {servers} are of cluster {told.cluster_key} and have their coordinator at"
+            f" {told.address}, where cluster {params.cluster_key} answers from here: that address"
+            " means another machine to them. Give the coordinator's address as it is reached from"
+            " here: host:port or zookeeper://host:port/root"
+        )
+    return told.address
+
+
+async def ask_coordinator(host: Host, servers: ServersAddress) -> ToldCoordinator:
+    """Return where the servers have their coordinator: the first that answers is believed.
+
+    Raises UnavailableError: none of them says; the text has the reason of each.
+    """
+    troubles = []
+    for address in servers.servers:
+        try:
+            answer, cluster_key = await _ask_by_handshake(
+                host, address, CoordinatorRequest(0), CoordinatorLocation, HANDSHAKE_SECONDS_MAX
+            )
+            if answer.address is not None:
+                return ToldCoordinator(parse_coordinator(answer.address), cluster_key)
+            troubles.append(f"{address} does not tell where its coordinator is")
+        except (UnavailableError, ConfigurationError) as error:
+            troubles.append(f"{address}: {error}")
+    raise UnavailableError(
+        f"no server of {servers} says where the coordinator is, which is needed here:"
+        f" {'; '.join(troubles)}. Give the coordinator's address: host:port or"
+        " zookeeper://host:port/root"
+    )
+
+
+async def _ask_by_handshake(
+    host: Host, address: Address, question: Message, kind: type[T], seconds: float
+) -> tuple[T, UUID]:
+    """Ask what only versions from 5 on know; return the answer and the key of the server's cluster.
+
+    Raises UnavailableError.
+    """
+    cannot_say = f"server {address} is of a version that cannot say"
+    try:
+        async with asyncio.timeout(seconds):
+            connection = await ServerConnection.open(host, address)
+            try:
+                if connection.agreement is None or connection.send([question]):
+                    raise UnavailableError(cannot_say)
+                while (messages := await connection.receive()) is not None:
+                    for message in messages:
+                        if isinstance(message, kind):
+                            return message, connection.agreement.cluster_key
+            finally:
+                connection.close()
+    except TimeoutError:
+        raise OperationTimeoutError(f"no answer from {address} in {seconds:g} s") from None
+    except (ConnectionLostError, ProtocolError) as error:
+        # One of an earlier release ends a connection on which it is asked what it does not know.
+        raise UnavailableError(f"{cannot_say}, or has ended the connection: {error}") from error
+    raise UnavailableError(f"{cannot_say}, or has ended the connection")
+
+
+async def ask_connectivity(talk: Conversation) -> Mapping[str, bool]:
+    """Whether the server reaches each storage node, for which it waits itself.
+
+    Raises UnavailableError.
+    """
+    answer = await talk.ask(
+        CheckStorageConnectivityRequest(NOBODY),
+        CheckStorageConnectivityResponse,
+        seconds_min=ANSWER_SECONDS_MAX,
+    )
+    return dict(answer.connectivity)
+
+
+async def ask_assigned(talk: Conversation) -> tuple[PartitionId, ...]:
+    """The partitions that the server believes to be its own, sorted. Raises UnavailableError."""
+    answer = await talk.ask(
+        ServerPartitionsAssignmentRequest(NOBODY), ServerPartitionsAssignmentResponse
+    )
+    return tuple(sorted(answer.partition_ids))

@@ -1,0 +1,269 @@
+"""What each storage node holds of the log: for whoever compares the copies with each other.
+
+Everybody else reads through servers, which hand out what is committed. Here records are read as
+one node has them, over its admin port, committed or not; how far they have to be what the log has
+is told beside them. Nothing is changed anywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from typing import TypeVar
+from uuid import UUID
+from zlib import crc32
+
+from waltz.arrays import np
+from waltz.cluster.cluster_shell import read_partition_metadata, read_store_params
+from waltz.cluster.partition_metadata import PartitionMetadata
+from waltz.cluster.paths import DEFAULT_ROOT
+from waltz.cluster.placement_shell import read_placement
+from waltz.connections.loop_thread import Closable, LoopThread, NewHost
+from waltz.errors import (
+    ClientClosedError,
+    CorruptionError,
+    NoNodeError,
+    OperationTimeoutError,
+    RemoteStorageError,
+    UnavailableError,
+)
+from waltz.host import Host
+from waltz.limits import CLIENT_CLOSE_SECONDS, RECORD_LIST_RECORDS_MAX
+from waltz.operators.conversation_shell import Conversation, talk_to_admin_port
+from waltz.reader.transaction_columns import TransactionColumns, columns_of_records
+from waltz.record import RecordBatch
+from waltz.types import NOTHING, Address, PartitionId, ReplicaId, TransactionId
+from waltz.wire.admin_protocol import (
+    AdminLastSessionInfoRequest,
+    AdminLastSessionInfoResponse,
+    AdminRecordListRequest,
+    AdminRecordListResponse,
+)
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Replica:
+    """A partition's copy on a storage node, as the coordinator knows it.
+
+    replica_id    the node, by the address that servers use.
+    admin_port    where tools ask it; None if the cluster does not know.
+    is_current    whether it takes part in the partition's store session.
+    closing_mark  the high-water mark with which the last session that it took part in has ended;
+                  None if that is not known, or has not ended.
+    """
+
+    partition_id: PartitionId
+    replica_id: ReplicaId
+    admin_port: int | None
+    is_current: bool
+    closing_mark: TransactionId | None
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaMarks:
+    """What a storage node says of its copy, -1 where it has nothing.
+
+    low_water_mark  the partition's high-water mark when the node's last session began.
+    promised        the last transaction that it held then, and must hold since.
+    last            the last one that it holds now, up to the one that was asked about.
+    """
+
+    low_water_mark: TransactionId
+    promised: TransactionId
+    last: TransactionId
+
+
+class ReplicaReader(Closable):
+    """Reads what storage nodes hold, for threads; a context manager.
+
+    A connection is kept for each node that was asked, and opened anew after it has failed.
+    """
+
+    def __init__(self, new_host: NewHost, *, root: str | None = None) -> None:
+        """Raises NoNodeError: there is no cluster. CoordinatorLostError."""
+        self._root = root or DEFAULT_ROOT
+        self._thread = LoopThread("waltz-replicas")
+        try:
+            self._host, self._release_host = self._thread.call(_made(new_host))
+            self._params = self._thread.call(read_store_params(self._host.coordinator, self._root))
+        except BaseException:
+            self._thread.stop()
+            raise
+        self._talks: dict[Address, tuple[Conversation, AsyncExitStack]] = {}
+
+    @property
+    def partition_count(self) -> int:
+        return self._params.partition_count
+
+    @property
+    def cluster_key(self) -> UUID:
+        return self._params.cluster_key
+
+    def replicas(self) -> list[Replica]:
+        """Return the copies that there are to be, partitions in order. Raises CoordinatorLostError.
+
+        Of a replica that is current, everything up to a high-water mark is what the log has, if a
+        server has told that mark before this was asked: sessions only add to what is committed.
+        """
+        return self._thread.call(self._read_replicas())
+
+    def marks(self, replica: Replica, asked: int) -> ReplicaMarks:
+        """Return what its node says, `last` no further than `asked`.
+
+        Raises UnavailableError: it does not answer; RemoteStorageError: it has not taken the
+        partition, or refuses.
+        """
+        return self._thread.call(self._ask_marks(replica, asked))
+
+    def read(self, replica: Replica, first: int, end: int) -> Iterator[TransactionColumns]:
+        """Yield what the node holds from `first` to `end` - 1: dense, in order, and less of it
+        where it holds less.
+
+        Raises UnavailableError; RemoteStorageError: it refuses, as it does at a record that it
+        knows to be damaged; CorruptionError: the data of a transaction are not what their checksum
+        says. What comes before that one has been yielded.
+        """
+        position = first
+        while position < end:
+            batch = self._thread.call(self._read_some(replica, position, end))
+            if not len(batch):
+                return
+            sound = _count_of_sound(batch)
+            if sound:
+                yield columns_of_records(batch.slice(batch.first_transaction_id, sound))
+            if sound < len(batch):
+                raise CorruptionError(
+                    f"transaction {position + sound} of partition {replica.partition_id} on"
+                    f" {replica.replica_id}: the data are not what their checksum says"
+                )
+            position = batch.next_transaction_id
+
+    def close(self) -> None:
+        """Idempotent."""
+        try:
+            self._thread.call(self._end(), CLIENT_CLOSE_SECONDS)
+        except (ClientClosedError, OperationTimeoutError):
+            return  # closed before, or as far as could be waited for
+        finally:
+            self._thread.stop()
+        self._release_host()
+
+    async def _read_replicas(self) -> list[Replica]:
+        coordinator = self._host.coordinator
+        placement = await read_placement(coordinator, self._root)
+        found = []
+        for partition_id in map(PartitionId, range(self.partition_count)):
+            try:
+                metadata = await read_partition_metadata(coordinator, partition_id, self._root)
+            except NoNodeError:
+                metadata = None
+            found += [
+                _replica(partition_id, node, placement.admin_ports.get(node), metadata)
+                for node in sorted(placement.holding(partition_id))
+            ]
+        return found
+
+    async def _ask_marks(self, replica: Replica, asked: int) -> ReplicaMarks:
+        question = AdminLastSessionInfoRequest(0, replica.partition_id)
+        talk = await self._talk(replica)
+        answer = await self._asked(replica, talk.ask(question, AdminLastSessionInfoResponse))
+        info = answer.session_info
+        return ReplicaMarks(
+            info.low_water_mark,
+            min(info.low_water_mark, info.local_low_water_mark),
+            await self._last(replica, asked),
+        )
+
+    async def _last(self, replica: Replica, asked: int) -> TransactionId:
+        """Nothing tells how many there are, so that is searched for: they are dense."""
+        if asked < 0 or await self._holds(replica, asked):
+            return TransactionId(max(asked, NOTHING))
+        held, missing = NOTHING, asked
+        while missing - held > 1:
+            middle = (held + missing) // 2
+            if await self._holds(replica, middle):
+                held = TransactionId(middle)
+            else:
+                missing = middle
+        return TransactionId(held)
+
+    async def _holds(self, replica: Replica, transaction_id: int) -> bool:
+        talk = await self._talk(replica)
+        question = AdminRecordListRequest(0, replica.partition_id, TransactionId(transaction_id), 1)
+        try:
+            answer = await self._asked(replica, talk.ask(question, AdminRecordListResponse))
+        except RemoteStorageError:
+            return True  # damaged, and so there is one
+        return len(answer.records) > 0
+
+    async def _read_some(self, replica: Replica, first: int, end: int) -> RecordBatch:
+        talk = await self._talk(replica)
+        count = min(end - first, RECORD_LIST_RECORDS_MAX)
+        question = AdminRecordListRequest(0, replica.partition_id, TransactionId(first), count)
+        answer = await self._asked(replica, talk.ask(question, AdminRecordListResponse))
+        records = answer.records
+        if len(records) and records.first_transaction_id != first:
+            raise CorruptionError(
+                f"{replica.replica_id} was asked for transaction {first} of partition"
+                f" {replica.partition_id} and gave {records.first_transaction_id}"
+            )
+        return records if len(records) <= count else records.slice(TransactionId(first), count)
+
+    async def _talk(self, replica: Replica) -> Conversation:
+        address = _admin_address(replica)
+        if address not in self._talks:
+            stack = AsyncExitStack()
+            talk = await stack.enter_async_context(
+                talk_to_admin_port(self._host, address, self._params)
+            )
+            self._talks[address] = talk, stack
+        return self._talks[address][0]
+
+    async def _asked(self, replica: Replica, answer: Awaitable[T]) -> T:
+        """Wait for `answer`, and forget the connection if none comes."""
+        try:
+            return await answer
+        except UnavailableError:
+            _, stack = self._talks.pop(_admin_address(replica))
+            await stack.aclose()
+            raise
+
+    async def _end(self) -> None:
+        for _, stack in self._talks.values():
+            await stack.aclose()
+        self._talks.clear()
+        await self._host.coordinator.close()
+
+
+async def _made(new_host: NewHost) -> tuple[Host, Callable[[], None]]:
+    return new_host()
+
+
+def _replica(
+    partition_id: PartitionId,
+    node: ReplicaId,
+    admin_port: int | None,
+    metadata: PartitionMetadata | None,
+) -> Replica:
+    state = None if metadata is None else metadata.replica_states.get(node)
+    if metadata is None or state is None:
+        return Replica(partition_id, node, admin_port, False, None)
+    is_current = state.session_id == metadata.session_id
+    return Replica(partition_id, node, admin_port, is_current, state.closing_high_water_mark)
+
+
+def _admin_address(replica: Replica) -> Address:
+    """Raises UnavailableError: nobody knows."""
+    if replica.admin_port is None:
+        raise UnavailableError(f"no admin port of storage node {replica.replica_id} is known")
+    return Address(Address.parse(replica.replica_id).host, replica.admin_port)
+
+
+def _count_of_sound(batch: RecordBatch) -> int:
+    """Return how many records come before the first whose data are not what was sent."""
+    found = np.fromiter(map(crc32, batch.all_data()), np.uint32, len(batch))
+    wrong = np.flatnonzero(found != batch.data_checksums())
+    return int(wrong[0]) if len(wrong) else len(batch)

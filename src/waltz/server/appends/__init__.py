@@ -1,0 +1,1 @@
+"""What is appended: locks, undecided appends, and what becomes of each."""

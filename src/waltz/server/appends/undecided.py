@@ -1,0 +1,156 @@
+"""Appends from their arrival to their outcome: arrived, waiting for a lock, handed to the store.
+
+Owns these three places and what their senders are told when a lock refuses them. Knows neither
+mounts nor generations: whatever comes here counts. Always: what of one client goes to the store
+goes in the order in which it arrived.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from waltz.record import NewRecords
+from waltz.server.appends.appends import (
+    Appends,
+    InFlight,
+    Senders,
+    join_appends,
+    locked_out,
+    of_batch,
+    of_requests,
+)
+from waltz.server.appends.lock_table import LockTable
+from waltz.server.feeding.backlog import Backlog
+from waltz.types import TransactionId
+from waltz.wire.batch_protocol import AppendBatch, AppendRejected
+from waltz.wire.client_protocol import AppendRequest, LockFailure
+
+
+class Admitted(NamedTuple):
+    """What one check of the locks came to: records for the store, and whom to tell what."""
+
+    records: NewRecords | None
+    refused_count: int
+    answers: Sequence[tuple[int, LockFailure | AppendRejected]]
+
+
+NOTHING_ADMITTED = Admitted(None, 0, ())
+
+
+class Undecided:
+    """The appends of one partition that have no outcome yet."""
+
+    def __init__(self, locks: LockTable, backlog: Backlog) -> None:
+        self.arrival_count = 0
+        self._locks = locks
+        self._backlog = backlog
+        self._arrivals: list[Appends] = []
+        self._waiting: Appends | None = None
+        self._waiting_until = 0
+        self._in_flight = InFlight()
+
+    def __len__(self) -> int:
+        waiting = 0 if self._waiting is None else len(self._waiting)
+        return waiting + len(self._in_flight)
+
+    @property
+    def byte_count(self) -> int:
+        waiting = self._waiting
+        waiting_bytes = 0 if waiting is None else waiting.senders.byte_count
+        return waiting_bytes + self._in_flight.byte_count
+
+    @property
+    def oldest_waiting(self) -> int:
+        """The arrival of the oldest that has not gone to the store; one that is to come if none."""
+        waiting = self._waiting
+        return self.arrival_count + 1 if waiting is None else int(waiting.arrivals[0])
+
+    def take_requests(self, requests: Sequence[AppendRequest], connection_id: int) -> None:
+        if requests:
+            self._take(of_requests(requests, connection_id, self.arrival_count + 1))
+
+    def take_batch(self, message: AppendBatch, connection_id: int) -> None:
+        self._take(of_batch(message, connection_id, self.arrival_count + 1))
+
+    def _take(self, appends: Appends) -> None:
+        """Take appends of one connection."""
+        count, senders = appends.arrivals.size, appends.senders
+        self.arrival_count += count
+        self._arrivals.append(appends)
+        self._backlog.add(int(senders.connection_ids[0]), senders.byte_count, count)
+
+    def admit(self) -> Admitted:
+        """Check the locks of what has arrived and of what need not wait any longer."""
+        arrived = self._arrivals
+        if self._waiting is not None and self._locks.decided >= self._waiting_until:
+            self._locks.forget_reservations()
+            arrived = [self._waiting, *arrived]
+            self._waiting = None
+        if not arrived:
+            return NOTHING_ADMITTED
+        self._arrivals = []
+        candidates = join_appends(arrived)
+        admission = self._locks.admit(candidates.locks)
+        answers: Sequence[tuple[int, LockFailure | AppendRejected]] = ()
+        if admission.waiting or admission.refused:
+            is_waiting = np.zeros(len(candidates), np.bool_)
+            is_waiting[list(admission.waiting)] = True
+            is_refused = np.zeros(len(candidates), np.bool_)
+            is_refused[list(admission.refused)] = True
+            if admission.waiting:
+                self._wait(candidates.pick(is_waiting), min(admission.waiting.values()))
+            if admission.refused:
+                answers = list(self._refuse(candidates.pick(is_refused), admission.refused))
+            candidates = candidates.pick(~(is_waiting | is_refused))
+        if not candidates.arrivals.size:
+            return Admitted(None, len(admission.refused), answers)
+        self._in_flight.add(candidates.senders)
+        return Admitted(candidates.records, len(admission.refused), answers)
+
+    def _wait(self, appends: Appends, until: int) -> None:
+        """Check these again once the ticket `until` is decided, those that wait already first."""
+        if self._waiting is None:
+            self._waiting, self._waiting_until = appends, until
+        else:
+            self._waiting = join_appends([self._waiting, appends])
+            self._waiting_until = min(self._waiting_until, until)
+
+    def _refuse(
+        self, appends: Appends, refused: Mapping[int, TransactionId]
+    ) -> Iterator[tuple[int, LockFailure | AppendRejected]]:
+        """Tell the senders of `appends`; `refused` has the estimates in the same order."""
+        senders = appends.senders
+        for connection_id, byte_count in zip(
+            senders.connection_ids.tolist(), senders.byte_counts.tolist(), strict=True
+        ):
+            self._backlog.settle(connection_id, byte_count)
+        locks = self._locks.refusing_locks(appends.locks)
+        return locked_out(senders, list(zip(refused.values(), locks, strict=True)))
+
+    def decide(self, count: int) -> list[tuple[int, Senders]]:
+        """So many of the oldest that the store has are decided; return whose they are, by
+        connection."""
+        decided = self._in_flight.decide(count)
+        for connection_id, senders in decided:
+            size = senders.connection_ids.size
+            self._backlog.settle(connection_id, senders.byte_count, size)
+        return decided
+
+    def abandon(self) -> list[Senders]:
+        """Forget what the store has not seen and return whose it is: it is not in the log."""
+        waiting = [] if self._waiting is None else [self._waiting]
+        abandoned = [appends.senders for appends in (*waiting, *self._arrivals)]
+        self._arrivals.clear()
+        return abandoned
+
+    def check_invariants(self) -> None:
+        assert not self._arrivals
+        assert len(self._in_flight) == self._locks.issued - self._locks.decided
+        waiting = self._waiting
+        if waiting is not None:
+            assert len(waiting)
+            assert np.all(np.diff(waiting.arrivals) > 0)
+            assert self._waiting_until > self._locks.decided

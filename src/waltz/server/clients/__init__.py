@@ -1,0 +1,1 @@
+"""The clients of a server: their connections, and what they are told of the cluster."""

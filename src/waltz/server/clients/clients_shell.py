@@ -1,0 +1,521 @@
+"""The clients of a server: their logical connections, and the TCP connections that carry these.
+
+Turns the decisions of `Terms`, `Contexts` and `Idleness` into bytes and timers; decides nothing.
+Up to version 4 of the protocol a client has one TCP connection and ends with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
+from uuid import UUID
+
+from waltz.errors import LocalProtocolError, RemoteProtocolError
+from waltz.host import Clock, Connection, Host
+from waltz.limits import (
+    HANDSHAKE_ATTEMPTS_MAX,
+    SMALL_BYTES_MAX,
+    TIMER_SECONDS_MIN,
+    WRITE_BUFFER_BYTES_HIGH,
+)
+from waltz.machine_shell import Lane
+from waltz.peer_log import PeerLog
+from waltz.server.clients.arrivals_shell import Arrival, receive_arrival, receive_next_request
+from waltz.server.clients.client_connection import Proof, Sorter
+from waltz.server.clients.contexts import (
+    UNKNOWN,
+    ContextBroken,
+    ContextClosed,
+    ContextOpened,
+    Contexts,
+    RefuseRestore,
+    ReleaseContext,
+    RestoreContext,
+    RestoreRequested,
+)
+from waltz.server.clients.contexts import Effect as ContextEffect
+from waltz.server.clients.contexts import Event as ContextEvent
+from waltz.server.clients.idleness import Finding, Idleness
+from waltz.server.clients.reception import Terms
+from waltz.server.feeding.backlog import Intake, UnderWay
+from waltz.server.feeding.outbox import Part
+from waltz.server.server_partition_events import ConnectionDrained, ConnectionLost
+from waltz.wire.lifecycle_protocol import (
+    ConnectionRestoreRequest,
+    ConnectionRestoreResponse,
+    Feature,
+    HandshakeCode,
+    HandshakeRequest,
+    client_token,
+)
+from waltz.wire.logical_link import LogicalLink
+from waltz.wire.message import Codec, Message
+
+logger = logging.getLogger(__name__)
+
+
+class Client:
+    """Whom partitions know as one connection; `connection` None: it is broken."""
+
+    def __init__(
+        self,
+        connection_id: int,
+        connection: Connection,
+        link: LogicalLink,
+        clock: Clock,
+        idle_seconds: float,
+        peer_log: PeerLog,
+        all_under_way: UnderWay,
+        token: bytes = b"",
+    ) -> None:
+        """`idle_seconds` 0: it may be silent for ever. `token`: what it showed, if anything."""
+        self.connection_id = connection_id
+        self.connection: Connection | None = connection
+        self.peer = connection.peer
+        self.link = link
+        host, _, _ = connection.peer.rpartition(":")
+        self.sorter = Sorter(connection_id, Proof(token, connection.identity, host))
+        self.intake = Intake(all_under_way)
+        self.questions = 0
+        """To the server as a whole, not answered yet."""
+        self.may_read = asyncio.Event()
+        self.may_read.set()
+        self._is_read = True
+        """Whether `may_read` is set."""
+        self._is_dispensable = False
+        """Whether it may give way to others: it has no mount, and its silence has no bound."""
+        self.draining: asyncio.Task[None] | None = None
+        """Runs while the connection has more to send than it should."""
+        self.turn = asyncio.Lock()
+        """Held by whoever reads: what one TCP connection has brought is handed on before the next
+        one is read."""
+        self._clock = clock
+        self._peer_log = peer_log
+        self._idle_seconds = idle_seconds
+        self._idleness: Idleness | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    @property
+    def unsent_bytes(self) -> int:
+        return 0 if self.connection is None else self.connection.unsent_bytes
+
+    def note_intake(self) -> None:
+        """The intake has changed, or a part of a frame has come."""
+        if self.connection is not None:
+            unfinished = self.link.link.frames.unfinished_bytes
+            held = self.intake.byte_count + unfinished + self.link.retained_bytes
+            self.connection.note_held(held)
+            if self._is_dispensable:
+                self._is_dispensable = not self.sorter.has_mounted
+                self.connection.note_dispensable(self._is_dispensable)
+        if self.intake.may_read is not self._is_read:
+            self._is_read = self.intake.may_read
+            if self._is_read:
+                self.may_read.set()
+            else:
+                self.may_read.clear()
+
+    def send(self, parts: Sequence[Part]) -> None:
+        """Write `parts` at once, or keep them. Raises LocalProtocolError: nothing was written."""
+        encode = self.link.link.encode
+        frames = [part if isinstance(part, bytes) else encode(part) for part in parts]
+        self.write(self.link.retain(frames[0] if len(frames) == 1 else b"".join(frames)))
+
+    def write(self, data: bytes) -> None:
+        """Write what the link has kept already."""
+        if self.connection is not None and data:
+            self.connection.write(data)
+
+    def flush(self) -> None:
+        """Send what was written so far, before others have their turn."""
+        if self.connection is not None:
+            self.connection.flush()
+
+    async def read(self, connection: Connection) -> bytes:
+        """Return what has come on `connection`; nothing once it, or its time, has ended."""
+        if self._idleness is not None:
+            self._idleness.begin_reading(self._clock.now())
+            if self._timer is None:
+                self._arm()
+        data = await connection.read(self.link.link.frames.wanted_bytes)
+        if self.connection is not connection:
+            return b""
+        if self._idleness is not None:
+            self._idleness.hear(self._clock.now())
+            if self._timer is None:
+                self._arm()
+        return data
+
+    def attach(self, connection: Connection) -> None:
+        """This TCP connection carries it from now on."""
+        before, self.connection = self.connection, connection
+        self.peer = connection.peer
+        if before is not None:
+            before.close()
+        self.watch()
+
+    def watch(self) -> None:
+        """Begin to look whether the peer is silent."""
+        if not self._idle_seconds and self.connection is not None:
+            self._is_dispensable = True
+            self.connection.note_dispensable(True)
+        if self._idle_seconds:
+            self._idleness = Idleness(self._idle_seconds, self._clock.now())
+            if self._timer is None:
+                self._arm()
+
+    def detach(self) -> None:
+        """The TCP connection has ended."""
+        self.connection = None
+        self.link.break_off()
+        if self.draining is not None:
+            self.draining.cancel()
+            self.draining = None
+        self._disarm()
+
+    def end(self, reason: str) -> None:
+        """Give it up and tell the peer, if it can be told."""
+        farewell = self.link.end(reason)
+        if self.connection is not None:
+            self.write(farewell)
+            self.connection.close()
+
+    def _arm(self) -> None:
+        assert self._idleness is not None
+        assert self._timer is None
+        seconds = self._idleness.deadline - self._clock.now()
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_later(max(seconds, TIMER_SECONDS_MIN), self._look)
+
+    def _disarm(self) -> None:
+        self._idleness = None
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _look(self) -> None:
+        self._timer = None
+        if self._idleness is None or self.connection is None:
+            return
+        match self._idleness.step(self._clock.now()):
+            case Finding.SILENT:
+                self._peer_log.warning(
+                    "client_idle peer=%s idle_seconds=%g", self.peer, self._idle_seconds
+                )
+                self.connection.close()
+                return
+            case Finding.BEAT:
+                if Feature.HEARTBEAT in self.link.features:
+                    self.write(self.link.heartbeat(wants_answer=False))
+            case Finding.NOTHING:
+                pass
+        self._arm()
+
+
+class Clients:
+    """All clients of a server, from their first word to the release of what was kept for them."""
+
+    def __init__(
+        self,
+        host: Host,
+        codec: Codec,
+        *,
+        idle_seconds: float,
+        restore_seconds: float,
+        handshake_seconds: float,
+        hand_on: Callable[[Client, Sequence[Message]], Awaitable[None]],
+        tell_all: Callable[[ConnectionDrained | ConnectionLost], None],
+    ) -> None:
+        """`hand_on` returns when there is room for more of that client's messages; `tell_all`
+        reaches every partition."""
+        self.full: set[int] = set()
+        """Connections that are handed nothing that can wait: they have more unsent bytes than they
+        should, or are broken."""
+        self.unsent_bytes_peak = 0
+        self._under_way = UnderWay()
+        self._lane = Lane()
+        self._host = host
+        self._codec = codec
+        self._idle_seconds = idle_seconds
+        self._handshake_seconds = handshake_seconds
+        self._hand_on = hand_on
+        self._tell_all = tell_all
+        self._clients: dict[int, Client] = {}
+        self._count = 0
+        self._arriving: dict[Connection, None] = {}
+        self._contexts = Contexts(restore_seconds)
+        self._timer: asyncio.TimerHandle | None = None
+        self._terms: Terms | None = None
+        self._has_terms = asyncio.Event()
+        self._peer_log = PeerLog(logger, asyncio.get_running_loop)
+        self._is_stopping = False
+
+    def __iter__(self) -> Iterator[Client]:
+        return iter(self._clients.values())
+
+    def __len__(self) -> int:
+        return len(self._clients)
+
+    @property
+    def broken_count(self) -> int:
+        """How many have no TCP connection at the moment."""
+        return self._contexts.broken_count
+
+    def find(self, connection_id: int) -> Client | None:
+        return self._clients.get(connection_id)
+
+    def begin(self, terms: Terms) -> None:
+        """Let those in who have arrived, and all who come; nobody is before."""
+        self._terms = terms
+        self._has_terms.set()
+
+    def refuse(self) -> None:
+        """Let nobody in any more, and keep nothing of those who go."""
+        self._is_stopping = True
+
+    def stop(self) -> None:
+        """Tell everybody that nothing is kept, and close all connections."""
+        self.refuse()
+        for connection in self._arriving:
+            connection.close()
+        for client in list(self):
+            self._end(client, "the server stops")
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def send(self, connection_id: int, parts: Sequence[Part]) -> None:
+        """Write `parts` if the connection is still there, and tell all when it is full."""
+        client = self._clients.get(connection_id)
+        if client is None:
+            return
+        try:
+            client.send(parts)
+        except LocalProtocolError as error:
+            self.cut_off(connection_id, str(error))
+        if client.connection is None:
+            if not client.link.is_restorable:
+                self._end(client, "more was to be kept for it than may be")
+            return
+        unsent_bytes = client.connection.unsent_bytes
+        self.unsent_bytes_peak = max(self.unsent_bytes_peak, unsent_bytes)
+        if client.draining is None and unsent_bytes > WRITE_BUFFER_BYTES_HIGH:
+            self.full.add(connection_id)
+            client.draining = asyncio.get_running_loop().create_task(self._drain(client))
+
+    def flush(self, connection_id: int) -> None:
+        """Send what was written to the connection so far, before others have their turn."""
+        client = self._clients.get(connection_id)
+        if client is not None:
+            client.flush()
+
+    def lane(self) -> Lane | None:
+        """Return where large work waits while all clients together have much under way; else None:
+        turns are short, and each takes all there is."""
+        return self._lane if self._under_way.is_crowded else None
+
+    def cut_off(self, connection_id: int, reason: str) -> None:
+        client = self._clients.get(connection_id)
+        if client is not None:
+            self._peer_log.warning("client_cut_off peer=%s reason=%s", client.peer, reason)
+            self._end(client, reason)
+
+    # TCP connections
+
+    async def accept(self, connection: Connection) -> None:
+        """Serve one connection to its end."""
+        self._arriving[connection] = None
+        client: Client | None = None
+        try:
+            async with asyncio.timeout(self._handshake_seconds):
+                arrival = await receive_arrival(connection, self._codec)
+                if arrival is not None:
+                    await self._has_terms.wait()
+                    client, arrival = await self._let_in(arrival)
+            del self._arriving[connection]
+            if client is not None and arrival is not None:
+                await self._serve(client, arrival)
+        except TimeoutError:
+            self._peer_log.warning("client_silent peer=%s", connection.peer)
+        except RemoteProtocolError as error:
+            self._peer_log.warning("client_faulted peer=%s error=%s", connection.peer, error)
+            if client is not None and client.connection is connection:
+                client.end(str(error))
+        finally:
+            self._arriving.pop(connection, None)
+            if client is not None and client.connection is connection:
+                self._leave(client)
+
+    async def _let_in(self, arrival: Arrival) -> tuple[Client | None, Arrival | None]:
+        """Return whom `arrival` is from, new or not, and what came after the handshake; None if
+        nobody was let in. Raises RemoteProtocolError."""
+        assert self._terms is not None, "begun"
+        if self._is_stopping:
+            return None, None
+        next_arrival: Arrival | None = arrival
+        for _ in range(HANDSHAKE_ATTEMPTS_MAX):
+            if next_arrival is None:
+                break
+            arrival = next_arrival
+            match arrival.request:
+                case None:
+                    return self._add(arrival, ()), arrival
+                case ConnectionRestoreRequest():
+                    return self._restore(arrival, arrival.request), arrival
+                case HandshakeRequest():
+                    key = self._host.random.uuid()
+                    answer = self._terms.answer(arrival.request, key)
+                    token = client_token(arrival.request.extensions)
+                    arrival.connection.write(arrival.link.encode(answer))
+                    if answer.error_code == HandshakeCode.NONE:
+                        arrival.link.opened()
+                        return self._add(arrival, answer.features, key, token), arrival
+            next_arrival = await receive_next_request(arrival)
+        self._peer_log.info("client_not_let_in peer=%s", arrival.connection.peer)
+        return None, None
+
+    def _add(
+        self,
+        arrival: Arrival,
+        features: Collection[int],
+        key: UUID | None = None,
+        token: bytes = b"",
+    ) -> Client:
+        self._count += 1
+        connection = arrival.connection
+        client = Client(
+            self._count,
+            connection,
+            LogicalLink(arrival.link, features),
+            self._host.clock,
+            0.0 if key is None else self._idle_seconds,
+            self._peer_log,
+            self._under_way,
+            token,
+        )
+        client.watch()
+        self._clients[client.connection_id] = client
+        if key is not None and Feature.RESTORE in features:
+            self._note(ContextOpened(client.connection_id, key, connection.identity))
+        return client
+
+    def _restore(self, arrival: Arrival, request: ConnectionRestoreRequest) -> Client | None:
+        """Let the arrival go on with its connection, or tell it that this cannot be."""
+        connection = arrival.connection
+        effect = self._note(
+            RestoreRequested(request.connection_id, connection.identity, request.attempt)
+        )
+        reason = effect.reason if isinstance(effect, RefuseRestore) else UNKNOWN
+        if isinstance(effect, RestoreContext):
+            client = self._clients[effect.connection_id]
+            received = client.link.received
+            again = self._resume(client, arrival.link.version, request.received)
+            if again is not None:
+                self._peer_log.info(
+                    "client_restored peer=%s again_bytes=%d", connection.peer, len(again)
+                )
+                client.attach(connection)
+                answer = ConnectionRestoreResponse(True, received, "")
+                connection.write(arrival.link.encode(answer) + again)
+                self._fill(client)
+                return client
+            reason = "what was sent is not there any more"
+            self._end(client, reason)
+        self._peer_log.info("client_unknown peer=%s reason=%s", connection.peer, reason)
+        connection.write(arrival.link.encode(ConnectionRestoreResponse(False, 0, reason)))
+        return None
+
+    def _resume(self, client: Client, version: int | None, received: int) -> bytes | None:
+        """Return what is to be sent again; None if that cannot be."""
+        if version != client.link.version:
+            return None
+        try:
+            return client.link.resume(received)
+        except RemoteProtocolError as error:
+            self._peer_log.warning("client_faulted peer=%s error=%s", client.peer, error)
+            return None
+
+    def _fill(self, client: Client) -> None:
+        """Let the partitions wait until what is sent again has gone."""
+        self.full.add(client.connection_id)
+        if client.draining is not None:
+            client.draining.cancel()
+        client.draining = asyncio.get_running_loop().create_task(self._drain(client))
+
+    async def _serve(self, client: Client, arrival: Arrival) -> None:
+        """Raises RemoteProtocolError."""
+        connection, data = arrival.connection, arrival.rest
+        async with client.turn:
+            while client.connection is connection:
+                messages = client.link.receive(data)
+                if replies := client.link.take_replies():
+                    client.write(replies)
+                await self._hand_on(client, messages)
+                if (reason := client.link.end_reason) is not None:
+                    self._peer_log.info(
+                        "client_left peer=%s reason=%.200r", connection.peer, reason
+                    )
+                    return
+                if not (data := await client.read(connection)):
+                    return
+                if len(data) > SMALL_BYTES_MAX and (lane := self.lane()) is not None:
+                    await lane.turn()
+
+    def _leave(self, client: Client) -> None:
+        """The TCP connection of `client` has ended."""
+        client.detach()
+        if not client.link.is_restorable or self._is_stopping:
+            self._release(client)
+            return
+        self._peer_log.info("client_broken peer=%s", client.peer)
+        self.full.add(client.connection_id)
+        self._note(ContextBroken(client.connection_id, client.link.retained_bytes))
+
+    def _end(self, client: Client, reason: str) -> None:
+        """Tell `client` that nothing is kept for it, and keep nothing."""
+        client.end(reason)
+        if client.connection is None:
+            self._release(client)
+
+    def _release(self, client: Client) -> None:
+        if self._clients.pop(client.connection_id, None) is None:
+            return
+        client.intake.end()
+        self.full.discard(client.connection_id)
+        self._tell_all(ConnectionLost(client.connection_id))
+        self._note(ContextClosed(client.connection_id))
+
+    def _note(self, *events: ContextEvent) -> ContextEffect | None:
+        """Step the contexts, release those that nobody may restore; return any other effect."""
+        clock, answer = self._host.clock, None
+        for effect in self._contexts.step(events, clock.now()):
+            if isinstance(effect, ReleaseContext):
+                client = self._clients.get(effect.connection_id)
+                if client is None:  # its time was up in the moment in which it was given up
+                    continue
+                self._peer_log.info("client_released peer=%s reason=%s", client.peer, effect.reason)
+                self._end(client, effect.reason)
+            else:
+                answer = effect
+        if self._host.inspect is not None:
+            self._host.inspect(self._contexts)
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if (deadline := self._contexts.deadline) is not None:
+            seconds = max(deadline - clock.now(), TIMER_SECONDS_MIN)
+            self._timer = asyncio.get_running_loop().call_later(seconds, self._note)
+        return answer
+
+    # What takes time
+
+    async def _drain(self, client: Client) -> None:
+        connection = client.connection
+        assert connection is not None
+        await connection.drain()
+        if client.connection is not connection:
+            return
+        client.draining = None
+        self.full.discard(client.connection_id)
+        if client.connection_id in self._clients:
+            self._tell_all(ConnectionDrained(client.connection_id))

@@ -1,0 +1,333 @@
+"""Where each client stands in a partition's log, and whose turn it is to be fed.
+
+A feed is pulled: a mount grants what the client misses, a feed request at least so many
+transactions as the server is set to, and when the grant is used up the client is told and asks
+again. Clients near the head are served in every step; those further behind take turns, a bounded
+number per step, so that a thousand of them cannot delay a commit's way to the rest. A client whose
+connection is full is left out until it has room. Knows nothing of locks, appends or sockets.
+Source: Client-Server Communication, "Feed Request"; Waltz Server, "Partition Object".
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Set
+from dataclasses import dataclass
+from enum import IntEnum, auto
+
+from waltz.limits import (
+    FEED_FETCH_MIN,
+    FEED_RUN_RECORDS_MAX,
+    FEED_RUNS_PER_STEP_MAX,
+    WRITE_BUFFER_BYTES_HIGH,
+)
+from waltz.server.clients.client_connection import Peer
+from waltz.server.feeding.feed_cache import FeedCache
+from waltz.server.feeding.fetches import Fetches
+from waltz.server.feeding.outbox import Outbox
+from waltz.types import PartitionId, RequestId, TransactionId
+from waltz.wire.client_protocol import (
+    FeedRequest,
+    FeedSuspended,
+    MountResponse,
+    MountState,
+    encode_feed_batch,
+)
+
+
+class Place(IntEnum):
+    """Where a feed waits, and for what."""
+
+    IDLE = 0  # for the client to ask
+    AT_HEAD = auto()  # for the next commit
+    NEAR = auto()  # for this step
+    FAR = auto()  # for its turn
+    FETCHING = auto()  # for records from the store
+    BLOCKED = auto()  # for its connection to take more
+    REMOVED = auto()  # for nothing
+
+
+@dataclass(slots=True, eq=False)
+class Feed:
+    """One client's position: `quota` transactions from `next_transaction_id` on are owed to it."""
+
+    connection_id: int
+    version: int
+    request_id: RequestId
+    next_transaction_id: TransactionId
+    quota: int
+    is_mounting: bool
+    place: Place = Place.IDLE
+    next_request: FeedRequest | None = None
+    """A feed request that came before the mount was answered."""
+    replaced_count: int = 0
+    """Requests that this one has replaced, and that are owed their word of the end as well."""
+
+
+class Feeds:
+    """All feeds of one partition, by connection."""
+
+    def __init__(
+        self,
+        partition_id: PartitionId,
+        cache: FeedCache,
+        fetches: Fetches,
+        fetch_min: int = FEED_FETCH_MIN,
+    ) -> None:
+        self._fetch_min = fetch_min
+        self._partition_id = partition_id
+        self._cache = cache
+        self._fetches = fetches
+        self._feeds: dict[int, Feed] = {}
+        self._with_data: set[int] = set()
+        """Connections that want the data along with the feed."""
+        # A feed that has moved on stays in the queue it left; its place tells.
+        self._queues: list[deque[Feed]] = [deque() for _ in Place]
+
+    def __len__(self) -> int:
+        return len(self._feeds)
+
+    def expect_mount(self, peer: Peer, request_id: RequestId) -> None:
+        """Feed the client nothing until it is known where its mount begins and ends."""
+        self.remove(peer.connection_id)
+        self._feeds[peer.connection_id] = Feed(
+            peer.connection_id, peer.version, request_id, TransactionId(0), 0, True
+        )
+
+    def mount(self, connection_id: int, next_transaction_id: TransactionId, quota: int) -> None:
+        """Owe the client exactly `quota` transactions and then the word that it is mounted.
+
+        The mount was expected, and the connection has not mounted again since.
+        """
+        feed = self._feeds[connection_id]
+        feed.next_transaction_id = next_transaction_id
+        feed.quota = quota
+        self._start(feed)
+
+    def is_mounting(self, connection_id: int, request_id: RequestId) -> bool:
+        """Whether that mount is the connection's last and has not been answered."""
+        feed = self._feeds.get(connection_id)
+        return feed is not None and feed.is_mounting and feed.request_id == request_id
+
+    def request(self, peer: Peer, request: FeedRequest, high_water_mark: TransactionId) -> None:
+        """Owe the client all that it misses or the least that is granted, whichever is more.
+
+        A request replaces the one before it, except that a mount is finished first. Each of them
+        is answered by the word of its end: clients count how many of theirs are under way.
+        """
+        feed = self._feeds.get(peer.connection_id)
+        if feed is not None and feed.is_mounting:
+            feed.replaced_count += feed.next_request is not None
+            feed.next_request = request
+            return
+        replaced_count = 0 if feed is None else feed.replaced_count + bool(feed.quota)
+        self.remove(peer.connection_id)
+        missed = high_water_mark - request.client_high_water_mark
+        self._feeds[peer.connection_id] = feed = Feed(
+            peer.connection_id,
+            peer.version,
+            request.request_id,
+            TransactionId(request.client_high_water_mark + 1),
+            max(missed, self._fetch_min),
+            False,
+            replaced_count=replaced_count,
+        )
+        self._start(feed)
+
+    def remove(self, connection_id: int) -> None:
+        feed = self._feeds.pop(connection_id, None)
+        if feed is not None:
+            feed.place = Place.REMOVED
+
+    def send_data(self, connection_id: int) -> None:
+        """From now on the connection is sent the data, too."""
+        self._with_data.add(connection_id)
+
+    def forget(self, connection_id: int) -> None:
+        """The connection is gone."""
+        self.remove(connection_id)
+        self._with_data.discard(connection_id)
+
+    def resume(self, connection_id: int) -> None:
+        """The connection takes more."""
+        feed = self._feeds.get(connection_id)
+        if feed is not None and feed.place is Place.BLOCKED:
+            self._enqueue(feed, Place.FAR)
+
+    def wake_at_head(self) -> None:
+        """There is a new commit."""
+        self._move_all(Place.AT_HEAD, Place.NEAR)
+
+    def wake_fetching(self) -> None:
+        """A read has ended or may be started again."""
+        self._move_all(Place.FETCHING, Place.FAR)
+
+    def serve(
+        self, high_water_mark: TransactionId, blocked: Set[int], outbox: Outbox, now: float
+    ) -> bool:
+        """Give everyone near the head, and some who are not, what they are owed. Return whether a
+        feed waits for its next turn and nothing else."""
+        near, far = self._queues[Place.NEAR], self._queues[Place.FAR]
+        if not near and not far:
+            return False
+        turn = _Turn(high_water_mark, blocked, outbox, now, {}, set())
+        waiting = [*near]
+        near.clear()
+        for feed in waiting:
+            if feed.place is Place.NEAR:
+                self._serve(feed, turn)
+        if far:
+            self._serve_far(far, turn)
+        if not near and not far:
+            return False
+        return any(feed.place is Place.NEAR for feed in near) or any(
+            feed.place is Place.FAR for feed in far
+        )
+
+    def check_invariants(self, high_water_mark: TransactionId) -> None:
+        for connection_id, feed in self._feeds.items():
+            assert feed.connection_id == connection_id
+            assert feed.place is not Place.REMOVED
+            assert feed.place is not Place.IDLE or feed.quota == 0
+            assert 0 <= feed.next_transaction_id <= high_water_mark + 1
+            if feed.place not in (Place.IDLE, Place.BLOCKED):
+                assert sum(queued is feed for queued in self._queues[feed.place]) == 1
+            if feed.place is Place.AT_HEAD:
+                assert feed.next_transaction_id == high_water_mark + 1
+            if feed.is_mounting:
+                assert feed.next_transaction_id + feed.quota <= high_water_mark + 1
+
+    def _serve(self, feed: Feed, turn: _Turn) -> None:
+        """Send one run to `feed` and put it where it waits next."""
+        if feed.connection_id in turn.blocked:
+            feed.place = Place.BLOCKED
+            return
+        if feed.quota and feed.next_transaction_id <= turn.high_water_mark:
+            run = self._run(feed, turn)
+            if run is None:
+                self._fetches.want(
+                    feed.next_transaction_id,
+                    turn.high_water_mark,
+                    turn.now,
+                    with_data=feed.connection_id in self._with_data,
+                )
+                self._enqueue(feed, Place.FETCHING)
+                return
+            frames, count = run
+            turn.outbox.add(feed.connection_id, frames)
+            if feed.connection_id in self._with_data:
+                turn.with_data.add(feed.connection_id)
+            feed.next_transaction_id = TransactionId(feed.next_transaction_id + count)
+            feed.quota -= count
+            if feed.quota:
+                self._fetches.go_on(
+                    feed.next_transaction_id,
+                    turn.high_water_mark,
+                    turn.now,
+                    with_data=feed.connection_id in self._with_data,
+                )
+        if not feed.quota:
+            self._finish(feed, turn)
+        elif feed.next_transaction_id > turn.high_water_mark:
+            self._enqueue(feed, Place.AT_HEAD)
+        else:
+            self._enqueue(feed, Place.FAR)
+
+    def _serve_far(self, far: deque[Feed], turn: _Turn) -> None:
+        """Send one run each to those whose turn it is."""
+        for _ in range(min(len(far), FEED_RUNS_PER_STEP_MAX)):
+            feed = far.popleft()
+            if feed.place is not Place.FAR:
+                continue
+            if feed.connection_id in turn.with_data:
+                far.append(feed)  # its data fill a connection in one step
+            else:
+                self._serve(feed, turn)
+
+    def _finish(self, feed: Feed, turn: _Turn) -> None:
+        """Tell the client that it has got what it was owed."""
+        feed.place = Place.IDLE
+        if not feed.is_mounting:
+            for _ in range(1 + feed.replaced_count):
+                turn.outbox.add(feed.connection_id, FeedSuspended(feed.request_id))
+            feed.replaced_count = 0
+            return
+        feed.is_mounting = False
+        turn.outbox.add(feed.connection_id, MountResponse(feed.request_id, MountState.READY))
+        if feed.next_request is not None:
+            request, feed.next_request = feed.next_request, None
+            peer = Peer(feed.connection_id, feed.version, request.request_id.client_id, None)
+            self.request(peer, request, turn.high_water_mark)
+
+    def _run(self, feed: Feed, turn: _Turn) -> tuple[bytes, int] | None:
+        """Return feed data from the feed's position on and its count; None if there is none here.
+
+        Feeds at the same position with the same claim share the very same bytes.
+        """
+        first = feed.next_transaction_id
+        count_max = min(feed.quota, turn.high_water_mark - first + 1, FEED_RUN_RECORDS_MAX)
+        with_data = feed.connection_id in self._with_data
+        key = (feed.version, first, count_max, with_data)
+        run = turn.runs.get(key)
+        if run is None:
+            run = turn.runs[key] = self._cut_run(feed.version, first, count_max, with_data)
+        return run if run[1] else None
+
+    def _cut_run(
+        self, version: int, first: TransactionId, count_max: int, with_data: bool
+    ) -> tuple[bytes, int]:
+        parts: list[bytes] = []
+        position, end = first, first + count_max
+        size = 0
+        while position < end and size < WRITE_BUFFER_BYTES_HIGH:
+            if not with_data:
+                entry = self._cache.find_headers(self._partition_id, position)
+                if entry is None or (parts and end < entry.batch.next_transaction_id):
+                    break  # what is sent as a whole is encoded once
+                count = min(end, entry.batch.next_transaction_id) - position
+                frames = self._cache.feed_frames(
+                    self._partition_id, entry, version, position, count
+                )
+            else:
+                records = self._cache.find(self._partition_id, position)
+                if records is None:
+                    break
+                count = min(end, records.batch.next_transaction_id) - position
+                batch = records.batch.head(position, count, WRITE_BUFFER_BYTES_HIGH - size)
+                if parts and size + len(batch.block) > WRITE_BUFFER_BYTES_HIGH:
+                    break
+                count = len(batch)
+                frames = encode_feed_batch(self._partition_id, batch, version, with_data=True)
+            parts.append(frames)
+            size += len(frames)
+            position = TransactionId(position + count)
+        return b"".join(parts), position - first
+
+    def _enqueue(self, feed: Feed, place: Place) -> None:
+        feed.place = place
+        self._queues[place].append(feed)
+
+    def _start(self, feed: Feed) -> None:
+        self._enqueue(feed, Place.NEAR if feed.quota <= FEED_RUN_RECORDS_MAX else Place.FAR)
+
+    def _move_all(self, place: Place, target: Place) -> None:
+        waiting = self._queues[place]
+        if not waiting:
+            return
+        for feed in waiting:
+            if feed.place is place:
+                self._enqueue(feed, target)
+        waiting.clear()
+
+
+@dataclass(slots=True)
+class _Turn:
+    """What one round of serving has in common: `runs` are those cut so far, `with_data` the
+    connections that were sent one with data."""
+
+    high_water_mark: TransactionId
+    blocked: Set[int]
+    outbox: Outbox
+    now: float
+    runs: dict[tuple[int, TransactionId, int, bool], tuple[bytes, int]]
+    with_data: set[int]

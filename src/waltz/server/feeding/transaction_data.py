@@ -1,0 +1,210 @@
+"""Requests for the data of single transactions, or for records, on their way to an answer.
+
+Each is answered from the cache, after a fetch if need be. What is handed to one connection in one
+step is bounded, and nothing more while the connection is full: the bodies that a small request asks
+for may be large. Source: Client-Server Communication, "Transaction Data Request".
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Container, Set
+from typing import NamedTuple, TypeAlias
+
+from waltz.limits import (
+    RECORD_LIST_BYTES_MAX,
+    RECORD_LIST_RECORDS_MAX,
+    REQUEST_BYTES,
+    WRITE_BUFFER_BYTES_HIGH,
+)
+from waltz.record import (
+    RECORD_HEADER,
+    RECORD_HEADER_BYTES,
+    RecordBatch,
+    empty_batch,
+    join_batches,
+)
+from waltz.server.feeding.backlog import Backlog
+from waltz.server.feeding.feed_cache import CachedRecords, FeedCache
+from waltz.server.feeding.fetches import Fetches
+from waltz.server.feeding.outbox import Outbox
+from waltz.types import NOTHING, PartitionId, TransactionId
+from waltz.wire.batch_protocol import ReadRequest, RecordBlock
+from waltz.wire.client_protocol import TransactionDataRequest, TransactionDataResponse
+
+Question: TypeAlias = TransactionDataRequest | ReadRequest
+Answer: TypeAlias = TransactionDataResponse | RecordBlock
+
+
+class _Asked(NamedTuple):
+    connection_id: int
+    request: Question
+
+    @property
+    def transaction_id(self) -> TransactionId:
+        """The first that is wanted."""
+        if isinstance(self.request, ReadRequest):
+            return self.request.first_transaction_id
+        return self.request.transaction_id
+
+
+class DataRequests:
+    """The unanswered data requests of one partition."""
+
+    def __init__(
+        self, partition_id: PartitionId, cache: FeedCache, fetches: Fetches, backlog: Backlog
+    ) -> None:
+        self._partition_id = partition_id
+        self._backlog = backlog
+        self._cache = cache
+        self._fetches = fetches
+        self.ready: deque[_Asked] = deque()
+        """What waits for `serve` and nothing else."""
+        self._fetching: deque[_Asked] = deque()
+        self._blocked: dict[int, deque[_Asked]] = {}
+
+    def __len__(self) -> int:
+        blocked = sum(map(len, self._blocked.values()))
+        return len(self.ready) + len(self._fetching) + blocked
+
+    def ask(self, connection_id: int, request: Question) -> None:
+        self.ready.append(_Asked(connection_id, request))
+
+    def resume(self, connection_id: int) -> None:
+        """The connection takes more."""
+        self.ready += self._blocked.pop(connection_id, ())
+
+    def remove(self, connection_id: int) -> None:
+        """The connection is gone; nobody waits for its answers."""
+        count = len(self)
+        self._blocked.pop(connection_id, None)
+        self.ready = deque(a for a in self.ready if a.connection_id != connection_id)
+        self._fetching = deque(a for a in self._fetching if a.connection_id != connection_id)
+        if dropped := count - len(self):
+            self._backlog.drop(connection_id, dropped * REQUEST_BYTES)
+
+    def wake_fetching(self) -> None:
+        """A read has ended or may be started again."""
+        self.ready += self._fetching
+        self._fetching.clear()
+
+    def fail(self, transaction_ids: Container[int], reason: str, outbox: Outbox) -> None:
+        """Answer those who wait for the records of a failed read; the next one starts afresh."""
+        waiting, self._fetching = self._fetching, deque()
+        for asked in waiting:
+            if asked.transaction_id in transaction_ids:
+                self._answer(asked.connection_id, failure(asked.request, reason), outbox)
+            else:
+                self._fetching.append(asked)
+
+    def fail_all(self, reason: str, outbox: Outbox) -> None:
+        """Answer everyone: the partition is leaving this server."""
+        for queue in (self.ready, self._fetching, *self._blocked.values()):
+            for asked in queue:
+                self._answer(asked.connection_id, failure(asked.request, reason), outbox)
+        self.ready.clear()
+        self._fetching.clear()
+        self._blocked.clear()
+
+    def serve(
+        self,
+        high_water_mark: TransactionId | None,
+        blocked: Set[int],
+        outbox: Outbox,
+        now: float,
+    ) -> None:
+        """Answer what can be answered now. A mark of None knows of no transaction yet."""
+        handed: dict[int, int] = {}
+        later: deque[_Asked] = deque()
+        for asked in self.ready:
+            connection_id, request = asked
+            if connection_id in blocked:
+                self._blocked.setdefault(connection_id, deque()).append(asked)
+                continue
+            if handed.get(connection_id, 0) >= WRITE_BUFFER_BYTES_HIGH:
+                later.append(asked)
+                continue
+            transaction_id = asked.transaction_id
+            if high_water_mark is None or not 0 <= transaction_id <= high_water_mark:
+                self._answer(connection_id, self._absent(asked, high_water_mark), outbox)
+                continue
+            entry = self._cache.find(self._partition_id, transaction_id)
+            if entry is None:
+                if (reason := self._fetches.unreadable(transaction_id)) is not None:
+                    self._answer(connection_id, failure(request, reason), outbox)
+                    continue
+                # Whoever reads a range asks ahead by himself: what he asks for goes out whole.
+                count = request.count_max if isinstance(request, ReadRequest) else None
+                self._fetches.want(transaction_id, high_water_mark, now, count=count)
+                self._fetching.append(asked)
+                continue
+            if isinstance(request, ReadRequest):
+                block = RecordBlock(
+                    request.request_id, high_water_mark, None, self._records(request, entry)
+                )
+                size = len(block.records.block)
+                self._answer(connection_id, block, outbox)
+            else:
+                response = _response(request, entry)
+                size = len(response.data or b"")
+                self._answer(connection_id, response, outbox)
+            handed[connection_id] = handed.get(connection_id, 0) + size
+        self.ready = later
+
+    def _records(self, request: ReadRequest, entry: CachedRecords) -> RecordBatch:
+        """Return what is at hand of the records asked for: within the bounds, at least one."""
+        count_max = min(request.count_max, RECORD_LIST_RECORDS_MAX)
+        bytes_max = min(request.bytes_max, RECORD_LIST_BYTES_MAX)
+        first = request.first_transaction_id
+        found = [entry.batch.head(first, count_max, bytes_max)]
+        count, size = len(found[0]), len(found[0].block)
+        while found[-1].next_transaction_id == entry.batch.next_transaction_id:
+            position = found[-1].next_transaction_id
+            following = self._cache.find(self._partition_id, position)
+            if following is None or count >= count_max:
+                break
+            batch = following.batch.head(position, count_max - count, bytes_max - size)
+            if size + len(batch.block) > bytes_max:
+                break
+            found.append(batch)
+            entry = following
+            count, size = count + len(batch), size + len(batch.block)
+        return join_batches(found)
+
+    def _absent(self, asked: _Asked, high_water_mark: TransactionId | None) -> Answer:
+        """Return the answer for what is not in the log. The end of the log is no failure of a
+        range."""
+        transaction_id = asked.transaction_id
+        is_range = isinstance(asked.request, ReadRequest)
+        if is_range and high_water_mark is not None and transaction_id > high_water_mark:
+            nothing = empty_batch(transaction_id)
+            return RecordBlock(asked.request.request_id, high_water_mark, None, nothing)
+        return failure(asked.request, self._not_found(transaction_id))
+
+    def _answer(self, connection_id: int, response: Answer, outbox: Outbox) -> None:
+        self._backlog.drop(connection_id, REQUEST_BYTES)
+        outbox.add(connection_id, response)
+
+    def _not_found(self, transaction_id: TransactionId) -> str:
+        return f"not found: partition={self._partition_id} transactionId={transaction_id}"
+
+
+def failure(request: Question, reason: str) -> Answer:
+    if isinstance(request, ReadRequest):
+        nothing = empty_batch(request.first_transaction_id)
+        return RecordBlock(request.request_id, NOTHING, reason, nothing)
+    return TransactionDataResponse(request.request_id, request.transaction_id, None, 0, reason)
+
+
+def _response(request: TransactionDataRequest, entry: CachedRecords) -> TransactionDataResponse:
+    batch = entry.batch
+    start = int(batch.offsets[request.transaction_id - batch.first_transaction_id])
+    _, _, _, length, checksum = RECORD_HEADER.unpack_from(batch.block, start)
+    start += RECORD_HEADER_BYTES
+    return TransactionDataResponse(
+        request.request_id,
+        request.transaction_id,
+        batch.block[start : start + length],
+        checksum,
+        None,
+    )

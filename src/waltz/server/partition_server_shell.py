@@ -1,0 +1,174 @@
+"""One partition of a server at work: its machine beside its store.
+
+Carries out what the machine wants; decides nothing. What it does to connections goes through its
+server.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Protocol, TypeAlias, assert_never
+
+from waltz.errors import UnreadableError, WaltzError
+from waltz.host import Host
+from waltz.limits import SERVER_MAILBOX_EVENTS_MAX, SMALL_BYTES_MAX
+from waltz.machine_shell import Lane, Mailbox, Turns
+from waltz.server.feeding.backlog import BacklogEffect, ResumeReading, StopReading, WorkedOff
+from waltz.server.feeding.fetches import UNREADABLE_MAX, ReadRecords
+from waltz.server.feeding.outbox import Part, Send
+from waltz.server.server_metrics import PartitionState
+from waltz.server.server_partition import ServerPartition
+from waltz.server.server_partition_events import (
+    AppendRecords,
+    CloseConnection,
+    PartitionEffect,
+    PartitionEvent,
+    ReadFailed,
+    RecordsRead,
+    RequestsDropped,
+)
+from waltz.store.events import Committed, StoreEvent
+from waltz.store.standing import StoreReport
+from waltz.store.store_partition_shell import StorePartition
+from waltz.types import TransactionId
+
+OpenStore: TypeAlias = Callable[[Callable[[StoreEvent], None]], StorePartition]
+
+logger = logging.getLogger(__name__)
+
+
+class PartitionServer(Protocol):
+    """What a partition needs of its server."""
+
+    @property
+    def host(self) -> Host: ...
+
+    def send(self, connection_id: int, parts: Sequence[Part]) -> None:
+        """Write `parts` if the connection is still there."""
+        ...
+
+    def flush(self, connection_id: int) -> None:
+        """Send what was written so far, before others have their turn."""
+        ...
+
+    def lane(self) -> Lane | None:
+        """Where turns wait while clients have much under way; None: there is no need to."""
+        ...
+
+    def cut_off(self, connection_id: int, reason: str) -> None: ...
+
+    def note_backlog(self, opening: int, effect: BacklogEffect) -> None: ...
+
+
+class RunningPartition:
+    """Runs the machine of one partition beside its store."""
+
+    def __init__(
+        self, server: PartitionServer, opening: int, machine: ServerPartition, store: OpenStore
+    ) -> None:
+        self.opening = opening
+        self.machine = machine
+        self._server = server
+        self._mailbox: Mailbox[PartitionEvent] = Mailbox(
+            server.host.clock, SERVER_MAILBOX_EVENTS_MAX
+        )
+        self.put: Callable[[PartitionEvent], None] = self._mailbox.put
+        self._turns = Turns(machine, self._mailbox, server.host, self._perform, lane=server.lane)
+        self.take_now: Callable[[PartitionEvent], None] = self._turns.take_now
+        self._is_hurried = False
+        """Whether what a step brings about goes on at once."""
+        self._store = store(self._take_from_store)
+        self._reads: dict[ReadRecords, asyncio.Task[None]] = {}
+        self._unreadable_told: dict[TransactionId, None] = {}
+        """Those of which it was told lately that no replica can give them."""
+
+    async def run(self) -> None:
+        """Return once the machine has closed."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._store.run())
+            self._group = group
+            await self._turns.run()
+            self._store.close()
+            for read in self._reads.values():
+                read.cancel()
+
+    def take_at_once(self, event: PartitionEvent) -> None:
+        """Step with a small event now, if nothing waits before it, and hand on at once what the
+        step brings about: to the store and its replicas, and to clients."""
+        self._is_hurried = True
+        try:
+            self._turns.take_in_order(event)
+        finally:
+            self._is_hurried = False
+
+    def _take_from_store(self, event: StoreEvent) -> None:
+        is_small = type(event) is Committed and len(event.batch.block) <= SMALL_BYTES_MAX
+        if is_small and self._server.lane() is not None:
+            self.take_at_once(event)
+        else:
+            self.put(event)
+
+    def state(self, failures: int) -> PartitionState:
+        """What the partition is like; why it takes no appends, replica by replica."""
+        return self._with_store(failures, self._store.report())
+
+    async def look(self, failures: int) -> PartitionState:
+        """As `state`, once the replicas have been asked."""
+        return self._with_store(failures, await self._store.look())
+
+    def _with_store(self, failures: int, report: StoreReport) -> PartitionState:
+        found = replace(
+            self.machine.state(failures), store=report, replica_ids=self._store.replica_ids
+        )
+        if found.reason is None or report.obstacle is None:
+            return found
+        return replace(found, reason=f"{found.reason}; {report.obstacle}")
+
+    def _perform(self, effect: PartitionEffect) -> None:
+        match effect:
+            case Send(connection_id, parts):
+                self._server.send(connection_id, parts)
+                if self._is_hurried:
+                    self._server.flush(connection_id)
+            case AppendRecords(records):
+                self._store.append(records, at_once=self._is_hurried)
+            case ReadRecords():
+                self._reads[effect] = self._group.create_task(self._read(effect))
+            case CloseConnection(connection_id, reason):
+                self._server.cut_off(connection_id, reason)
+            case WorkedOff() | StopReading() | ResumeReading():
+                self._server.note_backlog(self.opening, effect)
+            case RequestsDropped(connection_id, reason, count):
+                logger.debug(
+                    "requests_dropped partition=%d connection=%d count=%d reason=%s",
+                    self.machine.partition_id,
+                    connection_id,
+                    count,
+                    reason,
+                )
+            case _:
+                assert_never(effect)
+
+    async def _read(self, wanted: ReadRecords) -> None:
+        first, count_max, with_data = (
+            wanted.first_transaction_id,
+            wanted.count_max,
+            wanted.with_data,
+        )
+        read = self._store.read if with_data else self._store.read_headers
+        try:
+            self.put(RecordsRead(first, await read(first, count_max), with_data))
+        except WaltzError as error:
+            is_unreadable = isinstance(error, UnreadableError)
+            if is_unreadable and first not in self._unreadable_told:
+                # Once each: clients that wait for it have it looked for again and again.
+                self._unreadable_told[first] = None
+                if len(self._unreadable_told) > UNREADABLE_MAX:
+                    del self._unreadable_told[next(iter(self._unreadable_told))]
+                logger.warning("transaction_unreadable %s", error)
+            self.put(ReadFailed(first, str(error), with_data, is_unreadable))
+        finally:
+            del self._reads[wanted]

@@ -1,0 +1,115 @@
+"""What a server's partition hears and what it wants done.
+
+Besides these it hears `MessagesReceived` and the events of the store, and wants `Send`,
+`ReadRecords` and the effects of its backlog.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from waltz.record import NewRecords, RecordBatch
+from waltz.server.clients.client_connection import MessagesReceived
+from waltz.server.feeding.backlog import BacklogEffect
+from waltz.server.feeding.fetches import ReadRecords
+from waltz.server.feeding.outbox import Send
+from waltz.store.events import AppendsFailed, Committed, StoreClosed, StoreOpened
+from waltz.types import TransactionId
+from waltz.wire.header_columns import HeaderColumns
+
+# What it hears, besides MessagesReceived and the events of the store
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionLost:
+    connection_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionDrained:
+    """The connection is not full any more."""
+
+    connection_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class RecordsRead:
+    """The answer to `ReadRecords`: records from the first one asked for, perhaps fewer, or their
+    headers."""
+
+    first_transaction_id: TransactionId
+    batch: RecordBatch | HeaderColumns
+    with_data: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class ReadFailed:
+    """`is_unreadable`: no replica can give the first record, whatever there is of the others."""
+
+    first_transaction_id: TransactionId
+    reason: str
+    with_data: bool = True
+    is_unreadable: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionRevoked:
+    """The partition is no longer this server's under this generation: close at once.
+
+    With `comes_back` it is under a higher one. Clients do not mount again for a generation alone,
+    so those that are mounted have to be cut off.
+    """
+
+    comes_back: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseRequested:
+    """The server stops: take no more appends, and close when all are decided, or soon anyway."""
+
+
+PartitionEvent: TypeAlias = (
+    MessagesReceived
+    | ConnectionLost
+    | ConnectionDrained
+    | RecordsRead
+    | ReadFailed
+    | PartitionRevoked
+    | ReleaseRequested
+    | StoreOpened
+    | Committed
+    | AppendsFailed
+    | StoreClosed
+)
+
+# What it wants done, besides Send and ReadRecords
+
+
+@dataclass(frozen=True, slots=True)
+class AppendRecords:
+    """Hand `records` to the store, in this order; each gets exactly one outcome."""
+
+    records: NewRecords
+
+
+@dataclass(frozen=True, slots=True)
+class CloseConnection:
+    """The client breaks the protocol, or has to mount again."""
+
+    connection_id: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class RequestsDropped:
+    """Requests got no answer, as the protocol has it; for logs and counters only."""
+
+    connection_id: int
+    reason: str
+    count: int
+
+
+PartitionEffect: TypeAlias = (
+    Send | AppendRecords | ReadRecords | CloseConnection | RequestsDropped | BacklogEffect
+)

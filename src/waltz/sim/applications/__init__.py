@@ -1,0 +1,1 @@
+"""The simulated applications: what their clients do, and what they keep."""

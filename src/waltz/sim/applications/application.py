@@ -1,0 +1,178 @@
+"""The simulated application of one client: it writes down what it does, is told and is handed.
+
+Owns its callbacks, its contexts and the state that it builds from the log. What its contexts write
+is `workloads.py`'s business. Uses only the public names of the client.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from waltz.client.applying.callbacks import WaltzClientCallbacks
+from waltz.client.transaction import (
+    PartitionLocalLock,
+    Transaction,
+    TransactionBuilder,
+    TransactionContext,
+)
+from waltz.errors import WaltzError
+from waltz.sim.judges.history import Fed, History, Refusal, Verdict
+from waltz.sim.judges.payload import Accounts, Kind, Payload
+from waltz.sim.judges.run_trace import Trace
+from waltz.types import NOTHING, PartitionId, TransactionId
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """What a context wants to write, without what it adds about itself."""
+
+    kind: Kind
+    write_locks: tuple[int, ...] = ()
+    read_locks: tuple[int, ...] = ()
+    append_locks: tuple[int, ...] = ()
+    entries: tuple[tuple[int, int], ...] = ()
+
+
+Compose = Callable[["Application", PartitionId], Draft | None]
+
+
+class Application(WaltzClientCallbacks):
+    """It outlives its client's processes, as a database would, with all that was applied."""
+
+    prefetch = True
+
+    def __init__(self, name: str, history: History, trace: Trace, now: Callable[[], float]) -> None:
+        self.name = name
+        self.history = history
+        self._trace = trace
+        self._now = now
+        self.marks: dict[PartitionId, TransactionId] = {}
+        self.values: dict[tuple[PartitionId, int], int] = {}
+        self._accounts: dict[PartitionId, Accounts] = {}
+        self.contexts_seen: set[int] = set()
+        self.errors: list[str] = []
+
+    def accounts(self, partition_id: PartitionId) -> Accounts:
+        return self._accounts.setdefault(partition_id, Accounts())
+
+    def get_client_high_water_mark(self, partition_id: PartitionId) -> TransactionId:
+        return self.marks.get(partition_id, NOTHING)
+
+    def applied_through(self, partition_id: PartitionId) -> TransactionId:
+        """The last transaction in the state that its contexts see."""
+        return self.marks.get(partition_id, NOTHING)
+
+    def passed_through(self, partition_id: PartitionId) -> TransactionId:
+        """The last transaction that its client takes for applied: others may have applied more."""
+        return self.marks.get(partition_id, NOTHING)
+
+    def value(self, partition_id: PartitionId, key: int) -> int:
+        """What has been counted."""
+        return self.values.get((partition_id, key), 0)
+
+    def apply_transaction(self, transaction: Transaction) -> None:
+        self.take(
+            transaction.partition_id,
+            Fed(
+                transaction.transaction_id,
+                transaction.request_id,
+                transaction.header,
+                transaction.data,
+            ),
+        )
+
+    def take(self, partition_id: PartitionId, fed: Fed) -> None:
+        """Apply what was handed over, in the order in which it was."""
+        self.history.feed(self.name, partition_id).append(fed)
+        self.marks[partition_id] = fed.transaction_id
+        payload = Payload.decode(fed.data)
+        if payload is not None:
+            self.contexts_seen.add(payload.context)
+            if payload.kind is Kind.COUNT:
+                self.values.update(((partition_id, key), value) for key, value in payload.entries)
+            self.accounts(partition_id).apply(payload)
+        self.note("fed", self.name, partition_id, fed.transaction_id)
+
+    def uncaught_exception(
+        self, partition_id: PartitionId, transaction_id: TransactionId, error: Exception
+    ) -> None:
+        self.errors.append(f"{self.name} in partition {partition_id}: {error!r}")
+
+    def note(self, what: str, *facts: object) -> None:
+        self._trace.note(self._now(), what, *facts)
+
+
+class Intent(TransactionContext):
+    """One transaction of a workload; writes down every attempt and how it ends."""
+
+    def __init__(
+        self,
+        application: Application,
+        partition_id: PartitionId,
+        compose: Compose,
+        *,
+        header: int,
+        padding: bytes,
+        timeout_seconds: float | None = None,
+    ) -> None:
+        self.timeout_seconds = timeout_seconds
+        self._application = application
+        self._partition_id = partition_id
+        self._compose = compose
+        self._header = header
+        self._padding = padding
+        self._mark = self._passed = NOTHING
+        self.number = application.history.submit(application.name, partition_id)
+        self.submission = application.history.submissions[self.number]
+        self.ended = asyncio.Event()
+        application.note("submit", application.name, self.number)
+
+    def partition_id(self, partition_count: int) -> int:
+        return self._partition_id
+
+    def execute(self, builder: TransactionBuilder) -> bool:
+        draft = self._compose(self._application, self._partition_id)
+        self._application.note("execute", self.number, draft is not None)
+        if draft is None:
+            return False
+        self._mark = self._application.applied_through(self._partition_id)
+        self._passed = self._application.passed_through(self._partition_id)
+        data = Payload(
+            self.number,
+            len(self.submission.written) + 1,
+            draft.kind,
+            self._mark,
+            draft.write_locks,
+            draft.read_locks,
+            draft.append_locks,
+            draft.entries,
+            self._padding,
+        ).encode()
+        self.submission.written.append((self._header, data))
+        builder.set_header(self._header)
+        builder.set_data(data)
+        builder.set_write_locks(PartitionLocalLock("key", key) for key in draft.write_locks)
+        builder.set_read_locks(PartitionLocalLock("key", key) for key in draft.read_locks)
+        builder.set_append_locks(PartitionLocalLock("key", key) for key in draft.append_locks)
+        return True
+
+    def on_completion(self, result: bool) -> None:
+        self._end(Verdict.COMMITTED if result else Verdict.REFUSED)
+
+    def on_lock_failure(self, transaction_id: TransactionId) -> None:
+        self.submission.refusals.append(Refusal(self._passed, transaction_id))
+        self._application.note("refused", self.number, transaction_id)
+
+    def on_expiration(self) -> None:
+        self._end(Verdict.EXPIRED)
+
+    def on_exception(self, error: Exception) -> None:
+        may_be_written = not isinstance(error, WaltzError) or error.may_be_written
+        self._end(Verdict.FAILED if may_be_written else Verdict.UNWRITTEN, repr(error))
+
+    def _end(self, verdict: Verdict, text: str = "") -> None:
+        self._application.note("end", self.number, verdict.name, text)
+        self._application.history.end(self.number, verdict, text)
+        self.ended.set()

@@ -1,0 +1,271 @@
+"""The clients of a run, through all deaths of their processes.
+
+Owns how far each client has come with its plan, and which application it works for: one that
+outlives its process, or one that begins anew with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from random import Random
+from typing import Final, Protocol, cast
+
+from waltz.client.client_options import ClientOptions
+from waltz.client.client_shell import AsyncWaltzClient
+from waltz.errors import UnavailableError, WaltzError
+from waltz.host import Coordinator, Disk, Host
+from waltz.reader.reader_shell import AsyncLogReader
+from waltz.reader.transaction_columns import TransactionColumns
+from waltz.sim.applications.application import Application, Intent
+from waltz.sim.applications.bulks import Bulk
+from waltz.sim.applications.databases import DatabaseApplication
+from waltz.sim.applications.workloads import ClientPlan, draw_intent
+from waltz.sim.judges.history import Fed, OutcomeTold, Verdict
+from waltz.sim.loop import PROCESS
+from waltz.sim.simulated_disk import Operation, SimulatedDisk
+from waltz.sim.sites import until_stopped
+from waltz.types import Address, ClientId, Generation, PartitionId, RequestId, TransactionId
+
+LOOK_SECONDS: Final = 0.5
+"""How often a reader looks whether there are more partitions."""
+
+ASKED_SHARE: Final = 0.2
+ASKED_AGAIN_MAX: Final = 3
+ASKED_SECONDS_MAX: Final = 1.0
+"""Of how many transactions the outcome is asked for, of how many of a client's last life, and how
+long after they were submitted."""
+
+
+class Field(Protocol):
+    """What a client finds when it comes to a run."""
+
+    @property
+    def partition_count(self) -> int:
+        """What the cluster has now."""
+        ...
+
+    @property
+    def grows(self) -> bool:
+        """Whether the cluster gets more partitions during the run."""
+        ...
+
+    def next_version(self, name: str) -> int:
+        """Return the latest version of the protocol that the process speaks in its next life."""
+        ...
+
+    server_addresses: tuple[Address, ...]
+    """What is told to clients that have no coordinator."""
+    peace: asyncio.Event
+    """Set once nothing more is expected of anybody."""
+
+    def application(self, name: str, kind: str = "plain") -> Application:
+        """Return a new application; `kind` is that of a `ClientPlan`."""
+        ...
+
+    async def reached(self, progress: float) -> None:
+        """Return once this share of the run's transactions has ended."""
+        ...
+
+
+class _NobodyThere:
+    """The coordinator of a client that must not use one."""
+
+    def __getattr__(self, name: str) -> None:
+        raise AssertionError(f"{name}: this client has no coordinator")
+
+
+class Client:
+    """One client, from its first process to its last."""
+
+    def __init__(self, field: Field, name: str, plan: ClientPlan, random: Random) -> None:
+        self.name = name
+        self.plan = plan
+        self.application = field.application(name, plan.application)
+        self._field = field
+        self._random = random
+        self._asking = Random()
+        self._asking.setstate(random.getstate())  # beside the draws of what is submitted
+        self._of_last_life: list[Intent] = []
+        self._intents: list[Intent] = []
+        self._begun_count = 0
+        self._lives_count = 0
+
+    @property
+    def is_done(self) -> bool:
+        """Whether it has submitted all that it planned, and all of that has ended."""
+        history, name = self.application.history, self.application.name
+        return self._begun_count >= self.plan.transactions and not history.open_count(name)
+
+    def die(self) -> None:
+        """What its process has not been told by now, nobody will ever be."""
+        self.application.history.abandon(self.application.name, Verdict.LOST)
+        self._of_last_life, self._intents = self._intents[-ASKED_AGAIN_MAX:], []
+
+    async def main(self, host: Host) -> None:
+        """What its process does."""
+        await until_stopped(self._field.reached(self.plan.starts_at))
+        if PROCESS.get().stop_wanted.is_set():
+            return
+        self._lives_count += 1
+        if self.plan.forgets and self._lives_count > 1:
+            self.application = self._field.application(
+                f"{self.name}~{self._lives_count}", self.plan.application
+            )
+        if isinstance(self.application, DatabaseApplication):
+            # Only the database outlives the process.
+            self.application = application = self._field.application(
+                self.name, self.plan.application
+            )
+            assert isinstance(application, DatabaseApplication)
+            application.pass_statement = partial(self._pass_statement, host.disk)
+        if self.plan.by_servers:
+            host = replace(host, coordinator=cast(Coordinator, _NobodyThere()))
+        await until_stopped(self._read(host) if self.plan.work == "read" else self._work(host))
+
+    def _pass_statement(self, disk: Disk) -> None:
+        """A database's statement counts as an operation on the disk: the process may die there."""
+        assert isinstance(disk, SimulatedDisk)
+        if disk.fault is not None:
+            disk.fault(Operation.WRITE, "database")
+
+    @property
+    def _servers(self) -> Sequence[Address]:
+        return self._field.server_addresses if self.plan.by_servers else ()
+
+    # Writing
+
+    async def _work(self, host: Host) -> None:
+        options = ClientOptions(
+            max_concurrent_transactions=self.plan.contexts_max,
+            protocol_version_max=self._field.next_version(self.name),
+            servers=self._servers,
+            refresh_seconds=self.plan.refresh_seconds,
+        )
+        process = PROCESS.get()
+        try:
+            async with AsyncWaltzClient(host, self.application, options) as client:
+                await self._submit_all(client)
+                await self._field.peace.wait()
+        finally:
+            # A closed client has told all that it had taken; what waited for room never left. What
+            # a dead one has left is taken apart some time, which says nothing.
+            if not process.dead:
+                self.application.history.abandon(self.application.name, Verdict.UNWRITTEN)
+
+    async def _submit_all(self, client: AsyncWaltzClient) -> None:
+        room = asyncio.Semaphore(self.plan.concurrency)
+        async with asyncio.TaskGroup() as group:
+            for intent in self._of_last_life:
+                group.create_task(self._ask(client, intent))
+            while self._begun_count < self.plan.transactions:
+                await room.acquire()
+                await asyncio.sleep(self._random.uniform(0.0, self.plan.think_seconds_max))
+                if self.plan.work == "many":
+                    bulk = self._draw_bulk(client.partition_count)
+                    group.create_task(bulk.append(client)).add_done_callback(
+                        lambda _: room.release()
+                    )
+                    continue
+                intent = draw_intent(
+                    self._random,
+                    self.application,
+                    client.partition_count,
+                    self.plan,
+                    self._begun_count,
+                )
+                self._begun_count += 1
+                self._intents.append(intent)
+                submitting = group.create_task(submit(client, intent))
+                if self._asking.random() < ASKED_SHARE:
+                    group.create_task(self._ask(client, intent))
+                submitting.add_done_callback(lambda _: room.release())
+
+    def _draw_bulk(self, count: int) -> Bulk:
+        left = self.plan.transactions - self._begun_count
+        bulk = Bulk(self._random, self.application, count, self.plan, left)
+        self._begun_count += len(bulk.numbers)
+        return bulk
+
+    async def _ask(self, client: AsyncWaltzClient, intent: Intent) -> None:
+        """Ask what became of the last attempt of `intent`, while it is under way or later, until
+        there is an answer or peace."""
+        await asyncio.sleep(self._asking.uniform(0.0, ASKED_SECONDS_MAX))
+        request_id = intent.request_id
+        if request_id is None:
+            return
+        asking = asyncio.ensure_future(client.outcome(request_id, intent.executed_at))
+        peace = asyncio.ensure_future(self._field.peace.wait())
+        try:
+            await asyncio.wait([asking, peace], return_when=asyncio.FIRST_COMPLETED)
+            if asking.done():
+                with suppress(WaltzError):  # closed, or a server that is too old to say
+                    told = OutcomeTold(self.name, request_id, asking.result())
+                    self.application.history.outcomes.append(told)
+        finally:
+            asking.cancel()
+            peace.cancel()
+
+    # Reading
+
+    async def _read(self, host: Host) -> None:
+        """Follow all partitions, from what was read before, until there is peace."""
+        async with (
+            AsyncLogReader(host, servers=self._servers) as reader,
+            asyncio.TaskGroup() as group,
+        ):
+            following: list[asyncio.Task[None]] = []
+
+            def follow(count: int) -> None:
+                following.extend(
+                    group.create_task(self._follow(reader, PartitionId(number)))
+                    for number in range(len(following), count)
+                )
+
+            follow(reader.partition_count)
+            while self._field.grows and not self._field.peace.is_set():
+                follow(reader.partition_count)
+                await asyncio.sleep(LOOK_SECONDS)
+            await self._field.peace.wait()
+            for task in following:
+                task.cancel()
+
+    async def _follow(self, reader: AsyncLogReader, partition_id: PartitionId) -> None:
+        while True:
+            first = self.application.get_client_high_water_mark(partition_id) + 1
+            with suppress(UnavailableError):  # nothing has come for a while
+                async for columns in reader.follow(partition_id, first):
+                    for fed in fed_in(columns):
+                        self.application.take(partition_id, fed)
+
+
+async def submit(client: AsyncWaltzClient, intent: Intent) -> None:
+    """Submit `intent` and return once it has ended, however."""
+    with suppress(WaltzError):  # its context was told
+        await client.submit(intent)
+    await intent.ended.wait()
+
+
+def fed_in(columns: TransactionColumns) -> list[Fed]:
+    """Return the transactions of a run, one by one."""
+    fed = []
+    for position, data in enumerate(columns.data):
+        identity = columns.request_ids[16 * position : 16 * position + 16]
+        client, generation, partition, sequence = (
+            int.from_bytes(identity[start : start + 4], "big", signed=True)
+            for start in range(0, 16, 4)
+        )
+        fed.append(
+            Fed(
+                TransactionId(columns.first_transaction_id + position),
+                RequestId(
+                    ClientId(client), Generation(generation), PartitionId(partition), sequence
+                ),
+                int(columns.headers[position]),
+                data,
+            )
+        )
+    return fed

@@ -1,0 +1,1 @@
+"""Faults of simulated runs: kinds, the plans that draw them, the strikes that carry them out."""

@@ -1,0 +1,315 @@
+"""What lies on the disks of storage nodes, read without the product's help, and judged.
+
+Files are read by code of its own, straight from the layout, so that an error in the product's
+reader cannot hide itself.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from itertools import zip_longest
+from random import Random
+from typing import Final, NamedTuple
+from zlib import crc32
+
+from waltz.sim.judges.checkers import Log, attempts, show
+from waltz.sim.judges.history import Fed, History, Verdict
+from waltz.sim.simulated_disk import SimulatedDisk
+from waltz.types import ClientId, Generation, PartitionId, RequestId, TransactionId
+
+CONTROL_FILE: Final = "waltz-storage.ctl"
+FILE_HEADER_BYTES: Final = 128
+ENTRY_BYTES: Final = 76
+FILES_MAX: Final = 64
+"""Segment files whose records are remembered."""
+_STRUCT: Final = struct.Struct(">qqqiiI")
+_RECORD: Final = struct.Struct(">q4iiiI")
+_CHECKSUM: Final = struct.Struct(">I")
+_ENTRY: Final = struct.Struct(">q")
+
+
+class Marks(NamedTuple):
+    """What a control file says of a partition."""
+
+    session_id: int
+    low_water_mark: int
+    local_low_water_mark: int
+
+
+@dataclass(frozen=True, slots=True)
+class Replica:
+    """One node's disk."""
+
+    records: dict[PartitionId, list[Fed]]
+    """Per partition: from the first on, as far as they check out."""
+    marks: dict[PartitionId, Marks]
+    """Of partitions with a sound entry in the control file."""
+    leftovers: Mapping[PartitionId, Sequence[str]] = field(default_factory=dict)
+    """What lies in segment files and is neither a record of the log nor its index entry."""
+
+
+Replicas = Mapping[str, Replica]
+"""By the name of the node."""
+
+Holders = Mapping[PartitionId, Collection[str]]
+"""Per partition the names of the nodes that are meant."""
+
+
+def replica_on(
+    disk: SimulatedDisk, directory: str, partition_ids: Collection[PartitionId]
+) -> Replica:
+    """Read a storage directory."""
+    contents = disk.contents()
+    control = contents.get(f"{directory}/{CONTROL_FILE}") or b""
+    records, marks = {}, {}
+    leftovers: dict[PartitionId, Sequence[str]] = {}
+    for partition_id in partition_ids:
+        prefix = f"{directory}/{partition_id}/"
+        files = {
+            path.removeprefix(prefix): data
+            for path, data in contents.items()
+            if data is not None and path.startswith(prefix)
+        }
+        records[partition_id] = records_on_disk(files)
+        leftovers[partition_id] = [*leftovers_in(files)]
+        found = _marks_in(control, partition_id)
+        if found is not None:
+            marks[partition_id] = found
+    return Replica(records, marks, leftovers)
+
+
+class _Worst(Random):
+    """A source of chance that gives a disk none."""
+
+    def random(self) -> float:
+        return 1.0
+
+
+def durable_part(disk: SimulatedDisk) -> SimulatedDisk:
+    """Return what of the disk a power cut leaves in the worst case: what was synced."""
+    return disk.crash_clone(_Worst())
+
+
+def records_on_disk(files: Mapping[str, bytes]) -> list[Fed]:
+    """Return the records in the segment files of one partition, given by name.
+
+    Reading ends at the first record that is cut short, has an unexpected ID or a wrong checksum.
+    Source: Waltz Internals, "Segment Data File".
+    """
+    records: list[Fed] = []
+    for name in sorted(name for name in files if name.endswith(".seg")):
+        if int(name.removesuffix(".seg")) != len(records):
+            break
+        records += _records_in(files[name], TransactionId(len(records)))
+    return records
+
+
+def leftovers_in(files: Mapping[str, bytes]) -> Iterator[str]:
+    """Say what in the segment files of one partition is no part of the log: bytes that follow the
+    last record, and index entries that are not the place of their record. An entry of 0 is none:
+    entries may be late. Source: Waltz Internals, "Segment Index File".
+    """
+    for name, file in sorted(files.items()):
+        if not name.endswith(".seg"):
+            continue
+        stem = name.removesuffix(".seg")
+        places = [offset for offset, _ in _placed_records(file, TransactionId(int(stem)))]
+        end = places.pop()
+        if end < len(file):
+            yield f"{name} has {len(file) - end} bytes after its {len(places)} records"
+        index = files.get(f"{stem}.idx", b"")[FILE_HEADER_BYTES:]
+        entries = [
+            entry
+            for (entry,) in _ENTRY.iter_unpack(index[: len(index) // _ENTRY.size * _ENTRY.size])
+        ]
+        for position, entry in enumerate(entries):
+            place = places[position] if position < len(places) else None
+            if entry not in (0, place):
+                yield f"{stem}.idx says {entry} of record {position}; it is at {place}"
+                break
+
+
+def _records_in(file: bytes, first: TransactionId) -> Iterator[Fed]:
+    return (record for _, record in _placed_records(file, first) if record is not None)
+
+
+@lru_cache(maxsize=FILES_MAX)
+def _placed_records(file: bytes, first: TransactionId) -> Sequence[tuple[int, Fed | None]]:
+    """Each record with the place of its first byte, and the place after the last one with None.
+
+    The same file is looked at for several reasons, and again before it has changed.
+    """
+    return tuple(_checked_records(file, first))
+
+
+def _checked_records(file: bytes, first: TransactionId) -> Iterator[tuple[int, Fed | None]]:
+    offset = FILE_HEADER_BYTES
+    expected = int(first)
+    while offset + _RECORD.size + _CHECKSUM.size <= len(file):
+        found, client, generation, partition, sequence, header, length, checksum = (
+            _RECORD.unpack_from(file, offset)
+        )
+        end = offset + _RECORD.size + length
+        if found != expected or length < 0 or end + _CHECKSUM.size > len(file):
+            break
+        data = file[offset + _RECORD.size : end]
+        if (crc32(file[offset:end]),) != _CHECKSUM.unpack_from(file, end) or crc32(
+            data
+        ) != checksum:
+            break
+        yield (
+            offset,
+            Fed(
+                TransactionId(found),
+                RequestId(
+                    ClientId(client), Generation(generation), PartitionId(partition), sequence
+                ),
+                header,
+                data,
+            ),
+        )
+        offset = end + _CHECKSUM.size
+        expected += 1
+    yield offset, None
+
+
+def _marks_in(control: bytes, partition_id: PartitionId) -> Marks | None:
+    """Return the newer of a partition's two structs that are sound."""
+    start = FILE_HEADER_BYTES + ENTRY_BYTES * partition_id + 4
+    found: list[tuple[int, Marks]] = []
+    for position in (start, start + _STRUCT.size):
+        if position + _STRUCT.size > len(control):
+            continue
+        *marks, _, sequence, checksum = _STRUCT.unpack_from(control, position)
+        if crc32(control[position : position + _STRUCT.size - 4]) == checksum:
+            found.append((sequence, Marks(*marks)))
+    return max(found)[1] if found else None
+
+
+# Judgement
+
+
+def agreement(replicas: Replicas, log: Log, assigned: Holders) -> list[str]:
+    """I2 and I12: every replica assigned holds the log, byte for byte."""
+    violations = []
+    for partition_id, records in log.items():
+        for name in sorted(assigned[partition_id]):
+            held = replicas[name].records.get(partition_id, [])
+            for record, there in zip_longest(records, held[: len(records)]):
+                if record != there:
+                    violations.append(
+                        f"I2 agreement: {name} holds {show(there)} in partition {partition_id}"
+                        f" where the log has {show(record)}"
+                    )
+                    break
+    return violations
+
+
+def tidiness(replicas: Replicas, assigned: Holders) -> list[str]:
+    """I12: segment files hold the log and its index, and nothing else: whoever reads them to their
+    end, or goes by the index, finds what is there."""
+    return [
+        f"I12 convergence: {name}, partition {partition_id}: {leftover}"
+        for partition_id, names in assigned.items()
+        for name in sorted(names)
+        for leftover in replicas[name].leftovers.get(partition_id, ())
+    ]
+
+
+def settledness(members: Holders, assigned: Holders) -> list[str]:
+    """I12: a change of replicas comes to its end."""
+    return [
+        f"I12 convergence: the metadata of partition {partition_id} name"
+        f" {sorted(members[partition_id])}; assigned are {sorted(names)}"
+        for partition_id, names in assigned.items()
+        if members[partition_id] != names
+    ]
+
+
+def held_by_enough(
+    history: History, replicas: Replicas, members: Holders, harmed_count: int = 0
+) -> list[str]:
+    """I1 on disks: what was reported committed lies on a majority of the disks of those whose
+    majority the next session asks, less those that were harmed."""
+    held = {name: attempts(replica.records) for name, replica in replicas.items()}
+    violations = []
+    for context, submission in history.submissions.items():
+        if not submission.has_ended(Verdict.COMMITTED):
+            continue
+        names = members[submission.partition_id]
+        count = sum(context in held[name] for name in names)
+        # Counted by hand on purpose: were the product's rule wrong, a judge that used it would be
+        # wrong in the same way and see nothing.
+        if count < len(names) // 2 + 1 - harmed_count:
+            violations.append(
+                f"I1 durability: context {context} of {submission.client} was reported committed"
+                f" in partition {submission.partition_id} and lies on {count} of {len(names)} disks"
+            )
+    return violations
+
+
+class MarkWatch:
+    """I10: marks on disks only grow, and what lies below them is the log for good."""
+
+    def __init__(self) -> None:
+        self._newest: dict[tuple[str, PartitionId], Marks] = {}
+        self._settled: dict[tuple[str, PartitionId], Sequence[Fed]] = {}
+        self.violations: list[str] = []
+
+    def look(
+        self,
+        replicas: Replicas,
+        harmed: Collection[str],
+        written_off: Collection[tuple[str, PartitionId]] = (),
+    ) -> None:
+        """Take note of the marks now. Those on disks that were harmed count for nothing, and those
+        of replicas that were written off are not held to what was there before."""
+        for name, replica in replicas.items():
+            if name in harmed:
+                continue
+            for partition_id, marks in replica.marks.items():
+                key = (name, partition_id)
+                if key in written_off:
+                    self._newest.pop(key, None)
+                    self._settled.pop(key, None)
+                before = self._newest.get(key, marks)
+                if any(new < old for new, old in zip(marks, before, strict=True)):
+                    self.violations.append(
+                        f"I10 mark order: {name} went from {before} to {marks} in partition"
+                        f" {partition_id}"
+                    )
+                held = replica.records[partition_id]
+                if marks.local_low_water_mark >= len(held):
+                    self.violations.append(
+                        f"I10 mark order: {name} holds {len(held)} transactions of partition"
+                        f" {partition_id} and says {marks}"
+                    )
+                settled = self._settled.get(key, ())
+                if list(settled) != held[: len(settled)]:
+                    self.violations.append(
+                        f"I10 mark order: {name} has changed transactions of partition"
+                        f" {partition_id} up to its mark {before.local_low_water_mark}"
+                    )
+                self._newest[key] = marks
+                self._settled[key] = held[: marks.local_low_water_mark + 1]
+
+    def judge(self, log: Log) -> list[str]:
+        """Return all violations, given the log in the end."""
+        violations = self.violations
+        for (name, partition_id), settled in self._settled.items():
+            records = log.get(partition_id, ())
+            marks = self._newest[name, partition_id]
+            if marks.low_water_mark >= len(records):
+                violations.append(
+                    f"I10 mark order: {name} says {marks} in partition {partition_id}, whose log"
+                    f" has {len(records)} transactions"
+                )
+            if list(settled) != list(records[: len(settled)]):
+                violations.append(
+                    f"I10 mark order: {name} held other transactions up to its mark"
+                    f" {marks.local_low_water_mark} of partition {partition_id} than the log has"
+                )
+        return violations

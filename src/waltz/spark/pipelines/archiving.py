@@ -1,0 +1,269 @@
+"""Keeps an archive of the log: adds what is new, and proves that log and archive are equal.
+
+What is new is told by the archive itself: each partition goes on where it has ended, so a run may
+be killed at any moment and be run again. Tasks read the log and write files by themselves; the
+driver commits what they have written, all or nothing.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+from waltz.errors import CorruptionError
+from waltz.spark.archive import Archive, ArchivedFile, Contents
+from waltz.spark.archive_files import SCHEMA, read_file, write_files
+from waltz.spark.block_digests import Block, digested
+from waltz.spark.codes import DIFFERENT
+from waltz.spark.offsets import (
+    FIRST_TRANSACTION_ID,
+    TransactionRange,
+    select_partitions,
+    split_ranges,
+)
+from waltz.spark.progress import PartitionLag
+from waltz.spark.schema import BATCH_ROWS
+from waltz.spark.tasks import LogAccess
+from waltz.spark.work import run_tasks
+from waltz.types import PartitionId, TransactionId
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@dataclass(frozen=True, slots=True)
+class ArchiveDifference:
+    """Where an archived file, its manifest and the log part.
+
+    transaction_id  the first transaction that is different, or may be: the first one of the block
+                    or the file that `detail` speaks of, if no single one can be told.
+    columns         of that transaction, which differ between file and log; none if these are equal.
+    """
+
+    partition_id: PartitionId
+    transaction_id: TransactionId
+    columns: tuple[str, ...]
+    path: str
+    detail: str
+
+    def __str__(self) -> str:
+        what = f"{', '.join(self.columns)}: " if self.columns else ""
+        return (
+            f"{DIFFERENT} partition {self.partition_id}, transaction {self.transaction_id}:"
+            f" {what}{self.detail}"
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "partition": self.partition_id,
+            "transaction": self.transaction_id,
+            "columns": list(self.columns),
+            "file": self.path,
+            "text": str(self),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class ArchiveReport:
+    """What a run has done or seen. No `differences` means equal."""
+
+    contents: Contents
+    transactions: int
+    files: int
+    byte_count: int
+    swept: tuple[str, ...] = ()
+    differences: tuple[ArchiveDifference, ...] = ()
+
+
+@dataclass(frozen=True)
+class ArchivePlace:
+    """Where tasks find both sides."""
+
+    access: LogAccess
+    directory: Path
+    cluster_key: UUID
+
+    def read_log(self, wanted: TransactionRange) -> Iterator[Any]:
+        return self.access.read(self.cluster_key, wanted, SCHEMA, rows_max=BATCH_ROWS)
+
+    def archive(self, wanted: TransactionRange) -> list[ArchivedFile]:
+        """The work of one task."""
+        return write_files(self.directory, wanted, self.read_log(wanted))
+
+    def compare(self, file: ArchivedFile) -> ArchiveDifference | None:
+        """The work of one task: return how the log and the archived file differ, if they do."""
+        try:
+            stored = digested(file.range, read_file(self.directory, file, file.range))
+            logged = digested(file.range, self.read_log(file.range))
+            for manifest, ours, theirs in zip(file.blocks, stored, logged, strict=True):
+                if not manifest == ours == theirs:
+                    return self._in_block(file, manifest, ours, theirs)
+        except CorruptionError as error:
+            # Rows out of their order, IDs that are none: the digests do not get as far as that.
+            return self._in_rows(file, file.range, str(error)) or ArchiveDifference(
+                file.range.partition_id, file.range.first, (), file.path, str(error)
+            )
+        return None
+
+    def _in_block(
+        self, file: ArchivedFile, manifest: Block, ours: Block, theirs: Block
+    ) -> ArchiveDifference:
+        run = f"transactions {manifest.range.first} to {manifest.range.end - 1}"
+        if manifest == theirs:
+            changed = f"the log is what was archived, {file.path} was changed since"
+        elif manifest == ours:
+            changed = f"{file.path} is what was archived, the log is not"
+        else:
+            changed = f"neither {file.path} nor the log is what the manifest has of {run}"
+        return self._in_rows(file, manifest.range, changed) or ArchiveDifference(
+            file.range.partition_id,
+            manifest.range.first,
+            (),
+            file.path,
+            f"log and {file.path} are equal, their digest in the manifest is another for {run}",
+        )
+
+    def _in_rows(
+        self, file: ArchivedFile, wanted: TransactionRange, changed: str
+    ) -> ArchiveDifference | None:
+        """Return the first transaction of `wanted` that differs between file and log, if any."""
+        try:
+            archived = _rows(read_file(self.directory, file, wanted))
+            expected = int(wanted.first)
+            for ours, theirs in zip_longest(archived, _rows(self.read_log(wanted))):
+                names = [
+                    name
+                    for name in SCHEMA.names
+                    if ours is None or theirs is None or ours[name] != theirs[name]
+                ]
+                if names:
+                    return ArchiveDifference(
+                        wanted.partition_id,
+                        TransactionId(expected),
+                        tuple(names),
+                        file.path,
+                        changed,
+                    )
+                expected += 1
+        except CorruptionError:
+            pass  # the file cannot be read: the caller knows why
+        return None
+
+
+def _rows(batches: Iterator[Any]) -> Iterator[dict[str, Any]]:
+    return (row for batch in batches for row in batch.to_pylist())
+
+
+def add_to_archive(
+    spark: SparkSession,
+    access: LogAccess,
+    directory: Path,
+    *,
+    partitions: Sequence[PartitionId] | None = None,
+    tasks_min: int = 1,
+) -> ArchiveReport:
+    """Archive what the log has beyond the archive in `directory`, which is made if need be.
+
+    Every machine with a task must see `directory`. Raises ConfigurationError: it is no archive of
+    this cluster; NotFoundError: the archive has more than the log; VersionConflictError: another
+    run has added the same meanwhile; what Spark raises when a task has failed.
+    """
+    cluster_key, marks = _marks(access, partitions)
+    archive = Archive.create(directory, cluster_key)
+    before = archive.contents()
+    swept = archive.sweep(before)
+    ranges = _missing(before, marks)
+    place = ArchivePlace(access, directory.absolute(), cluster_key)
+    tasks = split_ranges(ranges, task_count_min=tasks_min)
+    written = [file for files in run_tasks(spark, tasks, place.archive) for file in files]
+    contents = archive.commit(before, written) if written else before
+    return ArchiveReport(
+        contents,
+        transactions=sum(each.range.row_count for each in written),
+        files=len(written),
+        byte_count=sum(each.byte_count for each in written),
+        swept=tuple(swept),
+    )
+
+
+def rebuild_archive(
+    spark: SparkSession,
+    access: LogAccess,
+    directory: Path,
+    *,
+    partitions: Sequence[PartitionId] | None = None,
+) -> ArchiveReport:
+    """Archive the whole log anew and put it where the old archive is, which is removed then.
+
+    Until it is whole the old one stays. Raises ConfigurationError: there is no archive to be
+    replaced; otherwise as `add_to_archive`.
+    """
+    fresh = directory.with_name(f".{directory.name}.rebuild")
+    old = directory.with_name(f".{directory.name}.replaced")
+    if old.exists() and not directory.exists():
+        old.rename(directory)  # a rebuild was killed between its last two steps
+    Archive.open(directory)
+    for left_behind in (fresh, old):
+        shutil.rmtree(left_behind, ignore_errors=True)
+    report = add_to_archive(spark, access, fresh, partitions=partitions)
+    directory.rename(old)
+    fresh.rename(directory)
+    shutil.rmtree(old)
+    return report
+
+
+def archive_lag(
+    access: LogAccess, directory: Path, *, partitions: Sequence[PartitionId] | None = None
+) -> list[PartitionLag]:
+    """Return how far the archive is, per partition. Raises as `add_to_archive`."""
+    archive = Archive.open(directory)
+    cluster_key, marks = _marks(access, partitions)
+    archive.expect_cluster(cluster_key)
+    contents = archive.contents()
+    contents.expect_in_log(marks)
+    ends = contents.next_ids()
+    return [PartitionLag(each, ends.get(each, 0), mark + 1) for each, mark in marks.items()]
+
+
+def _marks(
+    access: LogAccess, partitions: Sequence[PartitionId] | None
+) -> tuple[UUID, dict[PartitionId, TransactionId]]:
+    with access.opened() as log:
+        selected = select_partitions(partitions, log.partition_count)
+        return log.cluster_key, {each: log.high_water_mark(each) for each in selected}
+
+
+def _missing(contents: Contents, marks: dict[PartitionId, TransactionId]) -> list[TransactionRange]:
+    contents.expect_in_log(marks)
+    next_ids = contents.next_ids()
+    ranges = (
+        TransactionRange(
+            partition_id, next_ids.get(partition_id, FIRST_TRANSACTION_ID), TransactionId(mark + 1)
+        )
+        for partition_id, mark in sorted(marks.items())
+    )
+    return [each for each in ranges if each.first < each.end]
+
+
+def verify_archive(spark: SparkSession, access: LogAccess, directory: Path) -> ArchiveReport:
+    """Compare every archived transaction with its manifest and with the log.
+
+    Raises ConfigurationError, CorruptionError: there is no archive to compare.
+    """
+    archive = Archive.open(directory)
+    contents = archive.contents()
+    place = ArchivePlace(access, directory.absolute(), archive.cluster_key)
+    found = run_tasks(spark, contents.files, place.compare)
+    differences = [each for each in found if each is not None]
+    return ArchiveReport(
+        contents,
+        transactions=sum(each.range.row_count for each in contents.files),
+        files=len(contents.files),
+        byte_count=sum(each.byte_count for each in contents.files),
+        differences=tuple(differences),
+    )

@@ -1,0 +1,1 @@
+"""What a storage node keeps beside its log: control file, node file, trace, reserve."""

@@ -1,0 +1,610 @@
+"""The control file of a storage directory, open: whose it is, what its partitions have promised.
+
+Owns the creation of `waltz-storage.ctl` in one step, the lock of the directory, and the order of
+updates: of a partition's twin structs only the one not in use is ever overwritten, and the node
+file, where copies and session fences are, follows. So a copy that is one update ahead of the
+control file proves that the control file has lost one, and a control file that was cut is restored
+from the copies. When the cluster gets more partitions both
+files grow, the node file first; whatever a crash leaves of that is finished at the next opening.
+Knows nothing of segments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from typing import Final
+from uuid import UUID
+
+from waltz.errors import (
+    ConfigurationError,
+    CorruptionError,
+    ForeignDirectoryError,
+)
+from waltz.host import Disk, File
+from waltz.storage.directory.control_struct import (
+    CONTROL_FILE_NAME,
+    CONTROL_HEADER,
+    FORMAT_VERSION,
+    FRESH,
+    FRESH_ENTRY,
+    FRESH_STRUCTS,
+    PARTITION_BYTES,
+    PARTITION_ID,
+    Entry,
+    PartitionInfo,
+    encode_entry,
+    encode_fresh_file,
+    grown,
+    header_notes,
+    judge_partitions,
+    partition_offset,
+    struct_offset,
+)
+from waltz.storage.directory.node_file import (
+    LOST,
+    NO_COPY,
+    NODE_FILE_NAME,
+    NodeFile,
+    NodeFileContent,
+    NodeHeader,
+    Slot,
+    create_node_file,
+    decode_node_file,
+    node_file_bytes,
+    node_file_count,
+    open_node_file,
+)
+from waltz.storage.directory.synced_file import SyncedFile
+from waltz.storage.directory.trace_file import Trace, TraceFile, open_trace_file
+from waltz.types import NO_SESSION, PartitionId, SessionId
+
+_PUT_BACK: Final = (
+    f"put it back, or make an empty one with `touch {{}}/{CONTROL_FILE_NAME}`, which the next start"
+    f" restores from {NODE_FILE_NAME}"
+)
+_EXCHANGE: Final = (
+    "move the directory to another place, make an empty one of its name and start with"
+    " --assign-all: servers fill it up, if a majority of the other replicas is well"
+)
+
+
+class ControlFile:
+    """An open control file with its node file; while it is open its directory is locked.
+
+    Updates of different partitions may come from different threads. After the first failed write or
+    sync nobody knows which structs the disk holds, so that every later update is refused; only a
+    write that found no space may be tried again.
+    """
+
+    def __init__(
+        self,
+        disk: Disk,
+        directory: str,
+        file: File,
+        node_file: NodeFile,
+        trace_file: TraceFile,
+        release: Callable[[], None],
+        *,
+        entries: dict[PartitionId, Entry | CorruptionError],
+        notes: Sequence[str],
+        was_created: bool,
+    ) -> None:
+        self._disk = disk
+        self._directory = directory
+        self._raw_file = file
+        self._file = SyncedFile(file, CONTROL_FILE_NAME)
+        self.partition_count = node_file.header.partition_count
+        """The whole cluster's, as both files have it."""
+        self._node_file = node_file
+        self._trace_file = trace_file
+        self._release = release
+        self._entries = entries
+        """Without those that are as in a fresh directory."""
+        self._ours = {number for number, entry in entries.items() if self._is_copied(number, entry)}
+        self._traced = {number for number in self._ours if node_file.slot(number).is_traced}
+        self.was_created = was_created
+        """Whether this opening made the file: the directory was fresh."""
+        self.notes = tuple(notes)
+        """What did not check out at opening and was restored, or does no harm; for people."""
+
+    @property
+    def directory_id(self) -> UUID:
+        """What tells this directory from every other one of the cluster."""
+        return self._node_file.header.directory_id
+
+    @property
+    def partition_ids(self) -> list[PartitionId]:
+        """Partitions that are assigned to this directory or damaged, ascending."""
+        found = []
+        for partition_id in sorted(self._entries.keys() | self._node_file.partition_ids):
+            try:
+                if self.info(partition_id).is_assigned:
+                    found.append(partition_id)
+            except CorruptionError:
+                found.append(partition_id)
+        return found
+
+    def info(self, partition_id: PartitionId) -> PartitionInfo:
+        """Raises CorruptionError: what is known of the partition cannot be trusted."""
+        return self._entry(partition_id)[0].info
+
+    def fence(self, partition_id: PartitionId) -> SessionId:
+        """Return the session below which every one is refused, durably. Raises CorruptionError."""
+        return self.promises(partition_id)[1]
+
+    def promises(self, partition_id: PartitionId) -> tuple[PartitionInfo, SessionId]:
+        """Return `info` and `fence`. Raises CorruptionError."""
+        entry, slot = self._entry(partition_id)
+        session_id = entry.info.session_id
+        return entry.info, max(session_id, slot.fence)
+
+    def is_ours(self, partition_id: PartitionId) -> bool:
+        """Whether this release was the last to write the partition, so that its index proves what
+        was durable. Raises CorruptionError."""
+        self._entry(partition_id)
+        return partition_id in self._ours
+
+    def make_ours(self, partition_id: PartitionId) -> None:
+        """Say durably that from here on the partition's index is this release's.
+
+        It must be complete and synced: whoever opens the partition next takes it as proof. Raises
+        SegmentFailedError, CorruptionError.
+        """
+        is_traced = self._trace_file.trace(partition_id) is not None
+        if self.is_ours(partition_id) and is_traced == (partition_id in self._traced):
+            return
+        if is_traced:
+            self._traced.add(partition_id)
+        self._remember(partition_id, self.fence(partition_id), index_is_ours=True)
+        self._ours.add(partition_id)
+
+    def is_traced(self, partition_id: PartitionId) -> bool:
+        """Whether this release was the last to write the partition, and has kept a trace of its
+        segments. Raises CorruptionError."""
+        return self.is_ours(partition_id) and partition_id in self._traced
+
+    def trace(self, partition_id: PartitionId) -> Trace | None:
+        """Return the trace of the partition's segments; None: there is none that checks out."""
+        return self._trace_file.trace(partition_id)
+
+    def keep_trace(self, partition_id: PartitionId, trace: Trace) -> None:
+        """Return once the trace is durable. Raises SegmentFailedError."""
+        self._trace_file.keep(partition_id, trace)
+
+    def doubt(self, partition_id: PartitionId, info: PartitionInfo) -> None:
+        """Replace the partition's info by one that promises less, durably; its fence stays.
+
+        Raises SegmentFailedError, CorruptionError.
+        """
+        entry, fence = self._entry(partition_id)[0], self.fence(partition_id)
+        if entry.info == info:
+            return
+        if fence > self._node_file.slot(partition_id).fence:
+            # The struct alone has it, and is about to lose it.
+            self._remember(partition_id, fence, index_is_ours=partition_id in self._ours)
+        # Into both structs: damage to one must not bring back what cannot be vouched for.
+        entry = self._write_struct(partition_id, entry, info)
+        self._write_struct(partition_id, entry, info)
+        self._remember(partition_id, fence, index_is_ours=partition_id in self._ours)
+
+    def raise_fence(self, partition_id: PartitionId, session_id: SessionId) -> None:
+        """Return once every session below `session_id` is refused durably. Raises
+        SegmentFailedError, CorruptionError."""
+        if session_id > self.fence(partition_id):
+            self._remember(partition_id, session_id, index_is_ours=partition_id in self._ours)
+
+    def update(self, partition_id: PartitionId, info: PartitionInfo) -> None:
+        """Replace the partition's info; return once that is durable in both files.
+
+        Raises SegmentFailedError, CorruptionError.
+        """
+        self._write_struct(partition_id, self._entry(partition_id)[0], info)
+        fence = self.fence(partition_id)
+        self._remember(partition_id, fence, index_is_ours=partition_id in self._ours)
+
+    def reset(self, partition_id: PartitionId) -> None:
+        """Forget the partition's session, marks and flags, damaged or not; its fence stays.
+
+        Raises SegmentFailedError.
+        """
+        self._ours.discard(partition_id)
+        self._traced.discard(partition_id)
+        entry = self._entries.get(partition_id, FRESH_ENTRY)
+        fences = [NO_SESSION]
+        if isinstance(entry, Entry):
+            fences.append(entry.info.session_id)
+        try:
+            fences.append(self._node_file.slot(partition_id).fence)
+        except CorruptionError:
+            pass  # then nobody knows it
+        if isinstance(entry, Entry):
+            # Into both structs: damage to one must not bring back what was given up.
+            entry = self._write_struct(partition_id, entry, FRESH)
+            self._write_struct(partition_id, entry, FRESH)
+        else:
+            data = PARTITION_ID.pack(partition_id) + FRESH_STRUCTS
+            self._file.write(partition_offset(partition_id), data)
+            self._entries[partition_id] = FRESH_ENTRY
+        self._remember(partition_id, max(fences), index_is_ours=False)
+
+    def grow(self, partition_count: int) -> None:
+        """Make room for the partitions that the cluster has got; return once that is durable.
+
+        No update may be under way. With as many partitions as there are, or fewer, nothing is
+        done. Raises SegmentFailedError, OSError: the number is what it was, and may be tried again
+        unless a write or a sync has failed.
+        """
+        if partition_count <= self.partition_count:
+            return
+        self._file.check_sound()
+        if self._node_file.header.partition_count < partition_count:
+            self._node_file = self._node_file.grow(self._disk, self._directory, partition_count)
+        self._trace_file = self._trace_file.grow(self._disk, self._directory, partition_count)
+        for offset, data in grown(
+            _whole(self._raw_file, partition_count),
+            self.partition_count,
+            partition_count,
+            self._node_file.partition_ids,
+        ):
+            self._file.write(offset, data)
+        self.partition_count = partition_count
+
+    def close(self) -> None:
+        self._file.close()
+        self._node_file.close()
+        self._trace_file.close()
+        self._release()
+
+    def _entry(self, partition_id: PartitionId) -> tuple[Entry, Slot]:
+        assert 0 <= partition_id < self.partition_count
+        slot = self._node_file.slot(partition_id)
+        entry = self._entries.get(partition_id, FRESH_ENTRY)
+        if isinstance(entry, CorruptionError):
+            raise CorruptionError(str(entry))
+        return entry, slot
+
+    def _is_copied(self, partition_id: PartitionId, entry: Entry | CorruptionError) -> bool:
+        """Whether the node file calls the index ours, and nobody has changed the entry since."""
+        try:
+            slot = self._node_file.slot(partition_id)
+        except CorruptionError:
+            return False
+        return (
+            isinstance(entry, Entry)
+            and slot.index_is_ours
+            and slot.struct_copy == encode_entry(entry)
+        )
+
+    def _write_struct(self, partition_id: PartitionId, entry: Entry, info: PartitionInfo) -> Entry:
+        """Write `info` into the twin that `entry` does not use."""
+        following = Entry(info, entry.sequence_number + 1, 1 - entry.twin)
+        self._file.write(struct_offset(partition_id, following.twin), encode_entry(following))
+        self._entries[partition_id] = following
+        return following
+
+    def _remember(
+        self, partition_id: PartitionId, fence: SessionId, *, index_is_ours: bool
+    ) -> None:
+        """Bring the node file up to date with the current struct."""
+        entry = self._entries.get(partition_id, FRESH_ENTRY)
+        assert isinstance(entry, Entry)
+        self._node_file.update(
+            partition_id,
+            fence=fence,
+            struct_copy=encode_entry(entry),
+            index_is_ours=index_is_ours,
+            is_traced=index_is_ours and partition_id in self._traced,
+        )
+
+
+def open_control_file(
+    disk: Disk,
+    directory: str,
+    *,
+    cluster_key: UUID,
+    partition_count: int,
+    assigned: Collection[PartitionId],
+    directory_id: UUID,
+    wall_milliseconds: int,
+) -> ControlFile:
+    """Open the control file of `directory`, or make it with `assigned` partitions, and lock it.
+
+    `directory_id` is for a directory that has none yet. What one of the files has lost is restored
+    from the other. A directory that was made for fewer partitions grows; the new ones are assigned
+    to nobody. Raises OSError; and, before anything was touched, ConfigurationError: no such
+    directory, or a format of another release; DirectoryInUseError; ForeignDirectoryError: another
+    key, more partitions than the cluster has, or partitions without a control file.
+    """
+    if not disk.exists(directory):
+        raise ConfigurationError(f"no storage directory {directory}; create it")
+    path = f"{directory}/{CONTROL_FILE_NAME}"
+    release = None
+    if not disk.exists(path):
+        node_header = NodeHeader(
+            cluster_key, partition_count, directory_id, wall_milliseconds, wall_milliseconds
+        )
+        release = _create(disk, directory, node_header, assigned)
+    was_created = release is not None
+    release = release or disk.lock(path)
+    files: list[File | NodeFile | TraceFile] = []
+    try:
+        file = disk.open(path)
+        files.append(file)
+        notes: list[str] = []
+        header = _header(disk, directory, file, cluster_key, partition_count, assigned, notes)
+        created, made_for = _check_header(header, directory, cluster_key, partition_count)
+        fresh = NodeHeader(cluster_key, partition_count, directory_id, wall_milliseconds, created)
+        node_file = _open_node_file(disk, directory, fresh, made_for, notes)
+        files.append(node_file)
+        own = node_file.header
+        notes += [*node_file.notes, *header_notes(header, own)]
+        trace_file = open_trace_file(
+            disk, directory, directory_id=own.directory_id, partition_count=partition_count
+        )
+        files.append(trace_file)
+        if made_for < partition_count:
+            _grow(file, made_for, node_file)
+            notes.append(
+                f"{directory} was made for {made_for} partitions; grown to {partition_count}"
+            )
+        entries = _read_entries(file, node_file, notes)
+        # What a killed process wrote is seen, but promises are kept only for what is durable.
+        file.sync()
+        disk.sync_directory(directory)
+        return ControlFile(
+            disk,
+            directory,
+            file,
+            node_file,
+            trace_file,
+            release,
+            entries=entries,
+            notes=notes,
+            was_created=was_created,
+        )
+    except BaseException:
+        for each in files:
+            each.close()
+        release()
+        raise
+
+
+def _header(
+    disk: Disk,
+    directory: str,
+    file: File,
+    cluster_key: UUID,
+    partition_count: int,
+    assigned: Collection[PartitionId],
+    notes: list[str],
+) -> bytes:
+    """Return the control file's header. A file that has lost its header gets a new one: partitions
+    that the node file has a copy of are judged by that, the others have promised nothing.
+
+    The header goes last, so that whatever a crash leaves is restored again. Raises OSError; and,
+    before anything was touched, ConfigurationError: the node file cannot help.
+    """
+    header = file.read_at(0, CONTROL_HEADER.size)
+    if len(header) == CONTROL_HEADER.size and any(header):
+        return header
+    path = f"{directory}/{NODE_FILE_NAME}"
+    if not disk.exists(path):
+        raise ConfigurationError(
+            f"{CONTROL_FILE_NAME} in {directory} has {file.size()} bytes, expected at least"
+            f" {CONTROL_HEADER.size}, and there is no {NODE_FILE_NAME} to restore it from: put"
+            f" either of them back from a copy, or {_EXCHANGE}"
+        )
+    count = _count_in_node_file(disk, path, [partition_count], cluster_key)
+    found = _decoded(disk, path, count, cluster_key)
+    content = encode_fresh_file(
+        cluster_key,
+        count,
+        assigned=frozenset(assigned),
+        wall_milliseconds=found.header.control_file_created_milliseconds,
+    )
+    lost = [
+        name
+        for name in _partition_directories(disk, directory)
+        if PartitionId(int(name)) not in found.slots
+    ]
+    if lost:
+        raise ConfigurationError(
+            f"{CONTROL_FILE_NAME} in {directory} has {file.size()} bytes, expected at least"
+            f" {CONTROL_HEADER.size}, and {NODE_FILE_NAME} knows nothing of partitions"
+            f" {', '.join(lost)}, whose directories are there: put both back from a copy, or"
+            f" {_EXCHANGE}"
+        )
+    entries = bytearray(content[CONTROL_HEADER.size :])
+    for partition_id in found.slots:
+        start = partition_offset(partition_id) - CONTROL_HEADER.size
+        entries[start : start + PARTITION_BYTES] = LOST * PARTITION_BYTES
+    notes.append(
+        f"{directory}/{CONTROL_FILE_NAME} had lost its header, with {file.size()} bytes left;"
+        f" restored from {NODE_FILE_NAME}"
+    )
+    file.write_at(CONTROL_HEADER.size, bytes(entries))
+    file.sync()
+    file.write_at(0, content[: CONTROL_HEADER.size])
+    file.sync()
+    return content[: CONTROL_HEADER.size]
+
+
+def _open_node_file(
+    disk: Disk, directory: str, fresh: NodeHeader, made_for: int, notes: list[str]
+) -> NodeFile:
+    """Open the node file, made with the header `fresh` if there is none, and let it grow to the
+    cluster's number of partitions.
+
+    `made_for` is the number of the control file; the node file may have that one or the cluster's.
+    Raises as `open_node_file`; ForeignDirectoryError: it is for more partitions than the cluster
+    has.
+    """
+    path, wanted = f"{directory}/{NODE_FILE_NAME}", fresh.partition_count
+    if not disk.exists(path):
+        create_node_file(disk, directory, fresh)
+        notes.append(f"{directory} had no {NODE_FILE_NAME}: made, with ID {fresh.directory_id}")
+    count = _count_in_node_file(disk, path, (wanted, made_for), fresh.cluster_key)
+    if count > wanted:
+        raise ForeignDirectoryError(
+            f"{path} was made for {count} partitions, the cluster has {wanted}"
+        )
+    node_file = open_node_file(
+        disk, directory, cluster_key=fresh.cluster_key, partition_count=count
+    )
+    if count == wanted:
+        return node_file
+    try:
+        return node_file.grow(disk, directory, wanted)
+    except BaseException:
+        node_file.close()
+        raise
+
+
+def _count_in_node_file(disk: Disk, path: str, counts: Sequence[int], cluster_key: UUID) -> int:
+    """Raises FileNotFoundError."""
+    file = disk.open_to_read(path)
+    try:
+        content = file.read_at(0, node_file_bytes(max(counts)))
+        return node_file_count(content, counts, cluster_key)
+    finally:
+        file.close()
+
+
+def _whole(file: File, partition_count: int) -> bytes:
+    return file.read_at(0, CONTROL_HEADER.size + partition_count * PARTITION_BYTES)
+
+
+def _grow(file: File, made_for: int, node_file: NodeFile) -> None:
+    """Make room in the control file for all partitions that the node file has. Raises OSError."""
+    count = node_file.header.partition_count
+    for offset, data in grown(_whole(file, count), made_for, count, node_file.partition_ids):
+        file.write_at(offset, data)
+        file.sync()
+
+
+def _read_entries(
+    file: File, node_file: NodeFile, notes: list[str]
+) -> dict[PartitionId, Entry | CorruptionError]:
+    """Return what holds for the partitions that are not fresh, repaired where it can be."""
+
+    def struct_copy(partition_id: PartitionId) -> bytes:
+        try:
+            return node_file.slot(partition_id).struct_copy
+        except CorruptionError:
+            return NO_COPY
+
+    count = node_file.header.partition_count
+    content = _whole(file, count)
+    judgements = judge_partitions(content, count, struct_copy, node_file.partition_ids)
+    for partition_id, judgement in judgements.items():
+        entry, offset = judgement.entry, partition_offset(partition_id)
+        if judgement.repair is not None:
+            file.write_at(offset, judgement.repair)
+        elif isinstance(entry, Entry) and struct_copy(partition_id) != encode_entry(entry):
+            # It may be what a failed sync has left in memory alone.
+            file.write_at(struct_offset(partition_id, entry.twin), encode_entry(entry))
+        if judgement.note is not None:
+            notes.append(judgement.note)
+    return {partition_id: judgement.entry for partition_id, judgement in judgements.items()}
+
+
+def _create(
+    disk: Disk, directory: str, node_header: NodeHeader, assigned: Collection[PartitionId]
+) -> Callable[[], None] | None:
+    """Make the node file and the control file and return the release of the lock.
+
+    The lock is taken before the control file has its name, so that of two processes in one fresh
+    directory only one makes it; None if the other one was faster.
+    """
+    _check_fresh(disk, directory, node_header)
+    content = encode_fresh_file(
+        node_header.cluster_key,
+        node_header.partition_count,
+        assigned=frozenset(assigned),
+        wall_milliseconds=node_header.created_milliseconds,
+    )
+    path = f"{directory}/{CONTROL_FILE_NAME}"
+    temporary = f"{path}.new"
+    try:
+        file = disk.open(temporary, create=True)
+    except FileExistsError:
+        file = disk.open(temporary)
+    try:
+        try:
+            release = disk.lock(temporary)
+        except FileNotFoundError:
+            return None
+        try:
+            if disk.exists(path):
+                release()
+                return None
+            create_node_file(disk, directory, node_header)
+            file.truncate(0)
+            file.write_at(0, content)
+            file.sync()
+            disk.rename(temporary, path)
+            disk.sync_directory(directory)
+        except BaseException:
+            release()
+            raise
+        return release
+    finally:
+        file.close()
+
+
+def _check_fresh(disk: Disk, directory: str, node_header: NodeHeader) -> None:
+    """Raises ForeignDirectoryError: there was a control file once."""
+    if leftovers := _partition_directories(disk, directory):
+        is_restorable = disk.exists(f"{directory}/{NODE_FILE_NAME}")
+        back = _PUT_BACK.format(directory) if is_restorable else "put it back"
+        raise ForeignDirectoryError(
+            f"{directory} holds partitions {', '.join(leftovers)} but no {CONTROL_FILE_NAME}:"
+            f" {back}, or {_EXCHANGE}"
+        )
+    path = f"{directory}/{NODE_FILE_NAME}"
+    try:
+        counts, key = [node_header.partition_count], node_header.cluster_key
+        count = _count_in_node_file(disk, path, counts, key)
+    except FileNotFoundError:
+        return
+    found = _decoded(disk, path, count, key)
+    if found.slots:
+        raise ForeignDirectoryError(
+            f"{path} remembers sessions of partitions {', '.join(map(str, sorted(found.slots)))},"
+            f" but there is no {CONTROL_FILE_NAME}: {_PUT_BACK.format(directory)}, or {_EXCHANGE}"
+        )
+
+
+def _partition_directories(disk: Disk, directory: str) -> list[str]:
+    return [name for name in disk.list_directory(directory) if name.isdigit()]
+
+
+def _decoded(disk: Disk, path: str, count: int, cluster_key: UUID) -> NodeFileContent:
+    """Raises as `decode_node_file`; OSError."""
+    file = disk.open_to_read(path)
+    try:
+        content = file.read_at(0, node_file_bytes(count))
+    finally:
+        file.close()
+    return decode_node_file(content, cluster_key=cluster_key, partition_count=count, place=path)
+
+
+def _check_header(
+    header: bytes, directory: str, cluster_key: UUID, partition_count: int
+) -> tuple[int, int]:
+    """Return when the file was created, and for how many partitions, as it says."""
+    version, created, found_key, found_count, _ = CONTROL_HEADER.unpack(header)
+    if version != FORMAT_VERSION:
+        raise ConfigurationError(
+            f"{CONTROL_FILE_NAME} in {directory} has format version {version};"
+            f" this release knows {FORMAT_VERSION}"
+        )
+    if found_key != cluster_key.bytes:
+        raise ForeignDirectoryError(
+            f"{directory} belongs to cluster {UUID(bytes=found_key)}, not to {cluster_key}"
+        )
+    if not 0 < found_count <= partition_count:
+        raise ForeignDirectoryError(
+            f"{directory} was made for {found_count} partitions, the cluster has {partition_count}"
+        )
+    return int(created), int(found_count)

@@ -1,0 +1,110 @@
+"""Has a storage node's directory follow the number of partitions that its cluster has.
+
+Owns when the coordinator is asked: once somebody of the cluster speaks of more partitions than the
+directory has. Nobody is believed but the coordinator, and it is asked at most once per
+`GROWTH_LOOK_SECONDS`, however many speak of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable
+from contextlib import AsyncExitStack
+from functools import partial
+
+from waltz.errors import StorageError, WaltzError
+from waltz.host import Host
+from waltz.limits import GROWTH_HOLD_SECONDS_MAX, GROWTH_LOOK_SECONDS, GROWTH_READ_SECONDS_MAX
+from waltz.storage.directory.control_file import ControlFile
+from waltz.storage.partition_queue_shell import PartitionQueue
+
+log = logging.getLogger(__name__)
+
+ReadCount = Callable[[], Awaitable[int]]
+"""Asks the coordinator how many partitions the cluster has. Raises WaltzError."""
+
+
+class Growth:
+    """See the module."""
+
+    def __init__(
+        self,
+        host: Host,
+        control_file: ControlFile,
+        queues: Callable[[], Iterable[PartitionQueue]],
+        read_count: ReadCount | None,
+    ) -> None:
+        """`queues` are those of all partitions that may write to the control file; `read_count`
+        None: there is no coordinator to ask, and the number stays."""
+        self._host = host
+        self._control_file = control_file
+        self._queues = queues
+        self._read_count = read_count
+        self._look: asyncio.Task[None] | None = None
+        self._began = -GROWTH_LOOK_SECONDS
+        """When the last look began."""
+        self.opening = asyncio.Lock()
+        """Held while a partition is opened that has no queue yet."""
+
+    async def look(self) -> None:
+        """Ask the coordinator, later than now, and make room for what the cluster has got.
+
+        Raises StorageError: it did not answer, or the disk has refused.
+        """
+        if self._read_count is None:
+            return
+        came = self._host.clock.now()
+        while self._look is not None or self._began < came:
+            if self._look is None:
+                self._look = asyncio.create_task(self._look_once(self._read_count))
+                # Whoever waited may be gone by the time it fails.
+                self._look.add_done_callback(lambda task: task.cancelled() or task.exception())
+            # The others wait for it, too, and growing must not be left half way.
+            await asyncio.shield(self._look)
+
+    async def stop(self) -> None:
+        """Wait for a look that is under way."""
+        if self._look is not None:
+            await asyncio.wait([self._look])
+
+    async def _look_once(self, read_count: ReadCount) -> None:
+        clock = self._host.clock
+        try:
+            await asyncio.sleep(max(0.0, self._began + GROWTH_LOOK_SECONDS - clock.now()))
+            self._began = clock.now()
+            try:
+                async with asyncio.timeout(GROWTH_READ_SECONDS_MAX):
+                    count = await read_count()
+            except TimeoutError:
+                raise StorageError(
+                    f"the coordinator has not said in {GROWTH_READ_SECONDS_MAX:g} s how many"
+                    " partitions the cluster has"
+                ) from None
+            except WaltzError as error:
+                raise StorageError(
+                    f"the coordinator does not say how many partitions the cluster has: {error}"
+                ) from error
+            if count > self._control_file.partition_count:
+                await self._grow(count)
+        finally:
+            self._look = None
+
+    async def _grow(self, count: int) -> None:
+        before = self._control_file.partition_count
+        async with AsyncExitStack() as held:
+            try:
+                async with asyncio.timeout(GROWTH_HOLD_SECONDS_MAX):
+                    await held.enter_async_context(self.opening)
+                    for queue in self._queues():
+                        await held.enter_async_context(queue.turn)
+            except TimeoutError:
+                raise StorageError(
+                    f"no room was made for {count} partitions: a disk call of a partition has not"
+                    f" returned for {GROWTH_HOLD_SECONDS_MAX:g} s"
+                ) from None
+            try:
+                await self._host.workers.run_blocking(partial(self._control_file.grow, count))
+            except OSError as error:
+                raise StorageError(f"no room was made for {count} partitions: {error}") from error
+        log.info("directory_grown partitions=%d before=%d", count, before)

@@ -1,0 +1,105 @@
+"""All real doors of one process, put together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NoReturn
+
+from waltz.errors import LocalProtocolError
+from waltz.host import ANY_VERSION, Coordinator, Host, Node
+from waltz.limits import COORDINATOR_CALL_SECONDS_MAX, COORDINATOR_SESSION_SECONDS
+from waltz.system.clock import RealClock
+from waltz.system.embedded import EmbeddedCoordinator
+from waltz.system.random import RealRandom
+from waltz.system.real_disk import RealDisk
+from waltz.system.tcp_network import NOT_CONFIGURED, RealNetwork
+from waltz.system.workers import RealWorkers
+from waltz.types import CoordinatorAddress, TlsSettings, ZooKeeperAddress
+
+
+def real_host(
+    coordinator: CoordinatorAddress | None,
+    tls: TlsSettings = NOT_CONFIGURED,
+    *,
+    connecting: TlsSettings | None = None,
+    handshake_seconds: float | None = None,
+    coordinator_seconds_max: float = COORDINATOR_CALL_SECONDS_MAX,
+) -> Host:
+    """Return the doors of this process; `coordinator` is where the cluster's metadata is.
+
+    With None every coordinator call raises LocalProtocolError: storage nodes need none. Closing
+    `host.coordinator` is the caller's duty. `tls` is for the ports of this process, and unless
+    `connecting` says otherwise for its connections too. An accepted connection must have opened
+    within `handshake_seconds`, None: `limits.HANDSHAKE_SECONDS_MAX`. A call to a coordinator that
+    cannot be reached waits for `coordinator_seconds_max`. Raises ConfigurationError: a file that
+    `tls`, or the access to a ZooKeeper, names cannot be used.
+    """
+    network = RealNetwork(tls, connecting, handshake_seconds=handshake_seconds)
+    return Host(
+        clock=RealClock(),
+        network=network,
+        disk=RealDisk(),
+        random=RealRandom(),
+        workers=RealWorkers(),
+        coordinator=_coordinator(coordinator, network, coordinator_seconds_max),
+    )
+
+
+def real_coordinator(
+    address: CoordinatorAddress | None, tls: TlsSettings = NOT_CONFIGURED
+) -> Coordinator:
+    """Return one more door to the coordinator, for a process that has closed its own. Closing it is
+    the caller's duty. Raises as `real_host`."""
+    return _coordinator(address, RealNetwork(tls, None), COORDINATOR_CALL_SECONDS_MAX)
+
+
+def _coordinator(
+    address: CoordinatorAddress | None, network: RealNetwork, call_seconds_max: float
+) -> Coordinator:
+    if address is None:
+        return NoCoordinator()
+    if not isinstance(address, ZooKeeperAddress):
+        return EmbeddedCoordinator(address, network, call_seconds_max=call_seconds_max)
+    # Most processes of most tests need no kazoo.
+    from waltz.system.zookeeper import ZooKeeperCoordinator
+
+    milliseconds = address.session_milliseconds
+    return ZooKeeperCoordinator(
+        address.connect_string,
+        session_seconds=COORDINATOR_SESSION_SECONDS
+        if milliseconds is None
+        else milliseconds / 1000,
+        call_seconds_max=call_seconds_max,
+        access=address.access,
+    )
+
+
+class NoCoordinator:
+    """Implements `host.Coordinator` for a process that must not use one."""
+
+    async def read(self, path: str) -> Node:
+        _refuse(path)
+
+    async def children(self, path: str) -> Sequence[str]:
+        _refuse(path)
+
+    async def create(
+        self, path: str, data: bytes | None, *, ephemeral: bool = False, sequential: bool = False
+    ) -> str:
+        _refuse(path)
+
+    async def write(self, path: str, data: bytes, *, version: int) -> int:
+        _refuse(path)
+
+    async def delete(self, path: str, *, version: int = ANY_VERSION) -> None:
+        _refuse(path)
+
+    async def changed(self, path: str, seen: Node | None) -> None:
+        _refuse(path)
+
+    async def close(self) -> None:
+        """Nothing to end."""
+
+
+def _refuse(path: str) -> NoReturn:
+    raise LocalProtocolError(f"node {path} asked for by a process that was given no coordinator")

@@ -1,0 +1,342 @@
+"""TCP on asyncio, with TLS.
+
+Owns who is let in, and turning the operating system's errors into ours. Knows nothing of what the
+bytes mean.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import resource
+import socket
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import Any, Protocol
+
+from waltz.errors import ConfigurationError, ConnectionFailedError
+from waltz.host import Connection
+from waltz.limits import (
+    CONNECT_SECONDS_MAX,
+    CONNECTIONS_BYTES_LEFT,
+    CONNECTIONS_BYTES_MAX,
+    CONNECTIONS_DESCRIPTORS_SHARE,
+    CONNECTIONS_MAX,
+    CONNECTIONS_PER_PEER_MAX,
+    CONNECTIONS_PER_PEER_SHARE,
+    CONNECTIONS_WAITING_MAX,
+    RESOLVE_SECONDS_MAX,
+    RESOLVER_THREADS_MAX,
+    TLS_TRIED_MAX,
+)
+from waltz.peer_log import PeerLog, Timers
+from waltz.system.tcp_connection import TcpConnection
+from waltz.system.tls import Tls
+from waltz.system.workers import RealWorkers
+from waltz.types import Address, TlsSettings
+
+log = logging.getLogger(__name__)
+
+NOT_CONFIGURED = TlsSettings()
+
+
+class TcpListener:
+    """Implements `host.Listener`."""
+
+    def __init__(self, server: asyncio.Server, address: Address) -> None:
+        self._server = server
+        self._address = address
+
+    @property
+    def address(self) -> Address:
+        return self._address
+
+    async def close(self) -> None:
+        self._server.close()
+        await asyncio.sleep(0)  # the loop releases the port in its next turn
+
+
+class Guest(Protocol):
+    """An accepted connection, as far as its memory goes."""
+
+    @property
+    def held_bytes(self) -> int: ...
+
+    def give_up(self, reason: str) -> None: ...
+
+
+class Guests:
+    """The accepted connections of a process: how many there are, from where, what they hold."""
+
+    def __init__(
+        self,
+        connections_max: int,
+        connections_per_peer_max: int,
+        bytes_max: int,
+        timers: Callable[[], Timers] = asyncio.get_running_loop,
+    ) -> None:
+        self._connections_max = connections_max
+        self._connections_per_peer_max = connections_per_peer_max
+        self._bytes_max = bytes_max
+        self._held: dict[Guest, int] = {}
+        """Of those that hold enough to be counted."""
+        self._held_bytes = 0
+        self._counts: Counter[str] = Counter()
+        self._dispensable: dict[str, dict[Guest, None]] = {}
+        """By address, those first that were said to be so longest ago."""
+        self._is_refusing = False
+        self.log = PeerLog(log, timers)
+
+    def enter(self, host: str) -> bool:
+        """Return whether there is room for one more from the IP address `host`, be it that of one
+        that is given up."""
+        bound = ""
+        if self._counts[host] >= self._connections_per_peer_max:
+            if not self._give_up_from(host):
+                bound = f"peer connections_per_peer_max={self._connections_per_peer_max}"
+        elif self._counts.total() >= self._connections_max:
+            # Who has most is the last to have a right to all of them.
+            most = max(self._dispensable, key=self._counts.__getitem__, default="")
+            if not self._give_up_from(most):
+                bound = f"process connections_max={self._connections_max}"
+        if not bound:
+            self._counts[host] += 1
+            self._is_refusing = False
+            return True
+        if not self._is_refusing:  # the next thousand would say no more than the first
+            self.log.warning("connections_refused peer=%s bound=%s", host, bound)
+        self._is_refusing = True
+        return False
+
+    def _give_up_from(self, host: str) -> bool:
+        """Give up the connection from `host` that has been dispensable longest, if there is one."""
+        guest = next(iter(self._dispensable.get(host, ())), None)
+        if guest is None:
+            return False
+        self.note_dispensable(host, guest, False)
+        guest.give_up("another connection has its room: it has no mount and was silent longest")
+        return True
+
+    def note_dispensable(self, host: str, guest: Guest, is_dispensable: bool) -> None:
+        """`guest` may be given up for another one, or not any more."""
+        from_there = self._dispensable.setdefault(host, {})
+        from_there.pop(guest, None)
+        if is_dispensable:
+            from_there[guest] = None
+        if not from_there:
+            del self._dispensable[host]
+
+    def leave(self, host: str) -> None:
+        self._counts[host] -= 1
+        if not self._counts[host]:
+            del self._counts[host]
+
+    def weigh(self, guest: Guest, byte_count: int) -> None:
+        """`guest` holds so much now; 0: it has gone. Gives up those that hold most if all hold
+        more than they may."""
+        self._held_bytes += byte_count - self._held.pop(guest, 0)
+        if byte_count:
+            self._held[guest] = byte_count
+        if self._held_bytes > self._bytes_max:
+            self._make_room()
+
+    def _make_room(self) -> None:
+        # What was sent since they were weighed is gone.
+        self._held = {guest: guest.held_bytes for guest in self._held}
+        self._held_bytes = sum(self._held.values())
+        if self._held_bytes <= self._bytes_max:
+            return
+        most_first = sorted(self._held, key=self._held.__getitem__, reverse=True)
+        for guest in most_first:
+            if self._held_bytes <= self._bytes_max * CONNECTIONS_BYTES_LEFT:
+                break
+            held_bytes, all_bytes = self._held.pop(guest), self._held_bytes
+            self._held_bytes -= held_bytes
+            guest.give_up(
+                f"all connections hold {all_bytes} bytes, more than {self._bytes_max}, and"
+                f" this one held most: {held_bytes}"
+            )
+
+
+class ListeningDoor:
+    """Implements `connection.Door`: runs `accept` in a task for each connection that is let in."""
+
+    def __init__(self, guests: Guests, accept: Callable[[Connection], Awaitable[None]]) -> None:
+        self._guests = guests
+        self._accept = accept
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    @property
+    def log(self) -> PeerLog:
+        return self._guests.log
+
+    def enter(self, connection: TcpConnection) -> bool:
+        if not self._guests.enter(connection.peer_host):
+            return False
+        task = asyncio.get_running_loop().create_task(_serve(connection, self._accept))
+        self._tasks.add(task)  # the loop itself keeps weak references only
+        task.add_done_callback(self._tasks.discard)
+        return True
+
+    def leave(self, connection: TcpConnection) -> None:
+        self._guests.weigh(connection, 0)
+        self._guests.note_dispensable(connection.peer_host, connection, False)
+        self._guests.leave(connection.peer_host)
+
+    def weigh(self, connection: TcpConnection, byte_count: int) -> None:
+        self._guests.weigh(connection, byte_count)
+
+    def note_dispensable(self, connection: TcpConnection, is_dispensable: bool) -> None:
+        self._guests.note_dispensable(connection.peer_host, connection, is_dispensable)
+
+
+class RealNetwork:
+    """Implements `host.Network`."""
+
+    def __init__(
+        self,
+        listening: TlsSettings = NOT_CONFIGURED,
+        connecting: TlsSettings | None = None,
+        *,
+        handshake_seconds: float | None = None,
+    ) -> None:
+        """`connecting` None: the same as `listening`. `handshake_seconds`: until an accepted
+        connection must have opened; None: as `limits.HANDSHAKE_SECONDS_MAX` says.
+
+        Raises ConfigurationError: a file of certificates or keys cannot be used.
+        """
+        self._listening = Tls(listening)
+        self._connecting = self._listening if connecting is None else Tls(connecting)
+        self._handshake_seconds = handshake_seconds
+        self._refused_plain: dict[Address, None] = {}
+        """Addresses that ended a connection on which this side spoke plain, the one that did so
+        first, first. The next attempt is made with TLS, never the other way round."""
+        in_all = connections_max()
+        per_peer = min(CONNECTIONS_PER_PEER_MAX, int(in_all * CONNECTIONS_PER_PEER_SHARE))
+        self._guests = Guests(in_all, per_peer, CONNECTIONS_BYTES_MAX)
+        self._resolving = asyncio.Semaphore(RESOLVER_THREADS_MAX)
+
+    async def resolve(self, address: Address) -> Sequence[Address]:
+        look_up = partial(socket.getaddrinfo, address.host, address.port, type=socket.SOCK_STREAM)
+        # Not the loop's own threads: an application may have all of them wait for what comes over a
+        # connection whose name is to be resolved. Nor one that outlives the call, or an exit.
+        thread = RealWorkers(1, daemon=True, name="waltz-resolver")
+        try:
+            async with asyncio.timeout(RESOLVE_SECONDS_MAX), self._resolving:
+                found = await thread.run_blocking(look_up)
+        except TimeoutError as error:
+            raise ConnectionFailedError(
+                f"{address.host!r} was not resolved in {RESOLVE_SECONDS_MAX:g} s"
+            ) from error
+        except (OSError, UnicodeError, OverflowError) as error:
+            raise ConnectionFailedError(
+                f"{address.host!r} cannot be resolved: {_reason(error)}"
+            ) from error
+        finally:
+            thread.close()
+        return list(dict.fromkeys(Address(_numeric(entry[4]), address.port) for entry in found))
+
+    async def connect(self, address: Address, *, name: str | None = None) -> Connection:
+        loop = asyncio.get_running_loop()
+
+        # One attempt: a plain peer that was killed before it answered is no reason to go on so.
+        speaks_tls = address in self._refused_plain
+        self._refused_plain.pop(address, None)
+
+        def connection() -> TcpConnection:
+            return TcpConnection(
+                self._connecting,
+                server_name=name or address.host,
+                speaks_tls=speaks_tls,
+                plain_refused=partial(self._try_tls_with, address),
+            )
+
+        try:
+            async with asyncio.timeout(CONNECT_SECONDS_MAX):
+                _, connected = await loop.create_connection(connection, address.host, address.port)
+            trouble = await _verdict(connected)  # in its own time, which says what took it
+        except TimeoutError as error:
+            raise ConnectionFailedError(
+                f"no connection to {address}: no answer in {CONNECT_SECONDS_MAX:g} s"
+            ) from error
+        except (OSError, UnicodeError, OverflowError) as error:
+            raise ConnectionFailedError(f"no connection to {address}: {_reason(error)}") from error
+        if trouble:
+            raise ConnectionFailedError(f"no connection to {address}: {trouble}")
+        if speaks_tls:
+            log.info("tls_spoken address=%s: it ended a connection on which plain was", address)
+        return connected
+
+    def _try_tls_with(self, address: Address) -> None:
+        """The next connection to the address is to begin with TLS."""
+        self._refused_plain[address] = None
+        if len(self._refused_plain) > TLS_TRIED_MAX:
+            del self._refused_plain[next(iter(self._refused_plain))]
+
+    async def listen(
+        self, address: Address, accept: Callable[[Connection], Awaitable[None]]
+    ) -> TcpListener:
+        loop = asyncio.get_running_loop()
+        door = ListeningDoor(self._guests, accept)
+        try:
+            # Port 0 on a name with several addresses would take another port on each of them.
+            hosts: list[str] | str = address.host
+            if address.port == 0:
+                found = await loop.getaddrinfo(address.host, 0, type=socket.SOCK_STREAM)
+                hosts = [str(found[0][4][0])]
+            server = await loop.create_server(
+                lambda: TcpConnection(
+                    self._listening, door, handshake_seconds=self._handshake_seconds
+                ),
+                hosts,
+                address.port,
+                backlog=CONNECTIONS_WAITING_MAX,
+            )
+        except (OSError, UnicodeError, OverflowError) as error:
+            if isinstance(error, OSError) and error.errno == errno.EADDRINUSE:
+                raise ConfigurationError(
+                    f"port {address.port} on {address.host} is in use;"
+                    " stop the process that holds it or choose another port"
+                ) from error
+            raise ConfigurationError(f"cannot listen on {address}: {_reason(error)}") from error
+        return TcpListener(server, Address(address.host, server.sockets[0].getsockname()[1]))
+
+
+def connections_max() -> int:
+    """How many connections this process accepts, by what the system gives it."""
+    descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if descriptors == resource.RLIM_INFINITY:
+        return CONNECTIONS_MAX
+    return min(CONNECTIONS_MAX, int(descriptors * CONNECTIONS_DESCRIPTORS_SHARE))
+
+
+async def _verdict(connection: TcpConnection) -> str:
+    try:
+        return await connection.verdict()
+    except BaseException:
+        connection.close()
+        raise
+
+
+async def _serve(
+    connection: TcpConnection, accept: Callable[[Connection], Awaitable[None]]
+) -> None:
+    try:
+        await accept(connection)
+    finally:
+        connection.close()
+
+
+def _numeric(found: tuple[Any, ...]) -> str:
+    """The IP address of a socket address; one that is valid on one link names the link."""
+    host = str(found[0])
+    scope = found[3] if len(found) == 4 else 0
+    return f"{host}%{scope}" if scope and "%" not in host else host
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    return str(error) or type(error).__name__

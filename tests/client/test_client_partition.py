@@ -1,0 +1,783 @@
+"""The machine by value: events in, effects out. Rows of the specification are cited."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from random import Random
+from typing import Any
+
+import pytest
+
+from waltz.client.appends.submission import Submission
+from waltz.client.partitions.client_partition import ClientPartition, Phase
+from waltz.client.partitions.client_partition_events import (
+    AheadSuspected,
+    AppendRefused,
+    AppendsHeld,
+    AppendsSettled,
+    Applied,
+    ApplyTransactions,
+    ClientIdRenewed,
+    ClientIdRunsOut,
+    Effect,
+    Event,
+    FailSubmission,
+    FlushWanted,
+    GenerationRaised,
+    HighWaterMarkLoaded,
+    LoadHighWaterMark,
+    MountChanged,
+    PartitionClosed,
+    Received,
+    ReleaseRoom,
+    RetrySubmissions,
+    SendMessages,
+    StreamLost,
+    StreamOpened,
+    Submitted,
+)
+from waltz.client.transaction import PlainAppend
+from waltz.errors import LocalProtocolError
+from waltz.limits import (
+    CLIENT_AHEAD_SECONDS,
+    LONG_WAIT_SECONDS,
+    MOUNT_SECONDS_MAX,
+    NOT_READY_SECONDS_MAX,
+    NOT_READY_SECONDS_MIN,
+    SEQUENCE_NUMBERS_PER_CLIENT_ID,
+)
+from waltz.types import ClientId, Generation, PartitionId, RequestId, TransactionId
+from waltz.wire.client_protocol import (
+    AppendRequest,
+    FeedData,
+    FeedRequest,
+    FeedSuspended,
+    FlushRequest,
+    FlushResponse,
+    LockFailure,
+    MountRequest,
+    MountResponse,
+    MountState,
+)
+from waltz.wire.fed import fed_apart
+from waltz.wire.message import Message
+
+ME = ClientId(7)
+OTHER = ClientId(8)
+
+
+def request(number: int, *, client_id: ClientId = ME, generation: int = 3) -> RequestId:
+    return RequestId(client_id, Generation(generation), PartitionId(2), number)
+
+
+def fed(transaction_id: int, number: int = 0, client_id: ClientId = OTHER) -> FeedData:
+    return FeedData(request(number, client_id=client_id), TransactionId(transaction_id), 0)
+
+
+def submission(number: int = 1, mark: int = -1) -> Submission:
+    made = Submission(number, PlainAppend(2, b"hello", number), PartitionId(2))
+    made.execute(TransactionId(mark))
+    made.holds_room = True
+    return made
+
+
+class World:
+    """A partition and what it has done; every step is checked."""
+
+    def __init__(self, *, with_data: bool = False, **settings: Any) -> None:
+        self.machine = ClientPartition(ME, PartitionId(2), with_data=with_data, **settings)
+        self.now = 100.0
+        self.step(GenerationRaised(Generation(3)))
+
+    def step(self, *events: Event) -> Sequence[Effect]:
+        effects = self.machine.step(events, self.now)
+        self.machine.check_invariants()
+        return effects
+
+    def hear(self, *messages: Message, stream: int = 0) -> Sequence[Effect]:
+        return self.step(Received(stream, messages))
+
+    def sleep(self, seconds: float) -> Sequence[Effect]:
+        self.now += seconds
+        return self.step()
+
+    def mounted(self, mark: int = -1) -> World:
+        self.step(StreamOpened(0))
+        self.step(HighWaterMarkLoaded(TransactionId(mark)))
+        self.hear(MountResponse(request(1), MountState.READY))
+        assert self.machine.phase is Phase.MOUNTED
+        return self
+
+
+def sent(effects: Sequence[Effect]) -> list[Message]:
+    return [
+        message
+        for effect in effects
+        if isinstance(effect, SendMessages)
+        for message in effect.messages
+    ]
+
+
+def only(effects: Sequence[Effect], kind: type[Effect]) -> list[Effect]:
+    return [effect for effect in effects if isinstance(effect, kind)]
+
+
+def ids(effects: Sequence[Effect]) -> list[int]:
+    return [
+        data.transaction_id
+        for effect in effects
+        if isinstance(effect, ApplyTransactions)
+        for data in effect.transactions
+    ]
+
+
+def retried(effects: Sequence[Effect]) -> list[int]:
+    return [
+        each.number
+        for effect in effects
+        if isinstance(effect, RetrySubmissions)
+        for each in effect.submissions
+    ]
+
+
+# Mounting
+
+
+def test_a_new_stream_asks_the_application_for_its_mark_and_then_mounts() -> None:
+    """PM-27, CI-04."""
+    world = World()
+    assert world.step(StreamOpened(4)) == [LoadHighWaterMark()]
+    effects = world.step(HighWaterMarkLoaded(TransactionId(99)))
+    assert effects == [SendMessages(4, [MountRequest(request(1), TransactionId(99), 4)])]
+
+
+def test_a_ready_mount_asks_for_the_feed_in_the_mounts_name() -> None:
+    """CI-26; section 6: the feed request carries the request ID of the mount."""
+    world = World()
+    world.step(StreamOpened(0), HighWaterMarkLoaded(TransactionId(9)))
+    effects = world.hear(fed(10), MountResponse(request(1), MountState.READY))
+    assert MountChanged(MountState.READY) in effects
+    assert sent(effects) == [FeedRequest(request(1), TransactionId(10))]
+
+
+def test_a_server_that_is_not_ready_is_asked_again_with_a_new_request_id() -> None:
+    """CI-25; same connection sequence. Soon at first: a partition that moves is open again soon."""
+    world = World()
+    world.step(StreamOpened(6), HighWaterMarkLoaded(TransactionId(-1)))
+    pause, pauses = NOT_READY_SECONDS_MIN, []
+    for attempt in range(1, 11):
+        assert world.hear(MountResponse(request(attempt), MountState.NOT_READY), stream=6) == []
+        assert world.machine.deadline == world.now + pause
+        pauses.append(pause)
+        effects = world.sleep(pause)
+        assert sent(effects) == [MountRequest(request(attempt + 1), TransactionId(-1), 6)]
+        pause = min(2 * pause, NOT_READY_SECONDS_MAX)
+    assert pauses[-1] == NOT_READY_SECONDS_MAX
+    world.step(StreamLost(6), StreamOpened(7), HighWaterMarkLoaded(TransactionId(-1)))
+    world.hear(MountResponse(request(12), MountState.NOT_READY), stream=7)
+    assert world.machine.deadline == world.now + NOT_READY_SECONDS_MIN
+
+
+def test_an_answer_to_an_older_mount_is_ignored() -> None:
+    world = World()
+    world.step(StreamOpened(0), HighWaterMarkLoaded(TransactionId(-1)))
+    world.hear(MountResponse(request(1), MountState.NOT_READY))
+    world.sleep(NOT_READY_SECONDS_MAX)
+    assert world.hear(MountResponse(request(1), MountState.READY)) == []
+    assert world.machine.phase is Phase.MOUNTING
+
+
+def test_a_mount_that_is_never_answered_is_repeated() -> None:
+    """Hazards H2, H3, H5."""
+    world = World()
+    world.step(StreamOpened(0), HighWaterMarkLoaded(TransactionId(-1)))
+    assert world.sleep(MOUNT_SECONDS_MAX / 2) == []
+    world.hear(fed(0))
+    world.step(Applied(TransactionId(0)))
+    assert sent(world.sleep(MOUNT_SECONDS_MAX * 0.75)) == []
+    effects = world.sleep(MOUNT_SECONDS_MAX / 2)
+    assert sent(effects) == [MountRequest(request(2), TransactionId(0), 0)]
+
+
+def test_a_mount_is_not_repeated_while_this_side_is_the_slow_one() -> None:
+    world = World(apply_count_max=1)
+    world.step(StreamOpened(0), HighWaterMarkLoaded(TransactionId(-1)))
+    world.hear(fed(0), fed(1))
+    assert world.sleep(2 * MOUNT_SECONDS_MAX) == []
+    world.step(Applied(TransactionId(0)))
+    assert sent(world.sleep(MOUNT_SECONDS_MAX)) == [MountRequest(request(2), TransactionId(1), 0)]
+
+
+def ahead(world: World) -> list[Effect]:
+    """A server says so to every mount, for as long as it is asked again."""
+    effects: list[Effect] = []
+    while world.machine.deadline is not None:
+        state = MountState.CLIENT_AHEAD
+        effects += world.hear(MountResponse(request(world.machine.own.sequence_number), state))
+        if world.machine.deadline is not None:
+            effects += world.sleep(world.machine.deadline - world.now)
+    return [each for each in effects if not isinstance(each, SendMessages)]
+
+
+def test_a_client_that_is_ahead_says_so_for_good() -> None:
+    """CI-12."""
+    world = World()
+    world.step(StreamOpened(0), HighWaterMarkLoaded(TransactionId(1000)))
+    assert ahead(world) == [
+        AheadSuspected(TransactionId(1000)),
+        MountChanged(MountState.CLIENT_AHEAD),
+    ]
+    assert world.now >= CLIENT_AHEAD_SECONDS
+    assert world.step(StreamLost(0), StreamOpened(1)) == []
+    assert world.machine.deadline is None
+
+
+def test_a_server_that_has_lost_the_partition_does_not_make_a_client_ahead() -> None:
+    """It says what it knows, which is old; the one that has the partition now knows better."""
+    world = World()
+    world.step(StreamOpened(0), HighWaterMarkLoaded(TransactionId(1000)))
+    world.hear(MountResponse(request(1), MountState.CLIENT_AHEAD))
+    world.step(StreamLost(0), StreamOpened(1), HighWaterMarkLoaded(TransactionId(1000)))
+    effects = world.hear(MountResponse(request(2), MountState.READY), stream=1)
+    assert MountChanged(MountState.READY) in effects
+
+
+def test_a_server_that_is_not_ready_in_between_is_not_believed_sooner() -> None:
+    world = World(ahead_seconds_max=1.0)
+    world.step(StreamOpened(0), HighWaterMarkLoaded(TransactionId(1000)))
+    said = [*world.hear(MountResponse(request(1), MountState.CLIENT_AHEAD))]
+    world.sleep(0.9)
+    said += world.hear(MountResponse(request(2), MountState.NOT_READY))
+    world.sleep(0.9)
+    said += world.hear(MountResponse(request(3), MountState.CLIENT_AHEAD))
+    assert said == [AheadSuspected(TransactionId(1000))] * 2
+
+
+def test_a_lost_stream_unmounts_and_the_next_one_mounts_where_the_feed_stopped() -> None:
+    world = World().mounted()
+    world.hear(fed(0), fed(1))
+    assert world.step(StreamLost(0)) == [MountChanged(None)]
+    effects = world.step(StreamOpened(3))
+    assert sent(effects) == [MountRequest(request(2), TransactionId(1), 3)]
+
+
+def test_an_idle_partition_asks_the_application_again_when_it_remounts() -> None:
+    """PM-27: another process may have moved the shared mark on."""
+    world = World().mounted()
+    world.step(StreamLost(0))
+    assert world.step(StreamOpened(1)) == [LoadHighWaterMark()]
+    effects = world.step(HighWaterMarkLoaded(TransactionId(50)))
+    assert sent(effects) == [MountRequest(request(2), TransactionId(50), 1)]
+
+
+def test_a_mark_that_the_application_has_set_back_is_not_followed() -> None:
+    world = World().mounted(mark=9)
+    world.step(StreamLost(0), StreamOpened(1))
+    effects = world.step(HighWaterMarkLoaded(TransactionId(-1)))
+    assert sent(effects) == [MountRequest(request(2), TransactionId(9), 1)]
+
+
+def test_a_partition_with_pending_appends_does_not_skip_ahead() -> None:
+    """An own transaction may be among what would be skipped, and its verdict with it."""
+    world = World().mounted()
+    world.step(Submitted([submission()]))
+    world.step(StreamLost(0))
+    effects = world.step(StreamOpened(1))
+    assert effects == [SendMessages(1, [MountRequest(request(3), TransactionId(-1), 1)])]
+
+
+def test_messages_of_an_older_stream_are_ignored() -> None:
+    world = World().mounted()
+    world.step(StreamLost(0), StreamOpened(1))
+    assert world.hear(fed(0), stream=0) == []
+
+
+# Appending
+
+
+def test_an_append_carries_the_present_generation_and_the_sampled_mark() -> None:
+    """PM-20..23; the request ID is made when it is registered."""
+    world = World().mounted(mark=41)
+    world.step(GenerationRaised(Generation(5)), GenerationRaised(Generation(4)))
+    effects = world.step(Submitted([submission(1, mark=40)]))
+    expected = AppendRequest(
+        request(2, generation=5), TransactionId(40), (), (), (), 1, b"hello", 0x3610A686
+    )
+    assert effects == [SendMessages(0, [expected])]
+
+
+def test_submits_wait_for_the_mount_and_go_in_order() -> None:
+    """CI-17: appends are blocked until the mount is done."""
+    world = World()
+    assert world.step(Submitted([submission(1), submission(2)])) == []
+    world.step(StreamOpened(0), HighWaterMarkLoaded(TransactionId(-1)))
+    effects = world.hear(MountResponse(request(1), MountState.READY))
+    headers = [message.header for message in sent(effects) if isinstance(message, AppendRequest)]
+    assert headers == [1, 2]
+
+
+def test_the_feed_decides_own_appends_and_fails_older_ones() -> None:
+    """CI-15: 4 comes back in the feed, so 2 and 3 are not in the log."""
+    world = World().mounted()
+    world.step(Submitted([submission(number) for number in (1, 2, 3)]))
+    effects = world.hear(fed(0, 4, ME))
+    assert retried(effects) == [1, 2]
+    assert ReleaseRoom(1) in effects
+    (apply,) = only(effects, ApplyTransactions)
+    assert isinstance(apply, ApplyTransactions)
+    assert [each.number for each in apply.own.values()] == [3]
+    assert apply.own[TransactionId(0)].transaction_id == 0
+
+
+def test_what_has_ended_before_it_was_sent_is_not_sent() -> None:
+    world = World().mounted()
+    expired = submission()
+    assert expired.claim_verdict()
+    assert world.step(Submitted([expired])) == []
+
+
+def test_an_append_that_expired_in_flight_is_as_somebody_elses() -> None:
+    world = World().mounted()
+    expired = submission()
+    world.step(Submitted([expired]))
+    assert expired.claim_verdict()
+    effects = world.hear(fed(0, 2, ME))
+    assert only(effects, ReleaseRoom) == []
+    (apply,) = only(effects, ApplyTransactions)
+    assert isinstance(apply, ApplyTransactions)
+    assert apply.transactions == fed_apart([fed(0, 2, ME)])
+    assert apply.own == {}
+
+
+def test_a_lock_failure_is_held_back_until_the_winner_is_applied() -> None:
+    """CI-20: refused because of 50 while the client is at 48; the retry's execute sees 50."""
+    world = World().mounted(mark=48)
+    mine = submission()
+    world.step(Submitted([mine]))
+    assert world.hear(LockFailure(request(2), TransactionId(50))) == []
+    assert mine.lock_failure == 50
+    world.hear(fed(49))
+    assert retried(world.step(Applied(TransactionId(49)))) == []
+    world.hear(fed(50))
+    assert retried(world.step(Applied(TransactionId(50)))) == [1]
+
+
+def test_a_lock_failure_of_the_past_takes_effect_at_once() -> None:
+    world = World().mounted(mark=50)
+    world.step(Submitted([submission()]))
+    assert retried(world.hear(LockFailure(request(2), TransactionId(50)))) == [1]
+
+
+def test_a_refused_append_waits_for_its_winner_even_if_a_younger_one_commits() -> None:
+    world = World().mounted()
+    world.step(Submitted([submission(1), submission(2)]))
+    effects = world.hear(LockFailure(request(2), TransactionId(1)), fed(0, 3, ME))
+    assert retried(effects) == []
+    world.step(Applied(TransactionId(0)))
+    world.hear(fed(1))
+    assert retried(world.step(Applied(TransactionId(1)))) == [1]
+
+
+def test_a_lock_failure_of_an_unknown_append_changes_nothing() -> None:
+    world = World().mounted()
+    assert world.hear(LockFailure(request(77), TransactionId(0))) == []
+
+
+def test_an_append_that_the_link_cannot_carry_is_given_up() -> None:
+    """Hazard H11: the original repeats it for ever."""
+    world = World().mounted()
+    mine = submission()
+    world.step(Submitted([mine]))
+    error = LocalProtocolError("upgrade servers")
+    assert world.step(AppendRefused(request(2), error)) == [FailSubmission(mine, error)]
+    assert world.step(AppendRefused(request(2), error)) == []
+
+
+# Flushing
+
+
+def test_after_a_remount_a_flush_decides_what_was_sent_before() -> None:
+    """CI-17: five pending, two of them stored: two true, three false."""
+    world = World().mounted()
+    world.step(Submitted([submission(number) for number in range(1, 6)]))
+    world.step(StreamLost(0), StreamOpened(1))
+    effects = world.hear(
+        fed(0, 2, ME), fed(1, 3, ME), MountResponse(request(7), MountState.READY), stream=1
+    )
+    assert sent(effects) == [
+        FlushRequest(request(6)), FeedRequest(request(7), TransactionId(1))
+    ]  # fmt: skip
+    assert retried(world.hear(FlushResponse(request(6), TransactionId(1)), stream=1)) == []
+    assert retried(world.step(Applied(TransactionId(1)))) == [3, 4, 5]
+
+
+def test_a_flush_answer_is_held_back_until_its_mark_is_applied() -> None:
+    """CI-21."""
+    world = World().mounted()
+    world.step(Submitted([submission()]))
+    effects = world.step(FlushWanted())
+    assert sent(effects) == [FlushRequest(request(2))]
+    assert retried(world.hear(FlushResponse(request(2), TransactionId(0)))) == []
+    world.hear(fed(0))
+    assert retried(world.step(Applied(TransactionId(0)))) == [1]
+
+
+def test_a_flush_with_nothing_pending_sends_nothing() -> None:
+    """Section 9.5."""
+    assert World().mounted().step(FlushWanted()) == []
+
+
+def test_a_lost_append_on_a_quiet_partition_is_noticed() -> None:
+    """PM-43: the newest append waits too long, so its outcome is asked for."""
+    world = World().mounted()
+    world.step(Submitted([submission()]))
+    assert world.machine.deadline == world.now + LONG_WAIT_SECONDS
+    world.sleep(LONG_WAIT_SECONDS / 2)
+    world.step(Submitted([submission(2)]))
+    assert world.sleep(LONG_WAIT_SECONDS * 0.75) == []
+    assert sent(world.sleep(LONG_WAIT_SECONDS / 4)) == [FlushRequest(request(3))]
+    assert retried(world.hear(FlushResponse(request(3), TransactionId(-1)))) == [1, 2]
+    assert world.machine.deadline is None
+
+
+def test_a_nudge_that_is_not_answered_is_repeated() -> None:
+    world = World().mounted()
+    world.step(Submitted([submission()]))
+    assert sent(world.sleep(LONG_WAIT_SECONDS)) == [FlushRequest(request(2))]
+    assert sent(world.sleep(LONG_WAIT_SECONDS)) == [FlushRequest(request(2))]
+
+
+def test_what_the_feed_does_not_bring_is_asked_for_again() -> None:
+    """The server says that the append is decided by transaction 3, and nothing comes: a server of
+    an earlier release has replaced one request by another and has answered one of them only."""
+    world = World().mounted()
+    world.hear(fed(0), fed(1))
+    world.step(Submitted([submission()]))
+    assert sent(world.sleep(LONG_WAIT_SECONDS)) == [FlushRequest(request(2))]
+    world.hear(FlushResponse(request(2), TransactionId(3)))
+    again = [FlushRequest(request(2)), FeedRequest(request(1), TransactionId(1))]
+    assert sent(world.sleep(LONG_WAIT_SECONDS)) == again
+    world.hear(FlushResponse(request(2), TransactionId(3)))
+    world.hear(fed(2))
+    assert sent(world.sleep(LONG_WAIT_SECONDS)) == [FlushRequest(request(2))], "it goes on"
+    assert sent(world.hear(FeedSuspended(request(1)))) == [
+        FeedRequest(request(1), TransactionId(2))
+    ]
+
+
+# Feeding and applying
+
+
+def test_only_the_next_transaction_is_taken() -> None:
+    """CI-13: neither repetitions nor what is ahead."""
+    world = World().mounted(mark=4)
+    effects = world.hear(fed(4), fed(6), fed(5), fed(5), fed(6))
+    assert ids(effects) == [5, 6]
+
+
+def test_batches_are_handed_over_one_at_a_time_and_bounded() -> None:
+    """PM-28."""
+    world = World(apply_count_max=3).mounted()
+    assert ids(world.hear(*map(fed, range(5)))) == [0, 1, 2]
+    assert ids(world.hear(fed(5))) == []
+    assert ids(world.step(Applied(TransactionId(2)))) == [3, 4, 5]
+
+
+def test_what_failed_is_handed_over_again_later_and_nothing_is_skipped() -> None:
+    """PM-29, PM-38."""
+    world = World().mounted()
+    world.hear(fed(0), fed(1), fed(2))
+    assert ids(world.step(Applied(TransactionId(0), retry_seconds=0.5))) == []
+    assert world.machine.high_water_mark == 0
+    assert ids(world.sleep(0.4)) == []
+    assert ids(world.sleep(0.2)) == [1, 2]
+    world.step(Applied(TransactionId(0), retry_seconds=0.5))
+    assert ids(world.sleep(0.5)) == [1, 2]
+    world.step(Applied(TransactionId(2)))
+    assert world.machine.high_water_mark == 2
+
+
+def test_own_transactions_stay_own_when_a_batch_is_repeated() -> None:
+    """CI-30."""
+    world = World().mounted()
+    world.step(Submitted([submission()]))
+    (first,) = only(world.hear(fed(0, 2, ME)), ApplyTransactions)
+    world.step(Applied(TransactionId(-1), retry_seconds=1.0))
+    (again,) = only(world.sleep(1.0), ApplyTransactions)
+    assert first == again
+
+
+def test_a_suspended_feed_is_asked_for_again_at_once() -> None:
+    """CI-27."""
+    world = World().mounted()
+    effects = world.hear(*map(fed, range(100)), FeedSuspended(request(1)))
+    assert sent(effects) == [FeedRequest(request(1), TransactionId(99))]
+
+
+def test_a_suspension_of_an_older_feed_is_ignored() -> None:
+    assert World().mounted().hear(FeedSuspended(request(99))) == []
+
+
+def test_no_more_is_asked_for_while_the_buffer_is_half_full() -> None:
+    world = World(apply_count_max=2, buffer_count_max=10).mounted()
+    effects = world.hear(*map(fed, range(9)), FeedSuspended(request(1)))
+    assert sent(effects) == []
+    effects = world.step(Applied(TransactionId(1)))
+    assert sent(effects) == [FeedRequest(request(1), TransactionId(8))]
+
+
+def test_a_full_buffer_has_no_room() -> None:
+    world = World(apply_count_max=1, buffer_count_max=4).mounted()
+    world.hear(*map(fed, range(5)))
+    assert not world.machine.has_room
+    world.step(Applied(TransactionId(0)))
+    assert world.machine.has_room
+
+
+def test_while_applying_fails_what_overflows_is_dropped_and_asked_for_again() -> None:
+    """PM-38: other partitions of the connection must flow on."""
+    world = World(apply_count_max=1, buffer_count_max=4).mounted()
+    world.hear(*map(fed, range(5)))
+    world.step(Applied(TransactionId(-1), retry_seconds=1.0))
+    assert world.machine.has_room
+    world.hear(fed(5), fed(6))
+    assert world.machine.fed == 4
+    assert sent(world.sleep(1.0)) == []
+    world.step(Applied(TransactionId(0)))
+    effects = world.step(Applied(TransactionId(1)))
+    assert sent(effects) == [FeedRequest(request(1), TransactionId(4))]
+
+
+def test_a_feed_that_ran_ahead_of_what_was_dropped_is_not_relied_on() -> None:
+    world = World(apply_count_max=1, buffer_count_max=2).mounted()
+    world.hear(*map(fed, range(3)))
+    world.step(Applied(TransactionId(-1), retry_seconds=1.0))
+    world.hear(fed(3))
+    world.sleep(1.0)
+    effects = world.step(Applied(TransactionId(0)))
+    assert sent(effects) == [FeedRequest(request(1), TransactionId(2))]
+    world.step(Applied(TransactionId(1)))
+    world.step(Applied(TransactionId(2)))
+    # The first feed goes on ahead, the second ends where the log ended: one more is needed.
+    assert sent(world.hear(fed(4))) == []
+    effects = world.hear(fed(3), FeedSuspended(request(1)))
+    assert sent(effects) == [FeedRequest(request(1), TransactionId(3))]
+    assert sent(world.hear(fed(4), FeedSuspended(request(1)))) == []
+
+
+def test_a_closed_partition_is_done() -> None:
+    """PM-44."""
+    world = World().mounted()
+    world.step(Submitted([submission()]))
+    assert world.step(PartitionClosed()) == [MountChanged(None)]
+    assert world.machine.closed
+    assert world.machine.deadline is None
+
+
+# Everything at once
+
+
+class Turmoil:
+    """A client's partition beside a server that loses connections, drops and refuses appends.
+
+    The truth is a plain list, `log`; once it is `calm` nothing goes wrong any more.
+    """
+
+    COUNT = 30
+
+    def __init__(self, seed: int) -> None:
+        self.random = Random(seed)
+        self.world = World(apply_count_max=3, buffer_count_max=8)
+        self.calm = False
+        self.log: list[RequestId] = []
+        self.applied: list[int] = []
+        self.committed: set[int] = set()
+        self._waiting = [submission(number) for number in range(1, self.COUNT + 1)]
+        self._loaded: list[Event] = []
+        self._in_hand: list[int] = []
+        self._stream = -1
+        self._connected = False
+        self._to_server: list[Message] = []
+        self._to_client: list[Message] = []
+        self._position = 0
+        self._quota = 0
+        self._mount: RequestId | None = None
+
+    @property
+    def done(self) -> bool:
+        return len(self.committed) == self.COUNT and len(self.applied) == len(self.log)
+
+    def advance(self) -> None:
+        events, self._loaded = self._loaded, []
+        choice = self.random.random()
+        if not self._connected and (self.calm or choice < 0.3):
+            events.append(self._connect())
+        elif self._connected and not self.calm and choice < 0.03:
+            self._connected = False
+            events.append(StreamLost(self._stream))
+        elif self._waiting and choice < 0.4:
+            events.append(self._submit())
+        elif self._to_server and choice < 0.7:
+            self._serve(self._to_server.pop(0))
+        elif self._in_hand and choice < 0.85:
+            events.append(self._apply())
+        else:
+            events += self._deliver()
+            self.world.now += self.random.choice((0.0, 0.05, 6.0))
+        for effect in self.world.step(*events):
+            self._perform(effect)
+
+    def _perform(self, effect: Effect) -> None:
+        match effect:
+            case SendMessages():
+                assert effect.connection_sequence == self._stream
+                self._to_server.extend(effect.messages)
+            case LoadHighWaterMark():
+                self._loaded.append(HighWaterMarkLoaded(TransactionId(-1)))
+            case ApplyTransactions():
+                assert not self._in_hand
+                self._in_hand = [each.transaction_id for each in effect.transactions]
+                self.committed.update(each.number for each in effect.own.values())
+            case RetrySubmissions():
+                for each in effect.submissions:
+                    assert each.number not in self.committed
+                    self._waiting.append(each)
+
+    def _connect(self) -> Event:
+        self._stream += 1
+        self._connected = True
+        self._to_server, self._to_client = [], []
+        self._position, self._quota, self._mount = 0, 0, None
+        return StreamOpened(self._stream)
+
+    def _submit(self) -> Event:
+        each = self._waiting.pop(0)
+        each.execute(self.world.machine.high_water_mark)
+        return Submitted([each])
+
+    def _apply(self) -> Event:
+        count = len(self._in_hand) if self.calm else self.random.randrange(len(self._in_hand) + 1)
+        self.applied += self._in_hand[:count]
+        last = TransactionId(self._in_hand[0] + count - 1)
+        retry_seconds = None if count == len(self._in_hand) else 0.1
+        self._in_hand = []
+        return Applied(last, retry_seconds)
+
+    def _serve(self, message: Message) -> None:
+        match message:
+            case MountRequest():
+                self._answer_mount(message)
+            case AppendRequest():
+                fate = 1.0 if self.calm else self.random.random()
+                if fate < 0.2 and self.log:
+                    winner = TransactionId(self.random.randrange(len(self.log)))
+                    self._to_client.append(LockFailure(message.request_id, winner))
+                elif fate > 0.4:
+                    self.log.append(message.request_id)
+            case FlushRequest():
+                mark = TransactionId(len(self.log) - 1)
+                self._to_client.append(FlushResponse(message.request_id, mark))
+            case FeedRequest():
+                assert message.request_id == self._mount
+                self._position = message.client_high_water_mark + 1
+                self._quota = max(len(self.log) - self._position, 5)
+
+    def _answer_mount(self, message: MountRequest) -> None:
+        state = MountState.READY
+        if not self.calm and self.random.random() < 0.3:
+            state = MountState.NOT_READY
+        else:
+            self._mount, self._position = message.request_id, message.client_high_water_mark + 1
+            self._quota = len(self.log) - self._position
+            while self._quota > 0:
+                self._feed_one()
+        self._to_client.append(MountResponse(message.request_id, state))
+
+    def _feed_one(self) -> None:
+        request_id = self.log[self._position]
+        self._to_client.append(FeedData(request_id, TransactionId(self._position), 0))
+        self._position += 1
+        self._quota -= 1
+
+    def _deliver(self) -> list[Event]:
+        if self._quota and self._position < len(self.log):
+            self._feed_one()
+            if not self._quota and self._mount is not None:
+                self._to_client.append(FeedSuspended(self._mount))
+        if not (self._to_client and self._connected):
+            return []
+        count = self.random.randrange(1, len(self._to_client) + 1)
+        messages, self._to_client = self._to_client[:count], self._to_client[count:]
+        return [Received(self._stream, messages)]
+
+
+@pytest.mark.parametrize("seed", range(150))
+def test_every_submission_ends_once_and_the_log_is_applied_in_order(seed: int) -> None:
+    """I4: applied in order without a gap. I5, I6: each context is in the log exactly once."""
+    turmoil = Turmoil(seed)
+    for _ in range(600):
+        turmoil.advance()
+    turmoil.calm = True
+    for _ in range(20_000):
+        if turmoil.done:
+            break
+        turmoil.advance()
+    assert len(turmoil.committed) == Turmoil.COUNT
+    assert turmoil.applied == list(range(len(turmoil.log)))
+    assert len(turmoil.log) == Turmoil.COUNT == len(set(turmoil.log))
+
+
+# Another client ID
+
+
+def test_a_partition_asks_once_for_the_next_client_id_before_its_numbers_end() -> None:
+    world = World(sequence_number=SEQUENCE_NUMBERS_PER_CLIENT_ID * 31 // 32 - 1)
+    world.step(StreamOpened(0))
+    assert only(world.step(HighWaterMarkLoaded(TransactionId(-1))), ClientIdRunsOut) == []
+    mounting = request(SEQUENCE_NUMBERS_PER_CLIENT_ID * 31 // 32)
+    world.hear(MountResponse(mounting, MountState.READY))
+    assert only(world.step(Submitted([submission()])), ClientIdRunsOut) == [ClientIdRunsOut()]
+    assert only(world.step(Submitted([submission()])), ClientIdRunsOut) == []
+
+
+def test_contexts_beyond_the_last_number_wait_for_the_next_client_id() -> None:
+    last = SEQUENCE_NUMBERS_PER_CLIENT_ID
+    world = World(sequence_number=last - 3)
+    world.step(StreamOpened(0), HighWaterMarkLoaded(TransactionId(-1)))
+    world.hear(MountResponse(request(last - 2), MountState.READY))
+    effects = world.step(Submitted([submission(each) for each in range(5)]))
+    assert [message.request_id for message in sent(effects)] == [request(last - 1), request(last)]  # type: ignore[attr-defined]
+    assert sent(world.step(Submitted([submission(5)]))) == []
+    assert sent(world.hear(fed(0, last - 1, ME), fed(1, last, ME))) == []
+    assert only(world.step(AppendsHeld()), AppendsSettled) == [AppendsSettled()]
+    assert world.step(ClientIdRenewed(OTHER)) == [MountChanged(None)]
+    world.step(Applied(TransactionId(1)))
+    assert world.hear(fed(2), stream=0) == [], "the stream spoke for the client ID before"
+    effects = world.step(StreamOpened(1), HighWaterMarkLoaded(TransactionId(1)))
+    mounting = request(1, client_id=OTHER)
+    assert sent(effects) == [MountRequest(mounting, TransactionId(1), 1)]
+    effects = world.hear(MountResponse(mounting, MountState.READY), stream=1)
+    assert [
+        message.request_id for message in sent(effects) if isinstance(message, AppendRequest)
+    ] == [request(number, client_id=OTHER) for number in (2, 3, 4, 5)]
+
+
+def test_held_appends_are_asked_for_and_nothing_is_sent_before_all_are_decided() -> None:
+    world = World().mounted()
+    world.step(Submitted([submission(1)]))
+    effects = world.step(AppendsHeld(), Submitted([submission(2)]))
+    assert sent(effects) == [FlushRequest(request(2))]
+    assert only(effects, AppendsSettled) == []
+    effects = world.hear(fed(0, 2, ME))
+    assert only(effects, AppendsSettled) == [AppendsSettled()]
+    assert [each for each in sent(effects) if isinstance(each, AppendRequest)] == []
+    assert only(world.sleep(1.0), AppendsSettled) == [], "said once"
+
+
+def test_a_partition_ahead_of_the_log_holds_up_no_client_id() -> None:
+    world = World()
+    world.step(StreamOpened(0), HighWaterMarkLoaded(TransactionId(9)))
+    ahead(world)
+    assert only(world.step(AppendsHeld()), AppendsSettled) == [AppendsSettled()]
+    world.step(ClientIdRenewed(OTHER))
+    assert world.machine.phase is Phase.AHEAD

@@ -1,0 +1,42 @@
+"""The printed page of keys."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from waltz.configuration.server_settings import SERVER_KEYS, server_settings
+from waltz.configuration.settings_document import (
+    EXAMPLE,
+    SERVER_EXAMPLE,
+    TOOLS_EXAMPLE,
+    server_page,
+    storage_page,
+    tools_page,
+)
+from waltz.configuration.storage_settings import STORAGE_KEYS, storage_settings
+from waltz.configuration.tools_settings import TOOL_KEYS, tool_settings
+from waltz.configuration.yaml_text import read_yaml
+
+OPERATING = Path(__file__).parents[2] / "docs" / "operating"
+
+
+def test_the_printed_page_is_current() -> None:
+    pages = {"storage": storage_page(), "server": server_page(), "tools": tools_page()}
+    for name, page in pages.items():
+        printed = (OPERATING / f"{name}-configuration.md").read_text()
+        assert printed == page, "run `make docs`"
+
+
+def test_every_key_is_on_the_page() -> None:
+    page = storage_page()
+    assert all(f"`{key.name}`" in page for key in STORAGE_KEYS)
+    page = server_page()
+    assert all(f"`{key.name}`" in page for key in SERVER_KEYS)
+    page = tools_page()
+    assert all(f"`{key.name}`" in page for key in TOOL_KEYS)
+
+
+def test_the_example_is_a_configuration() -> None:
+    assert storage_settings(read_yaml(EXAMPLE, "example")).warnings == ()
+    assert server_settings(read_yaml(SERVER_EXAMPLE, "example")).warnings == ()
+    assert tool_settings(read_yaml(TOOLS_EXAMPLE, "example")).warnings == ()

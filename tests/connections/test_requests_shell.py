@@ -1,0 +1,128 @@
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from zlib import crc32
+
+import pytest
+
+from tests.client.fake_cluster import MemoryCoordinator, host_with
+from waltz.connections.requests_shell import Requests
+from waltz.connections.tasks_shell import Tasks
+from waltz.errors import ClientClosedError
+from waltz.types import ClientId, PartitionId, TransactionId
+from waltz.wire.client_protocol import (
+    FeedSuspended,
+    TransactionDataRequest,
+    TransactionDataResponse,
+)
+from waltz.wire.message import Message
+
+P0 = PartitionId(0)
+
+
+class World:
+    """Requests with a server that answers what it is told to, when it is told to."""
+
+    def __init__(self) -> None:
+        self.asked: list[Message] = []
+        self.broken: list[tuple[int, str]] = []
+        host = host_with(MemoryCoordinator())
+        self.tasks = Tasks(pytest.fail)  # type: ignore[arg-type]
+        self.requests = Requests(
+            host,
+            self.tasks,
+            ClientId(1),
+            lambda _, messages: self.asked.extend(messages),
+            lambda sequence, reason: self.broken.append((sequence, reason)),
+        )
+        self.requests.start()
+        self.requests.attach(P0, 0, 4)
+
+    async def answer(self) -> None:
+        await asyncio.sleep(0.005)
+        answers: Sequence[Message] = [
+            TransactionDataResponse(
+                each.request_id,
+                each.transaction_id,
+                b"%d" % each.transaction_id,
+                crc32(b"%d" % each.transaction_id),
+                None,
+            )
+            for each in self.asked
+            if isinstance(each, TransactionDataRequest)
+        ]
+        self.asked.clear()
+        await self.requests.receive(0, answers)
+
+
+def ids(*numbers: int) -> list[TransactionId]:
+    return [TransactionId(number) for number in numbers]
+
+
+def test_many_who_wait_for_the_same_bodies_all_get_them() -> None:
+    """CI-22."""
+
+    async def main() -> None:
+        world = World()
+        waiting = [
+            asyncio.create_task(world.requests.fetch(P0, wanted))
+            for wanted in (ids(1, 2, 3), ids(3, 2), ids(3), ids())
+        ]
+        await asyncio.sleep(0.005)
+        assert len(world.asked) == 3
+        await world.answer()
+        assert await asyncio.gather(*waiting) == [[b"1", b"2", b"3"], [b"3", b"2"], [b"3"], []]
+        await world.tasks.stop()
+
+    asyncio.run(main())
+
+
+def test_who_has_given_up_does_not_harm_the_others() -> None:
+    async def main() -> None:
+        world = World()
+        waiting = [asyncio.create_task(world.requests.fetch(P0, ids(1))) for _ in range(2)]
+        await asyncio.sleep(0.005)
+        waiting[0].cancel()
+        await world.answer()
+        assert await waiting[1] == [b"1"]
+        await world.tasks.stop()
+
+    asyncio.run(main())
+
+
+def test_stopping_ends_all_who_wait() -> None:
+    async def main() -> None:
+        world = World()
+        waiting = [
+            asyncio.create_task(world.requests.fetch(P0, ids(1))),
+            asyncio.create_task(world.requests.high_water_mark(P0)),
+        ]
+        await asyncio.sleep(0.005)
+        world.requests.stop()
+        for each in waiting:
+            with pytest.raises(ClientClosedError):
+                await each
+        with pytest.raises(ClientClosedError):
+            await world.requests.fetch(P0, ids(2))
+        await world.tasks.stop()
+
+    asyncio.run(main())
+
+
+def test_a_connection_that_carries_a_feed_is_broken_off() -> None:
+    """CI-05."""
+
+    async def main() -> None:
+        world = World()
+        answering = asyncio.create_task(world.requests.fetch(P0, ids(1)))
+        await asyncio.sleep(0.005)
+        (asked,) = world.asked
+        assert isinstance(asked, TransactionDataRequest)
+        await world.requests.receive(0, [FeedSuspended(asked.request_id)])
+        await asyncio.sleep(0.005)
+        assert [sequence for sequence, _ in world.broken] == [0]
+        answering.cancel()
+        await world.tasks.stop()
+
+    asyncio.run(main())

@@ -1,0 +1,66 @@
+"""What a reader yields does not depend on the version of its server."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from tests.server.real_server import running_server
+from waltz.client.applying.callbacks import NoCallbacks
+from waltz.client.client_options import ClientOptions
+from waltz.client.client_shell import AsyncWaltzClient
+from waltz.host import Host
+from waltz.reader import reader_shell
+from waltz.reader.reader_shell import AsyncLogReader
+from waltz.reader.transaction_columns import BlockData
+
+COUNT = 300
+Row = tuple[int, bytes, int, bytes]
+
+
+async def rows(host: Host, *, follow: bool) -> tuple[list[Row], set[type]]:
+    """Return all rows, and what their data lay in."""
+    found: list[Row] = []
+    kinds: set[type] = set()
+    async with AsyncLogReader(host) as reader:
+        read = reader.follow(0, 0) if follow else reader.read(0, 0, COUNT)
+        async for columns in read:
+            kinds.add(type(columns.data))
+            for place, data in enumerate(columns.data):
+                identity = columns.request_ids[16 * place : 16 * place + 16]
+                found.append(
+                    (
+                        columns.first_transaction_id + place,
+                        identity,
+                        int(columns.headers[place]),
+                        data,
+                    )
+                )
+            if len(found) == COUNT:
+                break
+    return found, kinds
+
+
+def test_blocks_have_the_rows_that_the_feed_and_the_bodies_have(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PM-35, B-6."""
+
+    async def main() -> None:
+        async with running_server(tmp_path) as (host, _):
+            options = ClientOptions(max_concurrent_transactions=COUNT)
+            async with AsyncWaltzClient(host, NoCallbacks(), options) as client:
+                made = [client.append(0, bytes(n), header=-n) for n in range(COUNT)]
+                transaction_ids = await asyncio.gather(*made)
+            blocks, kinds = await rows(host, follow=False)
+            followed, _ = await rows(host, follow=True)
+            monkeypatch.setattr(reader_shell, "BATCHES_SINCE", 99)
+            fetched, older_kinds = await rows(host, follow=False)
+            assert blocks == fetched == followed
+            assert [row[0] for row in blocks] == sorted(transaction_ids) == list(range(COUNT))
+            assert {(row[2], row[3]) for row in blocks} == {(-n, bytes(n)) for n in range(COUNT)}
+            assert (kinds, older_kinds) == ({BlockData}, {list})
+
+    asyncio.run(asyncio.wait_for(main(), 120.0))

@@ -1,0 +1,162 @@
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+from waltz.server.server_metrics import (
+    SERVER_METRICS,
+    SERVER_PARTITION_METRICS,
+    CoordinatorContact,
+    PartitionState,
+    ServerState,
+    Stage,
+    original_gauges,
+    server_health_json,
+    told_problems,
+    told_reports,
+)
+from waltz.store.standing import ReplicaReport, StoreReport
+from waltz.types import (
+    Generation,
+    PartitionId,
+    ReplicaId,
+    ServerId,
+    SessionId,
+    TransactionId,
+)
+from waltz.wire.report_protocol import Standing
+
+NODE = ReplicaId("s:1")
+
+
+def store(standing: Standing, takes_appends: bool | None) -> StoreReport:
+    replica = ReplicaReport(NODE, standing, takes_appends, 2.0, "has its reason")
+    return StoreReport(SessionId(4), TransactionId(3), None, (NODE,), (replica,))
+
+
+WELL = PartitionState(
+    partition_id=PartitionId(0),
+    generation=Generation(1),
+    reason=None,
+    high_water_mark=TransactionId(3),
+    store=store(Standing.CURRENT, True),
+)
+FULL = replace(WELL, store=store(Standing.REFUSING, False))
+SILENT = replace(WELL, store=store(Standing.SILENT, None))
+UNTOLD = replace(WELL, store=store(Standing.UNKNOWN, None))
+UNWELL = PartitionState(
+    partition_id=PartitionId(1), generation=Generation(1), reason="2 of 3 replicas are lost"
+)
+
+
+def server(*partitions: PartitionState, stage: Stage = Stage.SERVING) -> ServerState:
+    return ServerState(
+        stage=stage, server_id=ServerId(1), advertised="host:7000", partitions=partitions
+    )
+
+
+def test_server_is_well_while_it_serves_and_all_its_partitions_take_appends() -> None:
+    """SV-26, MT-43."""
+    assert server(WELL).is_healthy
+    assert server().is_healthy, "one without partitions waits for some"
+    assert not server(WELL, UNWELL).is_healthy
+    assert not server(WELL, stage=Stage.STOPPING).is_healthy
+
+
+def test_health_says_what_is_wrong_and_where() -> None:
+    health = server_health_json(server(WELL, UNWELL))
+    assert not health["healthy"]
+    assert health["problems"] == []
+    assert health["partitions"]["0"] == {
+        "writable": True,
+        "problems": [],
+        "unknown": [],
+        "replicas": {
+            NODE: {"standing": "current", "answer_age_seconds": 2.0, "text": "has its reason"}
+        },
+    }
+    assert health["partitions"]["1"]["problems"] == ["takes no appends: 2 of 3 replicas are lost"]
+    stopping = server_health_json(server(stage=Stage.STOPPING))
+    assert stopping["problems"] == ["the server is stopping"]
+
+
+def test_a_partition_with_a_session_is_not_well_if_its_replicas_take_no_appends() -> None:
+    """F-6"""
+    assert not server(FULL).is_healthy
+    assert FULL.problems()[0].startswith("takes no appends: 0 of 1 replicas take appends")
+    assert server_health_json(server(FULL))["partitions"]["0"]["writable"] is False
+    assert told_problems(server(WELL, FULL))[0].partition_id == 0
+
+
+def test_what_nobody_can_say_is_unknown_and_a_replica_that_is_silent_is_a_problem() -> None:
+    for state, is_healthy in ((UNTOLD, True), (SILENT, False)):
+        assert server(state).is_healthy is is_healthy
+        health = server_health_json(server(state))["partitions"]["0"]
+        assert health["writable"] is None
+        assert bool(health["problems"]) is not is_healthy
+        assert bool(health["unknown"]) is is_healthy
+    assert [shown(state, "writable") for state in (WELL, FULL, UNTOLD)] == [1, 0, -1]
+    assert [shown(state, "replicas_current") for state in (WELL, SILENT)] == [1, 0]
+    assert shown(SILENT, "replicas_silent") == 1
+
+
+def shown(state: PartitionState, name: str) -> float | None:
+    (value,) = [each.value(state) for each in SERVER_PARTITION_METRICS if each.name == name]
+    return value
+
+
+def test_a_coordinator_that_does_not_answer_is_a_problem_with_its_age() -> None:
+    """F-7"""
+    for contact, problem in (
+        (CoordinatorContact(3.0, None), None),
+        (CoordinatorContact(9.0, "no answer in 3 s"), None),
+        (CoordinatorContact(41.0, "no answer in 3 s"), "not answered for 41 s (no answer in 3 s)"),
+        (CoordinatorContact(None, None), "never answered"),
+    ):
+        state = replace(server(WELL), coordinator=contact)
+        assert state.is_healthy is (problem is None)
+        found = server_health_json(state)
+        assert found["coordinator_answer_age_seconds"] == contact.age_seconds
+        assert (problem or "") in "".join(found["problems"])
+        lost = [each.value(state) for each in SERVER_METRICS if each.name == "coordinator_lost"]
+        assert lost == [problem is not None]
+
+
+def test_tools_are_told_what_is_known_and_how_old_it_is() -> None:
+    well, silent = told_reports([WELL, replace(SILENT, partition_id=PartitionId(1))])
+    assert (well.writable, silent.writable) == (1, -1)
+    assert well.reason is None
+    assert silent.replicas[0].standing == Standing.SILENT
+    assert silent.replicas[0].age_milliseconds == 2000
+    assert told_reports([UNWELL])[0].replicas == ()
+
+
+def test_every_figure_has_a_name_of_its_own_and_a_meaning() -> None:
+    for figures in (SERVER_METRICS, SERVER_PARTITION_METRICS):
+        names = [figure.name for figure in figures]
+        assert len(set(names)) == len(names)
+        assert all(figure.meaning.endswith(".") for figure in figures)
+
+
+def test_tools_of_the_original_find_their_names() -> None:
+    """`ServerCli list` reads the number of partitions and the replicas of each."""
+    replicas = (ReplicaId("storage-1:7000"), ReplicaId("storage-2:7000"))
+    state = ServerState(
+        stage=Stage.SERVING,
+        server_id=ServerId(3),
+        advertised="server:7100",
+        partitions=(
+            PartitionState(
+                partition_id=PartitionId(0),
+                generation=Generation(1),
+                reason=None,
+                replica_ids=replicas,
+            ),
+            PartitionState(partition_id=PartitionId(1), generation=Generation(1), reason="opening"),
+        ),
+    )
+    gauges = json.loads(json.dumps(original_gauges(state)))
+    assert gauges["waltz-server.waltz-server-num-partitions"] == {"value": 2}
+    assert gauges["waltz-server.replica-info"] == {"value": {"0": [*replicas]}}
+    assert gauges["waltz-server.server-id"] == {"value": 3}
+    assert gauges["waltz-server.is-closed"] == {"value": False}

@@ -1,0 +1,232 @@
+"""The archive pipeline with Spark on a real cluster."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import waltz
+from tests.spark.listed_log import ListedLog
+from waltz.errors import NotFoundError
+from waltz.spark.archive import Archive, ArchivedFile
+from waltz.spark.archive_files import read_file
+from waltz.spark.block_digests import Block, digested
+from waltz.spark.offsets import TransactionRange
+from waltz.spark.pipelines.archiving import (
+    ArchiveDifference,
+    ArchivePlace,
+    add_to_archive,
+    archive_lag,
+    rebuild_archive,
+    verify_archive,
+)
+from waltz.spark.tasks import LogAccess
+from waltz.types import PartitionId, TransactionId
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.spark, pytest.mark.processes]
+
+
+def append(cluster: str, count: int) -> None:
+    with waltz.open_client(cluster, waltz.NoCallbacks()) as client:
+        for number in range(count):
+            client.append(number % 2, b"%d" % number, header=number)
+
+
+def test_an_archive_grows_with_the_log_and_is_proven_equal_to_it(
+    spark: SparkSession, cluster: str, tmp_path: Path
+) -> None:
+    access, directory = LogAccess(cluster), tmp_path / "archive"
+    append(cluster, 40)
+    first = add_to_archive(spark, access, directory, tasks_min=4)
+    with waltz.open_reader(cluster) as log:
+        total = sum(log.high_water_mark(each) + 1 for each in range(log.partition_count))
+    assert first.transactions == total
+    assert first.files >= 4
+    again = add_to_archive(spark, access, directory)
+    assert (again.transactions, again.contents) == (0, first.contents)
+    append(cluster, 10)
+    more = add_to_archive(spark, access, directory)
+    assert (more.transactions, more.contents.commits) == (10, 2)
+    report = verify_archive(spark, access, directory)
+    assert (report.transactions, report.differences) == (total + 10, ())
+
+
+def test_the_first_transaction_that_differs_is_named(
+    spark: SparkSession, cluster: str, tmp_path: Path
+) -> None:
+    access = LogAccess(cluster)
+    append(cluster, 10)
+    report = add_to_archive(spark, access, tmp_path, partitions=[PartitionId(1)])
+    (file,) = report.contents.files
+    wanted = file.range
+    table = pa.Table.from_batches(read_file(tmp_path, file, wanted))
+    headers = table.column("header").to_pylist()
+    headers[-2] += 1
+    column = table.schema.get_field_index("header")
+    forged = table.set_column(column, table.schema.field(column), pa.array(headers, pa.int32()))
+    pq.write_table(forged, tmp_path / file.path)
+    (difference,) = verify_archive(spark, access, tmp_path).differences
+    changed = wanted.end - 2
+    assert difference.to_json() == {
+        "partition": 1,
+        "transaction": changed,
+        "columns": ["header"],
+        "file": file.path,
+        "text": f"WALTZ-2008 partition 1, transaction {changed}: header: the log is what was"
+        f" archived, {file.path} was changed since",
+    }
+    # A forger who knows the manifests forges them, too; the log is still there to be compared.
+    again = tmp_path / "again"
+    shutil.copytree(tmp_path, again)
+    manifest = again / "manifests" / f"{0:020d}.json"
+    (forged_block,) = digested(wanted, forged.to_batches())
+    manifest.write_text(manifest.read_text().replace(file.blocks[0].digest, forged_block.digest))
+    assert Archive.open(again).contents().files[0].blocks == (forged_block,)
+    (difference,) = verify_archive(spark, access, again).differences
+    assert (difference.transaction_id, difference.columns) == (changed, ("header",))
+    assert f"{file.path} is what was archived, the log is not" in str(difference)
+
+
+ARCHIVED = [b"%d" % number for number in range(9)]
+
+
+def archive_all(directory: Path, logged: ListedLog) -> None:
+    """Make an archive of a whole log of one partition, in one file."""
+    access = LogAccess("127.0.0.1:7100", open_reader=logged.open)
+    whole = TransactionRange(PartitionId(0), TransactionId(0), TransactionId(len(ARCHIVED)))
+    archive = Archive.create(directory, logged.cluster_key)
+    place = ArchivePlace(access, directory, logged.cluster_key)
+    archive.commit(archive.contents(), place.archive(whole))
+
+
+def compared(directory: Path, logged: ListedLog) -> ArchiveDifference | None:
+    """Compare the file of an archive with a log, as a task does."""
+    access = LogAccess("127.0.0.1:7100", open_reader=logged.open)
+    (file,) = Archive.open(directory).contents().files
+    return ArchivePlace(access, directory, logged.cluster_key).compare(file)
+
+
+def other_column(name: str, number: int) -> Any:
+    """Return a log with another value in one place."""
+    other = ListedLog(ARCHIVED)
+    read = other.read
+
+    def changed(*arguments: Any, **options: Any) -> Any:
+        for columns in read(*arguments, **options):
+            place = number - columns.first_transaction_id
+            if not 0 <= place < len(columns.headers):
+                yield columns
+            elif name == "header":
+                headers = columns.headers.copy()
+                headers[place] += 1
+                yield replace(columns, headers=headers)
+            elif name == "request_id":
+                found = bytearray(columns.request_ids)
+                found[16 * place] ^= 1
+                yield replace(columns, request_ids=bytes(found))
+            else:
+                data = [bytes(each) for each in columns.data]
+                data[place] += b"!"
+                yield replace(columns, data=data)
+
+    other.read = changed  # type: ignore[method-assign]
+    return other
+
+
+@pytest.mark.parametrize("name", ["request_id", "header", "data"])
+def test_a_change_is_named_on_whichever_side_it_is(tmp_path: Path, name: str) -> None:
+    """F-4."""
+    archive_all(tmp_path, ListedLog(ARCHIVED))
+    assert compared(tmp_path, ListedLog(ARCHIVED)) is None
+    difference = compared(tmp_path, other_column(name, 5))
+    assert difference is not None
+    assert (difference.transaction_id, difference.columns) == (5, (name,))
+    assert "is what was archived, the log is not" in difference.detail
+    # The other way round: the archive is of the changed log.
+    (tmp_path / "other").mkdir()
+    archive_all(tmp_path / "other", other_column(name, 5))
+    shutil.copytree(tmp_path / "manifests", tmp_path / "other" / "manifests", dirs_exist_ok=True)
+    (written,) = (tmp_path / "other" / "partition=0").iterdir()
+    (original,) = (tmp_path / "partition=0").iterdir()
+    written.rename(written.with_name(original.name))
+    difference = compared(tmp_path / "other", ListedLog(ARCHIVED))
+    assert difference is not None
+    assert (difference.transaction_id, difference.columns) == (5, (name,))
+    assert "the log is what was archived" in difference.detail
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [("transaction_id", 77), ("partition", 3), ("request_id", b"short"), ("data", None)],
+)
+def test_what_has_no_digest_is_named_too(tmp_path: Path, column: str, value: Any) -> None:
+    archive_all(tmp_path, ListedLog(ARCHIVED))
+    (path,) = (tmp_path / "partition=0").iterdir()
+    table = pq.read_table(path, partitioning=None)
+    values = table.column(column).to_pylist()
+    values[5] = value
+    index = table.schema.get_field_index(column)
+    field = table.schema.field(index).with_nullable(True)
+    pq.write_table(table.set_column(index, field, pa.array(values, field.type)), path)
+    difference = compared(tmp_path, ListedLog(ARCHIVED))
+    assert difference is not None
+    assert (difference.transaction_id, difference.columns) == (5, (column,))
+
+
+def test_a_manifest_that_was_changed_is_named_and_a_file_that_is_gone(tmp_path: Path) -> None:
+    archive_all(tmp_path, ListedLog(ARCHIVED))
+    manifest = tmp_path / "manifests" / f"{0:020d}.json"
+    digest = Archive.open(tmp_path).contents().files[0].blocks[0].digest
+    manifest.write_text(manifest.read_text().replace(digest, digest[::-1]))
+    difference = compared(tmp_path, ListedLog(ARCHIVED))
+    assert difference is not None
+    assert (difference.transaction_id, difference.columns) == (0, ())
+    assert "their digest in the manifest is another for transactions 0 to 8" in str(difference)
+    (path,) = (tmp_path / "partition=0").iterdir()
+    path.unlink()
+    difference = compared(tmp_path, ListedLog(ARCHIVED))
+    assert difference is not None
+    assert "WALTZ-2006" in str(difference)
+    assert "cannot be read" in str(difference)
+
+
+def test_a_rebuilt_archive_takes_the_place_of_the_old_one(
+    spark: SparkSession, cluster: str, tmp_path: Path
+) -> None:
+    access, directory = LogAccess(cluster), tmp_path / "archive"
+    append(cluster, 4)
+    for _ in range(2):
+        before = add_to_archive(spark, access, directory)
+        append(cluster, 4)
+    # As if a rebuild had been killed after it moved the old one away.
+    directory.rename(tmp_path / ".archive.replaced")
+    report = rebuild_archive(spark, access, directory)
+    assert report.contents.commits == 1
+    assert report.transactions == sum(before.contents.next_ids().values()) + 4
+    assert {each.name for each in tmp_path.iterdir()} == {"archive"}
+    lags = archive_lag(access, directory)
+    assert all(each.taken_in == each.logged for each in lags)
+    assert verify_archive(spark, access, directory).differences == ()
+
+
+def test_an_archive_longer_than_its_log_is_an_alarm(
+    spark: SparkSession, cluster: str, tmp_path: Path
+) -> None:
+    access = LogAccess(cluster)
+    append(cluster, 4)
+    report = add_to_archive(spark, access, tmp_path)
+    end = report.contents.next_ids()[PartitionId(0)]
+    beyond = TransactionRange(PartitionId(0), end, TransactionId(10**6))
+    forged = ArchivedFile("partition=0/forged", beyond, 1, (Block(beyond, ""),))
+    Archive.open(tmp_path).commit(report.contents, [forged])
+    with pytest.raises(NotFoundError, match=r"^WALTZ-2001 partition 0 is archived to .* lost data"):
+        add_to_archive(spark, access, tmp_path)

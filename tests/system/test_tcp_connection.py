@@ -1,0 +1,668 @@
+"""How two sides come to an understanding: TLS or plain on one port, refusals, bounds, new files."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import shutil
+import socket
+import ssl
+import threading
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.system.conftest import Run
+from tests.tls_files import TlsFiles
+from waltz.errors import ConnectionFailedError
+from waltz.host import Connection
+from waltz.limits import READ_BYTES_MAX, WHOLE_WRITE_BYTES_MIN
+from waltz.system import tcp_connection as connection_module
+from waltz.system import tcp_network as network_module
+from waltz.system import tls as tls_module
+from waltz.system.tcp_network import RealNetwork
+from waltz.types import Address, Plain, TlsSettings
+
+LOOPBACK = Address("127.0.0.1", 0)
+SELF_SIGNED = TlsSettings(plain=Plain.NEVER)
+PLAIN = TlsSettings()
+
+
+async def greet(connection: Connection) -> None:
+    """What our processes do: speak at once, and answer what comes."""
+    connection.write(b"hello ")
+    while data := await connection.read():
+        connection.write(data)
+
+
+@asynccontextmanager
+async def greeter(settings: TlsSettings) -> AsyncIterator[Address]:
+    listener = await RealNetwork(settings).listen(LOOPBACK, greet)
+    yield listener.address
+    await listener.close()
+
+
+async def conversation(connection: Connection) -> bytes:
+    """Return what a greeter says to `you`; less, if it ends the connection before."""
+    connection.write(b"you")
+    heard = b""
+    while len(heard) < 9 and (data := await connection.read()):
+        heard += data
+    connection.close()
+    return heard
+
+
+async def talk(settings: TlsSettings, address: Address) -> bytes:
+    return await conversation(await RealNetwork(settings).connect(address))
+
+
+async def handed_over(connection: Connection) -> list[bytes]:
+    """Return what a greeter says to `you` and then `bye`, piece by piece, with the end."""
+    heard: list[bytes] = []
+    connection.write(b"you")
+    first = await connection.read(9)
+    over = asyncio.Event()
+
+    def receive(data: bytes) -> None:
+        heard.append(data)
+        if not data:
+            over.set()
+        elif b"".join(heard) == b"bye":
+            connection.close()
+
+    connection.hand_over(receive)
+    connection.write(b"bye")
+    await over.wait()
+    return [first, *heard]
+
+
+async def raw_talk(address: Address, first: bytes) -> bytes:
+    """What a plain peer hears until the end after it has said `first`."""
+    reader, writer = await asyncio.open_connection(address.host, address.port)
+    writer.write(first)
+    heard = await reader.read()
+    writer.close()
+    return heard
+
+
+def java_context(side: int) -> ssl.SSLContext:
+    """The original's side: TLS 1.2 and nothing newer, everybody believed."""
+    context = ssl.SSLContext(side)
+    context.maximum_version = ssl.TLSVersion.TLSv1_2
+    if side == ssl.PROTOCOL_TLS_CLIENT:
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    return context
+
+
+def test_one_port_serves_tls_and_plain(run: Run) -> None:
+    """TS-01: the first byte says which; the port is the same."""
+
+    async def story() -> None:
+        async with greeter(PLAIN) as address:
+            assert await talk(PLAIN, address) == b"hello you"
+            assert await talk(SELF_SIGNED, address) == b"hello you"
+
+    run(story())
+
+
+@pytest.mark.parametrize("settings", [PLAIN, SELF_SIGNED])
+def test_what_arrives_is_handed_over_and_the_end_once(run: Run, settings: TlsSettings) -> None:
+    async def scenario() -> None:
+        async with greeter(settings) as address:
+            heard = await handed_over(await RealNetwork(settings).connect(address))
+            assert b"".join(heard) == b"hello youbye"
+            assert heard[-1] == b""
+            assert heard.count(b"") == 1
+
+    run(scenario())
+
+
+def test_what_has_come_before_is_handed_over_too_and_an_end_that_was(run: Run) -> None:
+    async def farewell(connection: Connection) -> None:
+        await connection.read()
+        connection.write(b"hello")
+
+    async def scenario() -> None:
+        listener = await RealNetwork(PLAIN).listen(LOOPBACK, farewell)
+        connection = await RealNetwork(PLAIN).connect(listener.address)
+        connection.write(b"you")
+        await asyncio.sleep(0.05)
+        heard: list[bytes] = []
+        connection.hand_over(heard.append)
+        while b"" not in heard:
+            await asyncio.sleep(0)
+        assert heard == [b"hello", b""]
+        await listener.close()
+
+    run(scenario())
+
+
+def test_a_java_client_is_served_without_any_configuration(run: Run) -> None:
+    """TS-03: it always speaks TLS, and believes anyone."""
+
+    async def story() -> None:
+        async with greeter(PLAIN) as address:
+            reader, writer = await asyncio.open_connection(
+                address.host, address.port, ssl=java_context(ssl.PROTOCOL_TLS_CLIENT)
+            )
+            assert writer.get_extra_info("ssl_object").version() == "TLSv1.2"
+            writer.write(b"java")
+            assert await reader.readexactly(10) == b"hello java"
+            writer.close()
+
+    run(story())
+
+
+def test_a_java_server_is_reached_without_any_certificate(run: Run, tls_files: TlsFiles) -> None:
+    async def story() -> None:
+        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            writer.write(b"java " + await reader.readexactly(3))
+
+        context = java_context(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(tls_files.issue("java", "example.com"))
+        server = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=context)
+        port = server.sockets[0].getsockname()[1]
+        connection = await RealNetwork(SELF_SIGNED).connect(Address("127.0.0.1", port))
+        connection.write(b"you")
+        assert await connection.read() == b"java you"
+        connection.close()
+        server.close()
+
+    run(story())
+
+
+def test_both_sides_show_and_judge_certificates(run: Run, tls_files: TlsFiles) -> None:
+    """TS-02: the right ones work, and are asked for by both sides."""
+
+    async def story() -> None:
+        async with greeter(tls_files.peer()) as address:
+            assert await talk(tls_files.peer(), address) == b"hello you"
+
+    run(story())
+
+
+def refusal(run: Run, server: TlsSettings, client: TlsSettings) -> str:
+    """Return why `client` cannot connect to `server`."""
+    reasons = []
+
+    async def story() -> None:
+        async with greeter(server) as address:
+            with pytest.raises(ConnectionFailedError, match=f"no connection to {address}") as found:
+                await RealNetwork(client).connect(address)
+            reasons.append(str(found.value))
+
+    run(story())
+    return reasons[0]
+
+
+def test_an_unknown_authority_is_refused_by_the_client(run: Run, tmp_path: Path) -> None:
+    """TS-02: wrong certificate."""
+    ours, theirs = TlsFiles(tmp_path), TlsFiles(tmp_path)
+    reason = refusal(run, ours.peer(), theirs.peer())
+    assert f"its certificate is signed by none of the CAs in {theirs.authorities}" in reason
+
+
+def test_an_unknown_authority_is_refused_by_the_server(
+    run: Run, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """TS-02: in TLS 1.3 the client learns of it only after its own side is done."""
+    ours, theirs = TlsFiles(tmp_path), TlsFiles(tmp_path)
+    reason = refusal(run, ours.peer(), theirs.believing(ours))
+    assert "it does not believe this side's certificate" in reason
+    assert f"its certificate is signed by none of the CAs in {ours.authorities}" in caplog.text
+
+
+@pytest.mark.parametrize("java", [False, True])
+def test_a_client_without_a_certificate_is_refused(
+    run: Run, tls_files: TlsFiles, java: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """TS-02: a CA on the accepting side makes it ask."""
+
+    async def story() -> None:
+        async with greeter(tls_files.peer()) as address:
+            if java:
+                with pytest.raises(OSError):  # noqa: PT011 -- whichever way the end is seen
+                    await asyncio.open_connection(
+                        address.host, address.port, ssl=java_context(ssl.PROTOCOL_TLS_CLIENT)
+                    )
+            else:
+                with pytest.raises(ConnectionFailedError, match="demands a certificate"):
+                    await RealNetwork(TlsSettings(authorities=tls_files.authorities)).connect(
+                        address
+                    )
+
+    run(story())
+    assert "it showed no certificate" in caplog.text
+
+
+def test_a_certificate_for_another_host_is_refused_unless_that_is_switched_off(
+    run: Run, tls_files: TlsFiles
+) -> None:
+    """TS-05."""
+    server, client = tls_files.peer("elsewhere.example"), tls_files.peer()
+    assert "its certificate is for another host" in refusal(run, server, client)
+
+    async def story() -> None:
+        async with greeter(server) as address:
+            assert await talk(replace(client, verify_host_name=False), address) == b"hello you"
+
+    run(story())
+
+
+def test_a_certificate_is_for_the_name_that_was_resolved(run: Run, tls_files: TlsFiles) -> None:
+    """TS-05, LC-02, LC-22: a client looks names up itself, and connects to what it has found."""
+    client = RealNetwork(tls_files.peer())
+
+    async def story() -> None:
+        async with greeter(tls_files.peer("db.example")) as address:
+            with pytest.raises(ConnectionFailedError, match="for another host"):
+                await client.connect(address)
+            with pytest.raises(ConnectionFailedError, match="for another host"):
+                await client.connect(address, name="other.example")
+            (await client.connect(address, name="db.example")).close()
+
+    run(story())
+
+
+def test_an_expired_certificate_is_refused(run: Run, tmp_path: Path) -> None:
+    expired = TlsFiles(tmp_path, days=-10)
+    settings = expired.peer()
+    assert "its certificate has expired; renew it" in refusal(run, settings, settings)
+
+
+def test_plain_is_refused_where_only_tls_is_taken(
+    run: Run, tls_files: TlsFiles, caplog: pytest.LogCaptureFixture
+) -> None:
+    """TS-01: with a certificate configured not even from loopback."""
+
+    async def story() -> None:
+        async with greeter(tls_files.peer()) as address:
+            connection = await RealNetwork(TlsSettings(plain=Plain.ALWAYS)).connect(address)
+            assert await conversation(connection) == b""
+            assert (await raw_talk(address, b"H"))[:1] == b"\x15"
+
+    run(story())
+    assert "it speaks plain, and only TLS is taken from its address" in caplog.text
+    assert "it takes TLS only, and this side speaks plain" in caplog.text
+
+
+def test_who_does_not_speak_tls_is_told_so(run: Run) -> None:
+    async def story() -> None:
+        async def serve(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+        server = await asyncio.start_server(serve, "127.0.0.1", 0)
+        address = Address("127.0.0.1", server.sockets[0].getsockname()[1])
+        with pytest.raises(ConnectionFailedError, match=f"{address}: it does not speak TLS"):
+            await RealNetwork(SELF_SIGNED).connect(address)
+        server.close()
+
+    run(story())
+
+
+def test_who_ends_the_connection_instead_of_shaking_hands_is_named(run: Run) -> None:
+    async def story() -> None:
+        async def serve(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            writer.close()
+
+        server = await asyncio.start_server(serve, "127.0.0.1", 0)
+        address = Address("127.0.0.1", server.sockets[0].getsockname()[1])
+        with pytest.raises(ConnectionFailedError, match="ended the connection during the TLS"):
+            await RealNetwork(SELF_SIGNED).connect(address)
+        server.close()
+
+    run(story())
+
+
+@pytest.mark.parametrize("first", [b"", b"\x16", b"\x16\x03\x01\x02\x00\x01"])
+def test_a_peer_that_does_not_finish_its_handshake_is_cut(
+    run: Run, first: bytes, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(connection_module, "HANDSHAKE_SECONDS_MAX", 0.1)
+
+    async def story() -> None:
+        async with greeter(PLAIN) as address:
+            assert await raw_talk(address, first) == b""
+
+    run(story())
+    assert re.search(r"it did not finish the handshake in 0\.(1|0[89]\d?) s", caplog.text)
+
+
+def test_a_server_that_hangs_in_the_handshake_is_given_up(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection_module, "HANDSHAKE_SECONDS_MAX", 0.1)
+
+    async def story() -> None:
+        async def serve(reader: asyncio.StreamReader, _: asyncio.StreamWriter) -> None:
+            while await reader.read(1000):
+                pass
+
+        server = await asyncio.start_server(serve, "127.0.0.1", 0)
+        address = Address("127.0.0.1", server.sockets[0].getsockname()[1])
+        with pytest.raises(ConnectionFailedError, match=r"did not finish the handshake in 0\.1 s"):
+            await RealNetwork(SELF_SIGNED).connect(address)
+        server.close()
+
+    run(story())
+
+
+@contextmanager
+def java_listener(pair: str) -> Iterator[Address]:
+    """A greeter as the original's: TLS 1.2, and whatever else comes is closed without a word."""
+    context = java_context(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(pair)
+    listener = socket.create_server(("127.0.0.1", 0))
+
+    def serve() -> None:
+        while True:
+            try:
+                accepted, _ = listener.accept()
+            except OSError:
+                return
+            with accepted:
+                if accepted.recv(1, socket.MSG_PEEK) == b"\x16":
+                    with suppress(OSError), context.wrap_socket(accepted, server_side=True) as tls:
+                        tls.sendall(b"hello ")
+                        tls.sendall(tls.recv(100))
+                        tls.recv(1)
+                else:
+                    accepted.recv(100)
+
+    thread = threading.Thread(target=serve, daemon=True)
+    thread.start()
+    try:
+        yield Address("127.0.0.1", listener.getsockname()[1])
+    finally:
+        listener.shutdown(socket.SHUT_RDWR)
+        listener.close()
+        thread.join(60)
+
+
+def test_a_peer_that_closes_on_plain_is_tried_with_tls_once(run: Run, tls_files: TlsFiles) -> None:
+    """The original takes TLS only, on its own machine too."""
+
+    async def story() -> None:
+        with java_listener(tls_files.issue("java", "127.0.0.1")) as address:
+            network = RealNetwork(PLAIN)
+            for _ in range(2):
+                refused = await network.connect(address)
+                assert await conversation(refused) == b""
+                assert "takes TLS only" in refused.trouble
+                assert "set ssl.plain to never" in refused.trouble
+                assert await conversation(await network.connect(address)) == b"hello you"
+
+    run(story())
+
+
+def test_a_plain_peer_that_went_without_a_word_is_spoken_to_in_plain_again(run: Run) -> None:
+    """One that was killed in that moment, or a coordinator that knows no TLS at all."""
+
+    async def story() -> None:
+        first_bytes: list[bytes] = []
+
+        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            first_bytes.append((await reader.read(100))[:1])
+            writer.close()
+
+        server = await asyncio.start_server(serve, "127.0.0.1", 0)
+        address = Address("127.0.0.1", server.sockets[0].getsockname()[1])
+        network = RealNetwork(PLAIN)
+        assert await conversation(await network.connect(address)) == b""
+        with pytest.raises(ConnectionFailedError, match="it does not speak TLS"):
+            await network.connect(address)
+        assert await conversation(await network.connect(address)) == b""
+        assert first_bytes == [b"y", b"\x16", b"y"]
+        server.close()
+
+    run(story())
+
+
+def test_one_who_must_not_be_plain_is_never_spoken_to_in_plain(run: Run) -> None:
+    async def story() -> None:
+        first_bytes: list[bytes] = []
+
+        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            first_bytes.append((await reader.read(1000))[:1])
+            writer.close()
+
+        server = await asyncio.start_server(serve, "127.0.0.1", 0)
+        address = Address("127.0.0.1", server.sockets[0].getsockname()[1])
+        network = RealNetwork(SELF_SIGNED)
+        for _ in range(3):
+            with pytest.raises(ConnectionFailedError, match="it does not speak TLS"):
+                await network.connect(address)
+        assert first_bytes == [b"\x16"] * 3
+        server.close()
+
+    run(story())
+
+
+def test_how_long_a_peer_may_take_is_a_setting(run: Run, caplog: pytest.LogCaptureFixture) -> None:
+    async def story() -> None:
+        listener = await RealNetwork(PLAIN, handshake_seconds=0.1).listen(LOOPBACK, greet)
+        assert await raw_talk(listener.address, b"") == b""
+        await listener.close()
+
+    run(story())
+    assert re.search(r"it did not finish the handshake in 0\.(1|0[89]\d?) s", caplog.text)
+
+
+def test_what_was_said_before_the_first_byte_came_is_sent_even_if_closed_since(run: Run) -> None:
+    async def story() -> None:
+        async def say_and_go(connection: Connection) -> None:
+            connection.write(b"go away")
+
+        for settings in (PLAIN, SELF_SIGNED):
+            listener = await RealNetwork(settings).listen(LOOPBACK, say_and_go)
+            connection = await RealNetwork(settings).connect(listener.address)
+            connection.write(b"x")
+            assert await connection.read() == b"go away"
+            assert await connection.read() == b""
+            connection.close()
+            await listener.close()
+
+    run(story())
+
+
+def test_one_address_has_only_so_many_connections(
+    run: Run, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(network_module, "CONNECTIONS_PER_PEER_MAX", 2)
+
+    async def story() -> None:
+        async with greeter(PLAIN) as address:
+            client = RealNetwork(PLAIN)
+            first, second = [await client.connect(address) for _ in range(2)]
+            for connection in (first, second):
+                connection.write(b"you")
+                assert await connection.read()
+            for _ in range(3):
+                assert await talk(PLAIN, address) == b""
+            first.close()
+            while await talk(PLAIN, address) == b"":
+                pass  # until the other side has seen the end, too
+            second.close()
+
+    run(story())
+    assert caplog.text.count("connections_per_peer_max=2") == 1
+
+
+def test_new_files_are_taken_without_a_restart(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """TS-07: new connections see the new ones, old connections live on."""
+    monkeypatch.setattr(tls_module, "TLS_LOOK_SECONDS", 0.0)
+    old, new = TlsFiles(tmp_path), TlsFiles(tmp_path)
+    server = old.peer()
+    assert server.certificate is not None
+    assert server.authorities is not None
+
+    async def story() -> None:
+        async with greeter(server) as address:
+            living = await RealNetwork(old.peer()).connect(address)
+            replace_file(new.issue("renewed", "127.0.0.1"), server.certificate)
+            with pytest.raises(ConnectionFailedError, match="signed by none of the CAs"):
+                await RealNetwork(old.peer()).connect(address)
+            replace_file(new.authorities, server.authorities)
+            assert await talk(new.peer(), address) == b"hello you"
+            assert await conversation(living) == b"hello you"
+
+            replace_file(__file__, server.certificate)
+            assert await talk(new.peer(), address) == b"hello you"
+            assert await talk(new.peer(), address) == b"hello you"
+
+    run(story())
+    assert caplog.text.count("tls_files_not_taken") == 1
+    assert "is not PEM" in caplog.text
+
+
+def replace_file(source: str | None, target: str | None) -> None:
+    assert source is not None
+    assert target is not None
+    shutil.copy(source, f"{target}.new")
+    Path(f"{target}.new").replace(target)
+
+
+def test_a_lot_of_data_arrives_whole_both_ways(run: Run, tls_files: TlsFiles) -> None:
+    async def story() -> None:
+        async with greeter(tls_files.peer()) as address:
+            connection = await RealNetwork(tls_files.peer()).connect(address)
+            data = os.urandom(1 << 20)
+            connection.write(data)
+            heard = b""
+            while len(heard) < len(data) + 6:
+                heard += await connection.read()
+            assert heard == b"hello " + data
+            connection.close()
+
+    run(story())
+
+
+def test_a_torn_tls_connection_is_an_end_like_any_other(run: Run, tls_files: TlsFiles) -> None:
+    async def story() -> None:
+        ended = asyncio.Event()
+
+        async def read_on(connection: Connection) -> None:
+            while await connection.read():
+                pass
+            ended.set()
+
+        listener = await RealNetwork(tls_files.peer()).listen(LOOPBACK, read_on)
+        context = java_context(ssl.PROTOCOL_TLS_CLIENT)
+        context.load_cert_chain(tls_files.issue("torn"))
+        _, writer = await asyncio.open_connection(
+            listener.address.host, listener.address.port, ssl=context
+        )
+        writer.transport.abort()
+        await ended.wait()
+        await listener.close()
+
+    run(story())
+
+
+def own_address() -> str:
+    """An address of this machine that is not loopback; empty where there is none."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))  # sends nothing
+        except OSError:
+            return ""
+        return str(probe.getsockname()[0])
+
+
+@pytest.mark.skipif(not own_address(), reason="this machine has only its loopback address")
+def test_off_loopback_tls_is_spoken_unasked_and_plain_is_refused(run: Run) -> None:
+    """TS-01: without any configuration."""
+
+    async def story() -> None:
+        listener = await RealNetwork().listen(Address(own_address(), 0), greet)
+        assert await talk(PLAIN, listener.address) == b"hello you"
+        assert (await raw_talk(listener.address, b"you"))[:1] == b"\x15"
+        await listener.close()
+
+    run(story())
+
+
+def test_the_two_roles_of_a_server_have_certificates_of_their_own(run: Run, tmp_path: Path) -> None:
+    """Towards clients one CA, towards storage nodes another."""
+    clients, storages = TlsFiles(tmp_path), TlsFiles(tmp_path)
+
+    async def story() -> None:
+        server = RealNetwork(listening=clients.peer(), connecting=storages.peer())
+        listener = await server.listen(LOOPBACK, greet)
+        assert await talk(clients.peer(), listener.address) == b"hello you"
+        with pytest.raises(ConnectionFailedError, match="signed by none of the CAs"):
+            await talk(storages.peer(), listener.address)
+        async with greeter(storages.peer()) as storage_node:
+            assert await conversation(await server.connect(storage_node)) == b"hello you"
+        await listener.close()
+
+    run(story())
+
+
+@pytest.mark.parametrize("settings", [PLAIN, SELF_SIGNED])
+def test_what_is_written_comes_in_order_whatever_its_size(run: Run, settings: TlsSettings) -> None:
+    """Small writes of one turn go out as one, large ones as they are; no read returns more than it
+    may."""
+    large = WHOLE_WRITE_BYTES_MIN
+    sizes = [1, 5, large, 7, large + 1, large, 3, 5 * READ_BYTES_MAX + 11, 1]
+    writes = [bytes([number]) * size for number, size in enumerate(sizes)]
+
+    async def story() -> None:
+        async def say(connection: Connection) -> None:
+            assert await connection.read() == b"speak"
+            for data in writes:
+                connection.write(data)
+            await connection.drain()
+            await connection.read()
+
+        listener = await RealNetwork(settings).listen(LOOPBACK, say)
+        connection = await RealNetwork(settings).connect(listener.address)
+        connection.write(b"speak")
+        heard: list[bytes] = []
+        while sum(map(len, heard)) < sum(sizes):
+            await asyncio.sleep(0.001)  # so that several pieces wait
+            heard.append(await connection.read())
+            assert 0 < len(heard[-1]) <= READ_BYTES_MAX
+        assert b"".join(heard) == b"".join(writes)
+        connection.close()
+        await listener.close()
+
+    run(story())
+
+
+def test_a_peer_that_reads_nothing_is_not_a_silent_one(
+    run: Run, network: RealNetwork, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It acknowledges that it was asked to take more, and goes on when it likes."""
+    monkeypatch.setattr(connection_module, "UNACKNOWLEDGED_SECONDS_MAX", 0.2)
+    monkeypatch.setattr(connection_module, "UNACKNOWLEDGED_LOOK_SECONDS", 0.05)
+    data = bytes(48 * 1024 * 1024)
+
+    async def story() -> None:
+        resuming = asyncio.Event()
+        found: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+
+        async def accept(connection: Connection) -> None:
+            await resuming.wait()
+            count = 0
+            while count < len(data) and (read := await connection.read()):
+                count += len(read)
+            found.set_result(count)
+
+        listener = await network.listen(LOOPBACK, accept)
+        connection = await network.connect(listener.address)
+        connection.write(data)
+        await asyncio.sleep(1)
+        assert connection.unsent_bytes
+        resuming.set()
+        assert await found == len(data)
+        connection.close()
+        await listener.close()
+
+    run(story())
