@@ -31,7 +31,7 @@ from tests.clusters import RunningCluster, running_cluster
 from waltz.bench.calibration import Calibration, calibrate
 from waltz.bench.processes import proportional_bytes
 from waltz.cli.nodes import run_loop
-from waltz.limits import CONNECTIONS_PER_PEER_MAX
+from waltz.system.tcp_network import CONNECTIONS_PER_PEER_MAX
 from waltz.types import NO_SESSION, Address, PartitionId
 from waltz.wire.client_protocol import CLIENT_CODEC
 from waltz.wire.frame import encode_frame

@@ -27,9 +27,9 @@ from bench.storage_node import NodeConnection, running_node
 from tests.storage.support import make_partition, open_control
 from waltz.bench.calibration import calibrate
 from waltz.cli.nodes import run_loop
-from waltz.limits import SCRUB_SLICE_BYTES_MAX
 from waltz.record import NewRecord, RecordBatch, pack_records
 from waltz.storage.partition_replica import StoragePartition
+from waltz.storage.scrubber import SCRUB_SLICE_BYTES_MAX
 from waltz.system.real_disk import RealDisk
 from waltz.types import PartitionId, SessionId, TransactionId
 from waltz.wire.storage_protocol import (

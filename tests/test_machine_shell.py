@@ -11,8 +11,7 @@ from functools import partial
 import pytest
 
 from waltz.host import Host, Inspectable
-from waltz.limits import STEPS_AT_ONCE_MAX, TURN_STEPS_MAX
-from waltz.machine_shell import Lane, Mailbox, Turns, run
+from waltz.machine_shell import STEPS_AT_ONCE_MAX, TURN_STEPS_MAX, Lane, Mailbox, Turns, run
 from waltz.system.real_host import real_host
 
 NAME: ContextVar[str] = ContextVar("NAME")

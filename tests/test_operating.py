@@ -14,18 +14,17 @@ from waltz.cli.server_node import server
 from waltz.cli.storage_node import storage
 from waltz.configuration.server_settings import SERVER_KEYS
 from waltz.configuration.storage_settings import STORAGE_KEYS
-from waltz.limits import (
+from waltz.limits import CONNECTION_UNSENT_BYTES_MAX, WRITE_BUFFER_BYTES_HIGH
+from waltz.server.feeding.backlog import (
     CONNECTION_BACKLOG_BYTES_MAX,
-    CONNECTION_UNSENT_BYTES_MAX,
     PARTITION_SHARE_BYTES,
     PENDING_APPEND_BYTES_MAX,
     PENDING_APPENDS_MAX,
-    PROBE_AFTER_SECONDS,
-    RELEASE_SECONDS_MAX,
-    WRITE_BUFFER_BYTES_HIGH,
 )
 from waltz.server.server_metrics import SERVER_METRICS, SERVER_PARTITION_METRICS
+from waltz.server.server_partition import RELEASE_SECONDS_MAX
 from waltz.storage.storage_metrics import DRAIN_SECONDS, NODE_METRICS, PARTITION_METRICS
+from waltz.system.tcp_connection import PROBE_AFTER_SECONDS
 
 ROOT = Path(__file__).parent.parent
 OPERATING = ROOT / "docs" / "operating"

@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from waltz.limits import PEER_LINES_MAX, PEER_LINES_SECONDS
-from waltz.peer_log import PeerLog
+from waltz.peer_log import PEER_LINES_MAX, PEER_LINES_SECONDS, PeerLog
 
 
 @dataclass

@@ -92,11 +92,9 @@ MAY_TOUCH_OUTSIDE = {"system", "sim", "cli", "testing", "bench"}
 
 WAITING = ast.AsyncFunctionDef | ast.Await | ast.AsyncFor | ast.AsyncWith
 
-MODULE_LINES_MAX = 620
+MODULE_LINES_MAX = 640
 """A longer file is looked at again: one room or two? No file is split to please this figure."""
 
-TABLES = {"limits.py"}
-"""Every bound is in one file, however many there are."""
 FUNCTION_LINES_MAX = 70
 FORBIDDEN_NAMES = {"utils", "util", "common", "core", "helpers", "base", "impl"}
 
@@ -193,7 +191,7 @@ def test_no_file_and_no_function_is_too_long() -> None:
     wrong = []
     for path in modules():
         length = len(path.read_text().splitlines())
-        if length > MODULE_LINES_MAX and path.name not in TABLES:
+        if length > MODULE_LINES_MAX:
             wrong.append(f"{where(path, 1)}: {length} lines; is it one room or two?")
         for node in ast.walk(tree_of(path)):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
@@ -201,6 +199,18 @@ def test_no_file_and_no_function_is_too_long() -> None:
                 if lines > FUNCTION_LINES_MAX:
                     wrong.append(f"{where(path, node.lineno)}: {node.name} has {lines} lines")
     assert not wrong, "\n".join(wrong)
+
+
+def test_every_shared_bound_has_a_sentence_of_its_own() -> None:
+    body = tree_of(PACKAGE / "limits.py").body
+    wrong = [
+        each.target.id
+        for each, following in zip(body, [*body[1:], None], strict=True)
+        if isinstance(each, ast.AnnAssign)
+        and isinstance(each.target, ast.Name)
+        and not (isinstance(following, ast.Expr) and isinstance(following.value, ast.Constant))
+    ]
+    assert not wrong, f"one constant, one sentence: {wrong}"
 
 
 def test_names_say_what_it_is() -> None:

@@ -6,8 +6,7 @@ import itertools
 from dataclasses import replace
 from pathlib import Path
 
-from waltz.limits import TLS_TRIAL_DAYS
-from waltz.system.certificates import ThrowAwayAuthority
+from waltz.system.certificates import TLS_TRIAL_DAYS, ThrowAwayAuthority
 from waltz.types import TlsSettings
 
 _NUMBERS = itertools.count()

@@ -9,10 +9,9 @@ from typing import Any, Final
 from proofs.bugs.bug import Bug, Scene, forgotten
 from proofs.patches import Patch
 from waltz.errors import FencedError
-from waltz.limits import SESSION_STEP_MAX
 from waltz.storage.directory.control_file import ControlFile
 from waltz.storage.directory.synced_file import SyncedFile
-from waltz.storage.far_sessions_shell import FarSessions
+from waltz.storage.far_sessions_shell import SESSION_STEP_MAX, FarSessions
 from waltz.storage.log import segment_recovery as recovery
 from waltz.storage.log import segments
 from waltz.storage.log.segment import SEGMENT_HEADER_BYTES, Segment

@@ -40,9 +40,8 @@ from proofs.model.store_server import (
     thaw_metadata,
 )
 from waltz.cluster import partition_metadata
-from waltz.cluster.partition_metadata import NEW_PARTITION
+from waltz.cluster.partition_metadata import NEW_PARTITION, SESSION_CLIMB
 from waltz.errors import FencedError
-from waltz.limits import SESSION_CLIMB
 from waltz.majority import majority
 from waltz.sim.simulated_coordinator import names_unopened
 from waltz.store.requests import AppendRecords, ReplicaAnswer, ReplicaRequest

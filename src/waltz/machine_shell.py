@@ -11,11 +11,18 @@ from collections import deque
 from collections.abc import Callable
 from contextvars import copy_context
 from functools import partial
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 from waltz.host import Clock, Host
-from waltz.limits import STEPS_AT_ONCE_MAX, TURN_STEPS_MAX
 from waltz.machine import Machine
+
+TURN_STEPS_MAX: Final = 64
+"""Steps of a machine for what its own steps bring about, before others of the loop have a turn."""
+
+STEPS_AT_ONCE_MAX: Final = 4
+"""Steps of a machine per turn of the loop for events that do not wait for their turn: what comes
+beyond waits, and becomes one step."""
+
 
 E = TypeVar("E")
 F = TypeVar("F")

@@ -9,9 +9,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import Protocol
+from typing import Final, Protocol
 
-from waltz.limits import PEER_LINES_MAX, PEER_LINES_SECONDS
+PEER_LINES_MAX: Final = 20
+PEER_LINES_SECONDS: Final = 60.0
+"""Of log lines about peers that are refused, fall silent or break the protocol so many are written
+per event and period; then one says how many were left out."""
 
 
 class Timers(Protocol):

@@ -15,8 +15,8 @@ from uuid import uuid4
 from tests.chaos.proxy import ChaosProxy
 from tests.smoke.processes import HOST, Node
 from waltz.cli.trial_directory import choose_ports
+from waltz.cli.up import DISK_FREE_BYTES_TRIAL
 from waltz.cluster.cluster_shell import StorageEntry, create_cluster
-from waltz.limits import DISK_FREE_BYTES_TRIAL
 from waltz.system.embedded_server import EmbeddedCoordinatorServer
 from waltz.system.real_host import real_host
 from waltz.types import Address

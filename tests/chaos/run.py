@@ -23,11 +23,7 @@ import waltz
 from tests.chaos.cluster import PARTITIONS, SERVERS, Cluster, running_cluster
 from tests.chaos.judge import Ledger
 from tests.chaos.schedule import Act, Schedule, draw_schedule
-from waltz.limits import (
-    HANDSHAKE_SECONDS_MAX,
-    NOT_READY_SECONDS_MAX,
-    RECONNECT_SECONDS_MAX,
-)
+from waltz.limits import HANDSHAKE_SECONDS_MAX, NOT_READY_SECONDS_MAX, RECONNECT_SECONDS_MAX
 from waltz.record import request_id_from
 from waltz.sim.judges.history import Fed
 from waltz.types import PartitionId, TransactionId

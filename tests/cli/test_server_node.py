@@ -22,8 +22,12 @@ from waltz.cli.server_node import server_config, unfinished
 from waltz.cli.trial_directory import choose_ports
 from waltz.configuration.server_settings import server_settings
 from waltz.configuration.settings import Given
-from waltz.limits import COORDINATOR_SILENT_SECONDS_MAX
-from waltz.server.server_metrics import PartitionState, ServerState, Stage
+from waltz.server.server_metrics import (
+    COORDINATOR_SILENT_SECONDS_MAX,
+    PartitionState,
+    ServerState,
+    Stage,
+)
 from waltz.types import Address, Generation, PartitionId
 
 

@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 
 from waltz.client.appends import bulk_appends
-from waltz.client.appends.bulk_appends import BulkAppends
+from waltz.client.appends.bulk_appends import BULK_RETRY_SECONDS, BulkAppends
 from waltz.client.appends.submission import Submission
 from waltz.client.bulk import BulkRows, ManyAppends
-from waltz.limits import BULK_RETRY_SECONDS
 from waltz.types import NOTHING, ClientId, Generation, PartitionId, RequestId, TransactionId
 from waltz.wire.batch_protocol import AppendBatch
 from waltz.wire.client_protocol import AppendRequest

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from waltz.client.appends.own_appends import SEQUENCE_NUMBERS_PER_CLIENT_ID
 from waltz.client.appends.submission import Submission
 from waltz.client.partitions.client_partition import ClientPartition, Phase
 from waltz.client.partitions.client_partition_events import (
@@ -44,7 +45,6 @@ from waltz.limits import (
     MOUNT_SECONDS_MAX,
     NOT_READY_SECONDS_MAX,
     NOT_READY_SECONDS_MIN,
-    SEQUENCE_NUMBERS_PER_CLIENT_ID,
 )
 from waltz.types import ClientId, Generation, PartitionId, RequestId, TransactionId
 from waltz.wire.client_protocol import (

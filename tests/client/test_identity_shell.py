@@ -10,9 +10,9 @@ import pytest
 
 from tests.client.applications import Note, Recorder
 from tests.clusters import wait_until
+from waltz.client.appends.own_appends import SEQUENCE_NUMBERS_PER_CLIENT_ID
 from waltz.client.identity_shell import ClientIdentity
 from waltz.client.partitions.client_partition_events import ClientIdRunsOut
-from waltz.limits import SEQUENCE_NUMBERS_PER_CLIENT_ID
 from waltz.sim.knobs import turned
 from waltz.testing import InMemoryCluster
 from waltz.types import PartitionId

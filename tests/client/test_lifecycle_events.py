@@ -21,9 +21,8 @@ from waltz.client.lifecycle_events import (
     ServerConnected,
     ServerDisconnected,
 )
-from waltz.client.listening_shell import Listening
+from waltz.client.listening_shell import LISTENER_EVENTS_MAX, Listening
 from waltz.connections.tasks_shell import Tasks
-from waltz.limits import LISTENER_EVENTS_MAX
 from waltz.types import Address, PartitionId
 
 ONE, TWO = Address("one", 1), Address("two", 1)

@@ -6,8 +6,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from waltz.client.notes_shell import NOTE_BYTES_MAX
 from waltz.errors import LocalProtocolError
-from waltz.limits import NOTE_BYTES_MAX
 from waltz.testing import InMemoryCluster
 
 

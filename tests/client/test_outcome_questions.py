@@ -11,8 +11,12 @@ from waltz.client.partitions.client_partition_events import (
     StreamOpened,
     Submitted,
 )
-from waltz.client.partitions.outcome_questions import OutcomeKnown, OutcomeQuestions, OutcomeRefused
-from waltz.limits import OUTCOME_RETRY_SECONDS
+from waltz.client.partitions.outcome_questions import (
+    OUTCOME_RETRY_SECONDS,
+    OutcomeKnown,
+    OutcomeQuestions,
+    OutcomeRefused,
+)
 from waltz.types import TransactionId
 from waltz.wire.batch_protocol import AppendBatch, Outcome, OutcomeRequest, OutcomeResponse
 from waltz.wire.client_protocol import FlushRequest, MountRequest, MountResponse, MountState

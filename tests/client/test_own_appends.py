@@ -7,7 +7,8 @@ import pytest
 
 from tests.client.test_client_partition import ME, OTHER, request, submission
 from tests.client.test_partition_batches import rejected
-from waltz.client.appends.own_appends import OwnAppends
+from waltz.client.appends.bulk_appends import BULK_RETRY_SECONDS
+from waltz.client.appends.own_appends import SEQUENCE_NUMBERS_PER_CLIENT_ID, OwnAppends
 from waltz.client.appends.submission import Submission
 from waltz.client.bulk import BulkRows, ManyAppends
 from waltz.client.partitions.client_partition_events import (
@@ -15,7 +16,6 @@ from waltz.client.partitions.client_partition_events import (
     ReleaseRoom,
     RetrySubmissions,
 )
-from waltz.limits import BULK_RETRY_SECONDS, SEQUENCE_NUMBERS_PER_CLIENT_ID
 from waltz.types import (
     NOTHING,
     SEQUENCE_NUMBER_MAX,

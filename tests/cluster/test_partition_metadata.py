@@ -9,13 +9,14 @@ from hypothesis import strategies as st
 from tests.cluster.golden import VALUES, golden_tree
 from waltz.cluster.partition_metadata import (
     NEW_PARTITION,
+    SESSION_CLIMB,
+    SESSION_CLIMB_MAX,
     PartitionMetadata,
     ReplicaState,
     is_set_back,
     next_session,
 )
 from waltz.errors import FencedError, RemoteProtocolError
-from waltz.limits import SESSION_CLIMB, SESSION_CLIMB_MAX
 from waltz.types import Generation, PartitionId, ReplicaId, SessionId, TransactionId
 
 PARTITION_2 = PartitionId(2)

@@ -9,7 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from waltz.cluster.tree import Tree, check_path
+from waltz.cluster.tree import (
+    COORDINATOR_NODE_BYTES_MAX,
+    COORDINATOR_PATH_CHARACTERS_MAX,
+    Tree,
+    check_path,
+)
 from waltz.errors import (
     CoordinationError,
     LocalProtocolError,
@@ -19,7 +24,6 @@ from waltz.errors import (
     VersionConflictError,
 )
 from waltz.host import Node
-from waltz.limits import COORDINATOR_NODE_BYTES_MAX, COORDINATOR_PATH_CHARACTERS_MAX
 
 
 def test_no_value_differs_from_an_empty_one() -> None:

@@ -24,11 +24,7 @@ from waltz.connections.cluster_connection import (
     Stopped,
     ViewChanged,
 )
-from waltz.limits import (
-    RECONNECT_BROKEN_SECONDS_MAX,
-    RECONNECT_SECONDS_MAX,
-    RECONNECT_SECONDS_MIN,
-)
+from waltz.limits import RECONNECT_BROKEN_SECONDS_MAX, RECONNECT_SECONDS_MAX, RECONNECT_SECONDS_MIN
 from waltz.types import Address, Generation, PartitionId
 
 ONE = Address("one", 1)

@@ -8,6 +8,7 @@ import pytest
 
 from waltz.connections.initial_connection import (
     ATTEMPT_SECONDS_MAX,
+    NODE_CONNECTION_SECONDS_MIN,
     Began,
     Connected,
     Effect,
@@ -18,11 +19,7 @@ from waltz.connections.initial_connection import (
     NotConnected,
     TryNode,
 )
-from waltz.limits import (
-    NODE_CONNECTION_SECONDS_MIN,
-    RECONNECT_BROKEN_SECONDS_MAX,
-    RECONNECT_SECONDS_MIN,
-)
+from waltz.limits import RECONNECT_BROKEN_SECONDS_MAX, RECONNECT_SECONDS_MIN
 from waltz.types import Address
 
 ONE, TWO, THREE = (Address(name, 6000) for name in ("one", "two", "three"))

@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from zlib import crc32
 
 from waltz.connections.pending_requests import (
+    DATA_RETRY_SECONDS_MAX,
+    HIGH_WATER_MARK_REQUEST_SECONDS,
     Answered,
     BreakConnection,
     DataArrived,
@@ -17,7 +19,6 @@ from waltz.connections.pending_requests import (
     PendingRequests,
     SendRequests,
 )
-from waltz.limits import DATA_RETRY_SECONDS_MAX, HIGH_WATER_MARK_REQUEST_SECONDS
 from waltz.types import ClientId, Generation, PartitionId, RequestId, TransactionId
 from waltz.wire.client_protocol import (
     FeedData,

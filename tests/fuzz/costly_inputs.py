@@ -161,7 +161,6 @@ OF_EXPRESSIONS: Final[dict[str, tuple[str, ...]]] = {
         framed("CREATE", " "), framed("DROP", " ", "TEMPORAR"), framed("CREATE OR", " "),
     ),
     "src/waltz/client/databases/guarded_connection.py:_RUN_BY_MYSQL": (repeated("/*M"),),
-    "proofs/shrinking.py:signature": (repeated("1."),),
     "src/waltz/spark/java.py:inspect_java": (repeated("java.base@\n"), framed("java.base@", "1")),
     "src/waltz/spark/pipelines/expressions.py:CLOCK": (
         framed("date", " "), repeated("date "), repeated("timestamp_ntz' "), framed("date'", " "),

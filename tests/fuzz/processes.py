@@ -27,7 +27,7 @@ from tests.clusters import RunningCluster, running_cluster
 from tests.fuzz.attacks import PARTITIONS, Target, attack
 from waltz.bench.processes import proportional_bytes
 from waltz.cli.nodes import run_loop
-from waltz.limits import PEER_LINES_SECONDS
+from waltz.peer_log import PEER_LINES_SECONDS
 from waltz.types import Address
 
 CONNECTIONS: Final = 48

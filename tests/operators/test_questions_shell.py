@@ -11,7 +11,6 @@ from tests.server.test_server_shell import PARTITIONS, SERVER, STORAGES, World, 
 from waltz.client.applying.callbacks import NoCallbacks
 from waltz.errors import NotFoundError, UnavailableError
 from waltz.host import Host
-from waltz.limits import REPLICA_LOOK_SECONDS_MIN
 from waltz.operators.questions_shell import (
     ReportAnswers,
     ServerReport,
@@ -21,6 +20,7 @@ from waltz.operators.questions_shell import (
     ask_servers,
     prefer_partitions,
 )
+from waltz.store.store_partition_shell import REPLICA_LOOK_SECONDS_MIN
 from waltz.testing import InMemoryCluster
 from waltz.types import Address, PartitionId, ServersAddress
 from waltz.wire.report_protocol import PartitionReport, Standing

@@ -20,8 +20,7 @@ from waltz.errors import (
     UnavailableError,
 )
 from waltz.host import Connection
-from waltz.limits import READER_ROWS_MAX
-from waltz.reader.reader_shell import AsyncLogReader
+from waltz.reader.reader_shell import READER_ROWS_MAX, AsyncLogReader
 from waltz.reader.transaction_columns import TransactionColumns
 from waltz.system.tcp_network import RealNetwork
 from waltz.types import Address

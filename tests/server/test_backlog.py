@@ -6,16 +6,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.server.builders import append, flush
-from waltz.limits import (
+from waltz.limits import LOCK_BYTES, REQUEST_BYTES
+from waltz.server.feeding.backlog import (
     CONNECTION_BACKLOG_BYTES_MAX,
     CROWDED_BYTES_MIN,
-    LOCK_BYTES,
     PARTITION_SHARE_BYTES,
     PENDING_APPEND_BYTES_MAX,
     PENDING_APPENDS_MAX,
-    REQUEST_BYTES,
-)
-from waltz.server.feeding.backlog import (
     Backlog,
     Intake,
     ResumeReading,

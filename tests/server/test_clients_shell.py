@@ -19,7 +19,6 @@ from tests.server.real_server import LOOPBACK, running_server
 from tests.tls_files import TlsFiles
 from waltz.connections.logical_handshake import Handshake
 from waltz.host import Host
-from waltz.limits import RETAINED_BYTES_MAX
 from waltz.server.clients.clients_shell import Clients
 from waltz.server.clients.contexts import REPEATED, UNKNOWN
 from waltz.server.clients.reception import Terms
@@ -54,6 +53,7 @@ from waltz.wire.lifecycle_protocol import (
     Heartbeat,
     ProtocolVersion,
 )
+from waltz.wire.retained import RETAINED_BYTES_MAX
 
 Scene = Callable[[Host, Server], Awaitable[None]]
 

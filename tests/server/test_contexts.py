@@ -8,8 +8,8 @@ from uuid import UUID
 
 import pytest
 
-from waltz.limits import BROKEN_CONNECTIONS_MAX
 from waltz.server.clients.contexts import (
+    BROKEN_CONNECTIONS_MAX,
     CROWDED,
     EXPIRED,
     REPEATED,

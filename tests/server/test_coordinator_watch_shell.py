@@ -6,8 +6,8 @@ import asyncio
 
 from tests.cluster.simulated import World, simulate
 from waltz.host import Host
-from waltz.limits import COORDINATOR_CHECK_SECONDS, COORDINATOR_SILENT_SECONDS_MAX
-from waltz.server.coordinator_watch_shell import CoordinatorWatch
+from waltz.server.coordinator_watch_shell import COORDINATOR_CHECK_SECONDS, CoordinatorWatch
+from waltz.server.server_metrics import COORDINATOR_SILENT_SECONDS_MAX
 
 ROOT = "/c"
 

@@ -13,8 +13,8 @@ from tests.server.builders import (
     request_id,
     tid,
 )
-from waltz.limits import FEED_FETCH_MIN, FEED_RUN_RECORDS_MAX, FEED_RUNS_PER_STEP_MAX
-from waltz.server.feeding.feed import Feeds
+from waltz.limits import FEED_FETCH_MIN, FEED_RUN_RECORDS_MAX
+from waltz.server.feeding.feed import FEED_RUNS_PER_STEP_MAX, Feeds
 from waltz.server.feeding.feed_cache import FeedCache
 from waltz.server.feeding.fetches import Fetches, ReadRecords
 from waltz.server.feeding.outbox import Outbox

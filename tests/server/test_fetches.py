@@ -1,18 +1,18 @@
 from __future__ import annotations
 
 from tests.server.builders import PARTITION, batch, tid
-from waltz.limits import (
+from waltz.limits import RECORD_LIST_RECORDS_MAX, RETRY_SECONDS_MAX, RETRY_SECONDS_MIN
+from waltz.server.feeding.feed_cache import FeedCache
+from waltz.server.feeding.fetches import (
     READ_AHEAD_READS,
     READ_AHEAD_RECORDS,
     READ_AHEAD_RECORDS_MAX,
     READS_IN_FLIGHT_MAX,
-    RECORD_LIST_RECORDS_MAX,
-    RETRY_SECONDS_MAX,
-    RETRY_SECONDS_MIN,
+    UNREADABLE_MAX,
     UNREADABLE_SECONDS,
+    Fetches,
+    ReadRecords,
 )
-from waltz.server.feeding.feed_cache import FeedCache
-from waltz.server.feeding.fetches import UNREADABLE_MAX, Fetches, ReadRecords
 
 MARK = tid(100_000)
 

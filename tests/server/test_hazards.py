@@ -51,13 +51,8 @@ from waltz.connections.pending_requests import (
 )
 from waltz.errors import LocalProtocolError
 from waltz.host import Host
-from waltz.limits import (
-    LONG_WAIT_SECONDS,
-    MOUNT_SECONDS_MAX,
-    PENDING_APPENDS_MAX,
-    RETRY_SECONDS_MIN,
-)
-from waltz.server.feeding.backlog import StopReading
+from waltz.limits import LONG_WAIT_SECONDS, MOUNT_SECONDS_MAX, RETRY_SECONDS_MIN
+from waltz.server.feeding.backlog import PENDING_APPENDS_MAX, StopReading
 from waltz.server.server_partition_events import (
     ConnectionLost,
     PartitionRevoked,

@@ -18,8 +18,8 @@ from tests.server.builders import (
     together,
 )
 from tests.server.test_server_partition import READY, Bench, opened
-from waltz.limits import RELEASE_SECONDS_MAX, WRITE_BUFFER_BYTES_HIGH
-from waltz.server.server_partition import REPEATED
+from waltz.limits import WRITE_BUFFER_BYTES_HIGH
+from waltz.server.server_partition import RELEASE_SECONDS_MAX, REPEATED
 from waltz.server.server_partition_events import (
     CloseConnection,
     ConnectionLost,

@@ -28,21 +28,24 @@ from tests.server.builders import (
     tid,
 )
 from waltz.errors import UnavailableError
-from waltz.limits import (
-    EARLY_MOUNT_SECONDS_MAX,
+from waltz.limits import REQUEST_BYTES, RETRY_SECONDS_MIN
+from waltz.record import NewRecord, pack_records, request_id_bytes, request_id_from
+from waltz.server.feeding.backlog import (
     PENDING_APPEND_BYTES_MAX,
     PENDING_APPENDS_MAX,
-    RELEASE_SECONDS_MAX,
-    REQUEST_BYTES,
-    RETRY_SECONDS_MIN,
-    UNREADABLE_SECONDS,
+    ResumeReading,
+    StopReading,
+    WorkedOff,
+    request_bytes,
 )
-from waltz.record import NewRecord, pack_records, request_id_bytes, request_id_from
-from waltz.server.feeding.backlog import ResumeReading, StopReading, WorkedOff, request_bytes
 from waltz.server.feeding.feed_cache import FeedCache
-from waltz.server.feeding.fetches import ReadRecords
+from waltz.server.feeding.fetches import UNREADABLE_SECONDS, ReadRecords
 from waltz.server.feeding.outbox import Send
-from waltz.server.server_partition import ServerPartition
+from waltz.server.server_partition import (
+    EARLY_MOUNT_SECONDS_MAX,
+    RELEASE_SECONDS_MAX,
+    ServerPartition,
+)
 from waltz.server.server_partition_events import (
     AppendRecords,
     CloseConnection,

@@ -12,14 +12,16 @@ from tests.server.real_server import running_server
 from tests.server.test_server_shell import Caller
 from waltz.host import Host
 from waltz.limits import (
-    CONNECTION_BACKLOG_BYTES_MAX,
     CONNECTION_UNSENT_BYTES_MAX,
-    CROWDED_BYTES_MIN,
     FRAME_BYTES_MAX,
     READ_BYTES_MAX,
     WRITE_BUFFER_BYTES_HIGH,
 )
-from waltz.server.feeding.backlog import request_bytes
+from waltz.server.feeding.backlog import (
+    CONNECTION_BACKLOG_BYTES_MAX,
+    CROWDED_BYTES_MIN,
+    request_bytes,
+)
 from waltz.server.server_shell import Server
 from waltz.store.requests import AppendRecords, ReplicaLink, ReplicaRequest
 from waltz.system import tcp_network as system_network

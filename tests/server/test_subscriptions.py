@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from waltz.limits import TOPOLOGY_PUSH_SECONDS
 from waltz.server.clients.subscriptions import (
+    TOPOLOGY_PUSH_SECONDS,
     ClusterChanged,
     Event,
     Stopped,

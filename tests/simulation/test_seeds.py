@@ -70,7 +70,7 @@ def test_scenarios_that_once_failed_keep_every_promise(path: Path) -> None:
 def run_apart(hash_seed: str, *arguments: str) -> str:
     """Return what a process of its own prints."""
     return subprocess.run(
-        [sys.executable, "-m", "waltz.sim", *arguments],
+        [sys.executable, "-m", "proofs", *arguments],
         env={**os.environ, "PYTHONHASHSEED": hash_seed},
         capture_output=True,
         text=True,

@@ -19,8 +19,8 @@ from uuid import uuid4
 
 from tests.zookeepers import Proxy
 from waltz.cli.trial_directory import choose_ports
+from waltz.cli.up import DISK_FREE_BYTES_TRIAL
 from waltz.cluster.cluster_shell import ClusterView, StorageEntry, create_cluster
-from waltz.limits import DISK_FREE_BYTES_TRIAL
 from waltz.spark.java import find_java, packaged_java
 from waltz.system.real_host import real_host
 from waltz.system.zookeeper_process import ZooKeeperProcess, packaged_jars

@@ -11,7 +11,7 @@ from typing import Final
 
 from tests.states.judge import SLACK_SECONDS, Truth
 from tests.states.world import HOLDERS, PARTITIONS, SPARE, World
-from waltz.limits import SPACE_READING_SECONDS
+from waltz.storage.upkeep_shell import SPACE_READING_SECONDS
 
 Enter = Callable[[World], Truth]
 Leave = Callable[[World], None]

@@ -10,9 +10,14 @@ import pytest
 from tests.storage.support import SESSION
 from tests.storage.talkers import P0, append, data_talker
 from tests.storage.test_storage_node_shell import run_node
+from waltz.cluster.partition_metadata import SESSION_CLIMB
 from waltz.errors import CoordinatorLostError, StorageError
-from waltz.limits import SESSION_CLIMB, SESSION_STEP_MAX
-from waltz.storage.far_sessions_shell import ASKED_TIMES, REST_SECONDS, FarSessions
+from waltz.storage.far_sessions_shell import (
+    ASKED_TIMES,
+    REST_SECONDS,
+    SESSION_STEP_MAX,
+    FarSessions,
+)
 from waltz.storage.storage_node_shell import StorageNode
 from waltz.types import PartitionId, SessionId
 from waltz.wire.storage_protocol import (

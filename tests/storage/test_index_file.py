@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from tests.storage.support import DIRECTORY, fresh_disk, random, t
-from waltz.limits import INDEX_PREALLOCATED_BYTES, INDEX_SYNC_RECORDS
+from waltz.limits import INDEX_SYNC_RECORDS
 from waltz.sim.simulated_disk import Operation, SimulatedDisk, fail_nth
-from waltz.storage.log.index_file import ENTRY_BYTES, IndexFile
+from waltz.storage.log.index_file import ENTRY_BYTES, INDEX_PREALLOCATED_BYTES, IndexFile
 
 PATH = f"{DIRECTORY}/index"
 HEADER = 16

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from waltz.limits import FINDINGS_KEPT_MAX
-from waltz.storage.inspection.findings import Finding, Kind, Report
+from waltz.storage.inspection.findings import FINDINGS_KEPT_MAX, Finding, Kind, Report
 from waltz.types import TransactionId
 
 

@@ -21,10 +21,15 @@ from tests.storage.support import (
 )
 from waltz.errors import NotFoundError, UnavailableError
 from waltz.host import Host
-from waltz.limits import DRAIN_BYTES_MAX, STORAGE_MAILBOX_REQUESTS_MAX
+from waltz.limits import DRAIN_BYTES_MAX
 from waltz.record import RecordBatch
 from waltz.sim.simulated_disk import Operation, SimulatedDisk, fail_nth
-from waltz.storage.partition_queue_shell import PartitionQueue, PartitionRequest, Peer
+from waltz.storage.partition_queue_shell import (
+    STORAGE_MAILBOX_REQUESTS_MAX,
+    PartitionQueue,
+    PartitionRequest,
+    Peer,
+)
 from waltz.system.real_host import real_host
 from waltz.wire.handshake import Link
 from waltz.wire.storage_protocol import (

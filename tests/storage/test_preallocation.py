@@ -8,9 +8,13 @@ import pytest
 
 from tests.storage.support import DIRECTORY, fresh_disk
 from waltz.host import File
-from waltz.limits import PREALLOCATED_BYTES_MAX, PREALLOCATED_BYTES_MIN
 from waltz.sim.simulated_disk import Operation, SimulatedDisk, fail_nth
-from waltz.storage.log.preallocation import Preallocation, data_bytes_ahead
+from waltz.storage.log.preallocation import (
+    PREALLOCATED_BYTES_MAX,
+    PREALLOCATED_BYTES_MIN,
+    Preallocation,
+    data_bytes_ahead,
+)
 
 PATH = f"{DIRECTORY}/file"
 ENOUGH = 10**9

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from waltz.limits import (
+from waltz.storage.log.segments import ScrubStep
+from waltz.storage.scrubber import (
     SCRUB_LAG_SECONDS_MAX,
     SCRUB_LOOK_SECONDS,
     SCRUB_PATIENCE_SECONDS,
@@ -13,9 +14,11 @@ from waltz.limits import (
     SCRUB_SLICE_BYTES_MIN,
     SCRUB_SLICE_SECONDS_MAX,
     SCRUB_TURN_BYTES_MAX,
+    Scrubber,
+    ScrubCounters,
+    ScrubResult,
+    ScrubTurn,
 )
-from waltz.storage.log.segments import ScrubStep
-from waltz.storage.scrubber import Scrubber, ScrubCounters, ScrubResult, ScrubTurn
 from waltz.types import PartitionId, TransactionId
 
 START = 1000.0

@@ -19,15 +19,11 @@ from tests.storage.support import (
     t,
 )
 from waltz.errors import CorruptionError, SegmentFailedError, UnavailableError
-from waltz.limits import (
-    INDEX_CHECKPOINT_RECORDS,
-    INDEX_PREALLOCATED_BYTES,
-    INDEX_SYNC_BYTES,
-    INDEX_SYNC_RECORDS,
-    PREALLOCATED_BYTES_MIN,
-)
+from waltz.limits import INDEX_CHECKPOINT_RECORDS, INDEX_SYNC_BYTES, INDEX_SYNC_RECORDS
 from waltz.record import NewRecord, pack_records
 from waltz.sim.simulated_disk import Operation, SimulatedDisk, fail_nth
+from waltz.storage.log.index_file import INDEX_PREALLOCATED_BYTES
+from waltz.storage.log.preallocation import PREALLOCATED_BYTES_MIN
 from waltz.storage.log.segment import Segment, SegmentHome, create_segment
 from waltz.types import PartitionId
 

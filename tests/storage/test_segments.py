@@ -16,8 +16,9 @@ from waltz.errors import (
     StorageError,
     UnavailableError,
 )
-from waltz.limits import INDEX_PREALLOCATED_BYTES, PREALLOCATED_BYTES_MIN
 from waltz.sim.simulated_disk import Operation, SimulatedDisk, fail_nth
+from waltz.storage.log.index_file import INDEX_PREALLOCATED_BYTES
+from waltz.storage.log.preallocation import PREALLOCATED_BYTES_MIN
 from waltz.storage.log.segment import Segment
 from waltz.storage.log.segment_recovery import TornTail, Trust
 from waltz.storage.log.segments import ScrubStep, SegmentChain

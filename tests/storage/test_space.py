@@ -10,12 +10,9 @@ from hypothesis import strategies as st
 
 from waltz.errors import ConfigurationError, SegmentFailedError, UnavailableError
 from waltz.host import Space
-from waltz.limits import (
-    DISK_FREE_BYTES_MIN,
-    SPACE_HOLD_SECONDS,
-    SPACE_RESERVE_BYTES,
-)
+from waltz.limits import DISK_FREE_BYTES_MIN, SPACE_RESERVE_BYTES
 from waltz.storage.directory.space import (
+    SPACE_HOLD_SECONDS,
     FreeMinimum,
     SpaceGuard,
     SpaceState,

@@ -22,11 +22,11 @@ from tests.storage.support import (
 )
 from waltz.errors import StorageError
 from waltz.host import Space
-from waltz.limits import DISK_CALL_SECONDS_MAX
 from waltz.sim.simulated_disk import Operation, fail_nth
 from waltz.storage.directory.space import FREE_MINIMUM, SpaceGuard
 from waltz.storage.log.damage import DamagedRange
 from waltz.storage.storage_metrics import (
+    DISK_CALL_SECONDS_MAX,
     NODE_METRICS,
     PARTITION_METRICS,
     Stage,

@@ -14,16 +14,13 @@ from tests.storage.simulated_node import P0, P1, PeerOfNode, World, append, run_
 from tests.storage.support import DIRECTORY, SESSION, record_data, t
 from tests.storage.test_fairness import peer_of
 from tests.storage.test_partition_queue_shell import Recorder
-from waltz.limits import (
-    SPACE_HOLD_SECONDS,
-    SPACE_READING_SECONDS,
-    SPACE_RESERVE_BYTES,
-)
+from waltz.limits import SPACE_RESERVE_BYTES
 from waltz.sim.simulated_disk import Operation, SimulatedDisk, fail_nth
 from waltz.storage.directory.reserve import RESERVE_NAME
-from waltz.storage.directory.space import FreeMinimum
+from waltz.storage.directory.space import SPACE_HOLD_SECONDS, FreeMinimum
 from waltz.storage.log.segments import ScrubStep
 from waltz.storage.partition_queue_shell import PartitionRequest
+from waltz.storage.upkeep_shell import SPACE_READING_SECONDS
 from waltz.types import SessionId, TransactionId
 from waltz.wire.admin_protocol import PartitionAssignmentRequest, PartitionAvailableRequest
 from waltz.wire.storage_protocol import (

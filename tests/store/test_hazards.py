@@ -10,19 +10,10 @@ from __future__ import annotations
 import pytest
 
 from tests.store.world import Calm, World
-from waltz.limits import (
-    MEMBER_CHANGE_PAUSE_SECONDS,
-    MEMBER_CHANGE_SECONDS_MAX,
-    METADATA_RETRY_SECONDS_MAX,
-    READ_AVOID_SECONDS,
-    READ_HEDGE_SECONDS_MAX,
-    READ_LOOK_SECONDS,
-    READ_SECONDS_MAX,
-    RETRY_SECONDS_MAX,
-)
+from waltz.limits import METADATA_RETRY_SECONDS_MAX, READ_SECONDS_MAX, RETRY_SECONDS_MAX
 from waltz.record import NewRecord, pack_records
 from waltz.store.events import AppendsFailed, Committed, StoreClosed, StoreOpened
-from waltz.store.read_router import ReadRouter
+from waltz.store.read_router import READ_AVOID_SECONDS, READ_HEDGE_SECONDS_MAX, ReadRouter
 from waltz.store.requests import (
     AppendRecords,
     MetadataRead,
@@ -33,8 +24,16 @@ from waltz.store.requests import (
     RequestFailed,
     WriteMetadata,
 )
-from waltz.store.routed_read import HoldersSeen, ReadFailed, RecordsArrived, RoutedRead
+from waltz.store.routed_read import (
+    READ_LOOK_SECONDS,
+    HoldersSeen,
+    ReadFailed,
+    RecordsArrived,
+    RoutedRead,
+)
 from waltz.store.session_keeper import (
+    MEMBER_CHANGE_PAUSE_SECONDS,
+    MEMBER_CHANGE_SECONDS_MAX,
     AppendsSubmitted,
     CloseRequested,
     KeeperEffect,

@@ -6,13 +6,14 @@ from collections import Counter
 
 import pytest
 
-from waltz.limits import (
+from waltz.store.read_router import (
+    LATENCY_SECONDS_MAX,
     READ_AVOID_SECONDS,
     READ_HEDGE_SECONDS_MAX,
     READ_HEDGE_SECONDS_MIN,
     READ_LACKS_MAX,
+    ReadRouter,
 )
-from waltz.store.read_router import LATENCY_SECONDS_MAX, ReadRouter
 from waltz.types import ReplicaId, TransactionId
 
 A, B, C = ReplicaId("a:1"), ReplicaId("b:1"), ReplicaId("c:1")

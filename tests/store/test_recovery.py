@@ -12,8 +12,12 @@ from random import Random
 import pytest
 
 from tests.store.world import FakeReplica, RefusedError
-from waltz.cluster.partition_metadata import PartitionMetadata, ReplicaState, last_session
-from waltz.limits import SESSION_CLIMB
+from waltz.cluster.partition_metadata import (
+    SESSION_CLIMB,
+    PartitionMetadata,
+    ReplicaState,
+    last_session,
+)
 from waltz.record import NewRecord, RecordBatch, join_batches, pack_records
 from waltz.store.judgement import Standing, judge
 from waltz.store.recovery import Recovery, recovered_metadata

@@ -7,14 +7,12 @@ from zlib import crc32
 
 import pytest
 
-from waltz.limits import (
-    DAMAGED_RANGES_MAX,
+from waltz.limits import DAMAGED_RANGES_MAX
+from waltz.record import NewRecord, RecordBatch, pack_records
+from waltz.store.repairer import (
     REPAIR_BYTES_MAX,
     REPAIR_LOOK_SECONDS,
     REPAIR_PAUSE_SECONDS,
-)
-from waltz.record import NewRecord, RecordBatch, pack_records
-from waltz.store.repairer import (
     CutReplica,
     DamageAccepted,
     GiveUpReplica,

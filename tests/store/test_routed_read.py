@@ -6,11 +6,12 @@ from collections.abc import Sequence
 
 import pytest
 
-from waltz.limits import READ_LOOK_SECONDS, READ_SECONDS_MAX
+from waltz.limits import READ_SECONDS_MAX
 from waltz.record import NewRecord, RecordBatch, empty_batch, pack_records
 from waltz.store.read_router import ReadRouter
 from waltz.store.requests import ReplicaLink
 from waltz.store.routed_read import (
+    READ_LOOK_SECONDS,
     HoldersSeen,
     ReadEvent,
     ReadFailed,

@@ -5,14 +5,12 @@ from __future__ import annotations
 import pytest
 
 from tests.store.world import Calm, World
-from waltz.cluster.partition_metadata import NEW_PARTITION, PartitionMetadata
+from waltz.cluster.partition_metadata import NEW_PARTITION, SESSION_CLIMB, PartitionMetadata
 from waltz.limits import (
     BATCH_BYTES_MAX,
-    BATCH_RECORDS_MAX,
     BATCHES_IN_FLIGHT_MAX,
     METADATA_RETRY_SECONDS_MAX,
     RETRY_SECONDS_MAX,
-    SESSION_CLIMB,
 )
 from waltz.record import NewRecord
 from waltz.store.events import AppendsFailed, Committed, StoreClosed, StoreOpened
@@ -26,6 +24,7 @@ from waltz.store.requests import (
     WriteMetadata,
 )
 from waltz.store.session_keeper import (
+    BATCH_RECORDS_MAX,
     AppendsSubmitted,
     CloseRequested,
     KeeperEffect,

@@ -12,9 +12,10 @@ from tests.storage.support import DIRECTORY_ID, KEY, ZERO, fresh_disk, t
 from waltz.cluster.store_params import StoreParams
 from waltz.errors import LocalProtocolError, RemoteStorageError, WaltzError
 from waltz.host import Connection, Host
-from waltz.limits import OBSTACLE_SECONDS, STORAGE_RECONNECT_SECONDS_MAX
+from waltz.limits import OBSTACLE_SECONDS
 from waltz.sim.loop import Process
 from waltz.store.storage_connections_shell import (
+    STORAGE_RECONNECT_SECONDS_MAX,
     MakeFrame,
     StorageConnections,
     StorageExchange,

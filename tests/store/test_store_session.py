@@ -10,7 +10,7 @@ import pytest
 
 from tests.store.world import FakeReplica, RefusedError
 from waltz.cluster.partition_metadata import PartitionMetadata
-from waltz.limits import BATCHES_IN_FLIGHT_MAX, RECENT_BATCH_BYTES_MAX
+from waltz.limits import BATCHES_IN_FLIGHT_MAX
 from waltz.record import NewRecord, RecordBatch, pack_records
 from waltz.store.events import Committed
 from waltz.store.requests import (
@@ -30,7 +30,12 @@ from waltz.store.requests import (
     SendRequest,
     WriteMetadata,
 )
-from waltz.store.store_session import SessionEffect, SessionEvent, StoreSession
+from waltz.store.store_session import (
+    RECENT_BATCH_BYTES_MAX,
+    SessionEffect,
+    SessionEvent,
+    StoreSession,
+)
 from waltz.types import Generation, ReplicaId, SessionId, TransactionId
 
 A, B, C = (ReplicaId(f"{name}:1") for name in "abc")

@@ -20,12 +20,17 @@ from waltz.errors import (
     StorageError,
 )
 from waltz.host import Connection, File, Node
-from waltz.limits import COORDINATOR_REQUESTS_MAX, HELLO_BYTES_MAX
+from waltz.limits import HELLO_BYTES_MAX
 from waltz.sim.simulated_disk import Operation, SimulatedDisk
 from waltz.system import embedded_server
 from waltz.system.embedded import EmbeddedCoordinator
 from waltz.system.embedded_lines import PROTOCOL_VERSION, line
-from waltz.system.embedded_server import EmbeddedCoordinatorServer, load_tree, save_tree
+from waltz.system.embedded_server import (
+    COORDINATOR_REQUESTS_MAX,
+    EmbeddedCoordinatorServer,
+    load_tree,
+    save_tree,
+)
 from waltz.system.real_disk import RealDisk
 from waltz.system.tcp_network import RealNetwork
 from waltz.types import Address

@@ -11,9 +11,14 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from waltz.errors import ConfigurationError
-from waltz.limits import HTTP_CONNECTIONS_MAX, HTTP_HEAD_BYTES_MAX
 from waltz.system import http as http_module
-from waltz.system.http import Answer, HttpServer, prefers_json
+from waltz.system.http import (
+    HTTP_CONNECTIONS_MAX,
+    HTTP_HEAD_BYTES_MAX,
+    Answer,
+    HttpServer,
+    prefers_json,
+)
 from waltz.types import Address
 
 LOOPBACK = Address("127.0.0.1", 0)

@@ -20,10 +20,11 @@ from tests.system.conftest import Run
 from tests.tls_files import TlsFiles
 from waltz.errors import ConnectionFailedError
 from waltz.host import Connection
-from waltz.limits import READ_BYTES_MAX, WHOLE_WRITE_BYTES_MIN
+from waltz.limits import READ_BYTES_MAX
 from waltz.system import tcp_connection as connection_module
 from waltz.system import tcp_network as network_module
 from waltz.system import tls as tls_module
+from waltz.system.tcp_connection import WHOLE_WRITE_BYTES_MIN
 from waltz.system.tcp_network import RealNetwork
 from waltz.types import Address, Plain, TlsSettings
 

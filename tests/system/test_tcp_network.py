@@ -15,13 +15,8 @@ from tests.system.conftest import Run
 from tests.test_peer_log import StillLoop
 from waltz.errors import ConfigurationError, ConnectionFailedError
 from waltz.host import Connection
-from waltz.limits import (
-    PROBE_AFTER_SECONDS,
-    READ_BYTES_MAX,
-    WRITE_BUFFER_BYTES_HIGH,
-    WRITE_BUFFER_BYTES_LOW,
-)
-from waltz.system.tcp_connection import TcpConnection
+from waltz.limits import READ_BYTES_MAX, WRITE_BUFFER_BYTES_HIGH, WRITE_BUFFER_BYTES_LOW
+from waltz.system.tcp_connection import PROBE_AFTER_SECONDS, TcpConnection
 from waltz.system.tcp_network import Guests, RealNetwork, TcpListener, connections_max
 from waltz.types import Address
 

@@ -23,8 +23,11 @@ from waltz.errors import (
     NoNodeError,
     VersionConflictError,
 )
-from waltz.limits import ZOOKEEPER_REQUEST_BYTES_MAX, ZOOKEEPER_REQUEST_BYTES_OVERHEAD
-from waltz.system.zookeeper import ZooKeeperCoordinator
+from waltz.system.zookeeper import (
+    ZOOKEEPER_REQUEST_BYTES_MAX,
+    ZOOKEEPER_REQUEST_BYTES_OVERHEAD,
+    ZooKeeperCoordinator,
+)
 
 pytestmark = pytest.mark.processes
 

@@ -10,8 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from waltz.errors import LocalProtocolError, RemoteProtocolError
-from waltz.limits import FRAME_BYTES_MAX, PIECE_BYTES_MIN, WANTED_BYTES_MAX
-from waltz.wire.frame import FRAME_HEADER, FrameDecoder, encode_frame
+from waltz.limits import FRAME_BYTES_MAX
+from waltz.wire.frame import (
+    FRAME_HEADER,
+    PIECE_BYTES_MIN,
+    WANTED_BYTES_MAX,
+    FrameDecoder,
+    encode_frame,
+)
 
 MAGIC = ord("L")
 PAYLOADS = st.lists(st.binary(max_size=40), max_size=8)

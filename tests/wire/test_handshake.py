@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tests.wire.golden import CODEC_BY_MAGIC, GOLDEN_FRAMES, MESSAGE_FRAMES
 from waltz.errors import LocalProtocolError, RemoteProtocolError
-from waltz.limits import FRAME_BYTES_MAX, HELLO_BYTES_MAX, HELLO_VERSIONS_MAX
+from waltz.limits import FRAME_BYTES_MAX, HELLO_BYTES_MAX
 from waltz.types import ClientId, Generation, PartitionId, RequestId, TransactionId
 from waltz.wire.admin_protocol import (
     ADMIN_CLIENT_GREETING,
@@ -29,7 +29,7 @@ from waltz.wire.client_protocol import (
     ServerPartitionsHealthRequest,
 )
 from waltz.wire.frame import FRAME_HEADER, encode_frame
-from waltz.wire.handshake import HELLO_MAGIC, Hello, Link, decode_hello
+from waltz.wire.handshake import HELLO_MAGIC, HELLO_VERSIONS_MAX, Hello, Link, decode_hello
 from waltz.wire.message import Codec
 from waltz.wire.storage_protocol import (
     ACCEPTED_DAMAGE_SINCE,

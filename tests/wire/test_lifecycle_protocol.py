@@ -7,12 +7,12 @@ from uuid import UUID
 import pytest
 
 from waltz.errors import LocalProtocolError, RemoteProtocolError
-from waltz.limits import FEATURE_BYTES_MAX
 from waltz.types import ServerId
 from waltz.wire.client_protocol import CLIENT_CODEC
 from waltz.wire.fields import Reader
 from waltz.wire.lifecycle_protocol import (
     CLIENT_CODE,
+    FEATURE_BYTES_MAX,
     FEATURE_SET,
     FEATURES,
     LIFECYCLE_MESSAGES,

@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from waltz.errors import RemoteProtocolError
-from waltz.limits import ACKNOWLEDGE_BYTES
 from waltz.types import ClientId, Generation, PartitionId, RequestId, TransactionId
 from waltz.wire.client_protocol import CLIENT_CODEC, FeedData, FlushRequest
 from waltz.wire.handshake import Hello, Link
@@ -23,6 +22,7 @@ from waltz.wire.lifecycle_protocol import (
 )
 from waltz.wire.logical_link import LogicalLink
 from waltz.wire.message import Message
+from waltz.wire.retained import ACKNOWLEDGE_BYTES
 
 REQUEST_ID = RequestId(ClientId(7), Generation(3), PartitionId(2), 5)
 FLUSH = FlushRequest(REQUEST_ID)

@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from waltz.errors import RemoteProtocolError
-from waltz.limits import RETAINED_BYTES_MAX, RETAINED_WRITES_MAX
-from waltz.wire.retained import Retained
+from waltz.wire.retained import RETAINED_BYTES_MAX, RETAINED_WRITES_MAX, Retained
 
 
 def test_what_was_not_acknowledged_is_sent_again() -> None:

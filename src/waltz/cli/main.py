@@ -9,7 +9,11 @@ from __future__ import annotations
 import gc
 import os
 import sys
-from typing import NoReturn
+from typing import Final, NoReturn
+
+COLLECT_AFTER: Final = (50_000, 20, 100)
+"""Objects that come and do not go before a process of ours looks for cycles among them; and how
+many times before it looks at older ones."""
 
 
 def main() -> NoReturn:
@@ -33,7 +37,6 @@ def run() -> None:
 
     from waltz.cli.commands import waltz
     from waltz.errors import WaltzError
-    from waltz.limits import COLLECT_AFTER
 
     # What a batch leaves behind is hardly ever in a cycle: a collector that looks for some every
     # few batches takes a quarter of a busy server's time, and a twentieth of any command's imports.

@@ -12,7 +12,7 @@ import contextlib
 import signal
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 from uuid import UUID, uuid4
 
 import click
@@ -40,9 +40,12 @@ from waltz.cluster.cluster_shell import (
     read_store_params,
 )
 from waltz.errors import ConfigurationError, NoNodeError
-from waltz.limits import DISK_FREE_BYTES_TRIAL
 from waltz.system.real_host import real_host
 from waltz.types import CoordinatorAddress, TlsSettings, ZooKeeperAddress, is_local
+
+DISK_FREE_BYTES_TRIAL: Final = 64 * 1024**2
+"""The same for the clusters of `waltz up`, which live on people's own machines."""
+
 
 console = Console(stderr=True, highlight=False)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 from waltz.client.applying.blocked import OnApplyFailure
 from waltz.client.lifecycle_events import LifecycleListener
@@ -12,24 +13,38 @@ from waltz.connections.logical_handshake import ConnectionSettings
 from waltz.connections.retry import RetryPolicy, RetryReads
 from waltz.errors import ConfigurationError
 from waltz.limits import (
-    APPLY_ATTEMPTS_MAX,
-    BLOCKED_SECONDS_MAX,
     CLIENT_AHEAD_SECONDS,
     CLIENT_CLOSE_SECONDS,
     CONNECTION_SECONDS_MAX,
     LONG_WAIT_SECONDS,
     MOUNT_SECONDS_MAX,
-    OPERATION_SECONDS_MAX,
     RECONNECT_SECONDS_MAX,
     REFRESH_SECONDS,
-    REGISTRATION_SECONDS_MAX,
-    RETRY_THREADS,
-    TRANSACTIONS_PENDING_LIMIT,
-    TRANSACTIONS_PENDING_MAX,
     WORKER_THREADS_MAX,
 )
 from waltz.types import Address
 from waltz.wire.client_protocol import CLIENT_CODEC
+
+TRANSACTIONS_PENDING_MAX: Final = 5
+"""client.maxConcurrentTransactions: unfinished appends per partition; further submits wait."""
+
+REGISTRATION_SECONDS_MAX: Final = 10.0
+"""How long a submit waits for room before the partition is flushed."""
+
+RETRY_THREADS: Final = 1
+"""client.numTransactionRetryThreads."""
+
+APPLY_ATTEMPTS_MAX: Final = 5
+"""After which a transaction is parked or its partition stopped, if that is the policy."""
+
+BLOCKED_SECONDS_MAX: Final = 10.0
+"""How long a flush waits for a partition whose next transaction cannot be applied."""
+
+TRANSACTIONS_PENDING_LIMIT: Final = 100_000
+"""The most that may be asked for as client.maxConcurrentTransactions."""
+
+OPERATION_SECONDS_MAX: Final = 60.0
+"""How long a call that reads waits for a server, over all its attempts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

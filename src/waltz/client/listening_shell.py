@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections import deque
 from functools import partial
+from typing import Final
 
 from waltz.client.lifecycle_events import (
     ConnectionRestored,
@@ -22,8 +23,11 @@ from waltz.client.lifecycle_events import (
 )
 from waltz.connections.tasks_shell import Tasks
 from waltz.host import Host
-from waltz.limits import LISTENER_EVENTS_MAX
 from waltz.types import Address, PartitionId
+
+LISTENER_EVENTS_MAX: Final = 10_000
+"""Events that wait for a slow listener; what comes then is not told."""
+
 
 logger = logging.getLogger(__name__)
 

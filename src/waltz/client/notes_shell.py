@@ -8,6 +8,7 @@ newest value there was, also where a read alone might be answered from an older 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 from uuid import UUID
 
 from waltz.cluster.cluster_shell import read_store_params
@@ -23,7 +24,12 @@ from waltz.errors import (
     VersionConflictError,
 )
 from waltz.host import Coordinator, Host
-from waltz.limits import NOTE_BYTES_MAX, NOTE_SECONDS_MAX
+
+NOTE_BYTES_MAX: Final = 256 * 1024
+"""One note that the coordinator keeps for an application; ZooKeeper takes 1 MiB in all."""
+
+NOTE_SECONDS_MAX: Final = 60.0
+"""How long reading or changing a note waits for the coordinator."""
 
 
 class ClusterNotes(Closable):

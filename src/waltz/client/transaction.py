@@ -16,8 +16,12 @@ from operator import attrgetter
 from typing import Any, Final, Protocol, TypeAlias, TypeVar, cast
 
 from waltz.errors import LocalProtocolError
-from waltz.limits import DATA_BYTES_MAX, LOCK_NAMES_CACHED_MAX, LOCKS_MAX
+from waltz.limits import DATA_BYTES_MAX, LOCKS_MAX
 from waltz.types import PartitionId, RequestId, TransactionId
+
+LOCK_NAMES_CACHED_MAX: Final = 10_000
+"""Names of locks whose hash a client remembers."""
+
 
 T = TypeVar("T")
 

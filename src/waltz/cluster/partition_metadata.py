@@ -11,7 +11,6 @@ from typing import Final
 
 from waltz.cluster.byte_layout import JAVA_TEXT, VERSION_1, Parts, entries
 from waltz.errors import FencedError, RemoteProtocolError
-from waltz.limits import SESSION_CLIMB, SESSION_CLIMB_MAX
 from waltz.types import (
     NO_GENERATION,
     NO_SESSION,
@@ -22,6 +21,15 @@ from waltz.types import (
     TransactionId,
 )
 from waltz.wire.fields import INT, LONG
+
+SESSION_CLIMB: Final = 2**19
+"""Session numbers that a server passes over when replicas have promised higher ones than the
+coordinator knows: that it was set back can then be told from the numbers, also by the next server.
+At most one session a second is opened in vain, so that failures alone take six days for that."""
+
+SESSION_CLIMB_MAX: Final = 2**62
+"""No climb ends above this number: half of all numbers are left for sessions opened in order."""
+
 
 _UNRESOLVED: Final = -(2**63)
 

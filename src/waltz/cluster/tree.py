@@ -13,7 +13,7 @@ from __future__ import annotations
 from base64 import b64decode, b64encode
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from waltz.errors import (
     CoordinationError,
@@ -24,11 +24,13 @@ from waltz.errors import (
     VersionConflictError,
 )
 from waltz.host import ANY_VERSION, Node
-from waltz.limits import (
-    COORDINATOR_NODE_BYTES_MAX,
-    COORDINATOR_NODES_MAX,
-    COORDINATOR_PATH_CHARACTERS_MAX,
-)
+
+COORDINATOR_NODES_MAX: Final = 100_000
+COORDINATOR_NODE_BYTES_MAX: Final = 1024 * 1024
+"""Data of one node (ZooKeeper's default), and how many nodes a tree may have."""
+
+COORDINATOR_PATH_CHARACTERS_MAX: Final = 1024
+
 
 ROOT = "/"
 

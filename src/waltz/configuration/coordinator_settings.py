@@ -22,7 +22,6 @@ from waltz.configuration.keys import (
 )
 from waltz.configuration.settings import Given, Settings, raise_faults, weigh
 from waltz.configuration.tls_settings import tls_faults, tls_keys, tls_settings
-from waltz.limits import ZOOKEEPER_SESSION_MILLISECONDS
 from waltz.types import (
     CoordinatorAddress,
     Plain,
@@ -31,6 +30,10 @@ from waltz.types import (
     ZooKeeperAcl,
     ZooKeeperAddress,
 )
+
+ZOOKEEPER_SESSION_MILLISECONDS: Final = 30_000
+"""What the original's tools ask for."""
+
 
 COORDINATOR_ADDRESS: Final = Key(
     name="coordinator.address",

@@ -37,11 +37,14 @@ from waltz.limits import (
     HANDSHAKE_SECONDS_MAX,
     IDLE_SECONDS_MAX,
     LOCK_TABLE_SLOTS,
-    LOGICAL_SECONDS_LIMIT,
     SHUTDOWN_SECONDS_LIMIT,
     SHUTDOWN_SECONDS_MAX,
 )
 from waltz.types import EVERYWHERE, Address, PartitionId, TlsSettings
+
+LOGICAL_SECONDS_LIMIT: Final = 3600.0
+"""The most that may be asked for as either; a figure meant as milliseconds is above it."""
+
 
 ONE_CACHE: Final = (
     "headers and bodies are kept together, in one cache of server.feedCacheSize bytes"

@@ -38,22 +38,29 @@ from waltz.configuration.settings import Given, Settings, different, raise_fault
 from waltz.configuration.tls_settings import tls_faults, tls_keys, tls_settings
 from waltz.errors import ConfigurationError
 from waltz.limits import (
-    DISK_FREE_BYTES_LEAST,
     DISK_FREE_BYTES_MIN,
     DISK_FREE_PERCENT_MIN,
     HANDSHAKE_SECONDS_LIMIT,
     HANDSHAKE_SECONDS_MAX,
     SCRUB_BYTES_PER_SECOND,
-    SCRUB_BYTES_PER_SECOND_LEAST,
     SCRUB_INTERVAL_SECONDS,
     SEGMENT_BYTES_THRESHOLD,
-    SEGMENTS_OPEN_LIMIT,
     SEGMENTS_OPEN_MAX,
     SHUTDOWN_SECONDS_LIMIT,
     SHUTDOWN_SECONDS_MAX,
 )
 from waltz.storage.directory.space import FreeMinimum, size_text
 from waltz.types import EVERYWHERE, Address
+
+SEGMENTS_OPEN_LIMIT: Final = 10_000
+"""The most that may be asked for: each takes two file descriptors."""
+
+DISK_FREE_BYTES_LEAST: Final = 1024**2
+"""The least that may be asked for; what was meant as a percentage is below it."""
+
+SCRUB_BYTES_PER_SECOND_LEAST: Final = 64 * 1024
+"""The least that may be asked for: 100 GiB take three weeks."""
+
 
 NO_GRAPHITE: Final = "metrics are not sent to Graphite; set storage.jetty.port and scrape /metrics"
 

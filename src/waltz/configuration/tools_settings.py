@@ -19,7 +19,10 @@ from waltz.configuration.coordinator_settings import (
 from waltz.configuration.keys import Key, whole_number
 from waltz.configuration.settings import Given, Settings, raise_faults
 from waltz.configuration.tls_settings import tls_faults, tls_keys
-from waltz.limits import ZOOKEEPER_CONNECT_MILLISECONDS
+
+ZOOKEEPER_CONNECT_MILLISECONDS: Final = 10_000
+"""How long the original's tools wait for a ZooKeeper that does not answer."""
+
 
 CONNECT_TIMEOUT: Final = Key(
     name="zookeeper.connectTimeout",

@@ -6,13 +6,16 @@ Owns how keys are found. Knows no key by name, and opens no file.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, Final
 
 import yaml
 
 from waltz.configuration.settings import Given
 from waltz.errors import ConfigurationError
-from waltz.limits import CONFIGURATION_BYTES_MAX, CONFIGURATION_DEPTH_MAX
+
+CONFIGURATION_BYTES_MAX: Final = 1024 * 1024
+CONFIGURATION_DEPTH_MAX: Final = 16
+"""Of a configuration file, and of its nesting."""
 
 
 def read_yaml(content: str, path: str) -> dict[str, Given]:

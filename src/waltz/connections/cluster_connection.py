@@ -15,11 +15,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TypeAlias, assert_never
 
-from waltz.limits import (
-    RECONNECT_BROKEN_SECONDS_MAX,
-    RECONNECT_SECONDS_MAX,
-    RECONNECT_SECONDS_MIN,
-)
+from waltz.limits import RECONNECT_BROKEN_SECONDS_MAX, RECONNECT_SECONDS_MAX, RECONNECT_SECONDS_MIN
 from waltz.types import Address, Generation, PartitionId
 
 

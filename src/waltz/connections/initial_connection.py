@@ -12,16 +12,18 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeAlias, assert_never
+from typing import Final, TypeAlias, assert_never
 
 from waltz.limits import (
     CONNECT_SECONDS_MAX,
     HANDSHAKE_SECONDS_MAX,
-    NODE_CONNECTION_SECONDS_MIN,
     RECONNECT_BROKEN_SECONDS_MAX,
     RECONNECT_SECONDS_MIN,
 )
 from waltz.types import Address
+
+NODE_CONNECTION_SECONDS_MIN: Final = 0.5
+"""The least of that time that each address gets, however many there are."""
 
 
 @dataclass(frozen=True, slots=True)

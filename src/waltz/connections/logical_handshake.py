@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from typing import Final
 from uuid import UUID
 
 from waltz.errors import HandshakeRefusedError, LocalProtocolError, RemoteProtocolError
-from waltz.limits import HANDSHAKE_ATTEMPTS_MAX, HEARTBEAT_TIMEOUT_FACTOR, HEARTBEATS_PER_IDLE_TIME
+from waltz.limits import HANDSHAKE_ATTEMPTS_MAX, HEARTBEATS_PER_IDLE_TIME
 from waltz.types import ServerId
 from waltz.wire.client_protocol import CLIENT_CODEC
 from waltz.wire.lifecycle_protocol import (
@@ -28,6 +29,9 @@ from waltz.wire.lifecycle_protocol import (
     ProtocolVersion,
 )
 from waltz.wire.message import Codec, Message
+
+HEARTBEAT_TIMEOUT_FACTOR: Final = 2
+"""Times the interval between heartbeats in which a live peer has answered one."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,14 +12,8 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import ceil
-from typing import TypeAlias, assert_never
+from typing import Final, TypeAlias, assert_never
 
-from waltz.limits import (
-    DATA_REQUESTS_IN_FLIGHT_MAX,
-    DATA_RETRY_SECONDS_MAX,
-    DATA_RETRY_SECONDS_MIN,
-    HIGH_WATER_MARK_REQUEST_SECONDS,
-)
 from waltz.types import (
     NO_GENERATION,
     NOTHING,
@@ -36,6 +30,16 @@ from waltz.wire.client_protocol import (
     TransactionDataResponse,
 )
 from waltz.wire.message import Message
+
+DATA_RETRY_SECONDS_MIN: Final = 0.01
+DATA_RETRY_SECONDS_MAX: Final = 5.0
+"""Back-off of a body fetch after a failure (PM-32)."""
+
+DATA_REQUESTS_IN_FLIGHT_MAX: Final = 256
+"""Bodies requested ahead on one connection."""
+
+HIGH_WATER_MARK_REQUEST_SECONDS: Final = 2.0
+"""Servers answer some high-water mark requests never (hazard H2): asked again after so long."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import Protocol
+from typing import Final, Protocol
 
 from waltz.errors import WaltzError
-from waltz.limits import RETRIES_MAX
+
+RETRIES_MAX: Final = 16
+"""Of an operation, unless the retry policy says otherwise (the referenced system's limit)."""
 
 
 class Operation(Enum):

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Final
 
 from waltz.cluster.cluster_shell import read_membership, read_store_params
 from waltz.cluster.growing_shell import begin_growth, deal_out, finish_growth, read_counts
@@ -35,12 +36,7 @@ from waltz.errors import (
     UnavailableError,
 )
 from waltz.host import Host
-from waltz.limits import (
-    GROWTH_LOOK_SECONDS,
-    GROWTH_SERVED_POLL_SECONDS,
-    GROWTH_TAKEN_SECONDS_MAX,
-    HANDSHAKE_SECONDS_MAX,
-)
+from waltz.limits import GROWTH_LOOK_SECONDS, HANDSHAKE_SECONDS_MAX
 from waltz.operators.conversation_shell import Conversation, talk_to_admin_port
 from waltz.operators.questions_shell import ask_health, talk_to_server
 from waltz.types import Address, PartitionId, ReplicaId
@@ -53,6 +49,13 @@ from waltz.wire.admin_protocol import (
 )
 from waltz.wire.discovery_protocol import GrowthReport, GrowthRequest
 from waltz.wire.lifecycle_protocol import Feature
+
+GROWTH_TAKEN_SECONDS_MAX: Final = 30.0
+"""How long who adds partitions waits for a storage node to make room for them and to take them."""
+
+GROWTH_SERVED_POLL_SECONDS: Final = 0.3
+"""Between two questions to the servers, whether they serve the partitions that were added."""
+
 
 FOLLOWING = ConnectionSettings(features=(Feature.GROWTH,))
 

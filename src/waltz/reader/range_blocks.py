@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from typing import Final
 
 from waltz.errors import NotFoundError, RemoteProtocolError, UnavailableError
 from waltz.limits import (
-    READER_BLOCK_BYTES_AIM,
     READER_BLOCK_BYTES_MAX,
     READER_BLOCK_ROWS_MAX,
     READER_FETCH_ROWS_MAX,
@@ -28,6 +28,9 @@ from waltz.types import (
 )
 from waltz.wire.batch_protocol import ReadRequest, RecordBlock
 from waltz.wire.message import Message
+
+READER_BLOCK_BYTES_AIM: Final = READER_BLOCK_BYTES_MAX * 3 // 4
+"""A block is asked for with as many rows as have so many bytes, by the last one."""
 
 
 class BlockCursor:

@@ -13,7 +13,7 @@ from contextlib import aclosing
 from dataclasses import replace
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 from uuid import UUID
 
 from waltz.arrays import np
@@ -40,10 +40,8 @@ from waltz.limits import (
     CONNECTION_SECONDS_MAX,
     NOT_READY_SECONDS_MAX,
     NOT_READY_SECONDS_MIN,
-    READER_BYTES_MAX,
     READER_FETCH_ROWS_MAX,
     READER_FETCHES_IN_FLIGHT_MAX,
-    READER_ROWS_MAX,
     READER_SECONDS_MAX,
     RECONNECT_SECONDS_MAX,
     RECONNECT_SECONDS_MIN,
@@ -66,6 +64,11 @@ from waltz.wire.message import Message
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+READER_ROWS_MAX: Final = 10_000
+READER_BYTES_MAX: Final = 16 * 1024 * 1024
+"""What a reader yields at a time: at most so many rows, and no more once it has so many bytes."""
+
 
 logger = logging.getLogger(__name__)
 

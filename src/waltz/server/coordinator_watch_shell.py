@@ -9,11 +9,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from typing import Final
 
 from waltz.errors import CoordinationError, ProtocolError, UnavailableError
 from waltz.host import Host
-from waltz.limits import COORDINATOR_CHECK_SECONDS
 from waltz.server.server_metrics import CoordinatorContact
+
+COORDINATOR_CHECK_SECONDS: Final = 3.0
+"""Between two questions of a server whether the coordinator is there."""
+
 
 logger = logging.getLogger(__name__)
 

@@ -14,7 +14,6 @@ from typing import Any, Final
 
 from waltz.figures import Metric, counter, gauge
 from waltz.limits import (
-    COORDINATOR_SILENT_SECONDS_MAX,
     PARTITION_PROBLEM_CHARACTERS_MAX,
     PARTITION_PROBLEMS_MAX,
     REPORT_CHARACTERS_MAX,
@@ -24,6 +23,9 @@ from waltz.store.standing import StoreReport
 from waltz.types import NO_SESSION, Generation, PartitionId, ReplicaId, ServerId, TransactionId
 from waltz.wire.discovery_protocol import PartitionProblem
 from waltz.wire.report_protocol import NEVER, PartitionReport, ReplicaEntry, Standing
+
+COORDINATOR_SILENT_SECONDS_MAX: Final = 10.0
+"""A server whose coordinator has not answered for so long says that it has lost the coordinator."""
 
 
 class Stage(StrEnum):

@@ -14,15 +14,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence, Set
 from dataclasses import replace
 from math import inf
-from typing import assert_never
+from typing import Final, assert_never
 
-from waltz.limits import (
-    EARLY_MOUNT_SECONDS_MAX,
-    FEED_FETCH_MIN,
-    LOCK_TABLE_SLOTS,
-    RELEASE_SECONDS_MAX,
-    REQUEST_BYTES,
-)
+from waltz.limits import FEED_FETCH_MIN, LOCK_TABLE_SLOTS, REQUEST_BYTES
 from waltz.record import RecordBatch, empty_batch
 from waltz.server.appends.appends import Senders, refused_all, rejected
 from waltz.server.appends.barriers import Barrier, Barriers
@@ -79,6 +73,14 @@ from waltz.wire.client_protocol import (
     MountState,
     TransactionDataRequest,
 )
+
+RELEASE_SECONDS_MAX: Final = 5.0
+"""How long a server that stops waits for its undecided appends."""
+
+EARLY_MOUNT_SECONDS_MAX: Final = 1.0
+"""How long a mount waits for a store session before it is answered with NOT_READY; one that opens
+takes a fraction of it."""
+
 
 STALE_CONNECTION = "stale connection"
 REPLACED = "a newer connection of its client has taken its place"

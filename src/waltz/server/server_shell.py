@@ -37,7 +37,6 @@ from waltz.limits import (
     REPORTS_MAX,
     RETRY_SECONDS_MAX,
     RETRY_SECONDS_MIN,
-    SERVER_QUESTIONS_MAX,
     SMALL_BYTES_MAX,
 )
 from waltz.server.clients.client_connection import Mounts, answer_without_partition, may_overtake
@@ -99,6 +98,10 @@ from waltz.wire.report_protocol import (
     PartitionReportsRequest,
 )
 from waltz.wire.storage_protocol import STORAGE_CODEC
+
+SERVER_QUESTIONS_MAX: Final = 16
+"""Questions of one connection to the server as a whole, not answered yet."""
+
 
 logger = logging.getLogger(__name__)
 

@@ -1,6 +1,6 @@
 """Bounds of the product, turned down for a run, so that short runs come to them.
 
-Owns which numbers of `waltz.limits` may be other ones, and for how long they are. A bound of ten
+Owns which bounds may be other ones, and for how long they are. A bound of ten
 thousand is met by no run of a few seconds; with a bound of three the same code stops, splits,
 forgets, catches up and goes on in every run. No promise depends on any of these numbers.
 """
@@ -13,7 +13,6 @@ from contextlib import contextmanager
 from random import Random
 from typing import Any, Final
 
-from waltz import limits
 from waltz.client.partitions.client_partition import ClientPartition
 from waltz.server.appends.lock_table import LockTable
 from waltz.server.clients.contexts import Contexts
@@ -130,7 +129,9 @@ def turned(knobs: Mapping[str, float]) -> Iterator[None]:
     undo: list[Callable[[], None]] = []
     try:
         for name, value in knobs.items():
-            for module in _users_of(name):
+            users = _users_of(name)
+            assert users or name in ARGUMENTS, f"no module knows {name}"
+            for module in users:
                 undo.append(_setter(module, name, getattr(module, name)))
                 setattr(module, name, value)
             for function, argument in ARGUMENTS.get(name, ()):
@@ -182,6 +183,3 @@ def _position(function: Any, argument: str) -> int:
     code = function.__code__
     names = code.co_varnames[: code.co_argcount]
     return int(names.index(argument)) - len(names)
-
-
-assert all(hasattr(limits, name) for name in KNOBS)

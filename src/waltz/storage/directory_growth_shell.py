@@ -12,12 +12,21 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import AsyncExitStack
 from functools import partial
+from typing import Final
 
 from waltz.errors import StorageError, WaltzError
 from waltz.host import Host
-from waltz.limits import GROWTH_HOLD_SECONDS_MAX, GROWTH_LOOK_SECONDS, GROWTH_READ_SECONDS_MAX
+from waltz.limits import GROWTH_LOOK_SECONDS
 from waltz.storage.directory.control_file import ControlFile
 from waltz.storage.partition_queue_shell import PartitionQueue
+
+GROWTH_READ_SECONDS_MAX: Final = 3.0
+"""For the answer to one; whoever waits for it is in a handshake."""
+
+GROWTH_HOLD_SECONDS_MAX: Final = 1.0
+"""How long a storage node that makes room for more partitions waits for those that are at work,
+while those that are not wait for it."""
+
 
 log = logging.getLogger(__name__)
 

@@ -16,12 +16,7 @@ from waltz.errors import (
     StorageError,
     UnavailableError,
 )
-from waltz.limits import (
-    DRAIN_BYTES_MAX,
-    HEADER_READ_BYTES,
-    RECORD_LIST_BYTES_MAX,
-    RECORD_LIST_RECORDS_MAX,
-)
+from waltz.limits import DRAIN_BYTES_MAX, RECORD_LIST_BYTES_MAX, RECORD_LIST_RECORDS_MAX
 from waltz.record import Record, RecordBatch, join_batches
 from waltz.storage.log.segment import first_stranger
 from waltz.storage.permission import is_offline
@@ -59,6 +54,11 @@ from waltz.wire.storage_protocol import (
 
 if TYPE_CHECKING:
     from waltz.storage.partition_replica import StoragePartition
+
+HEADER_READ_BYTES: Final = 512 * 1024
+"""Read at a time from a segment of which headers are wanted: it stays in a processor's cache until
+it is checked."""
+
 
 REFUSALS: Final = (StorageError, FencedError, UnavailableError, NotFoundError, OSError)
 """What answers one request with a failure; anything else is a bug and ends the partition."""

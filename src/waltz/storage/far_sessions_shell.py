@@ -16,8 +16,12 @@ from typing import Final
 
 from waltz.errors import StorageError, UnavailableError, WaltzError
 from waltz.host import Clock
-from waltz.limits import SESSION_STEP_MAX
 from waltz.types import NO_SESSION, PartitionId, SessionId
+
+SESSION_STEP_MAX: Final = 2**20
+"""While a storage node cannot ask the coordinator whether a session was given to a server, it takes
+one at most this much above the highest that it has seen. More than a climb."""
+
 
 LatestSession = Callable[[PartitionId], Awaitable[SessionId]]
 """Returns the highest session number that the coordinator has given for a partition. Raises

@@ -14,11 +14,11 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from waltz.errors import UnavailableError
 from waltz.host import Connection, Host
-from waltz.limits import DRAIN_BYTES_MAX, STORAGE_MAILBOX_REQUESTS_MAX
+from waltz.limits import DRAIN_BYTES_MAX
 from waltz.machine_shell import Mailbox
 from waltz.storage.drain import REFUSALS, failure
 from waltz.storage.durations import Durations
@@ -28,6 +28,10 @@ from waltz.types import TransactionId
 from waltz.wire.handshake import Link
 from waltz.wire.message import Message
 from waltz.wire.storage_protocol import AppendRecordsRequest, StorageMessage
+
+STORAGE_MAILBOX_REQUESTS_MAX: Final = 1_000
+"""Requests that wait for one partition before its connections are no longer read."""
+
 
 T = TypeVar("T")
 

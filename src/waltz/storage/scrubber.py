@@ -14,20 +14,31 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 
-from waltz.limits import (
-    SCRUB_LAG_SECONDS_MAX,
-    SCRUB_LOOK_SECONDS,
-    SCRUB_PATIENCE_SECONDS,
-    SCRUB_SHARE_MAX,
-    SCRUB_SLICE_BYTES_MAX,
-    SCRUB_SLICE_BYTES_MIN,
-    SCRUB_SLICE_SECONDS_MAX,
-    SCRUB_TURN_BYTES_MAX,
-)
 from waltz.storage.log.segments import ScrubStep
 from waltz.types import PartitionId, TransactionId
+
+SCRUB_SLICE_BYTES_MIN: Final = 64 * 1024
+SCRUB_SLICE_BYTES_MAX: Final = 256 * 1024
+SCRUB_SLICE_SECONDS_MAX: Final = 0.001
+"""Read at a time: within these two as much as takes about so long, for appends that come meanwhile
+wait for it, and small records take long."""
+
+SCRUB_TURN_BYTES_MAX: Final = 1024 * 1024
+"""Read in one turn of a partition as long as nothing waits for it: turns cost more than slices."""
+
+SCRUB_SHARE_MAX: Final = 0.1
+"""Of the time, however slow the records are to check."""
+
+SCRUB_PATIENCE_SECONDS: Final = 0.05
+"""How long a slice that is due waits for a partition that is not busy."""
+
+SCRUB_LAG_SECONDS_MAX: Final = 1.0
+"""So much of the budget that was not used can be made up for."""
+
+SCRUB_LOOK_SECONDS: Final = 5.0
+"""Between two looks for new damage while no pass is under way."""
 
 
 class ScrubTarget(Protocol):

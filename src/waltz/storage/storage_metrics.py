@@ -15,7 +15,6 @@ from uuid import UUID
 
 from waltz.errors import CorruptionError
 from waltz.figures import Metric, counter, gauge
-from waltz.limits import DISK_CALL_SECONDS_MAX
 from waltz.storage.directory.control_struct import ASSIGNED, PartitionInfo
 from waltz.storage.directory.space import SpaceGuard, SpaceState
 from waltz.storage.durations import Durations
@@ -23,6 +22,10 @@ from waltz.storage.log.damage import DamagedRange, damage_text
 from waltz.storage.partition_replica import PartitionCounters, StoragePartition
 from waltz.storage.scrubber import ScrubCounters
 from waltz.types import NO_SESSION, NOTHING, PartitionId, SessionId, TransactionId
+
+DISK_CALL_SECONDS_MAX: Final = 10.0
+"""A disk call that has not returned by then makes its partition unhealthy: its servers have given
+it up (STORAGE_REQUEST_SECONDS_MAX)."""
 
 
 class Stage(StrEnum):

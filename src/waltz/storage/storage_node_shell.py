@@ -26,7 +26,6 @@ from waltz.limits import (
     HANDSHAKE_SECONDS_MAX,
     SCRUB_BYTES_PER_SECOND,
     SCRUB_INTERVAL_SECONDS,
-    SCRUB_START_SECONDS,
     SEGMENT_BYTES_THRESHOLD,
     SEGMENTS_OPEN_MAX,
 )
@@ -63,6 +62,10 @@ from waltz.wire.storage_protocol import (
     StorageMessage,
     SuccessResponse,
 )
+
+SCRUB_START_SECONDS: Final = 60.0
+"""From the start of a node to its first pass: others wait for it to come back."""
+
 
 log = logging.getLogger(__name__)
 

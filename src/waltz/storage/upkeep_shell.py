@@ -10,10 +10,10 @@ import asyncio
 import logging
 from collections.abc import Mapping
 from functools import partial
+from typing import Final
 
 from waltz.errors import NotFoundError, UnavailableError
 from waltz.host import Host
-from waltz.limits import SPACE_READING_SECONDS, SPACE_REOPEN_BYTES
 from waltz.storage.directory.reserve import Reserve
 from waltz.storage.directory.space import FreeMinimum, SpaceGuard, SpaceState, size_text
 from waltz.storage.drain import REFUSALS
@@ -23,6 +23,13 @@ from waltz.storage.partition_queue_shell import PartitionQueue
 from waltz.storage.partition_replica import StoragePartition
 from waltz.storage.scrubber import Scrubber, ScrubResult, ScrubTurn
 from waltz.types import PartitionId
+
+SPACE_READING_SECONDS: Final = 1.0
+"""Between two looks at the file system; what is let through meanwhile is counted."""
+
+SPACE_REOPEN_BYTES: Final = 1024**2
+"""What has to be free for a writer that found no space to be opened again: for its index."""
+
 
 log = logging.getLogger(__name__)
 

@@ -11,14 +11,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from waltz.limits import (
-    READ_AVOID_SECONDS,
-    READ_HEDGE_FACTOR,
-    READ_HEDGE_SECONDS_MAX,
-    READ_HEDGE_SECONDS_MIN,
-    READ_LACKS_MAX,
-)
 from waltz.types import ReplicaId, TransactionId
+
+READ_HEDGE_FACTOR: Final = 4.0
+READ_HEDGE_SECONDS_MIN: Final = 0.02
+READ_HEDGE_SECONDS_MAX: Final = 1.0
+"""A replica that has not answered after so many times its smoothed latency, within these bounds, is
+not waited for alone: another one is asked as well."""
+
+READ_AVOID_SECONDS: Final = 2.0
+READ_LACKS_MAX: Final = 1_000
+"""For how long a replica is not asked again for a record that it could not read, and how many such
+records are remembered per partition."""
+
 
 FIRST_LATENCY_SECONDS: Final = 0.010
 LATENCY_SECONDS_MIN: Final = 0.001

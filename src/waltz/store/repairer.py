@@ -16,16 +16,10 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from waltz.errors import CorruptionError, RemoteProtocolError
-from waltz.limits import (
-    DAMAGED_RANGES_MAX,
-    REPAIR_BYTES_MAX,
-    REPAIR_LOOK_SECONDS,
-    REPAIR_LOOK_SECONDS_MIN,
-    REPAIR_PAUSE_SECONDS,
-)
+from waltz.limits import DAMAGED_RANGES_MAX
 from waltz.record import RecordBatch
 from waltz.store.catch_up import CopySize, checked_copy, choose_source
 from waltz.store.requests import (
@@ -41,6 +35,18 @@ from waltz.store.requests import (
 )
 from waltz.types import NOTHING, ReplicaId, TransactionId
 from waltz.wire.storage_protocol import DamagedRange
+
+REPAIR_LOOK_SECONDS: Final = 5.0
+"""Between two questions to a replica what it has damaged, while a store session is open."""
+
+REPAIR_LOOK_SECONDS_MIN: Final = 1.0
+"""The same when reads fail there: they may fail for other reasons, and for good."""
+
+REPAIR_BYTES_MAX: Final = 1024 * 1024
+REPAIR_PAUSE_SECONDS: Final = 0.05
+"""Put back in one replica at a time, unless a single record is larger, and the pause before the
+next: about 20 MiB/s, and an append waits for one such batch at most."""
+
 
 Damage: TypeAlias = tuple[DamagedRange, ...]
 

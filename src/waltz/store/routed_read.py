@@ -12,14 +12,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeAlias, assert_never
+from typing import Final, TypeAlias, assert_never
 
-from waltz.limits import READ_LOOK_SECONDS, READ_SECONDS_MAX
+from waltz.limits import READ_SECONDS_MAX
 from waltz.record import RecordBatch
 from waltz.store.read_router import ReadRouter
 from waltz.store.requests import ReplicaLink
 from waltz.types import TransactionId
 from waltz.wire.header_columns import HeaderColumns
+
+READ_LOOK_SECONDS: Final = 0.1
+"""Between two looks for a replica to read from while there is none."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import TypeAlias, assert_never
+from typing import Final, TypeAlias, assert_never
 
 import numpy as np
 
@@ -33,11 +33,7 @@ from waltz.cluster.partition_metadata import PartitionMetadata, next_session
 from waltz.errors import FencedError
 from waltz.limits import (
     BATCH_BYTES_MAX,
-    BATCH_RECORDS_MAX,
     CHECKPOINT_TRANSACTIONS,
-    MEMBER_CHANGE_PAUSE_SECONDS,
-    MEMBER_CHANGE_SECONDS_MAX,
-    MEMBER_FILL_SECONDS_MAX,
     METADATA_RETRY_SECONDS_MAX,
     METADATA_RETRY_SECONDS_MIN,
     RETRY_SECONDS_MAX,
@@ -73,6 +69,19 @@ from waltz.store.requests import (
 from waltz.store.standing import ReplicaWords, StoreReport, store_report
 from waltz.store.store_session import SessionEffect, SessionEvent, StoreSession
 from waltz.types import NO_SESSION, Generation, ReplicaId, SessionId, TransactionId
+
+BATCH_RECORDS_MAX: Final = 4_000
+"""Records of one append to the replicas (storage.maxBatchSize; the original: 100)."""
+
+MEMBER_CHANGE_SECONDS_MAX: Final = 10.0
+"""How long a session with other replicas may take to open, before the last ones go on instead."""
+
+MEMBER_CHANGE_PAUSE_SECONDS: Final = 60.0
+"""Between a change of replicas that did not succeed and the next attempt."""
+
+MEMBER_FILL_SECONDS_MAX: Final = 2.0
+"""New replicas that were filled up in about so short a time have little to copy when they take
+over, for appends wait meanwhile; otherwise they are filled up once more."""
 
 
 @dataclass(slots=True)

@@ -29,8 +29,6 @@ from waltz.limits import (
     KEEP_ALIVE_SECONDS,
     OBSTACLE_SECONDS,
     RETRY_SECONDS_MIN,
-    STORAGE_ANSWER_SECONDS,
-    STORAGE_RECONNECT_SECONDS_MAX,
     STORAGE_REQUEST_SECONDS_MAX,
 )
 from waltz.types import NO_SESSION, Address, PartitionId, ReplicaId
@@ -48,6 +46,14 @@ from waltz.wire.storage_protocol import (
     StorageMessage,
     SuccessResponse,
 )
+
+STORAGE_RECONNECT_SECONDS_MAX: Final = 1.0
+"""The most between two attempts to reach a storage node that somebody waits for. One that is back
+and not noticed is one that must not be missed: the next one lost takes the majority with it."""
+
+STORAGE_ANSWER_SECONDS: Final = 1.0
+"""A storage node that has answered so lately need not be asked whether it is reached."""
+
 
 log = logging.getLogger(__name__)
 

@@ -13,7 +13,7 @@ import logging
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import assert_never
+from typing import Final, assert_never
 
 from waltz.cluster.partition_metadata import NEW_PARTITION, PartitionMetadata
 from waltz.cluster.paths import DEFAULT_ROOT, ClusterPaths
@@ -37,9 +37,6 @@ from waltz.limits import (
     COORDINATOR_RETRY_SECONDS_MIN,
     OBSTACLE_SECONDS,
     RECORD_LIST_RECORDS_MAX,
-    REPLICA_LOOK_SECONDS_MAX,
-    REPLICA_LOOK_SECONDS_MIN,
-    REPLICA_WORD_SECONDS_MAX,
     SERVER_MAILBOX_EVENTS_MAX,
     SMALL_BYTES_MAX,
     STORAGE_REQUEST_SECONDS_MAX,
@@ -98,6 +95,18 @@ from waltz.store.storage_connections_shell import StorageExchange
 from waltz.types import Generation, PartitionId, ReplicaId, SessionId, TransactionId
 from waltz.wire.header_columns import HeaderColumns, header_columns
 from waltz.wire.storage_protocol import ReplicaStateResponse, StorageMessage
+
+REPLICA_WORD_SECONDS_MAX: Final = 15.0
+"""How old what a replica said of itself may be to be believed by `/health` and `/metrics`: three
+times the pause between two looks at it (REPAIR_LOOK_SECONDS)."""
+
+REPLICA_LOOK_SECONDS_MAX: Final = 2.0
+"""How long a server waits for what replicas say when a tool asks."""
+
+REPLICA_LOOK_SECONDS_MIN: Final = 0.2
+"""From the beginning of a look at the replicas of a partition, which a tool has asked for, to the
+next."""
+
 
 log = logging.getLogger(__name__)
 

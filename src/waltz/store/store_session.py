@@ -13,11 +13,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from typing import TypeAlias, assert_never
+from typing import Final, TypeAlias, assert_never
 
 from waltz.cluster.partition_metadata import PartitionMetadata
 from waltz.errors import CorruptionError, RemoteProtocolError
-from waltz.limits import BATCHES_IN_FLIGHT_MAX, CATCH_UP_RECORDS_MAX, RECENT_BATCH_BYTES_MAX
+from waltz.limits import BATCHES_IN_FLIGHT_MAX, CATCH_UP_RECORDS_MAX
 from waltz.majority import majority
 from waltz.record import RecordBatch
 from waltz.store.catch_up import RecentBatches, checked_copy, choose_source
@@ -75,6 +75,11 @@ from waltz.store.requests import (
     WriteMetadata,
 )
 from waltz.types import NOTHING, ReplicaId, SessionId, TransactionId
+
+RECENT_BATCH_BYTES_MAX: Final = 8 * 1024 * 1024
+"""Committed batches that a store session remembers for replicas that lag a little; those in flight
+come on top."""
+
 
 SessionEvent: TypeAlias = (
     ReplicaConnected

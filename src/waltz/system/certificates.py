@@ -10,6 +10,7 @@ import datetime
 import ipaddress
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric.ec import (
@@ -21,7 +22,12 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import NameOID
 
-from waltz.limits import TLS_SELF_SIGNED_DAYS, TLS_TRIAL_DAYS
+TLS_SELF_SIGNED_DAYS: Final = 3650
+"""How long a pair that is made at a start is valid; nobody verifies it."""
+
+TLS_TRIAL_DAYS: Final = 365
+"""How long the certificates of `waltz up --tls` are valid; each start makes new ones."""
+
 
 SELF_SIGNED_NAME = "waltz self-signed"
 AUTHORITY_NAME = "waltz up, throw-away CA"

@@ -32,9 +32,7 @@ from waltz.host import Connection, Disk, Listener, Node
 from waltz.limits import (
     COORDINATOR_GRACE_SECONDS,
     COORDINATOR_LINE_BYTES_MAX,
-    COORDINATOR_REQUESTS_MAX,
     COORDINATOR_SESSION_SECONDS,
-    COORDINATOR_SESSIONS_MAX,
     HANDSHAKE_SECONDS_MAX,
     HELLO_BYTES_MAX,
 )
@@ -53,6 +51,13 @@ from waltz.system.real_disk import RealDisk
 from waltz.system.tcp_network import NOT_CONFIGURED, RealNetwork
 from waltz.system.workers import RealWorkers
 from waltz.types import Address, TlsSettings
+
+COORDINATOR_REQUESTS_MAX: Final = 10_000
+"""Calls of one session that the embedded coordinator has not answered yet."""
+
+COORDINATOR_SESSIONS_MAX: Final = 10_000
+"""Processes that the embedded coordinator serves at a time."""
+
 
 logger = logging.getLogger(__name__)
 

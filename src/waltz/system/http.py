@@ -23,13 +23,21 @@ from starlette.routing import Route
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from waltz.errors import ConfigurationError
-from waltz.limits import (
-    HTTP_CONNECTIONS_MAX,
-    HTTP_HEAD_BYTES_MAX,
-    HTTP_IDLE_SECONDS_MAX,
-    HTTP_REQUEST_SECONDS_MAX,
-)
 from waltz.types import Address
+
+HTTP_CONNECTIONS_MAX: Final = 64
+"""Of one process, scrapers and probes, so that they never take the descriptors that files need.
+With one more the connection is cut that has waited longest since its last answer."""
+
+HTTP_IDLE_SECONDS_MAX: Final = 30.0
+"""How long a connection may wait for its next request, or send none at all."""
+
+HTTP_REQUEST_SECONDS_MAX: Final = 5.0
+"""From the first byte of a request to the end of its answer."""
+
+HTTP_HEAD_BYTES_MAX: Final = 16 * 1024
+"""Request line and headers; nothing that is asked has a body."""
+
 
 STOP_SECONDS_MAX = 1
 NO_REQUEST: Final = b"HTTP/1.1 400 Bad Request\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"

@@ -18,20 +18,8 @@ from typing import Final, Protocol, cast
 from weakref import WeakSet
 
 from waltz.limits import (
-    CLOSE_SECONDS_MAX,
-    CONNECTION_BYTES_STEP,
     HANDSHAKE_SECONDS_MAX,
-    HANDSHAKE_SPREAD,
-    PROBE_AFTER_SECONDS,
-    PROBE_INTERVAL_SECONDS,
-    PROBES_MAX,
     READ_BYTES_MAX,
-    RECEIVED_PIECES_MAX,
-    TLS_VERDICT_SECONDS_MAX,
-    UNACKNOWLEDGED_LOOK_SECONDS,
-    UNACKNOWLEDGED_SECONDS_MAX,
-    UNWEIGHED_BYTES_MAX,
-    WHOLE_WRITE_BYTES_MIN,
     WRITE_BUFFER_BYTES_HIGH,
     WRITE_BUFFER_BYTES_LOW,
 )
@@ -47,6 +35,44 @@ from waltz.system.tls_trouble import (
     explain,
 )
 from waltz.types import Address
+
+RECEIVED_PIECES_MAX: Final = 64
+"""Of what has arrived and was not read; more are joined, for a piece may be one byte, which costs
+fifty."""
+
+WHOLE_WRITE_BYTES_MIN: Final = 64 * 1024
+"""What is as large goes to the system as it is; smaller ones of one turn are joined before."""
+
+
+PROBE_AFTER_SECONDS: Final = 20
+PROBE_INTERVAL_SECONDS: Final = 10
+PROBES_MAX: Final = 4
+"""A silent peer is probed after the first, again after each second; a machine that answers none is
+gone within a minute. Until then its client's newer connection may have to wait (hazard H5)."""
+
+UNACKNOWLEDGED_SECONDS_MAX: Final = 30.0
+UNACKNOWLEDGED_LOOK_SECONDS: Final = 5.0
+"""A peer that acknowledges nothing of what was sent for so long is gone, too; probes wait for what
+was sent, which the system repeats for a quarter of an hour, up to two minutes apart. The second is
+how often it is looked at."""
+
+HANDSHAKE_SPREAD: Final = 0.2
+"""The share by which that is less for some, so that those who came together do not go together."""
+
+CONNECTION_BYTES_STEP: Final = 16 * 1024
+"""A connection that holds less is not counted there, nor is a change by less: most never hold so
+much, and counting costs."""
+
+UNWEIGHED_BYTES_MAX: Final = 1024
+"""Received between two looks at what a connection holds: a look costs as much as a few bytes."""
+
+TLS_VERDICT_SECONDS_MAX: Final = 1.0
+"""In TLS 1.3 the connecting side is done before its certificate was judged: how long it waits for
+the next word of the other side, which a refusal would be."""
+
+CLOSE_SECONDS_MAX: Final = 5.0
+"""How long a closed connection may still send what was queued."""
+
 
 log = logging.getLogger(__name__)
 

@@ -14,28 +14,42 @@ import socket
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from waltz.errors import ConfigurationError, ConnectionFailedError
 from waltz.host import Connection
-from waltz.limits import (
-    CONNECT_SECONDS_MAX,
-    CONNECTIONS_BYTES_LEFT,
-    CONNECTIONS_BYTES_MAX,
-    CONNECTIONS_DESCRIPTORS_SHARE,
-    CONNECTIONS_MAX,
-    CONNECTIONS_PER_PEER_MAX,
-    CONNECTIONS_PER_PEER_SHARE,
-    CONNECTIONS_WAITING_MAX,
-    RESOLVE_SECONDS_MAX,
-    RESOLVER_THREADS_MAX,
-    TLS_TRIED_MAX,
-)
+from waltz.limits import CONNECT_SECONDS_MAX, CONNECTIONS_BYTES_MAX
 from waltz.peer_log import PeerLog, Timers
 from waltz.system.tcp_connection import TcpConnection
 from waltz.system.tls import Tls
 from waltz.system.workers import RealWorkers
 from waltz.types import Address, TlsSettings
+
+TLS_TRIED_MAX: Final = 1_000
+"""Addresses that a process tries TLS with because they have closed on a plain Hello."""
+
+CONNECTIONS_MAX: Final = 20_000
+CONNECTIONS_DESCRIPTORS_SHARE: Final = 0.6
+"""Accepted connections of one process, within this share of the descriptors it may have: files need
+the others."""
+
+CONNECTIONS_WAITING_MAX: Final = 1_024
+"""Connections that the system has made and the process has not accepted yet. With more of them some
+look open to their peers and to nobody else."""
+
+CONNECTIONS_PER_PEER_MAX: Final = 1_000
+CONNECTIONS_PER_PEER_SHARE: Final = 0.25
+"""Of these from one address, within this share of the connections that the process accepts."""
+
+CONNECTIONS_BYTES_LEFT: Final = 0.9
+"""Of it what is left to the others once some were ended."""
+
+RESOLVE_SECONDS_MAX: Final = 5.0
+"""How long a name may take to resolve; the system's own patience is longer."""
+
+RESOLVER_THREADS_MAX: Final = 4
+"""Names that a process resolves at a time; more wait, within that time."""
+
 
 log = logging.getLogger(__name__)
 

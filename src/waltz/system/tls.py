@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from typing import Final
 
 from waltz.errors import ConfigurationError
-from waltz.limits import TLS_FILE_BYTES_MAX, TLS_LOOK_SECONDS
 from waltz.system.tls_session import TlsSession
 from waltz.types import (
     JAVA_STORE_TO_PEM,
@@ -24,6 +23,13 @@ from waltz.types import (
     is_local,
     is_loopback,
 )
+
+TLS_LOOK_SECONDS: Final = 1.0
+"""Between two looks whether certificate files have changed."""
+
+TLS_FILE_BYTES_MAX: Final = 4 * 1024 * 1024
+"""Of one file of certificates or keys; the system's own list of CAs has a quarter of a MiB."""
+
 
 log = logging.getLogger(__name__)
 

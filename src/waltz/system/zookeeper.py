@@ -43,13 +43,20 @@ from waltz.limits import (
     COORDINATOR_RETRY_SECONDS_MAX,
     COORDINATOR_RETRY_SECONDS_MIN,
     COORDINATOR_SESSION_SECONDS,
-    ZOOKEEPER_CLOSE_SECONDS_MAX,
-    ZOOKEEPER_REQUEST_BYTES_MAX,
-    ZOOKEEPER_REQUEST_BYTES_OVERHEAD,
 )
 from waltz.system.port_probe import what_answers
 from waltz.system.tls import Tls
 from waltz.types import OPEN_ACCESS, ZooKeeperAccess, ZooKeeperAcl
+
+ZOOKEEPER_REQUEST_BYTES_MAX: Final = 1024 * 1024 - 1
+"""ZooKeeper ends a connection that brings more (its default, `jute.maxbuffer`)."""
+
+ZOOKEEPER_REQUEST_BYTES_OVERHEAD: Final = 1024
+"""Of a request, besides data and path; more than it is."""
+
+ZOOKEEPER_CLOSE_SECONDS_MAX: Final = 1.0
+"""How long closing waits for the end of the session; after that it ends by its time-out."""
+
 
 logger = logging.getLogger(__name__)
 

@@ -20,14 +20,17 @@ from pathlib import Path
 from typing import Final
 
 from waltz.errors import ConfigurationError, ConnectionFailedError
-from waltz.limits import (
-    ZOOKEEPER_RESTART_SECONDS_MAX,
-    ZOOKEEPER_RESTART_SECONDS_MIN,
-    ZOOKEEPER_START_SECONDS_MAX,
-    ZOOKEEPER_STOP_SECONDS_MAX,
-)
 from waltz.system.tcp_network import RealNetwork
 from waltz.types import Address, Plain, TlsSettings
+
+ZOOKEEPER_START_SECONDS_MAX: Final = 30.0
+ZOOKEEPER_STOP_SECONDS_MAX: Final = 10.0
+"""How long a ZooKeeper of our own may take to serve, and to end."""
+
+ZOOKEEPER_RESTART_SECONDS_MIN: Final = 0.2
+ZOOKEEPER_RESTART_SECONDS_MAX: Final = 5.0
+"""Pause before one that has ended is started again."""
+
 
 logger = logging.getLogger(__name__)
 

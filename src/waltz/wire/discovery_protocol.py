@@ -9,12 +9,7 @@ from dataclasses import dataclass
 from typing import Annotated, Final
 from uuid import UUID
 
-from waltz.limits import (
-    METADATA_ENTRIES_MAX,
-    PARTITION_PROBLEMS_MAX,
-    PARTITIONS_MAX,
-    SERVER_ADDRESSES_MAX,
-)
+from waltz.limits import METADATA_ENTRIES_MAX, PARTITION_PROBLEMS_MAX, PARTITIONS_MAX
 from waltz.types import Address, ClientId, Generation, PartitionId, ServerId
 from waltz.wire.fields import (
     BOOLEAN,
@@ -28,6 +23,9 @@ from waltz.wire.fields import (
     Structure,
 )
 from waltz.wire.message import Audience, Message, message, only_without
+
+SERVER_ADDRESSES_MAX: Final = 16
+"""Addresses under which one server may be reached."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,15 @@ from collections.abc import Sequence
 from typing import Final
 
 from waltz.errors import LocalProtocolError, RemoteProtocolError
-from waltz.limits import FRAME_BYTES_MAX, PIECE_BYTES_MIN, WANTED_BYTES_MAX
+from waltz.limits import FRAME_BYTES_MAX
+
+PIECE_BYTES_MIN: Final = 4 * 1024
+"""Of a frame that comes in pieces, larger ones are kept as they come, until all are joined."""
+
+WANTED_BYTES_MAX: Final = 64
+"""The most that a reader waits for at a time: less than anything whole is of no use to it, and who
+sends a byte now and then is still heard now and then."""
+
 
 FRAME_HEADER: Final = struct.Struct(">Bhi")
 FRAME_HEADER_BYTES: Final = FRAME_HEADER.size

@@ -13,11 +13,14 @@ from functools import lru_cache
 from typing import Annotated, Final
 
 from waltz.errors import LocalProtocolError, RemoteProtocolError
-from waltz.limits import FRAME_BYTES_MAX, HELLO_BYTES_MAX, HELLO_VERSIONS_MAX
+from waltz.limits import FRAME_BYTES_MAX, HELLO_BYTES_MAX
 from waltz.recognition import GREETINGS, mistaken, recognized
 from waltz.wire.fields import LENIENT_TEXT, SHORT, Numbers, Reader
 from waltz.wire.frame import FrameDecoder, encode_frame
 from waltz.wire.message import Codec, Message, layout_of, read_fields, write_fields
+
+HELLO_VERSIONS_MAX: Final = 1024
+
 
 HELLO_MAGIC: Final = ord("H")
 HELLO_VERSION: Final = 0

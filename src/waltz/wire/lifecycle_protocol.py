@@ -14,7 +14,6 @@ from typing import Annotated, Final, NamedTuple
 from uuid import UUID
 
 from waltz.errors import LocalProtocolError, RemoteProtocolError
-from waltz.limits import EXTENSION_BYTES_MAX, EXTENSIONS_MAX, FEATURE_BYTES_MAX
 from waltz.types import ServerId
 from waltz.wire.fields import (
     BOOLEAN,
@@ -32,6 +31,13 @@ from waltz.wire.fields import (
     check_size,
 )
 from waltz.wire.message import Audience, Message, message
+
+EXTENSIONS_MAX: Final = 100
+EXTENSION_BYTES_MAX: Final = 16 * 1024
+"""Of one handshake message, which fits into HELLO_BYTES_MAX as a whole."""
+
+FEATURE_BYTES_MAX: Final = 1024
+
 
 LIFECYCLE_SINCE: Final = 5
 """The version of the client protocol that has all this."""

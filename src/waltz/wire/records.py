@@ -19,12 +19,7 @@ from zlib import crc32
 
 from waltz.arrays import np
 from waltz.errors import RemoteProtocolError
-from waltz.limits import (
-    DAMAGED_RANGES_MAX,
-    DATA_BYTES_MAX,
-    RECORD_LIST_RECORDS_MAX,
-    STACK_FRAMES_MAX,
-)
+from waltz.limits import DAMAGED_RANGES_MAX, DATA_BYTES_MAX, RECORD_LIST_RECORDS_MAX
 from waltz.record import RECORD_OVERHEAD_BYTES, Record, RecordBatch, empty_batch
 from waltz.types import RequestId, SessionId, TransactionId
 from waltz.wire.fields import (
@@ -40,6 +35,10 @@ from waltz.wire.fields import (
     Structure,
     check_size,
 )
+
+STACK_FRAMES_MAX: Final = 1_000
+"""Stack frames in one failure response; our own have none."""
+
 
 _COUNT = struct.Struct(">i")
 _CHECKSUM = struct.Struct(">I")

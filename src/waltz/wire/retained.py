@@ -9,9 +9,16 @@ other has not got: nothing is lost and nothing comes twice. Source: IEP-90, "Log
 from __future__ import annotations
 
 from collections import deque
+from typing import Final
 
 from waltz.errors import RemoteProtocolError
-from waltz.limits import ACKNOWLEDGE_BYTES, RETAINED_BYTES_MAX, RETAINED_WRITES_MAX
+
+RETAINED_BYTES_MAX: Final = 4 * 1024 * 1024
+RETAINED_WRITES_MAX: Final = 10_000
+"""What one end of a logical connection keeps of what was sent and not acknowledged."""
+
+ACKNOWLEDGE_BYTES: Final = 256 * 1024
+"""So much arrives between two acknowledgements; heartbeats acknowledge, too."""
 
 
 class Retained:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from itertools import takewhile
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from waltz.client.appends.append_batches import AppendBatches, append_request
 from waltz.client.appends.bulk_appends import BulkAppends
@@ -25,11 +25,6 @@ from waltz.client.partitions.client_partition_events import (
     RetrySubmissions,
 )
 from waltz.client.transaction import TransactionBuilder
-from waltz.limits import (
-    CLIENT_BATCHES_IN_FLIGHT_MAX,
-    CLIENT_ID_RENEWAL_SHARE,
-    SEQUENCE_NUMBERS_PER_CLIENT_ID,
-)
 from waltz.types import (
     SEQUENCE_NUMBER_MAX,
     ClientId,
@@ -42,6 +37,18 @@ from waltz.wire.batch_protocol import AppendBatch, AppendRejected, Reason
 from waltz.wire.client_protocol import BATCHES_SINCE, AppendRequest, FlushResponse, LockFailure
 from waltz.wire.columns import request_ids_in
 from waltz.wire.fed import FedRun
+
+CLIENT_BATCHES_IN_FLIGHT_MAX: Final = 2
+"""Batches of contexts that a client has undecided in one partition at a time."""
+
+SEQUENCE_NUMBERS_PER_CLIENT_ID: Final = 2**31 - 2**16
+"""The last sequence number that a client gives to an append of a partition. Above it are those of
+mounts that come while a client waits for its next client ID."""
+
+CLIENT_ID_RENEWAL_SHARE: Final = 31 / 32
+"""Of these numbers, how many a partition has used up when its client asks for its next client ID:
+at 100,000 appends per second 11 minutes before the last."""
+
 
 Appends: TypeAlias = list[AppendBatch | AppendRequest]
 

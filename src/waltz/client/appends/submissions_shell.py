@@ -11,7 +11,7 @@ import itertools
 from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from waltz.client.appends.submission import Submission, append_result
 from waltz.client.applying.calls import (
@@ -28,12 +28,14 @@ from waltz.client.transaction import TransactionContext
 from waltz.connections.tasks_shell import Tasks
 from waltz.errors import ClientClosedError, OperationTimeoutError, PartitionBlockedError
 from waltz.host import Random
-from waltz.limits import (
-    RETRIES_PER_CALL_MAX,
-    TRANSACTION_RETRY_SECONDS_MAX,
-    TRANSACTION_RETRY_SECONDS_MIN,
-)
 from waltz.types import PartitionId, TransactionId
+
+TRANSACTION_RETRY_SECONDS_MIN: Final = 0.001
+TRANSACTION_RETRY_SECONDS_MAX: Final = 1.0
+"""Back-off, with jitter, between attempts of one transaction context."""
+
+RETRIES_PER_CALL_MAX: Final = 100
+"""Contexts that one retry thread executes again in one go."""
 
 
 class Call(Protocol):

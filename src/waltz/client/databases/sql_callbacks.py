@@ -22,13 +22,7 @@ from waltz.errors import (
     NotFoundError,
     PostponedError,
 )
-from waltz.limits import (
-    APPLY_RETRY_SECONDS_MAX,
-    APPLY_RETRY_SECONDS_MIN,
-    CALLBACK_PATIENCE_SECONDS,
-    CALLBACK_POLL_SECONDS_MAX,
-    CALLBACK_POLL_SECONDS_MIN,
-)
+from waltz.limits import APPLY_RETRY_SECONDS_MAX, APPLY_RETRY_SECONDS_MIN
 from waltz.types import NOTHING, PartitionId, TransactionId
 
 if TYPE_CHECKING:
@@ -36,6 +30,15 @@ if TYPE_CHECKING:
     from sqlalchemy.exc import DBAPIError
 
     from waltz.client.databases.guarded_connection import GuardedConnection
+
+CALLBACK_POLL_SECONDS_MIN: Final = 0.004
+CALLBACK_POLL_SECONDS_MAX: Final = 0.02
+"""Between two looks whether another process has applied a partition: a look costs every waiting
+process about as much as applying a transaction."""
+
+CALLBACK_PATIENCE_SECONDS: Final = 1.0
+"""How long a process leaves a partition that it does not prefer to others."""
+
 
 logger = logging.getLogger(__name__)
 

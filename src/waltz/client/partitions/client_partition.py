@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from enum import Enum
-from typing import assert_never
+from typing import Final, assert_never
 
 from waltz.client.appends.own_appends import OwnAppends
 from waltz.client.appends.submission import Submission
@@ -46,8 +46,6 @@ from waltz.errors import LocalProtocolError
 from waltz.limits import (
     APPLY_TRANSACTIONS_MAX,
     CLIENT_AHEAD_SECONDS,
-    FEED_BUFFER_BYTES_MAX,
-    FEED_BUFFER_TRANSACTIONS_MAX,
     LONG_WAIT_SECONDS,
     MOUNT_SECONDS_MAX,
     NOT_READY_SECONDS_MAX,
@@ -81,6 +79,12 @@ from waltz.wire.client_protocol import (
 )
 from waltz.wire.fed import FedBuffer, FedRun, FedRuns, fed_apart, next_of
 from waltz.wire.message import Message
+
+FEED_BUFFER_TRANSACTIONS_MAX: Final = 10_000
+"""Fed but not applied transactions per partition before a client asks for no more."""
+
+FEED_BUFFER_BYTES_MAX: Final = 16 * 1024 * 1024
+"""Data that came along with these before a client reads no further."""
 
 
 class Phase(Enum):

@@ -7,12 +7,15 @@ whoever has one sends what `ask` returns, again on every new one.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from waltz.errors import LocalProtocolError
-from waltz.limits import OUTCOME_RETRY_SECONDS
 from waltz.types import RequestId, TransactionId
 from waltz.wire.batch_protocol import Outcome, OutcomeRequest, OutcomeResponse
 from waltz.wire.client_protocol import BATCHES_SINCE
+
+OUTCOME_RETRY_SECONDS: Final = 0.2
+"""Until an outcome that nobody knows yet is asked for again."""
 
 
 @dataclass(frozen=True, slots=True)

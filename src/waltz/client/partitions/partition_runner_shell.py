@@ -72,11 +72,7 @@ from waltz.errors import (
     PostponedError,
 )
 from waltz.host import Host
-from waltz.limits import (
-    APPLY_RETRY_SECONDS_MAX,
-    APPLY_RETRY_SECONDS_MIN,
-    CLIENT_MAILBOX_EVENTS_MAX,
-)
+from waltz.limits import APPLY_RETRY_SECONDS_MAX, APPLY_RETRY_SECONDS_MIN, CLIENT_MAILBOX_EVENTS_MAX
 from waltz.machine_shell import Mailbox, run
 from waltz.types import NOTHING, ClientId, PartitionId, RequestId, TransactionId
 from waltz.wire.client_protocol import AppendRequest, MountState

@@ -22,7 +22,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from waltz.limits import LOCK_TABLE_SLOTS, LOCK_TABLE_SLOTS_MAX, LOCK_TABLE_SLOTS_PER_CLAIM
+from waltz.limits import LOCK_TABLE_SLOTS
 from waltz.server.appends.claims import Claimed, Claims
 from waltz.server.appends.locked_appends import (
     LockColumns,
@@ -32,6 +32,12 @@ from waltz.server.appends.locked_appends import (
     lock_slots,
 )
 from waltz.types import NOTHING, ClientId, TransactionId
+
+LOCK_TABLE_SLOTS_PER_CLAIM: Final = 64
+LOCK_TABLE_SLOTS_MAX: Final = 1 << 20
+"""For each undecided lock so many slots, by doubling their number, unless they would be more than
+that: one lock in ten thousand is then refused by chance. A slot takes 32 bytes."""
+
 
 COLUMNS_MIN: Final = 32
 """Requests from which checking them by columns is faster than one after the other."""

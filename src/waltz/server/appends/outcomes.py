@@ -10,15 +10,20 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Container, Iterator
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 
-from waltz.limits import OUTCOME_RECORDS_MAX, OUTCOME_RECORDS_PER_STEP_MAX
 from waltz.record import RecordBatch, request_id_bytes
 from waltz.server.feeding.feed_cache import FeedCache
 from waltz.server.feeding.fetches import Fetches
 from waltz.types import NOTHING, PartitionId, RequestId, TransactionId
 from waltz.wire.batch_protocol import Outcome, OutcomeRequest, OutcomeResponse
+
+OUTCOME_RECORDS_PER_STEP_MAX: Final = 10_000
+OUTCOME_RECORDS_MAX: Final = 100_000
+"""Records that are looked through for one append: in one step of its partition, and for one answer;
+who is not answered yet asks again from there."""
 
 
 @dataclass(slots=True)

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from waltz.errors import RemoteProtocolError
-from waltz.limits import MOUNTS_GONE_MAX
 from waltz.record import empty_batch
 from waltz.server.appends.appends import refused_all
 from waltz.server.feeding.backlog import request_bytes
@@ -39,6 +38,11 @@ from waltz.wire.client_protocol import (
     TransactionDataResponse,
 )
 from waltz.wire.message import Audience, Message
+
+MOUNTS_GONE_MAX: Final = 1_000
+"""Clients that a partition remembers when their connection has ended: what that one has sent does
+not count a second time, whoever sends it again."""
+
 
 PARTITION_NOT_READY = "partition not ready"
 

@@ -10,10 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeAlias, assert_never
+from typing import Final, TypeAlias, assert_never
 from uuid import UUID
 
-from waltz.limits import BROKEN_BYTES_MAX, BROKEN_CONNECTIONS_MAX
+BROKEN_CONNECTIONS_MAX: Final = 1_000
+BROKEN_BYTES_MAX: Final = 256 * 1024 * 1024
+"""Logical connections that a server keeps without a TCP connection, and what they hold together."""
 
 
 @dataclass(frozen=True, slots=True)

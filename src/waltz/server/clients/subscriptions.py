@@ -10,9 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias, assert_never
+from typing import Final, TypeAlias, assert_never
 
-from waltz.limits import TOPOLOGY_PUSH_SECONDS
+TOPOLOGY_PUSH_SECONDS: Final = 0.1
+"""Between two changes of the cluster that a server tells."""
 
 
 @dataclass(frozen=True, slots=True)

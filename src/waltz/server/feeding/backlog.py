@@ -9,20 +9,27 @@ little is never held up by those who have filled a partition. Knows no sockets.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
-from waltz.limits import (
-    BATCHED_APPEND_BYTES,
-    CONNECTION_BACKLOG_BYTES_MAX,
-    CROWDED_BYTES_MIN,
-    LOCK_BYTES,
-    PARTITION_SHARE_BYTES,
-    PENDING_APPEND_BYTES_MAX,
-    PENDING_APPENDS_MAX,
-    REQUEST_BYTES,
-)
+from waltz.limits import BATCHED_APPEND_BYTES, LOCK_BYTES, REQUEST_BYTES
 from waltz.wire.batch_protocol import AppendBatch
 from waltz.wire.client_protocol import AppendRequest, ClientMessage
+
+PENDING_APPENDS_MAX: Final = 10_000
+PENDING_APPEND_BYTES_MAX: Final = 64 * 1024 * 1024
+"""Requests that one partition of a server has not worked off before it is full: connections with
+more than their share of them are read no further."""
+
+PARTITION_SHARE_BYTES: Final = 64 * 1024
+"""What each connection may have under way in a partition even if that is full."""
+
+CROWDED_BYTES_MIN: Final = 256 * 1024
+"""What all clients of a server have under way from which on small appends do not wait for a turn of
+the loop at each step of their way. Below, turns are short, and waiting makes batches of them."""
+
+CONNECTION_BACKLOG_BYTES_MAX: Final = 16 * 1024 * 1024
+"""Requests of one connection that a server has not worked off before it reads no further; what one
+more read brings comes on top. As much as a partition's batches in flight hold."""
 
 
 def request_bytes(message: ClientMessage) -> int:

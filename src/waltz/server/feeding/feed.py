@@ -14,13 +14,9 @@ from collections import deque
 from collections.abc import Set
 from dataclasses import dataclass
 from enum import IntEnum, auto
+from typing import Final
 
-from waltz.limits import (
-    FEED_FETCH_MIN,
-    FEED_RUN_RECORDS_MAX,
-    FEED_RUNS_PER_STEP_MAX,
-    WRITE_BUFFER_BYTES_HIGH,
-)
+from waltz.limits import FEED_FETCH_MIN, FEED_RUN_RECORDS_MAX, WRITE_BUFFER_BYTES_HIGH
 from waltz.server.clients.client_connection import Peer
 from waltz.server.feeding.feed_cache import FeedCache
 from waltz.server.feeding.fetches import Fetches
@@ -33,6 +29,9 @@ from waltz.wire.client_protocol import (
     MountState,
     encode_feed_batch,
 )
+
+FEED_RUNS_PER_STEP_MAX: Final = 16
+"""Runs for clients far behind between two looks at what else has arrived."""
 
 
 class Place(IntEnum):

@@ -12,19 +12,27 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
-from waltz.limits import (
-    READ_AHEAD_HEADERS_MAX,
-    READ_AHEAD_READS,
-    READ_AHEAD_RECORDS,
-    READ_AHEAD_RECORDS_MAX,
-    READS_IN_FLIGHT_MAX,
-    RECORD_LIST_RECORDS_MAX,
-    RETRY_SECONDS_MAX,
-    RETRY_SECONDS_MIN,
-    UNREADABLE_SECONDS,
-)
+from waltz.limits import RECORD_LIST_RECORDS_MAX, RETRY_SECONDS_MAX, RETRY_SECONDS_MIN
 from waltz.server.feeding.feed_cache import FeedCache
 from waltz.types import PartitionId, TransactionId
+
+UNREADABLE_SECONDS: Final = 3.0
+"""For how long a server does not ask again for a record that no replica could give; longer than
+READ_AVOID_SECONDS, so that all are asked anew then."""
+
+READ_AHEAD_RECORDS: Final = 512
+READ_AHEAD_RECORDS_MAX: Final = 4_096
+"""What a server fetches from a replica when one old transaction is asked for; twice as many each
+time that what follows is asked for as well, up to the second."""
+
+READ_AHEAD_HEADERS_MAX: Final = 8_000
+"""The same where no data are wanted: two runs of a feed."""
+
+READ_AHEAD_READS: Final = 2
+"""Fetches that are under way for a reader who goes on and on, ahead of what it is given."""
+
+READS_IN_FLIGHT_MAX: Final = 4
+"""Fetches of old records that one partition of a server has under way."""
 
 
 @dataclass(frozen=True, slots=True)

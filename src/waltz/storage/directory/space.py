@@ -23,14 +23,17 @@ from typing import Final
 
 from waltz.errors import ConfigurationError, UnavailableError
 from waltz.host import Space
-from waltz.limits import (
-    DISK_FREE_BYTES_MIN,
-    DISK_FREE_PERCENT_MIN,
-    SPACE_HOLD_SECONDS,
-    SPACE_LOW_FACTOR,
-    SPACE_RESERVE_BYTES,
-    SPACE_RETURN_FACTOR,
-)
+from waltz.limits import DISK_FREE_BYTES_MIN, DISK_FREE_PERCENT_MIN, SPACE_RESERVE_BYTES
+
+SPACE_LOW_FACTOR: Final = 2
+"""Times the minimum below which the operator is warned."""
+
+SPACE_RETURN_FACTOR: Final = 1.1
+"""Times a threshold that has to be free again for the state below it to end."""
+
+SPACE_HOLD_SECONDS: Final = 5.0
+"""How long a file system that a write has found full counts as full, whatever it says."""
+
 
 UNITS: Final = {"": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
 

@@ -6,10 +6,12 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any
+from typing import Any, Final
 
-from waltz.limits import FINDINGS_KEPT_MAX
 from waltz.types import TransactionId
+
+FINDINGS_KEPT_MAX: Final = 100
+"""Of one look at files, named one by one; all are counted (the original: 100)."""
 
 
 class Kind(Enum):

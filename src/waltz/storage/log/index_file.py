@@ -15,9 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from waltz.host import File
-from waltz.limits import INDEX_PREALLOCATED_BYTES, INDEX_SYNC_RECORDS
+from waltz.limits import INDEX_SYNC_RECORDS
 from waltz.storage.log.preallocation import Preallocation
 from waltz.types import TransactionId
+
+INDEX_PREALLOCATED_BYTES: Final = 8 * 64_000
+"""The same for an index file: as much as is written between two syncs."""
+
 
 ENTRY_BYTES: Final = 8
 

@@ -6,9 +6,15 @@ left over is given back when the file is complete or closed.
 
 from __future__ import annotations
 
+from typing import Final
+
 from waltz.host import File
-from waltz.limits import PREALLOCATED_BYTES_MAX, PREALLOCATED_BYTES_MIN
 from waltz.storage.directory.space import is_no_space
+
+PREALLOCATED_BYTES_MIN: Final = 1024 * 1024
+PREALLOCATED_BYTES_MAX: Final = 16 * 1024 * 1024
+"""Reserved ahead of the end of a data file, a quarter of its size within these two: a sync that
+finds its blocks allocated takes 20 to 35 % less time."""
 
 
 def data_bytes_ahead(size: int) -> int:
