@@ -49,8 +49,8 @@ def _believing_numbers(take: Callable[..., Any]) -> Callable[..., Any]:
     """A replica that has begun a session of this number already is taken for one of this session:
     the coordinator gives no number twice."""
 
-    def taken(self: Any, replica_id: Any, event: Any) -> Any:
-        return None if isinstance(event, RequestAnswered) else take(self, replica_id, event)
+    def taken(self: Any, event: Any) -> Any:
+        return None if isinstance(event, RequestAnswered) else take(self, event)
 
     return taken
 

@@ -17,9 +17,7 @@ from proofs.model.replica import Token, changes, tokens_of
 from waltz.cluster.partition_metadata import PartitionMetadata
 from waltz.record import NewRecord
 from waltz.store.events import AppendsFailed, Committed, StoreClosed, StoreOpened
-from waltz.store.recovery_events import (
-    HighWaterMarkResolved,
-)
+from waltz.store.recovery import HighWaterMarkResolved
 from waltz.store.requests import (
     ConnectReplica,
     DropReplica,

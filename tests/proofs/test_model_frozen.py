@@ -10,10 +10,6 @@ from waltz.cluster.partition_metadata import NEW_PARTITION, PartitionMetadata, R
 from waltz.limits import RETRY_SECONDS_MIN
 from waltz.store.judgement import Standing
 from waltz.store.recovery import Recovery
-from waltz.store.recovery_events import (
-    AskReplica,
-    ReplicaReached,
-)
 from waltz.store.requests import (
     AskSessionInfo,
     MetadataRead,
@@ -22,6 +18,7 @@ from waltz.store.requests import (
     ReplicaConnected,
     ReplicaLink,
     ReplicaLost,
+    SendRequest,
 )
 from waltz.store.session_keeper import SessionKeeper
 from waltz.types import Generation, ReplicaId, SessionId, TransactionId
@@ -49,7 +46,9 @@ def test_a_thawed_machine_does_what_the_frozen_one_would_have_done() -> None:
 def test_a_thawed_machine_shares_nothing_that_changes() -> None:
     recovery = Recovery(NEW_PARTITION, 1, (A, B))
     frozen = freeze(recovery)
-    assert AskReplica(A, AskSessionInfo()) in thaw(frozen).step([ReplicaReached(A)], NOW)
+    link = ReplicaLink(SessionId(0), A, 1)
+    effects = thaw(frozen).step([ReplicaConnected(link)], NOW)
+    assert SendRequest(link, AskSessionInfo()) in effects
     assert freeze(recovery) is frozen
     assert freeze(thaw(frozen)) is frozen
 

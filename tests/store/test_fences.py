@@ -16,17 +16,22 @@ from waltz.types import ReplicaId, SessionId, TransactionId
 from waltz.wire.storage_protocol import SessionInfo
 
 A, B, C = ReplicaId("a:1"), ReplicaId("b:1"), ReplicaId("c:1")
-LINK = ReplicaLink(SessionId(5), A, 1)
 
 
-def refused(fence: int | None) -> RequestFailed:
+def link(replica_id: ReplicaId) -> ReplicaLink:
+    return ReplicaLink(SessionId(5), replica_id, 1)
+
+
+def refused(replica_id: ReplicaId, fence: int | None) -> RequestFailed:
     promised = None if fence is None else SessionId(fence)
-    return RequestFailed(LINK, AskSessionInfo(), "no", promised)
+    return RequestFailed(link(replica_id), AskSessionInfo(), "no", promised)
 
 
-def began(session: int) -> RequestAnswered:
+def began(replica_id: ReplicaId, session: int) -> RequestAnswered:
     mark = TransactionId(0)
-    return RequestAnswered(LINK, AskSessionInfo(), SessionInfo(SessionId(session), mark, mark))
+    return RequestAnswered(
+        link(replica_id), AskSessionInfo(), SessionInfo(SessionId(session), mark, mark)
+    )
 
 
 @pytest.mark.parametrize(
@@ -46,22 +51,22 @@ def test_the_next_session_is_above_what_a_majority_has_promised_and_not_above_wh
 ) -> None:
     fences = Fences(SessionId(5))
     for replica, fence in zip((A, B, C), promised, strict=True):
-        fences.take(replica, refused(fence))
+        fences.take(refused(replica, fence))
     assert fences.outrun((A, B, C)) == outrun
 
 
 def test_a_session_that_began_before_it_was_given_is_refused_like_a_fence() -> None:
     fences = Fences(SessionId(5))
-    assert fences.take(A, began(4)) is None
-    assert fences.take(A, began(5)) is not None
-    assert fences.take(B, began(6)) is not None
+    assert fences.take(began(A, 4)) is None
+    assert fences.take(began(A, 5)) is not None
+    assert fences.take(began(B, 6)) is not None
     assert fences.outrun((A, B, C)) == 6
 
 
 def test_other_refusals_and_answers_say_nothing() -> None:
     fences = Fences(SessionId(5))
-    assert fences.take(A, refused(None)) is None
-    assert fences.take(A, refused(5)) is None
-    assert fences.take(A, RequestFailed(LINK, AskMaxTransactionId(), "no", SessionId(9))) is None
-    assert fences.take(A, RequestAnswered(LINK, AskMaxTransactionId(), TransactionId(9))) is None
+    assert fences.take(refused(A, None)) is None
+    assert fences.take(refused(A, 5)) is None
+    assert fences.take(RequestFailed(link(A), AskMaxTransactionId(), "no", SessionId(9))) is None
+    assert fences.take(RequestAnswered(link(A), AskMaxTransactionId(), TransactionId(9))) is None
     assert fences.outrun((A,)) is None

@@ -20,31 +20,33 @@ from waltz.cluster.partition_metadata import (
 )
 from waltz.record import NewRecord, RecordBatch, join_batches, pack_records
 from waltz.store.judgement import Standing, judge
-from waltz.store.recovery import Recovery, recovered_metadata
-from waltz.store.recovery_events import (
+from waltz.store.recovery import (
     AdmitReplicas,
-    AskReplica,
-    CopyFailed,
     CopyRecords,
     EndRecovery,
     HighWaterMarkResolved,
-    RecordsCopied,
+    Recovery,
     RecoveryEffect,
     RecoveryEvent,
-    RefuseReplica,
-    ReplicaAnswered,
-    ReplicaLeft,
-    ReplicaReached,
+    recovered_metadata,
 )
 from waltz.store.requests import (
     AppendRecords,
     AskMaxTransactionId,
     AskSessionInfo,
+    DropReplica,
     MetadataRead,
     MetadataReadFailed,
     MetadataWriteFailed,
     MetadataWritten,
     ReadMetadata,
+    ReadRecords,
+    ReplicaConnected,
+    ReplicaLink,
+    ReplicaLost,
+    RequestAnswered,
+    RequestFailed,
+    SendRequest,
     SetLowWaterMark,
     TruncateReplica,
     WriteMetadata,
@@ -95,6 +97,17 @@ class Bench:
         self.log: list[RecoveryEffect] = []
         self.writes = True
 
+    def link(self, replica_id: ReplicaId) -> ReplicaLink:
+        return ReplicaLink(self.stored.session_id, replica_id, 1)
+
+    def connect(self, *replica_ids: ReplicaId) -> None:
+        self.feed(*(ReplicaConnected(self.link(each)) for each in replica_ids))
+
+    def fail_to_read(self, copy: RecoveryEffect) -> None:
+        assert isinstance(copy, CopyRecords)
+        read = ReadRecords(copy.first, 10, self.link(copy.replica_id))
+        self.feed(RequestFailed(self.link(copy.source), read, "unreadable"))
+
     def feed(self, *events: RecoveryEvent) -> None:
         effects = self.recovery.step(events, 0.0)
         self.recovery.check_invariants()
@@ -103,7 +116,7 @@ class Bench:
 
     def reach(self, *replica_ids: ReplicaId) -> Bench:
         for replica_id in replica_ids:
-            self.feed(ReplicaReached(replica_id))
+            self.connect(replica_id)
         return self.run()
 
     def run(self, count: int = 10_000) -> Bench:
@@ -115,19 +128,19 @@ class Bench:
 
     def do(self, effect: RecoveryEffect) -> None:
         match effect:
-            case AskReplica(replica_id, request):
-                replica = self.nodes[replica_id]
+            case SendRequest(link, request):
+                replica = self.nodes[link.replica_id]
                 replica.announce(self.recovery.session_id)
                 answer = replica.process(self.recovery.session_id, request)
-                self.feed(ReplicaAnswered(replica_id, request, answer))
+                self.feed(RequestAnswered(link, request, answer))
             case CopyRecords(replica_id, source, first, through):
                 found = self.nodes[source].log[first : min(through, first + 9) + 1]
                 if not found:
-                    self.feed(CopyFailed(replica_id, source))
+                    self.fail_to_read(effect)
                     return
-                batch = join_batches(found)
-                self.nodes[replica_id].process(self.recovery.session_id, AppendRecords(batch))
-                self.feed(RecordsCopied(replica_id, batch.last_transaction_id))
+                append = AppendRecords(join_batches(found))
+                self.nodes[replica_id].process(self.recovery.session_id, append)
+                self.feed(RequestAnswered(self.link(replica_id), append, None))
             case WriteMetadata(metadata, version):
                 if self.writes:
                     assert version == self.version
@@ -159,7 +172,7 @@ class Bench:
         return [
             effect.request
             for effect in self.log
-            if isinstance(effect, AskReplica) and effect.replica_id == replica_id
+            if isinstance(effect, SendRequest) and effect.link.replica_id == replica_id
         ]
 
 
@@ -358,7 +371,7 @@ def test_data_without_metadata_is_left_alone() -> None:
     """A lost coordinator must not wipe the storage nodes."""
     bench = Bench(0, {}, [node(A, 4, 110, 120), node(B, 0, -1, 3), node(C, -1, -1, -1)])
     bench.reach(A, B, C)
-    refused = [effect.replica_id for effect in bench.log if isinstance(effect, RefuseReplica)]
+    refused = [effect.link.replica_id for effect in bench.log if isinstance(effect, DropReplica)]
     assert refused == [A, B]
     assert bench.lasts == {A: 120, B: 3, C: -1}
     assert bench.admitted() == ()
@@ -396,7 +409,7 @@ def test_losing_one_replica_makes_it_absent_and_no_more() -> None:
     """Hazard R2."""
     states = {each: open_state(4) for each in (A, B, C)}
     bench = Bench(5, states, [node(A, 4, 1, 9), node(B, 4, 1, 8), node(C, 4, 1, 7)]).reach(A)
-    bench.feed(ReplicaLeft(A))
+    bench.feed(ReplicaLost(bench.link(A), "cut"))
     bench.reach(B, C)
     assert bench.mark() == 8
     assert bench.admitted() == (B, C)
@@ -409,11 +422,11 @@ def test_a_failed_copy_is_tried_from_another_source() -> None:
     states = {each: open_state(4) for each in (A, B, C)}
     bench = Bench(5, states, [node(A, 4, 1, 9), node(B, 4, 1, 9), node(C, 4, 1, 3)])
     bench.reach(A, B)
-    bench.feed(ReplicaReached(C))
+    bench.connect(C)
     bench.run(2)
     copy = bench.waiting.pop()
     assert copy == CopyRecords(C, A, TransactionId(4), TransactionId(9))
-    bench.feed(CopyFailed(C, A))
+    bench.fail_to_read(copy)
     assert bench.waiting[-1] == CopyRecords(C, B, TransactionId(4), TransactionId(9))
 
 
@@ -473,7 +486,7 @@ def recover_in_part(
     bench = Bench(session, states, nodes)
     bench.writes = random.random() < 0.3
     for replica_id in random.sample(bench.assigned, random.randint(1, len(bench.assigned))):
-        bench.feed(ReplicaReached(replica_id))
+        bench.connect(replica_id)
         for _ in range(random.randint(0, 20)):
             if bench.waiting:
                 random.shuffle(bench.waiting)
@@ -522,7 +535,7 @@ def test_a_mark_on_a_disk_is_never_undercut() -> None:
     states = {A: open_state(4), B: open_state(4), C: closed(3, 3)}
     nodes = [node(A, 4, 3, 15), node(B, 4, 3, 12), node(C, 3, 3, 3)]
     first = Bench(5, states, nodes)
-    first.feed(ReplicaReached(A), ReplicaReached(C))
+    first.connect(A, C)
     while not any(each.low_water_mark == 15 for each in nodes):
         first.run(1)
     second = first.next_session().reach(B, C)
@@ -541,7 +554,7 @@ def test_a_voter_s_low_water_mark_is_the_floor_of_the_resolved_mark() -> None:
         bench = Bench(4, states, nodes)
         order = Random(seed).sample((A, B, C), 3)
         for replica_id in order:
-            bench.feed(ReplicaReached(replica_id))
+            bench.connect(replica_id)
         bench.run()
         assert bench.mark() == 5
         assert bench.admitted() == (A, B, C)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from waltz.cluster.partition_metadata import PartitionMetadata, ReplicaState
 from waltz.store.recovery import Recovery
-from waltz.store.recovery_events import ReplicaAnswered, ReplicaReached
 from waltz.store.repair_scope import scope_of_abstaining, scopes, silent
 from waltz.store.repairer import Repairer, Scope
 from waltz.store.replica_session import ReplicaSession
@@ -13,6 +12,10 @@ from waltz.store.requests import (
     AskMaxTransactionId,
     AskSessionInfo,
     Condition,
+    ReplicaAnswer,
+    ReplicaConnected,
+    ReplicaRequest,
+    RequestAnswered,
     TruncateReplica,
 )
 from waltz.types import NOTHING, Generation, ReplicaId, SessionId, TransactionId
@@ -36,18 +39,35 @@ class Ward:
         self.recovery = Recovery(PartitionMetadata(Generation(1), NOW, self.states), 0, (A, B, C))
         self.replicas = {each: ReplicaSession(NOW, each) for each in (A, B, C)}
         self.repairer = Repairer()
-        link = self.replicas[A].link
-        self.replicas[A].connected(is_repairable=True)
-        self.replicas[A].abstain()
-        self.repairer.take_in(link, "no vote")
+        self.abstain(A)
+        self.say(A, Condition(info, t(last), ()))
+
+    def connect(self, replica_id: ReplicaId, *, repairable: bool = False) -> None:
+        replica = self.replicas[replica_id]
+        replica.connected(ReplicaConnected(replica.link, repairable))
+
+    def abstain(self, replica_id: ReplicaId) -> None:
+        self.connect(replica_id, repairable=True)
+        self.replicas[replica_id].abstain()
+        self.repairer.take_in(self.replicas[replica_id].link, "no vote")
+
+    def say(self, replica_id: ReplicaId, condition: Condition) -> None:
         self.repairer.step(self.found(), 0.0, is_open=False)
-        self.repairer.answered_condition(link, AskCondition(1), Condition(info, t(last), ()))
+        link = self.replicas[replica_id].link
+        self.repairer.take(RequestAnswered(link, AskCondition(1), condition), 0.0)
+
+    def recover(self, replica_id: ReplicaId) -> None:
+        self.connect(replica_id)
+        self.recovery.step([ReplicaConnected(self.replicas[replica_id].link)], 0.0)
+
+    def answer(self, replica_id: ReplicaId, request: ReplicaRequest, answer: ReplicaAnswer) -> None:
+        link = self.replicas[replica_id].link
+        self.recovery.step([RequestAnswered(link, request, answer)], 0.0)
 
     def vote(self, replica_id: ReplicaId, last: int) -> None:
-        self.replicas[replica_id].connected()
-        self.recovery.step([ReplicaReached(replica_id)], 0.0)
-        for request, answer in ((AskSessionInfo(), INFO), (AskMaxTransactionId(), t(last))):
-            self.recovery.step([ReplicaAnswered(replica_id, request, answer)], 0.0)
+        self.recover(replica_id)
+        self.answer(replica_id, AskSessionInfo(), INFO)
+        self.answer(replica_id, AskMaxTransactionId(), t(last))
 
     def found(self, committed: int | None = None) -> dict[ReplicaId, Scope]:
         mark = None if committed is None else t(committed)
@@ -99,12 +119,10 @@ def test_one_that_missed_a_session_is_cut_to_its_own_mark_and_gives_what_is_befo
 def test_one_that_does_not_vote_gives_what_it_was_cut_to() -> None:
     """F-20: it may be the only one that has a record intact."""
     ward = Ward()
-    ward.replicas[B].connected()
-    missed = SessionInfo(SessionId(2), t(5), t(5))
-    ward.recovery.step([ReplicaReached(B)], 0.0)
-    ward.recovery.step([ReplicaAnswered(B, AskSessionInfo(), missed)], 0.0)
+    ward.recover(B)
+    ward.answer(B, AskSessionInfo(), SessionInfo(SessionId(2), t(5), t(5)))
     assert ward.found()[B].supplies_through == NOTHING
-    ward.recovery.step([ReplicaAnswered(B, TruncateReplica(t(5)), t(5))], 0.0)
+    ward.answer(B, TruncateReplica(t(5)), t(5))
     assert ward.found()[B].supplies_through == 5
 
 
@@ -113,13 +131,9 @@ def test_all_who_may_have_a_record_intact_are_waited_for_until_the_mark_is_known
     assert ward.silent() == (B, C)
     ward.vote(B, 8)
     assert ward.silent() == (C,)
-    ward.replicas[C].connected(is_repairable=True)
-    ward.replicas[C].abstain()
-    link = ward.replicas[C].link
-    ward.repairer.take_in(link, "no vote")
+    ward.abstain(C)
     assert ward.silent() == (C,), "it has not said what is damaged"
-    ward.repairer.step(ward.found(), 0.0, is_open=False)
-    ward.repairer.answered_condition(link, AskCondition(1), Condition(INFO, t(8), ()))
+    ward.say(C, Condition(INFO, t(8), ()))
     assert ward.silent() == ()
 
 
@@ -141,7 +155,7 @@ def test_once_the_mark_is_known_nobody_is_waited_for() -> None:
 
 def test_a_live_replica_gives_and_keeps_what_is_committed() -> None:
     ward = Ward()
-    ward.replicas[B].connected()
+    ward.connect(B)
     ward.replicas[B].touch()
     ward.replicas[B].admit(t(12))
     assert ward.found(committed=11)[B] == Scope(ward.replicas[B].link, t(11), t(11), is_cut=False)

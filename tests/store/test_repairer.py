@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from zlib import crc32
 
 import pytest
@@ -13,9 +13,7 @@ from waltz.store.repairer import (
     REPAIR_BYTES_MAX,
     REPAIR_LOOK_SECONDS,
     REPAIR_PAUSE_SECONDS,
-    CutReplica,
     DamageAccepted,
-    GiveUpReplica,
     RepairEffect,
     Repairer,
     ReplicaDamage,
@@ -27,10 +25,17 @@ from waltz.store.requests import (
     AcceptDamage,
     AskCondition,
     Condition,
+    DropReplica,
     ReadToRepair,
+    RepairerRequest,
     RepairRecords,
+    ReplicaAnswer,
     ReplicaLink,
+    ReplicaSuspected,
+    RequestAnswered,
+    RequestFailed,
     SendRequest,
+    TruncateReplica,
 )
 from waltz.types import NOTHING, ReplicaId, SessionId, TransactionId
 from waltz.wire.storage_protocol import DamagedRange, SessionInfo
@@ -59,6 +64,29 @@ def live(link: ReplicaLink, through: int = 99) -> Scope:
 
 def abstaining(link: ReplicaLink, kept: int = 50) -> Scope:
     return Scope(link, NOTHING, t(kept), is_cut=True)
+
+
+def answer(
+    repairer: Repairer,
+    link: ReplicaLink,
+    request: RepairerRequest | TruncateReplica,
+    answer: ReplicaAnswer = None,
+) -> SendRequest | None:
+    return repairer.take(RequestAnswered(link, request, answer), 0.0)
+
+
+def fail(
+    repairer: Repairer, link: ReplicaLink, request: RepairerRequest, reason: str = "refused"
+) -> None:
+    assert repairer.take(RequestFailed(link, request, reason), 0.0) is None
+
+
+def cuts(effects: Sequence[RepairEffect]) -> list[TruncateReplica]:
+    return [
+        effect.request
+        for effect in effects
+        if isinstance(effect, SendRequest) and isinstance(effect.request, TruncateReplica)
+    ]
 
 
 class Ward:
@@ -91,7 +119,7 @@ class Ward:
     def condition(self, *damaged: tuple[int, int]) -> list[RepairEffect]:
         """Let A answer the question that is asked next."""
         request, _ = self.asked()
-        self.repairer.answered_condition(A, request, Condition(INFO, t(99), ranges(*damaged)))
+        answer(self.repairer, A, request, Condition(INFO, t(99), ranges(*damaged)))
         return self.step()
 
     def read(self, effect: RepairEffect, count: int | None = None) -> RepairRecords:
@@ -99,7 +127,8 @@ class Ward:
         assert isinstance(effect, SendRequest)
         assert isinstance(effect.request, ReadToRepair)
         count = effect.request.count_max if count is None else count
-        sent = self.repairer.read(effect.request, batch(effect.request.first, count))
+        found = batch(effect.request.first, count)
+        sent = answer(self.repairer, effect.link, effect.request, found)
         assert sent is not None
         assert sent.link == A
         assert isinstance(sent.request, RepairRecords)
@@ -116,7 +145,7 @@ def test_a_live_replica_is_asked_now_and_then() -> None:
     assert delay_seconds == REPAIR_LOOK_SECONDS
     assert ward.is_idle()
     assert not ward.repairer.is_repairing
-    ward.repairer.answered_condition(A, request, Condition(INFO, t(99), ()))
+    answer(ward.repairer, A, request, Condition(INFO, t(99), ()))
     assert not ward.is_idle()
     assert ward.asked()[1] == REPAIR_LOOK_SECONDS
 
@@ -124,15 +153,15 @@ def test_a_live_replica_is_asked_now_and_then() -> None:
 def test_it_is_asked_at_once_when_a_read_failed_there_but_not_over_and_over() -> None:
     ward = Ward(live(A))
     late, _ = ward.asked()
-    ward.repairer.suspect(A.replica_id, 0.5)
+    ward.repairer.take(ReplicaSuspected(A), 0.5)
     assert ward.is_idle()
     ward.now = 2.0
-    ward.repairer.suspect(A.replica_id, 2.0)
+    ward.repairer.take(ReplicaSuspected(A), 2.0)
     soon, delay_seconds = ward.asked()
     assert delay_seconds == 0.0
-    ward.repairer.answered_condition(A, late, Condition(INFO, t(99), ranges((1, 2))))
+    answer(ward.repairer, A, late, Condition(INFO, t(99), ranges((1, 2))))
     assert ward.step() == []
-    ward.repairer.answered_condition(A, soon, Condition(INFO, t(99), ()))
+    answer(ward.repairer, A, soon, Condition(INFO, t(99), ()))
     assert ward.asked()[1] == REPAIR_LOOK_SECONDS
 
 
@@ -144,15 +173,15 @@ def test_damage_is_read_elsewhere_and_put_back_until_there_is_none() -> None:
     repair = ward.read(reading, 1)
     assert ward.step() == []
     assert ward.repairer.is_repairing
-    ward.repairer.repaired(A, repair)
+    answer(ward.repairer, A, repair)
     [reading] = ward.step()
     assert reading == SendRequest(B, ReadToRepair(t(4), 1, A), REPAIR_PAUSE_SECONDS)
-    ward.repairer.repaired(A, ward.read(reading))
+    answer(ward.repairer, A, ward.read(reading))
     [reading] = ward.step()
-    ward.repairer.repaired(A, ward.read(reading))
+    answer(ward.repairer, A, ward.read(reading))
     told, mended = ward.condition()
     assert told == ReplicaDamage(A, (), (), 3)
-    assert mended == ReplicaMended(A.replica_id)
+    assert mended == ReplicaMended(A)
     assert ward.repairer.known == ()
 
 
@@ -161,12 +190,12 @@ def test_another_one_is_read_when_one_fails_or_answers_nonsense() -> None:
     _, reading = ward.condition((3, 4))
     assert isinstance(reading, SendRequest)
     assert isinstance(reading.request, ReadToRepair)
-    assert ward.repairer.read(reading.request, batch(4, 1)) is None
+    assert answer(ward.repairer, B, reading.request, batch(4, 1)) is None
     [again] = ward.step()
     assert again == SendRequest(C, ReadToRepair(t(3), 1, A))
     ward.repairer.forget(C.replica_id)
     assert not ward.repairer.is_repairing
-    assert ward.repairer.read(reading.request, batch(3, 1)) is None
+    assert answer(ward.repairer, B, reading.request, batch(3, 1)) is None
 
 
 def test_what_nobody_has_stays_and_is_told_once() -> None:
@@ -175,12 +204,12 @@ def test_what_nobody_has_stays_and_is_told_once() -> None:
     for _ in range(2):
         assert isinstance(reading, SendRequest)
         assert isinstance(reading.request, ReadToRepair)
-        ward.repairer.failed_read(reading.request)
+        fail(ward.repairer, reading.link, reading.request)
         *_, reading = ward.step()
     assert reading == SendRequest(A, AskCondition(2), REPAIR_LOOK_SECONDS)
     assert ward.repairer.known == (report((3, 5), (9, 10), left=((3, 5),)),)
     assert ward.step() == []
-    ward.repairer.answered_condition(A, AskCondition(2), Condition(INFO, t(99), ranges((3, 5))))
+    answer(ward.repairer, A, AskCondition(2), Condition(INFO, t(99), ranges((3, 5))))
     [reading] = ward.step()[:1]
     assert isinstance(reading, SendRequest), "it is tried again, and not told again"
 
@@ -194,7 +223,7 @@ def test_what_the_other_has_damaged_as_well_is_not_read_there() -> None:
         assert isinstance(effect.request, AskCondition)
         damaged = ranges((3, 4)) if effect.link in (A, B) else ()
         condition = Condition(INFO, t(99), damaged)
-        ward.repairer.answered_condition(effect.link, effect.request, condition)
+        answer(ward.repairer, effect.link, effect.request, condition)
     sources = [
         effect.link
         for effect in ward.step()
@@ -215,35 +244,35 @@ def test_damage_beyond_what_is_kept_is_cut_away_once_the_rest_is_good() -> None:
     _, reading = ward.condition((3, 7))
     repair = ward.read(reading)
     assert len(repair.batch) == 2
-    ward.repairer.repaired(A, repair)
-    [cut] = [effect for effect in ward.step() if isinstance(effect, CutReplica)]
-    assert cut == CutReplica(A.replica_id, t(4))
-    assert not any(isinstance(effect, CutReplica) for effect in ward.step())
-    ward.repairer.cut(A)
-    assert ward.condition()[-1] == ReplicaMended(A.replica_id)
+    answer(ward.repairer, A, repair)
+    [cut] = cuts(ward.step())
+    assert cut == TruncateReplica(t(4))
+    assert cuts(ward.step()) == []
+    answer(ward.repairer, A, cut, t(4))
+    assert ward.condition()[-1] == ReplicaMended(A)
 
 
 def test_a_refused_repair_is_tried_again_after_the_next_look() -> None:
     ward = Ward(live(A))
     _, reading = ward.condition((3, 4))
-    ward.repairer.failed_repair(A, ward.read(reading))
+    fail(ward.repairer, A, ward.read(reading))
     told, later = ward.step()
     assert told == report((3, 4), left=((3, 4),))
     assert later == SendRequest(A, AskCondition(2), REPAIR_LOOK_SECONDS)
-    ward.repairer.answered_condition(A, AskCondition(2), Condition(INFO, t(99), ranges((3, 4))))
+    answer(ward.repairer, A, AskCondition(2), Condition(INFO, t(99), ranges((3, 4))))
     assert SendRequest(B, ReadToRepair(t(3), 1, A)) in ward.step()
 
 
 def test_a_replica_without_damage_that_does_not_vote_is_given_up() -> None:
-    assert Ward(abstaining(A)).condition() == [GiveUpReplica(A.replica_id, "no vote")]
+    assert Ward(abstaining(A)).condition() == [DropReplica(A, "no vote")]
     ward = Ward(abstaining(A))
-    ward.repairer.failed_condition(A, ward.asked()[0], "unavailable")
-    assert ward.step() == [GiveUpReplica(A.replica_id, "no vote; unavailable")]
+    fail(ward.repairer, A, ward.asked()[0], "unavailable")
+    assert ward.step() == [DropReplica(A, "no vote; unavailable")]
 
 
 def test_a_live_replica_that_does_not_answer_is_asked_again() -> None:
     ward = Ward(live(A))
-    ward.repairer.failed_condition(A, ward.asked()[0], "timed out")
+    fail(ward.repairer, A, ward.asked()[0], "timed out")
     assert ward.asked()[1] == REPAIR_LOOK_SECONDS
 
 
@@ -260,7 +289,7 @@ def test_a_batch_is_bounded() -> None:
     _, reading = ward.condition((0, 20))
     assert isinstance(reading, SendRequest)
     assert isinstance(reading.request, ReadToRepair)
-    sent = ward.repairer.read(reading.request, batch(0, 20, REPAIR_BYTES_MAX // 10))
+    sent = answer(ward.repairer, B, reading.request, batch(0, 20, REPAIR_BYTES_MAX // 10))
     assert sent is not None
     assert isinstance(sent.request, RepairRecords)
     assert 0 < len(sent.request.batch.block) <= REPAIR_BYTES_MAX
@@ -287,7 +316,7 @@ class Loss:
         self.step()
         for link, found in self.damaged.items():
             condition = Condition(INFO, t(last), ranges(*found))
-            self.repairer.answered_condition(link, AskCondition(1), condition)
+            answer(self.repairer, link, AskCondition(1), condition)
 
     def step(self, *silent: ReplicaId) -> list[RepairEffect]:
         effects = self.repairer.step(self.scopes, 0.0, is_open=False, silent=silent)
@@ -312,9 +341,9 @@ def test_damage_that_all_have_is_accepted_on_each_which_then_votes() -> None:
     assert requests == [(A, LOST), (B, LOST), (C, LOST)]
     assert loss.repairer.is_repairing
     for link, request in requests:
-        loss.repairer.accepted(link, request)
+        answer(loss.repairer, link, request)
     accepted = [effect for effect in loss.step() if isinstance(effect, DamageAccepted)]
-    assert accepted == [DamageAccepted(each.replica_id) for each in (A, B, C)]
+    assert accepted == [DamageAccepted(each) for each in (A, B, C)]
     assert loss.repairer.finding(A.replica_id) == (
         "records 3-4,9-9 are damaged, and no replica gives 3-4,9-9"
     )
@@ -338,7 +367,7 @@ def test_nothing_is_accepted_that_another_one_holds_although_it_cannot_be_read_t
     for effect in loss.step():
         if isinstance(effect, SendRequest) and isinstance(effect.request, ReadToRepair):
             assert effect.link == C
-            loss.repairer.failed_read(effect.request)
+            fail(loss.repairer, effect.link, effect.request)
     assert loss.accepting() == []
     assert "no replica gives 3-4" in str(loss.repairer.finding(A.replica_id))
 
@@ -384,28 +413,29 @@ def test_what_is_damaged_beyond_the_mark_is_cut_once_the_rest_is_accepted() -> N
     loss = Loss(lost, ((3, 5),), ((3, 5),), is_cut=True)
     [(_, request), *_] = loss.accepting()
     assert request == AcceptDamage(ranges((3, 5)))
-    loss.repairer.accepted(A, request)
-    assert CutReplica(A.replica_id, t(90)) in loss.step()
-    loss.repairer.cut(A)
+    answer(loss.repairer, A, request)
+    [cut] = cuts(loss.step())
+    assert cut == TruncateReplica(t(90))
+    answer(loss.repairer, A, cut, t(90))
     loss.step()
-    loss.repairer.answered_condition(A, AskCondition(2), Condition(INFO, t(90), ranges((3, 5))))
-    assert DamageAccepted(A.replica_id) in loss.step()
+    answer(loss.repairer, A, AskCondition(2), Condition(INFO, t(90), ranges((3, 5))))
+    assert DamageAccepted(A) in loss.step()
 
 
 def test_a_replica_that_refuses_is_asked_again_after_the_next_look() -> None:
     loss = Loss(((3, 5),), ((3, 5),), ((3, 5),))
     [(_, request), *_] = loss.accepting()
-    loss.repairer.refused(A, request)
+    fail(loss.repairer, A, request)
     assert loss.accepting() == []
-    loss.repairer.answered_condition(A, AskCondition(2), Condition(INFO, t(99), ranges((3, 5))))
+    answer(loss.repairer, A, AskCondition(2), Condition(INFO, t(99), ranges((3, 5))))
     assert [link for link, _ in loss.accepting()] == [A]
 
 
 def test_one_that_does_not_vote_with_what_it_accepted_is_not_asked_without_end() -> None:
     loss = Loss(((3, 5),), ((3, 5),), ((3, 5),))
     [(_, request), *_] = loss.accepting()
-    loss.repairer.accepted(A, request)
-    assert DamageAccepted(A.replica_id) in loss.step()
+    answer(loss.repairer, A, request)
+    assert DamageAccepted(A) in loss.step()
     loss.repairer.take_in(A, "no vote", is_tolerant=True)
     [asked] = [
         effect for effect in loss.step() if isinstance(effect, SendRequest) and effect.link == A

@@ -13,6 +13,7 @@ from waltz.store.requests import (
     ConnectReplica,
     DropReplica,
     ReadRecords,
+    ReplicaConnected,
     ReplicaLink,
     SetLowWaterMark,
     TruncateReplica,
@@ -28,8 +29,10 @@ def batch(first: int, count: int = 1) -> RecordBatch:
 
 def live(mark: int = -1) -> ReplicaSession:
     replica = ReplicaSession(SessionId(3), A)
-    replica.connected()
-    replica.answered(replica.send(SetLowWaterMark(TransactionId(mark))).request)
+    replica.connected(ReplicaConnected(replica.link))
+    request = SetLowWaterMark(TransactionId(mark))
+    replica.asked(request)
+    replica.answered(request)
     replica.admit(TransactionId(mark))
     replica.check_invariants()
     return replica
@@ -41,9 +44,9 @@ def test_one_lost_before_anything_was_changed_is_tried_again_ever_later() -> Non
     assert replica.connect() == ConnectReplica(ReplicaLink(SessionId(3), A, 1), 0.0)
     delays = []
     for attempt in range(1, 12):
-        replica.connected()
-        replica.send(AskSessionInfo())
-        replica.send(AskMaxTransactionId())
+        replica.connected(ReplicaConnected(replica.link))
+        replica.asked(AskSessionInfo())
+        replica.asked(AskMaxTransactionId())
         old = replica.link
         drop, connect = replica.lose("cut")
         assert drop == DropReplica(old, "cut")
@@ -60,14 +63,14 @@ def test_one_lost_after_a_change_is_out_of_this_session() -> None:
     """ST-09: what is still on its way must not meet a second connection of the same session."""
     for request in (TruncateReplica(TransactionId(4)), SetLowWaterMark(TransactionId(4))):
         replica = ReplicaSession(SessionId(3), A)
-        replica.connected()
-        replica.send(request)
+        replica.connected(ReplicaConnected(replica.link))
+        replica.asked(request)
         link = replica.link
         again = link._replace(attempt=2)
         assert replica.lose("cut") == [DropReplica(link, "cut"), ConnectReplica(again, 0.1)]
         assert replica.phase is Phase.EXCLUDED
         assert replica.is_excluded
-        assert replica.connected() == []
+        replica.connected(ReplicaConnected(replica.link))
         assert replica.phase.name == "RETURNED"
         assert replica.is_excluded
         assert replica.lose("cut again")[0] == DropReplica(again, "cut again")
@@ -130,7 +133,8 @@ def test_it_reads_one_batch_at_a_time_and_waits_longer_after_failures() -> None:
     assert isinstance(read.request, ReadRecords)
     assert replica.is_reading(B, read.request)
     assert not replica.is_reading(A, read.request)
-    assert replica.read_failed() == B
+    replica.read_failed()
+    assert replica.source is None
     assert replica.read_failures == {B: 1}
     again = replica.read_from(source, TransactionId(5), TransactionId(9))
     assert again.delay_seconds == 0.1

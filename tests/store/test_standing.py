@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from waltz.store.replica_session import Phase, ReplicaSession
-from waltz.store.requests import Condition
+from waltz.store.requests import Condition, ReplicaConnected
 from waltz.store.standing import NO_STORE, ReplicaWords, StoreReport, store_report
 from waltz.types import NO_SESSION, NOTHING, ReplicaId, SessionId, TransactionId
 from waltz.wire.report_protocol import Standing
@@ -24,7 +24,7 @@ def condition(refusal: str | None = None, damaged: tuple[DamagedRange, ...] = ()
 
 def live(replica_id: ReplicaId, held: int = MARK, *, repairable: bool = True) -> ReplicaSession:
     replica = ReplicaSession(SESSION, replica_id)
-    replica.connected(is_repairable=repairable)
+    replica.connected(ReplicaConnected(replica.link, repairable))
     replica.touch()
     replica.admit(TransactionId(held))
     return replica
@@ -166,7 +166,7 @@ def test_a_session_that_has_just_opened_has_not_asked_yet() -> None:
 def test_without_a_session_nothing_is_writable_and_replicas_are_on_their_way() -> None:
     connecting = ReplicaSession(SESSION, A)
     recovering = ReplicaSession(SESSION, B)
-    recovering.connected()
+    recovering.connected(ReplicaConnected(recovering.link))
     found = report(ReplicaWords(), connecting, recovering, obstacle="it waits")
     assert standings(found) == [Standing.ABSENT, Standing.RECOVERING]
     assert (found.is_writable, found.reason) == (False, "it waits")

@@ -18,9 +18,7 @@ from waltz.majority import majority
 from waltz.record import NewRecord, RecordBatch, empty_batch, join_batches
 from waltz.store.events import AppendsFailed, Committed, StoreClosed, StoreEvent, StoreOpened
 from waltz.store.messages import fence_in
-from waltz.store.recovery_events import (
-    HighWaterMarkResolved,
-)
+from waltz.store.recovery import HighWaterMarkResolved
 from waltz.store.requests import (
     AcceptDamage,
     AppendRecords,

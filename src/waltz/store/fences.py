@@ -21,20 +21,20 @@ class Fences:
         self._session_id = session_id
         self._promised: dict[ReplicaId, SessionId] = {}
 
-    def take(self, replica_id: ReplicaId, event: object) -> str | None:
+    def take(self, event: RequestAnswered | RequestFailed) -> str | None:
         """Return why the replica cannot be in this session, if it says that it cannot."""
         match event:
-            case RequestFailed(_, AskSessionInfo(), reason, fence) if (
+            case RequestFailed(link, AskSessionInfo(), reason, fence) if (
                 fence is not None and fence > self._session_id
             ):
-                self._promised[replica_id] = fence
+                self._promised[link.replica_id] = fence
                 return reason
-            case RequestAnswered(_, AskSessionInfo(), SessionInfo() as info) if (
+            case RequestAnswered(link, AskSessionInfo(), SessionInfo() as info) if (
                 info.session_id >= self._session_id
             ):
-                # Before it was given to this server: the coordinator has given it twice. The next
-                # number in order would open a session as if nothing were wrong.
-                self._promised[replica_id] = SessionId(info.session_id + 1)
+                # Begun before this server was given the number: the coordinator has given it twice.
+                # The next number in order would open a session as if nothing were wrong.
+                self._promised[link.replica_id] = SessionId(info.session_id + 1)
                 return f"session {info.session_id} has begun there already"
             case _:
                 return None

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import assert_never
+from typing import TypeAlias, assert_never
 
 from waltz.cluster.partition_metadata import (
     PartitionMetadata,
@@ -27,38 +27,79 @@ from waltz.limits import METADATA_RETRY_SECONDS_MAX, METADATA_RETRY_SECONDS_MIN
 from waltz.majority import majority
 from waltz.store.judgement import Standing, has_joined_since, judge
 from waltz.store.quorum import last_opened, resolve_high_water_mark
-from waltz.store.recovery_events import (
-    AdmitReplicas,
-    AskReplica,
-    CopyFailed,
-    CopyRecords,
-    EndRecovery,
-    HighWaterMarkResolved,
-    RecordsCopied,
-    RecoveryEffect,
-    RecoveryEvent,
-    RecoveryRequest,
-    RefuseReplica,
-    ReplicaAnswered,
-    ReplicaLeft,
-    ReplicaReached,
-)
 from waltz.store.requests import (
+    AppendRecords,
     AskMaxTransactionId,
     AskSessionInfo,
+    DropReplica,
     MetadataEvent,
     MetadataRead,
     MetadataReadFailed,
     MetadataWriteFailed,
     MetadataWritten,
     ReadMetadata,
-    ReplicaAnswer,
+    ReadRecords,
+    ReplicaConnected,
+    ReplicaLink,
+    ReplicaLost,
+    RequestAnswered,
+    RequestFailed,
+    SendRequest,
     SetLowWaterMark,
     TruncateReplica,
     WriteMetadata,
 )
 from waltz.types import NO_SESSION, NOTHING, ReplicaId, SessionId, TransactionId
 from waltz.wire.storage_protocol import SessionInfo
+
+RecoveryEvent: TypeAlias = (
+    ReplicaConnected | ReplicaLost | RequestAnswered | RequestFailed | MetadataEvent
+)
+
+
+@dataclass(frozen=True, slots=True)
+class CopyRecords:
+    """Read one bounded batch from `source` and append it to the replica, once.
+
+    Recovery is told of the answer to the append, or of the failure of the read.
+    """
+
+    replica_id: ReplicaId
+    source: ReplicaId
+    first: TransactionId
+    through: TransactionId
+
+
+@dataclass(frozen=True, slots=True)
+class HighWaterMarkResolved:
+    high_water_mark: TransactionId
+
+
+@dataclass(frozen=True, slots=True)
+class AdmitReplicas:
+    """The metadata says that these replicas take part: they may be sent appends. The first time
+    they are a majority of the assigned replicas, or more: the session is open."""
+
+    replica_ids: tuple[ReplicaId, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class EndRecovery:
+    """Another session has taken over."""
+
+    reason: str
+
+
+RecoveryEffect: TypeAlias = (
+    SendRequest
+    | CopyRecords
+    | DropReplica
+    | HighWaterMarkResolved
+    | AdmitReplicas
+    | EndRecovery
+    | ReadMetadata
+    | WriteMetadata
+)
 
 
 def recovered_metadata(
@@ -96,6 +137,8 @@ class _Replica:
 
     replica_id: ReplicaId
     state: ReplicaState | None
+    link: ReplicaLink | None = None
+    """None: it cannot be asked."""
     standing: Standing | None = None
     info: SessionInfo | None = None
     """What it has said last."""
@@ -110,7 +153,7 @@ class _Replica:
     recovered: bool = False
 
     def forget(self) -> None:
-        self.standing = self.holding = self.vote = self.last = self.cut_to = None
+        self.link = self.standing = self.holding = self.vote = self.last = self.cut_to = None
         self.busy = self.low_water_mark_set = self.recovered = False
 
     @property
@@ -136,6 +179,9 @@ class _Replica:
 
 class Recovery:
     """A machine: what replicas report in, what to ask of them out.
+
+    It is told of present links only. A replica that abstains is lost to it when its word is
+    refused, and is connected again when it votes.
 
     metadata  as written to open this session: its session ID, with the states of the last one.
     version   of the metadata node.
@@ -268,47 +314,41 @@ class Recovery:
 
     def _take(self, event: RecoveryEvent) -> None:
         match event:
-            case ReplicaReached(replica_id):
-                replica = self._replicas[replica_id]
+            case ReplicaConnected(link):
+                replica = self._replicas[link.replica_id]
                 assert not replica.busy
+                replica.link = link
                 self._ask(replica, AskSessionInfo())
-            case ReplicaAnswered(replica_id, request, answer):
-                replica = self._replicas[replica_id]
-                replica.busy = False
-                self._take_answer(replica, request, answer)
-            case RecordsCopied(replica_id, through):
-                replica = self._replicas[replica_id]
-                replica.busy = False
-                replica.holding = through
-            case CopyFailed(replica_id, source):
-                self._replicas[replica_id].busy = False
-                key = (replica_id, source)
+            case RequestAnswered():
+                self._take_answer(event)
+            case RequestFailed(source, ReadRecords(reader=ReplicaLink() as reader)):
+                self._replicas[reader.replica_id].busy = False
+                key = (reader.replica_id, source.replica_id)
                 self._failed_reads[key] = self._failed_reads.get(key, 0) + 1
-            case ReplicaLeft(replica_id):
-                self._replicas[replica_id].forget()
+            case ReplicaLost(link) | RequestFailed(link):
+                self._replicas[link.replica_id].forget()
             case MetadataWritten() | MetadataWriteFailed() | MetadataRead() | MetadataReadFailed():
                 self._take_metadata(event)
             case _:
                 assert_never(event)
 
-    def _take_answer(
-        self, replica: _Replica, request: RecoveryRequest, answer: ReplicaAnswer
-    ) -> None:
-        match request:
-            case AskSessionInfo():
-                assert isinstance(answer, SessionInfo)
-                replica.info = answer
-                self._take_info(replica, answer)
-            case AskMaxTransactionId():
-                assert isinstance(answer, int)
-                self._take_last(replica, TransactionId(answer))
-            case TruncateReplica():
-                assert isinstance(answer, int)
-                replica.holding = TransactionId(answer)
-            case SetLowWaterMark():
+    def _take_answer(self, event: RequestAnswered) -> None:
+        replica = self._replicas[event.link.replica_id]
+        replica.busy = False
+        match event.request, event.answer:
+            case AskSessionInfo(), SessionInfo() as info:
+                replica.info = info
+                self._take_info(replica, info)
+            case AskMaxTransactionId(), int(last):
+                self._take_last(replica, TransactionId(last))
+            case TruncateReplica(), int(last):
+                replica.holding = TransactionId(last)
+            case SetLowWaterMark(), None:
                 replica.low_water_mark_set = True
+            case AppendRecords(batch), None:
+                replica.holding = batch.last_transaction_id
             case _:
-                assert_never(request)
+                raise AssertionError(f"no answer to a recovery: {event}")
 
     def _take_info(self, replica: _Replica, info: SessionInfo) -> None:
         if self.is_set_back:
@@ -546,15 +586,22 @@ class Recovery:
         self._admitted = self._proposed
         self._effects.append(AdmitReplicas(joined))
 
-    def _ask(self, replica: _Replica, request: RecoveryRequest) -> None:
+    def _ask(
+        self,
+        replica: _Replica,
+        request: AskSessionInfo | AskMaxTransactionId | TruncateReplica | SetLowWaterMark,
+    ) -> None:
+        assert replica.link is not None
         replica.busy = True
-        self._effects.append(AskReplica(replica.replica_id, request))
+        self._effects.append(SendRequest(replica.link, request))
 
     def _refuse(self, replica: _Replica, found: str) -> None:
+        assert replica.link is not None
+        link = replica.link
         replica.forget()
         self._effects.append(
-            RefuseReplica(
-                replica.replica_id,
+            DropReplica(
+                link,
                 f"it has {found}, but the metadata has never seen this partition: either the"
                 " coordinator's data or this node's directory belongs elsewhere",
             )

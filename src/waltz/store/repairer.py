@@ -26,12 +26,15 @@ from waltz.store.requests import (
     AcceptDamage,
     AskCondition,
     Condition,
+    DropReplica,
     ReadToRepair,
     RepairRecords,
     ReplicaLink,
+    ReplicaSuspected,
     RequestAnswered,
     RequestFailed,
     SendRequest,
+    TruncateReplica,
 )
 from waltz.types import NOTHING, ReplicaId, TransactionId
 from waltz.wire.storage_protocol import DamagedRange
@@ -75,38 +78,21 @@ class ReplicaDamage:
 
 
 @dataclass(frozen=True, slots=True)
-class CutReplica:
-    """Remove everything after `through`, for all damage that is left lies there."""
-
-    replica_id: ReplicaId
-    through: TransactionId
-
-
-@dataclass(frozen=True, slots=True)
 class ReplicaMended:
     """A replica that abstained has no damage any more."""
 
-    replica_id: ReplicaId
+    link: ReplicaLink
 
 
 @dataclass(frozen=True, slots=True)
 class DamageAccepted:
     """A replica that abstained takes part in this session with the damage that it has."""
 
-    replica_id: ReplicaId
+    link: ReplicaLink
 
 
-@dataclass(frozen=True, slots=True)
-class GiveUpReplica:
-    """A replica that abstained does not say why, or cannot be asked."""
-
-    replica_id: ReplicaId
-    reason: str
-
-
-RepairEffect: TypeAlias = (
-    SendRequest | ReplicaDamage | CutReplica | ReplicaMended | DamageAccepted | GiveUpReplica
-)
+RepairEvent: TypeAlias = ReplicaSuspected | RequestAnswered | RequestFailed
+RepairEffect: TypeAlias = SendRequest | ReplicaDamage | ReplicaMended | DamageAccepted | DropReplica
 
 
 @dataclass(slots=True)
@@ -131,7 +117,7 @@ class _Patient:
     was_damaged: bool = False
     accepted: frozenset[DamagedRange] = frozenset()
     """With what damage it takes part in this session."""
-    request: ReadToRepair | RepairRecords | AcceptDamage | CutReplica | None = None
+    request: ReadToRepair | RepairRecords | AcceptDamage | TruncateReplica | None = None
     """What is under way on it, or for it."""
     source: ReplicaId | None = None
     size: CopySize = field(default_factory=lambda: CopySize(REPAIR_BYTES_MAX))
@@ -252,44 +238,61 @@ class Repairer:
             if patient.source == replica_id:
                 self._fail_read(patient)
 
-    def suspect(self, replica_id: ReplicaId, now: float) -> None:
-        """Look at it soon: it could not give what it should hold."""
-        patient = self._patients.get(replica_id)
+    def take(self, event: RepairEvent, now: float) -> SendRequest | None:
+        """Take what came of a request of the repairer's; return the repair it makes possible."""
+        match event:
+            case ReplicaSuspected():
+                self._suspect(event.link, now)
+            case RequestAnswered(_, ReadToRepair() as read, RecordBatch() as batch):
+                return self._take_read(read, batch)
+            case RequestFailed(_, ReadToRepair() as read):
+                if patient := self._reader(read):
+                    self._fail_read(patient)
+                self._suspect(event.link, now)
+            case RequestAnswered() | RequestFailed() if patient := self._current(event.link):
+                self._take_answer(patient, event)
+        return None
+
+    def _suspect(self, link: ReplicaLink, now: float) -> None:
+        """Look soon at a replica that could not give what it should hold."""
+        patient = self._patients.get(link.replica_id)
         if patient is not None and now - patient.asked_at >= REPAIR_LOOK_SECONDS_MIN:
             patient.must_look = True
 
-    def take(self, event: RequestAnswered | RequestFailed, now: float) -> SendRequest | None:
-        """Take what came of a request of its own; return the repair that it makes possible."""
-        link = event.link
+    def _take_answer(self, patient: _Patient, event: RequestAnswered | RequestFailed) -> None:
+        """Take what `patient` says to a question about it, or to what was under way on it."""
+        if isinstance(event.request, AskCondition):
+            if event.request.number != patient.questions:
+                return
+            patient.awaits_answer = False
+        elif patient.request is event.request:
+            patient.request = None
+        else:
+            return
         match event:
-            case RequestAnswered(_, AskCondition() as request, Condition() as condition):
-                self.answered_condition(link, request, condition)
-            case RequestAnswered(_, ReadToRepair() as request, RecordBatch() as batch):
-                return self.read(request, batch)
-            case RequestAnswered(_, RepairRecords() as request):
-                self.repaired(link, request)
-            case RequestAnswered(_, AcceptDamage() as request):
-                self.accepted(link, request)
-            case RequestFailed(_, AcceptDamage() as request):
-                self.refused(link, request)
-            case RequestFailed(_, AskCondition() as request, reason):
-                self.failed_condition(link, request, reason)
-            case RequestFailed(_, ReadToRepair() as request):
-                self.failed_read(request)
-                self.suspect(link.replica_id, now)
-            case RequestFailed(_, RepairRecords() as request):
-                self.failed_repair(link, request)
+            case RequestAnswered(_, AskCondition(), Condition() as condition):
+                self._take_condition(patient, condition)
+            case RequestFailed(_, AskCondition(), reason):
+                if patient.reason is not None:
+                    patient.given_up = f"{patient.reason}; {reason}"
+            case RequestAnswered(_, RepairRecords(batch)):
+                patient.repaired_count += len(batch)
+                patient.damaged = _without_start(patient.damaged, batch)
+                if not patient.damaged:
+                    patient.must_look = True
+            case RequestAnswered(_, AcceptDamage(damaged)):
+                patient.accepted |= frozenset(damaged)
+            case RequestAnswered(_, TruncateReplica()):
+                patient.must_look = True
+            # What failed may have been done all the same; it is tried again after the next look.
+            case RequestFailed(_, RepairRecords(batch)):
+                patient.refused.add(batch.first_transaction_id)
+            case RequestFailed(_, AcceptDamage(damaged)):
+                patient.refused.update(each.first for each in damaged)
             case _:
                 raise AssertionError(f"no answer to a repair: {event}")
-        return None
 
-    def answered_condition(
-        self, link: ReplicaLink, request: AskCondition, condition: Condition
-    ) -> None:
-        patient = self._current(link)
-        if patient is None or request.number != patient.questions:
-            return
-        patient.awaits_answer = False
+    def _take_condition(self, patient: _Patient, condition: Condition) -> None:
         patient.condition = condition
         patient.damaged = condition.damaged
         patient.was_damaged = patient.was_damaged or bool(condition.damaged)
@@ -301,15 +304,7 @@ class Repairer:
         for patient in self._patients.values():
             patient.is_stuck = False
 
-    def failed_condition(self, link: ReplicaLink, request: AskCondition, reason: str) -> None:
-        patient = self._current(link)
-        if patient is None or request.number != patient.questions:
-            return
-        patient.awaits_answer = False
-        if patient.reason is not None:
-            patient.given_up = f"{patient.reason}; {reason}"
-
-    def read(self, request: ReadToRepair, batch: RecordBatch) -> SendRequest | None:
+    def _take_read(self, request: ReadToRepair, batch: RecordBatch) -> SendRequest | None:
         """Return what puts back what was read; None if nobody waits for it or it is no good."""
         patient = self._reader(request)
         if patient is None:
@@ -323,49 +318,6 @@ class Repairer:
         patient.source = None
         patient.request = RepairRecords(copy)
         return SendRequest(patient.link, patient.request)
-
-    def failed_read(self, request: ReadToRepair) -> None:
-        if patient := self._reader(request):
-            self._fail_read(patient)
-
-    def repaired(self, link: ReplicaLink, request: RepairRecords) -> None:
-        patient = self._current(link)
-        if patient is None or patient.request is not request:
-            return
-        patient.request = None
-        patient.repaired_count += len(request.batch)
-        patient.damaged = _without_start(patient.damaged, request.batch)
-        if not patient.damaged:
-            patient.must_look = True
-
-    def failed_repair(self, link: ReplicaLink, request: RepairRecords) -> None:
-        """It may have been done all the same; it is tried again after the next look."""
-        patient = self._current(link)
-        if patient is None or patient.request is not request:
-            return
-        patient.request = None
-        patient.refused.add(request.batch.first_transaction_id)
-
-    def accepted(self, link: ReplicaLink, request: AcceptDamage) -> None:
-        """The replica takes part with this damage."""
-        patient = self._current(link)
-        if patient is not None and patient.request is request:
-            patient.request = None
-            patient.accepted |= frozenset(request.damaged)
-
-    def refused(self, link: ReplicaLink, request: AcceptDamage) -> None:
-        """It does not; it is asked again after the next look."""
-        patient = self._current(link)
-        if patient is not None and patient.request is request:
-            patient.request = None
-            patient.refused.update(damaged.first for damaged in request.damaged)
-
-    def cut(self, link: ReplicaLink) -> None:
-        """The replica was cut."""
-        patient = self._current(link)
-        if patient is not None and isinstance(patient.request, CutReplica):
-            patient.request = None
-            patient.must_look = True
 
     # Decisions
 
@@ -390,13 +342,13 @@ class Repairer:
         self, patient: _Patient, scopes: Mapping[ReplicaId, Scope], now: float
     ) -> list[RepairEffect]:
         if patient.given_up is not None:
-            return [GiveUpReplica(patient.link.replica_id, patient.given_up)]
+            return [DropReplica(patient.link, patient.given_up)]
         scope = scopes[patient.link.replica_id]
         effects: list[RepairEffect] = []
         is_known = patient.condition is not None and not patient.must_look
         if patient.request is None and is_known and not patient.is_stuck:
             effects += self._treat(patient, scope, scopes)
-            if effects and isinstance(effects[-1], ReplicaMended | DamageAccepted | GiveUpReplica):
+            if effects and isinstance(effects[-1], ReplicaMended | DamageAccepted | DropReplica):
                 return effects
         if patient.must_look and (patient.is_delayed or not patient.awaits_answer):
             if patient.request is None:
@@ -408,11 +360,10 @@ class Repairer:
     def _treat(
         self, patient: _Patient, scope: Scope, scopes: Mapping[ReplicaId, Scope]
     ) -> list[RepairEffect]:
-        replica_id = patient.link.replica_id
         if not patient.damaged and patient.reason is not None and not patient.awaits_answer:
             if patient.was_damaged:
-                return [*self._report(patient, ()), ReplicaMended(replica_id)]
-            return [GiveUpReplica(replica_id, patient.reason)]
+                return [*self._report(patient, ()), ReplicaMended(patient.link)]
+            return [DropReplica(patient.link, patient.reason)]
         unsupplied: list[DamagedRange] = []
         for damaged in patient.damaged:
             if damaged.first > scope.kept_through:
@@ -440,10 +391,10 @@ class Repairer:
                 effects.append(SendRequest(patient.link, patient.request))
         elif len(unsupplied) == len(patient.damaged):
             patient.reason = None
-            effects.append(DamageAccepted(replica_id))
+            effects.append(DamageAccepted(patient.link))
         elif scope.is_cut:
-            patient.request = CutReplica(replica_id, scope.kept_through)
-            effects.append(patient.request)
+            patient.request = TruncateReplica(scope.kept_through)
+            effects.append(SendRequest(patient.link, patient.request))
         return effects
 
     def _may_accept(

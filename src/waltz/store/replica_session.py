@@ -17,7 +17,6 @@ from enum import Enum
 from waltz.limits import BATCHES_IN_FLIGHT_MAX, RETRY_SECONDS_MAX, RETRY_SECONDS_MIN
 from waltz.record import RecordBatch
 from waltz.store.catch_up import CopySize, RecentBatches
-from waltz.store.recovery_events import ReplicaReached
 from waltz.store.requests import (
     AppendRecords,
     AskMaxTransactionId,
@@ -25,6 +24,8 @@ from waltz.store.requests import (
     ConnectReplica,
     DropReplica,
     ReadRecords,
+    RepairerRequest,
+    ReplicaConnected,
     ReplicaLink,
     ReplicaRequest,
     SendRequest,
@@ -54,11 +55,13 @@ class ReplicaSession:
         self.read_failures: dict[ReplicaId, int] = {}
         self.trouble = ""
         """Why the last attempt ended."""
+        self.source: ReplicaId | None = None
+        """Where a read on this replica's behalf is under way."""
+        self.reading: ReadRecords | None = None
+        """The read that is under way there, or was the last."""
         self._sent_through = NOTHING
         self._in_flight_count = 0
         """Of appends to a live one; `_request_count` has the other requests but reads."""
-        self._source: ReplicaId | None = None
-        self._reading: ReadRecords | None = None
         self._changed = False
         self._request_count = 0
         self._retry_seconds = 0.0
@@ -82,14 +85,9 @@ class ReplicaSession:
         return f"was lost ({self.trouble})" if self.phase is Phase.EXCLUDED else None
 
     @property
-    def source(self) -> ReplicaId | None:
-        """Where a read on this replica's behalf is under way."""
-        return self._source
-
-    @property
     def is_busy(self) -> bool:
         """Whether an answer is on its way; not while a read is only being tried again."""
-        is_reading = self._source is not None and not self._read_retry_seconds
+        is_reading = self.source is not None and not self._read_retry_seconds
         return self._request_count > 0 or self._in_flight_count > 0 or is_reading
 
     @property
@@ -107,17 +105,13 @@ class ReplicaSession:
     def connect(self) -> ConnectReplica:
         return ConnectReplica(self.link, self._retry_seconds)
 
-    def connected(
-        self, *, is_repairable: bool = False, is_tolerant: bool = False
-    ) -> list[ReplicaReached]:
-        """Return what recovery is to be told."""
+    def connected(self, event: ReplicaConnected) -> None:
         if self.phase is Phase.EXCLUDED:
             self.phase = Phase.RETURNED
-            return []
+            return
         assert self.phase is Phase.CONNECTING
         self.phase = Phase.RECOVERING
-        self.is_repairable, self.is_tolerant = is_repairable, is_tolerant
-        return [ReplicaReached(self.replica_id)]
+        self.is_repairable, self.is_tolerant = event.repairable, event.tolerant
 
     def abstain(self) -> None:
         """Its word was asked for, and refused."""
@@ -133,19 +127,18 @@ class ReplicaSession:
         """Something is changed there, by what does not pass through here."""
         self._changed = True
 
-    def send(self, request: ReplicaRequest, delay_seconds: float = 0.0) -> SendRequest:
-        match request:
-            case ReadRecords():
-                pass
-            case AskSessionInfo() | AskMaxTransactionId():
-                self._request_count += 1
-            case _:
-                self._request_count += 1
-                self._changed = True
-        return SendRequest(self.link, request, delay_seconds)
+    def asked(self, request: ReplicaRequest) -> None:
+        """Note a request that is sent outside of the stream of appends."""
+        if isinstance(request, ReadRecords | RepairerRequest):
+            return
+        assert self.phase is Phase.RECOVERING or self.phase is Phase.ABSTAINING
+        self._request_count += 1
+        if not isinstance(request, AskSessionInfo | AskMaxTransactionId):
+            self._changed = True
 
     def answered(self, request: ReplicaRequest) -> None:
-        if not isinstance(request, ReadRecords):
+        """Note the answer to a request of which `asked` was told."""
+        if not isinstance(request, ReadRecords | RepairerRequest):
             self._request_count -= 1
 
     def lose(self, reason: str) -> list[DropReplica | ConnectReplica]:
@@ -166,7 +159,7 @@ class ReplicaSession:
     def _give_up(self, reason: str) -> DropReplica:
         self.trouble = reason
         self._request_count = self._in_flight_count = 0
-        self._source = None
+        self.source = None
         return DropReplica(self.link, reason)
 
     # Reading from another replica
@@ -175,29 +168,29 @@ class ReplicaSession:
         self, source: ReplicaSession, first: TransactionId, through: TransactionId
     ) -> SendRequest:
         """Ask `source` for a bounded batch that this replica lacks."""
-        assert self._source is None
-        self._source = source.replica_id
-        self._reading = ReadRecords(first, self.copy_size.count(first, through), self.link)
-        return source.send(self._reading, self._read_retry_seconds)
+        assert self.source is None
+        assert self.phase is Phase.RECOVERING or self.phase is Phase.LIVE
+        self.source = source.replica_id
+        self.reading = ReadRecords(first, self.copy_size.count(first, through), self.link)
+        return SendRequest(source.link, self.reading, self._read_retry_seconds)
 
     def is_reading(self, source: ReplicaId, request: ReadRecords) -> bool:
         """Whether this is what is being waited for, and not an answer given up before."""
-        return self._source == source and self._reading == request
+        return self.source == source and self.reading == request
 
     def read_succeeded(self, batch: RecordBatch) -> None:
-        self._source = None
+        self.source = None
         self._read_retry_seconds = 0.0
         self.copy_size.copied(batch)
 
-    def read_failed(self) -> ReplicaId:
-        """Return the source that failed; the next one asked may be another, and later."""
-        source, self._source = self._source, None
+    def read_failed(self) -> None:
+        """Note that the source has failed; the next one asked may be another, and later."""
+        source, self.source = self.source, None
         assert source is not None
         self.read_failures[source] = self.read_failures.get(source, 0) + 1
         self._read_retry_seconds = min(
             max(2 * self._read_retry_seconds, RETRY_SECONDS_MIN), RETRY_SECONDS_MAX
         )
-        return source
 
     # The stream of appends
 
@@ -210,14 +203,14 @@ class ReplicaSession:
     def has_room(self) -> bool:
         return (
             self.phase is Phase.LIVE
-            and self._source is None
+            and self.source is None
             and self._in_flight_count < BATCHES_IN_FLIGHT_MAX
         )
 
     def append_next(self, request: AppendRecords) -> SendRequest | None:
         """Send the newest batch to a live one; None if it lacks others before, or has no room."""
         lacks = self._sent_through + 1
-        is_free = self._source is None and self._in_flight_count < BATCHES_IN_FLIGHT_MAX
+        is_free = self.source is None and self._in_flight_count < BATCHES_IN_FLIGHT_MAX
         if request.batch.first_transaction_id != lacks or not is_free:
             return None
         return self.append(request)

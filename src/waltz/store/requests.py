@@ -121,7 +121,7 @@ class AcceptDamage:
     damaged: tuple[DamagedRange, ...]
 
 
-RepairRequest: TypeAlias = AskCondition | ReadToRepair | RepairRecords | AcceptDamage
+RepairerRequest: TypeAlias = AskCondition | ReadToRepair | RepairRecords | AcceptDamage
 
 ReplicaRequest: TypeAlias = (
     AskSessionInfo
@@ -130,7 +130,7 @@ ReplicaRequest: TypeAlias = (
     | SetLowWaterMark
     | AppendRecords
     | ReadRecords
-    | RepairRequest
+    | RepairerRequest
 )
 
 ReplicaAnswer: TypeAlias = SessionInfo | TransactionId | RecordBatch | Condition | None
@@ -199,7 +199,7 @@ class ReplicaSuspected:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaLost:
-    """The connection ended: what was sent and not answered is unknown."""
+    """The connection ended, or was given up: what was sent and not answered is unknown."""
 
     link: ReplicaLink
     reason: str
@@ -221,6 +221,11 @@ class RequestFailed:
     reason: str
     fence: SessionId | None = None
     """The session that the replica has promised instead; None: it was not that."""
+
+
+ReplicaEvent: TypeAlias = (
+    ReplicaConnected | ReplicaSuspected | ReplicaLost | RequestAnswered | RequestFailed
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,9 +46,7 @@ from waltz.record import NewRecord, RecordBatch, empty_batch
 from waltz.store.events import AppendsFailed, Committed, StoreClosed, StoreEvent, StoreOpened
 from waltz.store.messages import RequestFrames, answer_to, fence_in, records_or_headers
 from waltz.store.read_router import ReadRouter
-from waltz.store.recovery_events import (
-    HighWaterMarkResolved,
-)
+from waltz.store.recovery import HighWaterMarkResolved
 from waltz.store.repairer import ReplicaDamage, damage_text
 from waltz.store.requests import (
     AppendRecords,

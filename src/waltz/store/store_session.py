@@ -24,27 +24,18 @@ from waltz.store.catch_up import RecentBatches, checked_copy, choose_source
 from waltz.store.events import Committed
 from waltz.store.fences import Fences
 from waltz.store.quorum import commit_mark
-from waltz.store.recovery import Recovery
-from waltz.store.recovery_events import (
+from waltz.store.recovery import (
     AdmitReplicas,
-    AskReplica,
-    CopyFailed,
     CopyRecords,
     EndRecovery,
     HighWaterMarkResolved,
-    RecordsCopied,
+    Recovery,
     RecoveryEffect,
     RecoveryEvent,
-    RefuseReplica,
-    ReplicaAnswered,
-    ReplicaLeft,
-    ReplicaReached,
 )
 from waltz.store.repair_scope import scopes, silent
 from waltz.store.repairer import (
-    CutReplica,
     DamageAccepted,
-    GiveUpReplica,
     RepairEffect,
     Repairer,
     ReplicaDamage,
@@ -58,15 +49,18 @@ from waltz.store.requests import (
     ConnectReplica,
     DropReplica,
     MetadataEvent,
+    MetadataRead,
+    MetadataReadFailed,
+    MetadataWriteFailed,
+    MetadataWritten,
     ReadMetadata,
     ReadRecords,
     ReadToRepair,
-    RepairRequest,
-    ReplicaAnswer,
+    RepairerRequest,
     ReplicaConnected,
+    ReplicaEvent,
     ReplicaLink,
     ReplicaLost,
-    ReplicaRequest,
     ReplicaSuspected,
     RequestAnswered,
     RequestFailed,
@@ -81,14 +75,7 @@ RECENT_BATCH_BYTES_MAX: Final = 8 * 1024 * 1024
 come on top."""
 
 
-SessionEvent: TypeAlias = (
-    ReplicaConnected
-    | ReplicaLost
-    | ReplicaSuspected
-    | RequestAnswered
-    | RequestFailed
-    | MetadataEvent
-)
+SessionEvent: TypeAlias = ReplicaEvent | MetadataEvent
 SessionEffect: TypeAlias = (
     ConnectReplica
     | DropReplica
@@ -320,48 +307,49 @@ class StoreSession:
 
     def _take(self, event: SessionEvent, now: float) -> None:
         match event:
-            case RequestAnswered(link, AppendRecords(batch) as append):
-                if replica := self._current(link):
-                    through = batch.last_transaction_id
-                    if replica.phase is Phase.LIVE:
-                        replica.appended(batch)
-                        mark = self.high_water_mark
-                        # What the slowest replica answers is committed as a rule.
-                        self._is_advanced |= mark is None or through > mark
-                    else:
-                        replica.answered(append)
-                        self._to_recovery.append(RecordsCopied(replica.replica_id, through))
-                        self._is_quiet, self._is_advanced = False, True
+            case RequestAnswered(link, AppendRecords(batch)):
+                replica = self._current(link)
+                if replica is None:
+                    return
+                if replica.phase is Phase.LIVE:
+                    replica.appended(batch)
+                    mark = self.high_water_mark
+                    # What the slowest replica answers is committed as a rule.
+                    self._is_advanced |= mark is None or batch.last_transaction_id > mark
+                    return
+                replica.answered(event.request)
+                self._to_recovery.append(event)
+            case MetadataRead() | MetadataReadFailed() | MetadataWritten() | MetadataWriteFailed():
+                self._to_recovery.append(event)
             case _:
-                self._take_other(event, now)
-                self._is_quiet, self._is_advanced = False, True
+                if replica := self._current(event.link):
+                    self._take_of(replica, event, now)
+        self._is_quiet, self._is_advanced = False, True
 
-    def _take_other(self, event: SessionEvent, now: float) -> None:
-        if isinstance(event, MetadataEvent):
-            self._to_recovery.append(event)
-            return
-        replica = self._current(event.link)
-        if replica is None:
-            return
-        if (refusal := self._fences.take(replica.replica_id, event)) is not None:
-            if isinstance(event, RequestAnswered) and self.low_water_mark is not None:
-                replica.touch()  # by another session of this number: only the next one may have it
-            self._lose(replica, refusal)
-            return
+    def _take_of(self, replica: ReplicaSession, event: ReplicaEvent, now: float) -> None:
+        """Take what is not the answer to an append."""
         match event:
-            case ReplicaConnected(_, repairs, tolerant):
-                self._to_recovery += replica.connected(is_repairable=repairs, is_tolerant=tolerant)
+            case ReplicaConnected():
+                replica.connected(event)
+                if replica.phase is Phase.RECOVERING:
+                    self._to_recovery.append(event)
             case ReplicaLost(_, reason):
                 self._lose(replica, reason)
             case ReplicaSuspected():
-                self._repairer.suspect(replica.replica_id, now)
-            case RequestAnswered() | RequestFailed() if isinstance(event.request, RepairRequest):
+                self._repairer.take(event, now)
+            case RequestAnswered() | RequestFailed() if (
+                refusal := self._fences.take(event)
+            ) is not None:
+                if isinstance(event, RequestAnswered) and self.low_water_mark is not None:
+                    replica.touch()  # by another session of this number: only the next may have it
+                self._lose(replica, refusal)
+            case RequestAnswered() | RequestFailed() if isinstance(event.request, RepairerRequest):
                 self._take_repair(replica, event, now)
-            case RequestAnswered(_, request, answer):
-                replica.answered(request)
-                self._take_answer(replica, request, answer)
-            case RequestFailed(_, request, reason):
-                self._take_failure(replica, request, reason)
+            case RequestAnswered():
+                replica.answered(event.request)
+                self._take_answer(replica, event, now)
+            case RequestFailed():
+                self._take_failure(replica, event)
             case _:
                 assert_never(event)
 
@@ -371,48 +359,48 @@ class StoreSession:
             return None
         return replica
 
-    def _take_answer(
-        self, replica: ReplicaSession, request: ReplicaRequest, answer: ReplicaAnswer
-    ) -> None:
-        match request:
-            case ReadRecords():
-                assert isinstance(answer, RecordBatch)
-                self._take_read(replica, request, answer)
-            case TruncateReplica() if replica.phase is Phase.ABSTAINING:
-                self._repairer.cut(replica.link)
+    def _take_answer(self, replica: ReplicaSession, event: RequestAnswered, now: float) -> None:
+        match event:
+            case RequestAnswered(_, ReadRecords() as request, RecordBatch() as batch):
+                self._take_read(replica, request, batch)
+            case RequestAnswered(_, TruncateReplica()) if replica.phase is Phase.ABSTAINING:
+                self._repairer.take(event, now)
             case _:
-                assert not isinstance(request, AppendRecords | RepairRequest)
-                self._to_recovery.append(ReplicaAnswered(replica.replica_id, request, answer))
+                self._to_recovery.append(event)
 
     def _take_read(self, source: ReplicaSession, request: ReadRecords, batch: RecordBatch) -> None:
         try:
             copy = checked_copy(batch, request.first, request.count_max)
-        except (CorruptionError, RemoteProtocolError):
-            self._fail_read(source, request)
+        except (CorruptionError, RemoteProtocolError) as error:
+            self._fail_read(source, request, str(error))
             return
         reader = self._reader(source, request)
         if reader is None:
             return
         reader.read_succeeded(copy)
+        append = AppendRecords(copy)
         if reader.phase is Phase.LIVE:
-            self._effects.append(reader.append(AppendRecords(copy)))
+            self._effects.append(reader.append(append))
         else:
-            self._effects.append(reader.send(AppendRecords(copy)))
+            self._send(SendRequest(reader.link, append))
 
-    def _take_failure(self, replica: ReplicaSession, request: ReplicaRequest, reason: str) -> None:
+    def _take_failure(self, replica: ReplicaSession, event: RequestFailed) -> None:
         """A failed read says nothing about the replica; what else fails has an unknown outcome."""
-        if isinstance(request, ReadRecords):
-            self._fail_read(replica, request)
-        elif isinstance(request, AskSessionInfo | AskMaxTransactionId) and replica.is_repairable:
-            self._to_recovery.append(ReplicaLeft(replica.replica_id))
-            replica.abstain()
-            self._repairer.take_in(replica.link, reason, is_tolerant=replica.is_tolerant)
-        else:
-            self._lose(replica, f"{type(request).__name__} failed: {reason}")
+        match event.request:
+            case ReadRecords():
+                self._fail_read(replica, event.request, event.reason)
+            case AskSessionInfo() | AskMaxTransactionId() if replica.is_repairable:
+                self._to_recovery.append(event)
+                replica.abstain()
+                self._repairer.take_in(replica.link, event.reason, is_tolerant=replica.is_tolerant)
+            case request:
+                self._lose(replica, f"{type(request).__name__} failed: {event.reason}")
 
-    def _fail_read(self, source: ReplicaSession, request: ReadRecords) -> None:
+    def _fail_read(self, source: ReplicaSession, request: ReadRecords, reason: str) -> None:
         if reader := self._reader(source, request):
-            self._stop_reading(reader)
+            reader.read_failed()
+            if reader.phase is Phase.RECOVERING:
+                self._to_recovery.append(RequestFailed(source.link, request, reason))
 
     def _reader(self, source: ReplicaSession, request: ReadRecords) -> ReplicaSession | None:
         """Return the replica that waits for the answer; None if it has given the read up."""
@@ -422,22 +410,21 @@ class StoreSession:
             return None
         return reader
 
-    def _stop_reading(self, reader: ReplicaSession) -> None:
-        source = reader.read_failed()
-        if reader.phase is Phase.RECOVERING:
-            self._to_recovery.append(CopyFailed(reader.replica_id, source))
-
-    def _stop_reading_from(self, source: ReplicaSession) -> None:
+    def _stop_reading_from(self, source: ReplicaSession, reason: str) -> None:
         for reader in self._replicas.values():
-            if reader.source == source.replica_id:
-                self._stop_reading(reader)
+            if reader.source == source.replica_id and reader.reading is not None:
+                self._fail_read(source, reader.reading, reason)
 
     def _lose(self, replica: ReplicaSession, reason: str) -> None:
         self._repairer.forget(replica.replica_id)
-        self._stop_reading_from(replica)
+        self._stop_reading_from(replica, reason)
         if replica.phase is Phase.RECOVERING or replica.phase is Phase.LIVE:
-            self._to_recovery.append(ReplicaLeft(replica.replica_id))
+            self._to_recovery.append(ReplicaLost(replica.link, reason))
         self._effects += replica.lose(reason)
+
+    def _send(self, effect: SendRequest) -> None:
+        self._replicas[effect.link.replica_id].asked(effect.request)
+        self._effects.append(effect)
 
     # Recovery
 
@@ -447,23 +434,26 @@ class StoreSession:
             for effect in self._recovery.step(events, now):
                 self._perform(effect)
 
-    def _perform(self, effect: RecoveryEffect) -> None:
+    def _perform(self, effect: RecoveryEffect | RepairEffect) -> None:
+        """Do what recovery or the repairer has decided."""
         match effect:
-            case AskReplica(replica_id, request):
-                replica = self._replicas[replica_id]
-                if replica.phase is Phase.RECOVERING:
-                    self._effects.append(replica.send(request))
+            case SendRequest():
+                self._send(effect)
             case CopyRecords(replica_id, source_id, first, through):
                 replica, source = self._replicas[replica_id], self._replicas[source_id]
-                if replica.phase is Phase.RECOVERING:
-                    self._effects.append(replica.read_from(source, first, through))
+                self._effects.append(replica.read_from(source, first, through))
             case AdmitReplicas(replica_ids):
                 self._admit(replica_ids)
-            case RefuseReplica(replica_id, reason):
-                self._lose(self._replicas[replica_id], reason)
+            case DropReplica(link, reason):
+                self._lose(self._replicas[link.replica_id], reason)
             case EndRecovery(reason):
                 self._end(reason)
-            case ReadMetadata() | WriteMetadata() | HighWaterMarkResolved():
+            case ReplicaMended(link) | DamageAccepted(link):
+                if isinstance(effect, ReplicaMended):
+                    self._repairer.forget(link.replica_id)
+                self._replicas[link.replica_id].vote_again()
+                self._to_recovery.append(ReplicaConnected(link))
+            case ReadMetadata() | WriteMetadata() | HighWaterMarkResolved() | ReplicaDamage():
                 self._effects.append(effect)
             case _:
                 assert_never(effect)
@@ -488,7 +478,7 @@ class StoreSession:
         for replica_id in self._removed:
             replica = self._replicas[replica_id]
             self._repairer.forget(replica_id)
-            self._stop_reading_from(replica)
+            self._stop_reading_from(replica, "no longer assigned")
             self._effects.append(replica.release("no longer assigned"))
 
     # Appends
@@ -559,27 +549,11 @@ class StoreSession:
         known = self._replicas.values(), self._last_states, self._recovery, self._repairer
         found, unheard = scopes(*known, self.high_water_mark), silent(*known)
         for effect in self._repairer.step(found, now, is_open=self.is_open, silent=unheard):
-            self._perform_repair(effect)
+            self._perform(effect)
         self._recover(now)
         if self.is_open:
             self._commit()
             self._feed()
-
-    def _perform_repair(self, effect: RepairEffect) -> None:
-        match effect:
-            case ReplicaMended(replica_id) | DamageAccepted(replica_id):
-                if isinstance(effect, ReplicaMended):
-                    self._repairer.forget(replica_id)
-                self._replicas[replica_id].vote_again()
-                self._to_recovery.append(ReplicaReached(replica_id))
-            case GiveUpReplica(replica_id, reason):
-                self._lose(self._replicas[replica_id], reason)
-            case CutReplica(replica_id, through):
-                self._effects.append(self._replicas[replica_id].send(TruncateReplica(through)))
-            case SendRequest() | ReplicaDamage():
-                self._effects.append(effect)
-            case _:
-                assert_never(effect)
 
     # Who is left
 
