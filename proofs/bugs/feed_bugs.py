@@ -32,17 +32,13 @@ def _of_any_partition(find: Callable[..., Any]) -> Callable[..., Any]:
     return found
 
 
-def _from_its_first(feed_frames: Callable[..., bytes]) -> Callable[..., bytes]:
+def _from_its_first(feed: Callable[..., Any]) -> Callable[..., Any]:
     """A part of a cached batch is cut out at its beginning."""
 
-    def frames(
-        self: Any, partition_id: Any, entry: Any, version: Any, first: Any, count: Any
-    ) -> bytes:
-        return feed_frames(
-            self, partition_id, entry, version, entry.batch.first_transaction_id, count
-        )
+    def found(self: Any, partition_id: Any, entry: Any, first: Any, count: Any) -> Any:
+        return feed(self, partition_id, entry, entry.batch.first_transaction_id, count)
 
-    return frames
+    return found
 
 
 def _looking_at_the_last(ask: Callable[..., None]) -> Callable[..., None]:
@@ -110,7 +106,7 @@ FEED_BUGS: Final = (
     Bug(
         name="a part of a cached batch is cut out at its beginning",
         breaks="I4 feed",
-        patches=(Patch(FeedCache, "feed_frames", _from_its_first),),
+        patches=(Patch(FeedCache, "feed", _from_its_first),),
         workloads=("postponing", "database"),
         plans=("client_crash", "server_crash"),
         caught=Scene(8, "postponing", "client_crash"),

@@ -20,6 +20,7 @@ from waltz.server.feeding.feed_cache import FeedCache
 from waltz.server.server_partition import ServerPartition
 from waltz.store.events import StoreOpened
 from waltz.types import Generation, PartitionId, RequestId, SessionId, TransactionId
+from waltz.wire.before_batches import joined
 from waltz.wire.client_protocol import CLIENT_CODEC
 from waltz.wire.message import Audience, Message
 
@@ -51,16 +52,16 @@ def test_a_server_takes_what_is_for_it_and_refuses_the_rest(
     sorter = Sorter(1)
     if kind.AUDIENCE not in FOR_SERVERS:
         with pytest.raises(RemoteProtocolError, match=kind.__name__):
-            sorter.sort([message], version)
+            sorter.sort([message])
         return
-    found = sorter.sort([message], version)
+    found = sorter.sort(joined([message]))
     if kind.AUDIENCE is not Audience.PARTITION:
         assert found.for_server == (message,)
         return
     ((partition_id, received, _),) = found.for_partitions
     machine = ServerPartition(partition_id, Generation(1), FeedCache())
     machine.step([StoreOpened(SessionId(1), TransactionId(-1))], 0.0)
-    machine.step([MessagesReceived(Peer(1, version, ME, 0), received.messages)], 0.0)
+    machine.step([MessagesReceived(Peer(1, ME, 0), received.messages)], 0.0)
     machine.check_invariants()
 
 
@@ -92,6 +93,6 @@ def test_a_clients_stream_takes_what_is_for_it_and_refuses_the_rest(
         with pytest.raises(RemoteProtocolError, match=f"{kind.__name__} on a stream connection"):
             asyncio.run(side.receive(0, [message]))
         return
-    asyncio.run(side.receive(0, [message]))
+    asyncio.run(side.receive(0, joined([message])))
     received = runner.mailbox.get_nowait()
     World().mounted().hear(*received.messages)

@@ -9,10 +9,15 @@ import numpy as np
 
 from waltz.record import NewRecord, RecordBatch, pack_records, request_id_bytes
 from waltz.server.clients.client_connection import MessagesReceived, Peer
+from waltz.server.feeding.outbox import Part
 from waltz.types import ClientId, Generation, PartitionId, RequestId, TransactionId
 from waltz.wire.batch_protocol import AppendBatch
+from waltz.wire.before_batches import joined
 from waltz.wire.client_protocol import (
+    BATCHES_SINCE,
     CLIENT_CODEC,
+    CLIENT_GREETING,
+    SERVER_GREETING,
     AppendRequest,
     ClientMessage,
     FeedData,
@@ -24,6 +29,8 @@ from waltz.wire.client_protocol import (
 )
 from waltz.wire.columns import AppendColumns, Bodies
 from waltz.wire.frame import FrameDecoder
+from waltz.wire.handshake import Hello, Link
+from waltz.wire.logical_link import LogicalLink
 
 PARTITION = PartitionId(3)
 VERSION = 4
@@ -40,7 +47,9 @@ def request_id(client: int = 7, sequence: int = 1, generation: int = 1) -> Reque
 def peer(
     connection: int = 1, client: int = 7, sequence: int | None = 0, version: int = VERSION
 ) -> Peer:
-    return Peer(connection, version, ClientId(client), sequence)
+    return Peer(
+        connection, ClientId(client), sequence, has_lasting_sequence=version >= BATCHES_SINCE
+    )
 
 
 def record(sequence: int, client: int = 7, data: bytes = b"data", header: int = 0) -> NewRecord:
@@ -118,16 +127,22 @@ def mark_request(sequence: int = 1, client: int = 7) -> HighWaterMarkRequest:
 
 
 def received(sender: Peer, *messages: ClientMessage) -> MessagesReceived:
-    return MessagesReceived(sender, messages)
+    """Return the event by which a partition hears `messages`: appends as batches."""
+    return MessagesReceived(sender, tuple(joined(messages)))  # type: ignore[arg-type]
 
 
-def decoded(part: ClientMessage | bytes | object) -> list[object]:
-    """Return the messages of one part of what is sent."""
-    if not isinstance(part, bytes):
-        return [part]
-    version = int.from_bytes(part[1:3], "big")
-    decoder = FrameDecoder(CLIENT_CODEC.magic, version, len(part))
-    decoder.receive(part)
+def link(version: int = VERSION) -> LogicalLink:
+    """Return the server's end of a connection of this version."""
+    opened = Link(CLIENT_CODEC.up_to(version), SERVER_GREETING)
+    opened.receive(Hello((version,), CLIENT_GREETING).encode())
+    return LogicalLink(opened)
+
+
+def decoded(part: Part, version: int = VERSION) -> list[object]:
+    """Return the messages by which a peer of `version` is told `part`."""
+    frames = link(version).encode(part)
+    decoder = FrameDecoder(CLIENT_CODEC.magic, version, len(frames))
+    decoder.receive(frames)
     messages: list[object] = []
     while (body := decoder.next_frame()) is not None:
         messages.append(CLIENT_CODEC.decode(body, version))

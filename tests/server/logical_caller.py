@@ -51,7 +51,7 @@ class LogicalCaller:
         if not answer.error_code:
             caller._opening.opened()
             caller.link = LogicalLink(caller._opening, answer.features)
-            caller.heard = caller.link.receive(caller._rest)
+            caller.heard = [*caller.link.receive(caller._rest)]
         return caller
 
     async def introduce(self, request: Message) -> Message:

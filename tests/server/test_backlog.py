@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.server.builders import append, flush
-from waltz.limits import LOCK_BYTES, REQUEST_BYTES
+from tests.server.builders import append, flush, together
+from waltz.limits import BATCHED_APPEND_BYTES, LOCK_BYTES, REQUEST_BYTES
 from waltz.server.feeding.backlog import (
     CONNECTION_BACKLOG_BYTES_MAX,
     CROWDED_BYTES_MIN,
@@ -25,8 +25,8 @@ from waltz.server.feeding.backlog import (
 
 def test_request_counts_with_its_data_and_locks() -> None:
     assert request_bytes(flush()) == REQUEST_BYTES
-    large = append(1, write=[1, 2], read=[3], data=bytes(1000))
-    assert request_bytes(large) == REQUEST_BYTES + 1000 + 3 * LOCK_BYTES
+    large = together(append(1, write=[1, 2], read=[3], data=bytes(1000)), append(2, data=b""))
+    assert request_bytes(large) == 2 * BATCHED_APPEND_BYTES + 1000 + 3 * LOCK_BYTES
 
 
 def test_what_is_worked_off_is_told_once_per_connection() -> None:

@@ -4,7 +4,6 @@ import pytest
 
 from tests.server.builders import (
     PARTITION,
-    VERSION,
     append,
     data_request,
     feed_request,
@@ -17,7 +16,7 @@ from tests.server.builders import (
     together,
 )
 from waltz.errors import RemoteProtocolError
-from waltz.server.appends.appends import of_requests
+from waltz.server.appends.appends import of_batches
 from waltz.server.clients.client_connection import (
     MessagesReceived,
     Mounts,
@@ -29,6 +28,7 @@ from waltz.server.clients.client_connection import (
 )
 from waltz.server.feeding.backlog import request_bytes
 from waltz.types import SEQUENCE_NUMBER_MAX, ClientId, Generation, PartitionId, RequestId
+from waltz.wire.before_batches import joined
 from waltz.wire.client_protocol import (
     ClientMessage,
     FlushRequest,
@@ -51,17 +51,18 @@ FIRST = Generation(1)
 def test_messages_are_sorted_by_partition_and_keep_their_order() -> None:
     other = FlushRequest(RequestId(ClientId(7), FIRST, PartitionId(0), 9))
     question = ServerPartitionsAssignmentRequest(RequestId(ClientId(7), FIRST, PartitionId(0), 0))
-    messages = [append(1), other, question, append(2)]
-    assert Sorter(1).sort(messages, VERSION) == Sorted(
+    first, second = together(append(1)), together(append(2))
+    messages = [first, other, question, second]
+    assert Sorter(1).sort(messages) == Sorted(
         (
             (
                 PARTITION,
-                MessagesReceived(peer(sequence=None), (append(1), append(2))),
-                2 * request_bytes(append(1)),
+                MessagesReceived(peer(sequence=None, version=5), (first, second)),
+                request_bytes(first) + request_bytes(second),
             ),
             (
                 PartitionId(0),
-                MessagesReceived(peer(sequence=None), (other,)),
+                MessagesReceived(peer(sequence=None, version=5), (other,)),
                 request_bytes(other),
             ),
         ),
@@ -72,46 +73,45 @@ def test_messages_are_sorted_by_partition_and_keep_their_order() -> None:
 def test_connection_is_known_by_its_first_message_and_its_first_mount() -> None:
     """CS-24: neither changes later."""
     sorter = Sorter(1)
-    assert sorter.sort([], VERSION) == Sorted((), ())
-    sorter.sort([flush(client=7)], VERSION)
-    sorter.sort([mount(client=8, connection_sequence=5)], VERSION)
-    ((_, event, _),), _ = sorter.sort([mount(client=9, connection_sequence=6)], VERSION)
-    assert event.peer == peer(client=7, sequence=5)
+    assert sorter.sort([]) == Sorted((), ())
+    sorter.sort([flush(client=7)])
+    sorter.sort([mount(client=8, connection_sequence=5)])
+    ((_, event, _),), _ = sorter.sort([mount(client=9, connection_sequence=6)])
+    assert event.peer == peer(client=7, sequence=5, version=5)
 
 
 def test_questions_without_a_client_id_are_for_the_server_and_name_nobody() -> None:
     """LC-60: whoever asks for its client ID has none yet."""
     sorter = Sorter(1)
     questions = [TopologyRequest(True), ClientIdRequest(5), PartitionProblemsRequest(6)]
-    assert sorter.sort(questions, VERSION) == Sorted((), tuple(questions))
-    ((_, received, _),) = sorter.sort([append(1)], VERSION).for_partitions
-    assert received.peer == peer(sequence=None)
+    assert sorter.sort(questions) == Sorted((), tuple(questions))
+    ((_, received, _),) = sorter.sort([flush()]).for_partitions
+    assert received.peer == peer(sequence=None, version=5)
 
 
 def test_an_append_in_the_name_of_another_client_is_refused() -> None:
     """That client would take the transaction for its own."""
     sorter = Sorter(1)
-    sorter.sort([mount(client=7)], VERSION)
-    for message in (append(1, client=8), together(append(1, client=8))):
-        with pytest.raises(RemoteProtocolError, match="of client 8 on a connection of client 7"):
-            sorter.sort([message], VERSION)
+    sorter.sort([mount(client=7)])
+    with pytest.raises(RemoteProtocolError, match="of client 8 on a connection of client 7"):
+        sorter.sort([together(append(1, client=8))])
 
 
 def test_sequence_numbers_of_a_batch_do_not_wrap() -> None:
     last = SEQUENCE_NUMBER_MAX
     sorter = Sorter(1)
-    assert sorter.sort([together(append(last - 1), append(last))], 5).for_partitions
+    assert sorter.sort([together(append(last - 1), append(last))]).for_partitions
     with pytest.raises(RemoteProtocolError, match="2147483646 to 2147483648; expected at most 21"):
-        sorter.sort([together(append(last - 1), append(last), append(1))], 5)
+        sorter.sort([together(append(last - 1), append(last), append(1))])
 
 
 def test_single_appends_go_on_with_the_least_number_as_the_originals_do() -> None:
     """Versions 0 to 4: no number comes again before 2^32 appends, and each is kept as it is."""
     numbers = [SEQUENCE_NUMBER_MAX, -SEQUENCE_NUMBER_MAX - 1, -SEQUENCE_NUMBER_MAX]
     appends = [append(number) for number in numbers]
-    ((_, received, _),) = Sorter(1).sort(appends, 4).for_partitions
-    joined = of_requests([*received.messages], 1, 1)  # type: ignore[list-item]
-    records = joined.records.request_ids.reshape(-1, 16)
+    ((_, received, _),) = Sorter(1).sort(joined(appends)).for_partitions
+    taken = of_batches([*received.messages], 1, 1)  # type: ignore[list-item]
+    records = taken.records.request_ids.reshape(-1, 16)
     runs = request_id_runs(records)
     assert runs[:, 3:].tolist() == [[numbers[0], 1], [numbers[1], 2]], "no run passes the edge"
     assert expanded_request_ids(runs).tobytes() == records.tobytes()
@@ -119,7 +119,7 @@ def test_single_appends_go_on_with_the_least_number_as_the_originals_do() -> Non
 
 def test_message_that_only_servers_send_is_refused() -> None:
     with pytest.raises(RemoteProtocolError, match="FlushResponse"):
-        Sorter(1).sort([FlushResponse(request_id(), tid(0))], VERSION)
+        Sorter(1).sort([FlushResponse(request_id(), tid(0))])
 
 
 def test_partition_elsewhere_is_told_to_mounts_and_data_requests_only() -> None:

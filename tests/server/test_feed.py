@@ -9,7 +9,6 @@ from tests.server.builders import (
     decoded,
     fed,
     feed_request,
-    peer,
     request_id,
     tid,
 )
@@ -40,11 +39,11 @@ class Bench:
             self.cache.add(PARTITION, batch(0, count))
 
     def mount(self, mark: int, connection: int = 1) -> None:
-        self.feeds.expect_mount(peer(connection), request_id())
+        self.feeds.expect_mount(connection, request_id())
         self.feeds.mount(connection, tid(mark + 1), self.mark - mark)
 
     def request(self, mark: int, connection: int = 1) -> None:
-        self.feeds.request(peer(connection), feed_request(mark), tid(self.mark))
+        self.feeds.request(connection, feed_request(mark), tid(self.mark))
 
     def commit(self, count: int) -> None:
         self.cache.add(PARTITION, batch(self.mark + 1, count))

@@ -26,6 +26,7 @@ from waltz.server.server_shell import Server
 from waltz.store.requests import AppendRecords, ReplicaLink, ReplicaRequest
 from waltz.system import tcp_network as system_network
 from waltz.types import NOTHING, TransactionId
+from waltz.wire.before_batches import joined
 from waltz.wire.client_protocol import (
     CLIENT_CODEC,
     AppendRequest,
@@ -221,7 +222,7 @@ def test_small_append_beside_much_of_others_leaves_for_the_replicas_at_once(
 
             monkeypatch.setattr(store, "_send", noted)
             append = AppendRequest(small.id(), NOTHING, (), (), (), 0, b"small", crc32(b"small"))
-            await server._hand_on(clients[8], [append])
+            await server._hand_on(clients[8], joined([append]))
             assert not sent, "with little under way it waits for others, to be one batch with them"
             await hear_feed(small, 0)
             clients[7].intake.take(99, CROWDED_BYTES_MIN)  # of a partition that is at work
@@ -230,7 +231,7 @@ def test_small_append_beside_much_of_others_leaves_for_the_replicas_at_once(
                 small.id(), TransactionId(0), (), (), (), 0, b"small", crc32(b"small")
             )
             # Nothing below lets the loop have a turn.
-            await server._hand_on(clients[8], [append])
+            await server._hand_on(clients[8], joined([append]))
             assert [request.batch.count for request in sent] == [1]
             assert exchange._connection.unsent_bytes == 0, "it has left"
             writer.connection.close()

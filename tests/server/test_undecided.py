@@ -8,7 +8,6 @@ from waltz.server.appends.undecided import NOTHING_ADMITTED, Undecided
 from waltz.server.feeding.backlog import Backlog
 from waltz.types import NOTHING
 from waltz.wire.batch_protocol import AppendRejected, Reason, Rejection
-from waltz.wire.client_protocol import LockFailure
 
 
 def numbers(undecided: Undecided) -> list[int]:
@@ -17,24 +16,24 @@ def numbers(undecided: Undecided) -> list[int]:
     return [] if records is None else [int.from_bytes(r.request_id[12:], "big") for r in records]
 
 
-def test_what_waits_goes_first_and_what_is_refused_is_told_in_its_own_words() -> None:
+def test_what_waits_goes_first_and_what_is_refused_is_told() -> None:
     """CI-15, SV-09, PM-24."""
     locks, backlog = LockTable(NOTHING), Backlog()
     undecided = Undecided(locks, backlog)
     assert undecided.admit() == NOTHING_ADMITTED
-    undecided.take_requests([append(2, write=[1]), append(3, write=[1])], 1)
-    undecided.take_batch(together(append(4, client=8, read=[1]), append(5, client=8)), 2)
+    undecided.take([together(append(2, write=[1])), together(append(3, write=[1]))], 1)
+    undecided.take([together(append(4, client=8, read=[1]), append(5, client=8))], 2)
     assert numbers(undecided) == [2]
     assert (len(undecided), undecided.oldest_waiting) == (4, 2)
     assert undecided.byte_count == backlog.byte_count
     locks.commit(tid(0), 1)
     ((_, decided),) = undecided.decide(1)
     assert decided.request_ids.tolist() == [list(request_id(7, 2))]
-    undecided.take_requests([append(6, client=9)], 3)
+    undecided.take([together(append(6, client=9))], 3)
     admitted = undecided.admit()
     assert admitted.refused_count == 2
     assert admitted.answers == [
-        (1, LockFailure(request_id(7, 3), tid(0))),
+        (1, AppendRejected(request_id(7, 3), (Rejection(3, 1, Reason.LOCKED, tid(0), 1),))),
         (2, AppendRejected(request_id(8, 4), (Rejection(4, 1, Reason.LOCKED, tid(0), 1),))),
     ]
     assert admitted.records is not None
@@ -45,8 +44,8 @@ def test_what_waits_goes_first_and_what_is_refused_is_told_in_its_own_words() ->
 
 def test_what_the_store_has_not_seen_can_be_abandoned() -> None:
     undecided = Undecided(LockTable(NOTHING), Backlog())
-    undecided.take_batch(together(append(2, write=[1]), append(3, write=[1])), 1)
+    undecided.take([together(append(2, write=[1]), append(3, write=[1]))], 1)
     undecided.admit()
-    undecided.take_requests([append(4)], 1)
+    undecided.take([together(append(4))], 1)
     abandoned = [row[3] for each in undecided.abandon() for row in each.request_ids.tolist()]
     assert abandoned == [3, 4]

@@ -74,7 +74,7 @@ def _died(arguments: tuple[Any, ...], result: Any) -> str | None:
 
 
 def _partial(arguments: tuple[Any, ...], _: Any) -> str | None:
-    entry, first, count = arguments[2], arguments[4], arguments[5]
+    entry, first, count = arguments[2], arguments[3], arguments[4]
     if first != entry.batch.first_transaction_id:
         return "a cached batch is fed from its middle on"
     return "a cached batch is fed in part" if count < len(entry.batch) else None
@@ -112,7 +112,7 @@ def test_a_workload_comes_to_what_it_is_for(scene: tuple[str, str]) -> None:
         ),
         _marks(reached, calls, "_failed", _failed),
         _marks(reached, SqlCallbacks, "_apply_guarded", _died),
-        _marks(reached, FeedCache, "feed_frames", _partial),
+        _marks(reached, FeedCache, "feed", _partial),
     )
     with patched(patches):
         for seed in SEEDS:

@@ -6,7 +6,6 @@ import struct
 from typing import Any
 from zlib import crc32
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -15,7 +14,6 @@ from tests.wire.golden import GOLDEN_FRAMES, REFUSED
 from tests.wire.strategies import messages
 from waltz.errors import LocalProtocolError, RemoteProtocolError
 from waltz.limits import DATA_BYTES_MAX, LOCKS_MAX
-from waltz.record import request_id_from
 from waltz.types import ClientId, Generation, PartitionId, RequestId, TransactionId
 from waltz.wire.client_protocol import (
     CLIENT_CODEC,
@@ -43,7 +41,6 @@ from waltz.wire.client_protocol import (
     ServerPartitionsHealthResponse,
     TransactionDataRequest,
     TransactionDataResponse,
-    encode_feed_run,
 )
 from waltz.wire.message import Message
 
@@ -272,21 +269,4 @@ def test_damaged_messages_have_one_outcome_on_the_fast_and_the_declared_path(
             body += data.draw(st.binary(min_size=1, max_size=8))
     assert outcome(CLIENT_CODEC.decode, bytes(body), version) == outcome(
         CLIENT_CODEC.decode_declared, bytes(body), version
-    )
-
-
-@pytest.mark.parametrize("version", CLIENT_CODEC.versions)
-@given(data=st.data())
-def test_a_feed_run_is_its_feed_data_frames_back_to_back(version: int, data: st.DataObject) -> None:
-    headers = data.draw(st.lists(st.integers(-(2**31), 2**31 - 1), max_size=5))
-    count = len(headers)
-    first = data.draw(st.integers(-1, 2**63 - 1 - count))
-    rows = data.draw(st.lists(st.binary(min_size=16, max_size=16), min_size=count, max_size=count))
-    request_ids = np.frombuffer(b"".join(rows), np.uint8).reshape(count, 16)
-    run = encode_feed_run(version, TransactionId(first), request_ids, np.array(headers, np.int32))
-    assert run == b"".join(
-        CLIENT_CODEC.encode_declared(
-            FeedData(request_id_from(row), TransactionId(first + index), header), version
-        )
-        for index, (row, header) in enumerate(zip(rows, headers, strict=True))
     )

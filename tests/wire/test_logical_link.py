@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from waltz.errors import RemoteProtocolError
 from waltz.types import ClientId, Generation, PartitionId, RequestId, TransactionId
-from waltz.wire.client_protocol import CLIENT_CODEC, FeedData, FlushRequest
+from waltz.wire.client_protocol import CLIENT_CODEC, FlushRequest, FlushResponse
 from waltz.wire.handshake import Hello, Link
 from waltz.wire.lifecycle_protocol import (
     FEATURES,
@@ -63,10 +63,10 @@ def test_acknowledgements_and_heartbeats_let_what_is_kept_go() -> None:
 
 def test_much_that_arrives_is_acknowledged_without_being_asked() -> None:
     one = end()
-    fed = frame(FeedData(REQUEST_ID, TransactionId(3), 4))
-    count = ACKNOWLEDGE_BYTES // len(fed) + 1
-    assert len(one.receive(fed * count)) == count
-    assert one.take_replies() == frame(Acknowledgement(len(fed) * count))
+    told = frame(FlushResponse(REQUEST_ID, TransactionId(3)))
+    count = ACKNOWLEDGE_BYTES // len(told) + 1
+    assert len(one.receive(told * count)) == count
+    assert one.take_replies() == frame(Acknowledgement(len(told) * count))
 
 
 def test_who_acknowledges_what_was_not_sent_is_refused() -> None:
@@ -142,7 +142,7 @@ def test_messages_survive_any_breaks_in_order_and_once(
         match action:
             case "send":
                 messages = [
-                    FeedData(REQUEST_ID, TransactionId(number), position)
+                    FlushResponse(REQUEST_ID, TransactionId(1_000 * number + position))
                     for position in range(count)
                 ]
                 sent[actor] += messages

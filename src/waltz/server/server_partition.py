@@ -61,7 +61,6 @@ from waltz.wire.batch_protocol import (
     Reason,
 )
 from waltz.wire.client_protocol import (
-    AppendRequest,
     ClientMessage,
     FeedRequest,
     FlushRequest,
@@ -232,27 +231,27 @@ class ServerPartition:
         is_valid = self._mounts.is_valid(peer)
         connection_id = peer.connection_id
         unheard = stale = 0
-        requests: list[AppendRequest] = []
+        batches: list[AppendBatch] = []
         for message in messages:
-            if requests and type(message) is not AppendRequest:
-                self._undecided.take_requests(requests, connection_id)
-                requests = []
-            match message:
-                case AppendRequest() | AppendBatch() if (
-                    reason := self._why_not(message, is_valid)
-                ) is not None:
-                    count = self._refuse_unseen(connection_id, message, reason)
-                    stale += count if reason is Reason.STALE_GENERATION else 0
-                    unheard += 0 if reason is Reason.STALE_GENERATION else count
-                case AppendRequest():
-                    requests.append(message)
-                case AppendBatch():
-                    self._undecided.take_batch(message, connection_id)
-                case _:
-                    unheard += not self._receive_other(peer, message, is_valid, now)
-                    is_valid = self._mounts.is_valid(peer)
-        if requests:
-            self._undecided.take_requests(requests, connection_id)
+            if type(message) is AppendBatch:
+                reason = self._why_not(message, is_valid)
+                if reason is None:
+                    batches.append(message)
+                    continue
+                self._drop(connection_id, message)
+                self._outbox.add(connection_id, refused_all(message, reason))
+                if reason is Reason.STALE_GENERATION:
+                    stale += len(message.appends)
+                else:
+                    unheard += len(message.appends)
+                continue
+            if batches:  # a flush and an outcome are about the appends before them
+                self._undecided.take(batches, connection_id)
+                batches = []
+            unheard += not self._receive_other(peer, message, is_valid, now)
+            is_valid = self._mounts.is_valid(peer)
+        if batches:
+            self._undecided.take(batches, connection_id)
         self._counters.requests_dropped += unheard + stale
         if unheard:
             self._effects.append(RequestsDropped(connection_id, STALE_CONNECTION, unheard))
@@ -282,16 +281,6 @@ class ServerPartition:
         if message.request_id.generation != self.generation:
             return Reason.STALE_GENERATION
         return None
-
-    def _refuse_unseen(
-        self, connection_id: int, message: AppendRequest | AppendBatch, reason: Reason
-    ) -> int:
-        """Drop appends, and tell so if the client's version has a word for it; return how many."""
-        self._drop(connection_id, message)
-        if isinstance(message, AppendRequest):
-            return 1
-        self._outbox.add(connection_id, refused_all(message, reason))
-        return len(message.appends)
 
     def _receive_other(
         self, peer: Peer, message: ClientMessage, is_valid: bool, now: float
@@ -401,7 +390,7 @@ class ServerPartition:
         elif request.client_high_water_mark < NOTHING:
             self._reject(peer, "mount", request.client_high_water_mark)
         else:
-            self._feeds.expect_mount(peer, request.request_id)
+            self._feeds.expect_mount(peer.connection_id, request.request_id)
             return True
         return False
 
@@ -410,7 +399,7 @@ class ServerPartition:
         if mark is None or not NOTHING <= request.client_high_water_mark <= mark:
             self._reject(peer, "feed request", request.client_high_water_mark)
         else:
-            self._feeds.request(peer, request, mark)
+            self._feeds.request(peer.connection_id, request, mark)
 
     def _commit(self, batch: RecordBatch) -> None:
         """Locks, cache and feeds move together."""

@@ -89,7 +89,6 @@ from waltz.wire.discovery_protocol import (
     PartitionProblemsRequest,
     TopologyRequest,
 )
-from waltz.wire.lifecycle_protocol import LIFECYCLE_SINCE
 from waltz.wire.message import Message
 from waltz.wire.report_protocol import (
     CoordinatorLocation,
@@ -345,7 +344,7 @@ class Server:
         if not messages or self._is_stopping:
             client.note_intake()  # a part of a frame may have come
             return
-        for_partitions, for_server = client.sorter.sort(messages, client.link.version)
+        for_partitions, for_server = client.sorter.sort(messages)
         for partition_id, event, byte_count in for_partitions:
             partition = self._partitions.get(partition_id)
             if partition is not None:
@@ -385,10 +384,9 @@ class Server:
     async def _answer(self, client: Client, message: Message) -> Part:
         """Answer what is asked of the server as a whole."""
         if isinstance(message, TopologyRequest):
-            assert client.link.version is not None
             if message.subscribe and self._clients.find(client.connection_id) is not None:
-                self._directory.subscribe(client.connection_id, client.link.version)
-            return self._directory.frame(client.link.version)
+                self._directory.subscribe(client.connection_id)
+            return self._directory.told()
         if isinstance(message, ClientIdRequest):
             return await self._directory.give_client_id(message)
         if isinstance(message, PartitionProblemsRequest):
@@ -448,17 +446,14 @@ class Server:
         return self._membership.partition_count
 
     def _earlier_count(self) -> int:
-        """How many clients that have mounted a partition speak a version without features."""
+        """How many clients that have mounted a partition know no features."""
         mounted = {
             connection_id
             for partition in self._partitions.values()
             for connection_id in partition.machine.mounts.connection_ids()
         }
         clients = [self._clients.find(connection_id) for connection_id in mounted]
-        return sum(
-            client is not None and (client.link.version or 0) < LIFECYCLE_SINCE
-            for client in clients
-        )
+        return sum(client is not None and not client.link.has_lifecycle for client in clients)
 
     def _note_membership(self, membership: Membership) -> None:
         self._directory.change(membership)

@@ -12,17 +12,13 @@ from __future__ import annotations
 
 import struct
 from enum import IntEnum
-from functools import cache
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import Annotated, Final
 from zlib import crc32
 
-from waltz.arrays import np
 from waltz.limits import DATA_BYTES_MAX, LOCKS_MAX, METADATA_ENTRIES_MAX, PARTITIONS_MAX
-from waltz.record import RecordBatch
 from waltz.types import PartitionId, RequestId, TransactionId
-from waltz.wire.batch_protocol import BATCH_MESSAGES, FeedBatch
+from waltz.wire.batch_protocol import BATCH_MESSAGES
 from waltz.wire.client_message import ClientMessage as ClientMessage
-from waltz.wire.columns import feed_columns
 from waltz.wire.discovery_protocol import DISCOVERY_MESSAGES
 from waltz.wire.fields import (
     BOOLEAN,
@@ -40,7 +36,6 @@ from waltz.wire.fields import (
     Pair,
     Reader,
 )
-from waltz.wire.header_columns import HeaderColumns
 from waltz.wire.lifecycle_protocol import LIFECYCLE_MESSAGES
 from waltz.wire.message import (
     Audience,
@@ -54,14 +49,11 @@ from waltz.wire.message import (
 )
 from waltz.wire.report_protocol import REPORT_MESSAGES
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
 SERVER_GREETING: Final = "Waltz Server"
 CLIENT_GREETING: Final = "Waltz Client"
 
 BATCHES_SINCE: Final = 5
-"""From this version on the feed comes in batches."""
+"""From this version on there are the messages of `batch_protocol`."""
 
 
 class MountState(IntEnum):
@@ -251,8 +243,8 @@ _CHECKSUM: Final = struct.Struct(">I")
 _COUNT: Final = struct.Struct(">i")
 _COUNT_AND_COUNT: Final = struct.Struct(">ii")
 _APPEND_START: Final = struct.Struct(">xiiiiq")
-_FEED_DATA: Final = struct.Struct(">xiiiiqi")
-_FEED_DATA_FRAME: Final = struct.Struct(">BhiBiiiiqi")
+FEED_DATA: Final = struct.Struct(">xiiiiqi")
+FEED_DATA_FRAME: Final = struct.Struct(">BhiBiiiiqi")
 _DATA_REQUEST: Final = struct.Struct(">xiiiiq")
 _DATA_REQUEST_FRAME: Final = struct.Struct(">BhiBiiiiq")
 _DATA_RESPONSE_START: Final = struct.Struct(">xiiiiq?i")
@@ -336,10 +328,10 @@ def _locks(body: bytes, position: int) -> tuple[tuple[int, ...], int]:
 
 def _encode_feed_data(message: FeedData, version: int) -> bytes | None:
     try:
-        return _FEED_DATA_FRAME.pack(
+        return FEED_DATA_FRAME.pack(
             _MAGIC,
             version,
-            _FEED_DATA.size,
+            FEED_DATA.size,
             FeedData.CODE,
             *message.request_id,
             message.transaction_id,
@@ -350,9 +342,9 @@ def _encode_feed_data(message: FeedData, version: int) -> bytes | None:
 
 
 def _decode_feed_data(body: bytes, _: int) -> FeedData | None:
-    if len(body) != _FEED_DATA.size:
+    if len(body) != FEED_DATA.size:
         return None
-    client_id, generation, partition_id, number, transaction_id, header = _FEED_DATA.unpack(body)
+    client_id, generation, partition_id, number, transaction_id, header = FEED_DATA.unpack(body)
     return FeedData(RequestId(client_id, generation, partition_id, number), transaction_id, header)
 
 
@@ -413,62 +405,6 @@ def _decode_data_response(body: bytes, _: int) -> TransactionDataResponse | None
     return TransactionDataResponse(
         RequestId._make(request_id), transaction_id, data, checksum, None
     )
-
-
-def encode_feed_run(
-    version: int,
-    batch_first_id: TransactionId,
-    request_ids: NDArray[np.uint8],
-    headers: NDArray[np.int32],
-) -> bytes:
-    """Return the feed data frames of dense transactions from `batch_first_id` on, back to back.
-
-    `request_ids` has a row of 16 bytes for each of `headers`. One frame per transaction is what
-    the client protocol demands; the frames have one size, so they are columns of one array.
-    """
-    count = len(headers)
-    assert version in CLIENT_CODEC.versions
-    assert request_ids.shape == (count, 16)
-    frames = np.empty(count, _feed_frame())
-    frames["magic"] = _MAGIC
-    frames["version"] = version
-    frames["length"] = _FEED_DATA.size
-    frames["type"] = FeedData.CODE
-    frames["request_id"] = request_ids
-    frames["transaction_id"] = np.arange(batch_first_id, batch_first_id + count)
-    frames["header"] = headers
-    return frames.tobytes()
-
-
-def encode_feed_batch(
-    partition_id: PartitionId, batch: RecordBatch, version: int, *, with_data: bool
-) -> bytes:
-    """Return the feed of the records of `batch`, at least one, as one frame."""
-    feed = feed_columns(batch, with_data=with_data)
-    return CLIENT_CODEC.encode(FeedBatch(partition_id, batch.first_transaction_id, feed), version)
-
-
-def encode_header_feed(partition_id: PartitionId, headers: HeaderColumns, version: int) -> bytes:
-    """Return the feed of `headers`, at least one, as one frame."""
-    message = FeedBatch(partition_id, headers.first_transaction_id, headers.feed())
-    return CLIENT_CODEC.encode(message, version)
-
-
-@cache
-def _feed_frame() -> np.dtype[np.void]:
-    found = np.dtype(
-        [
-            ("magic", "u1"),
-            ("version", ">i2"),
-            ("length", ">i4"),
-            ("type", "u1"),
-            ("request_id", "u1", (16,)),
-            ("transaction_id", ">i8"),
-            ("header", ">i4"),
-        ]
-    )
-    assert found.itemsize == _FEED_DATA_FRAME.size
-    return found
 
 
 CLIENT_CODEC: Final = Codec(

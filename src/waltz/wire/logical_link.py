@@ -1,17 +1,21 @@
 """One end of a logical connection, without the connections that carry it.
 
 Owns what both ends do with the messages of `lifecycle_protocol` once the handshake is over: they
-acknowledge, answer heartbeats, and go on after a break. Must not know sockets or time: whoever has
-them writes what `retain` and `take_replies` return. On versions before 5 it is the link and nothing
-else: nothing is kept, counted or acknowledged.
+acknowledge, answer heartbeats, and resume after a break. Owns the edge to versions 0 to 4 as well:
+both ends say and hear the messages of version 5 alone. Must not know sockets or time: the owner of
+a socket writes what `retain` and `take_replies` return. With a peer of versions 0 to 4 nothing is
+kept, counted or acknowledged.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Final
 
 from waltz.errors import RemoteProtocolError
+from waltz.wire.batch_protocol import FeedBatch
+from waltz.wire.before_batches import apart, feed_frames, joined
+from waltz.wire.client_protocol import BATCHES_SINCE
 from waltz.wire.handshake import Link
 from waltz.wire.lifecycle_protocol import (
     LIFECYCLE_MESSAGES,
@@ -27,6 +31,16 @@ from waltz.wire.retained import Retained
 _LIFECYCLE: Final = frozenset(LIFECYCLE_MESSAGES)
 
 
+class Shared:
+    """A message that many connections are sent: it is encoded once per version."""
+
+    __slots__ = ("frames", "message")
+
+    def __init__(self, message: Message) -> None:
+        self.message = message
+        self.frames: dict[int, bytes] = {}
+
+
 class LogicalLink:
     """Carries messages over one connection after the other; `features` are those of both sides."""
 
@@ -36,9 +50,13 @@ class LogicalLink:
         self.version = link.version
         self.features = frozenset(features)
         self.link = link
+        self.knows_batches = link.version >= BATCHES_SINCE
+        """Whether the peer knows the messages of `batch_protocol`: among others it tells, or is
+        told, the outcome of each append."""
         self.end_reason: str | None = None
         """Why the other end has given it up, if it has."""
-        self._has_lifecycle = link.version >= LIFECYCLE_SINCE
+        self.has_lifecycle = link.version >= LIFECYCLE_SINCE
+        """Whether there was a handshake, after which both ends know heartbeats."""
         self._retained = Retained()
         self._replies: list[bytes] = []
 
@@ -62,24 +80,49 @@ class LogicalLink:
 
     def retain(self, data: bytes) -> bytes:
         """Return `data`, whole frames, for the connection, if there is one."""
-        if self._has_lifecycle and Feature.RESTORE in self.features:
+        if self.has_lifecycle and Feature.RESTORE in self.features:
             self._retained.send(data)
         return data
 
-    def receive(self, data: bytes) -> list[Message]:
-        """Return the messages that `data` completes, those about the connection itself apart.
+    def encode(self, part: Message | Shared) -> bytes:
+        """Return the frames that say `part` to this peer; none if its version has no word for it.
 
-        Raises RemoteProtocolError: it is at its end.
+        Raises LocalProtocolError: the version lacks one of the fields, or a value is out of range.
+        """
+        if type(part) is not Shared:
+            assert isinstance(part, Message)
+            return self._encode(part)
+        frames = part.frames.get(self.version)
+        if frames is None:
+            part.frames[self.version] = frames = self._encode(part.message)
+        return frames
+
+    def _encode(self, message: Message) -> bytes:
+        if self.knows_batches:
+            return self.link.encode(message)
+        if type(message) is FeedBatch:
+            return feed_frames(message, self.version)
+        return b"".join(map(self.link.encode, apart(message)))
+
+    def apart(self, message: Message) -> Sequence[Message]:
+        """Return the messages by which `message` is said to this peer."""
+        return (message,) if self.knows_batches else apart(message)
+
+    def receive(self, data: bytes) -> Sequence[Message]:
+        """Return what `data` completes as messages of version 5, without those about the connection
+        itself.
+
+        Raises RemoteProtocolError: the connection is at its end.
         """
         messages = self.link.receive(data)
-        if not self._has_lifecycle:
-            return messages
+        if not self.has_lifecycle:
+            return joined(messages)
         self._retained.receive(len(data))
         if not _LIFECYCLE.isdisjoint(map(type, messages)):
             messages = [message for message in messages if not self._takes(message)]
         if self._retained.owes_acknowledgement and Feature.RESTORE in self.features:
             self._reply(Acknowledgement(self._retained.tell_received()))
-        return messages
+        return joined(messages)
 
     def take_replies(self) -> bytes:
         """Return, once, the frames that are to be sent for what has arrived; often none."""
@@ -96,7 +139,7 @@ class LogicalLink:
     def end(self, reason: str) -> bytes:
         """Give it up; return what the other end is to be told."""
         self._retained.end()
-        if not self._has_lifecycle:
+        if not self.has_lifecycle:
             return b""
         try:
             return self.link.encode(ConnectionEnd(reason))

@@ -262,7 +262,7 @@ class OwnAppends:
                 if submission is None:
                     continue
                 if rejection.reason is Reason.LOCKED:
-                    submission.refused_lock_hash = rejection.lock_hash
+                    submission.refused_lock_hash = rejection.lock_hash or None
                     self._hold(submission, beaten_by)
                 else:
                     self.retries.append(submission)

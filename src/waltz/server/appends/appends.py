@@ -1,4 +1,4 @@
-"""Appends on their way through a partition, side by side, whatever message brought them.
+"""Appends on their way through a partition, side by side, whatever messages brought them.
 
 Owns the columns, how they come out of messages, and how they are joined and picked. Knows neither
 locks nor the store: both are handed the columns that they want.
@@ -14,25 +14,22 @@ from itertools import chain, pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from waltz.limits import BATCHED_APPEND_BYTES, LOCK_BYTES, REQUEST_BYTES
+from waltz.limits import BATCHED_APPEND_BYTES, LOCK_BYTES
 from waltz.record import NewRecords
 from waltz.server.appends.locked_appends import LockedAppends
 from waltz.types import RequestId, TransactionId
 from waltz.wire.batch_protocol import AppendBatch, AppendRejected, Reason, Rejection
-from waltz.wire.client_protocol import AppendRequest, LockFailure
-from waltz.wire.columns import LOCK_KINDS, request_id_runs
+from waltz.wire.columns import AppendColumns, Bodies, request_id_runs
 
 
 @dataclass(slots=True)
 class Senders:
     """The senders of appends, and the room that these take; one entry per column each.
 
-    is_told        whether every refusal is told: from version 5 on.
     request_ids    client ID, generation, partition ID, sequence number.
     """
 
     connection_ids: NDArray[np.int64]
-    is_told: NDArray[np.bool_]
     byte_counts: NDArray[np.int64]
     request_ids: NDArray[np.int32]
 
@@ -47,7 +44,6 @@ class Senders:
     def pick(self, rows: NDArray[np.bool_] | NDArray[np.int64] | slice) -> Senders:
         return Senders(
             self.connection_ids[rows],
-            self.is_told[rows],
             self.byte_counts[rows],
             self.request_ids[rows],
         )
@@ -125,76 +121,56 @@ class InFlight:
         return decided
 
 
-def of_requests(
-    requests: Sequence[AppendRequest], connection_id: int, first_arrival: int
-) -> Appends:
-    """Return what versions 0 to 4 send one by one."""
-    count = len(requests)
-    counts: list[int] = []
-    hashes: list[int] = []
-    for request in requests:
-        for locks in (request.write_locks, request.read_locks, request.append_locks):
-            counts.append(len(locks))
-            if locks:
-                hashes += locks
-    data = [request.data for request in requests]
-    return _appends(
-        np.array([request.request_id for request in requests], np.int32),
-        np.fromiter((request.client_high_water_mark for request in requests), np.int64, count),
-        np.array(counts, np.int64).reshape(-1, LOCK_KINDS),
-        np.array(hashes, np.int64),
-        np.fromiter((request.header for request in requests), np.int32, count),
-        data,
-        np.fromiter((request.checksum for request in requests), np.uint32, count),
-        (connection_id, first_arrival, REQUEST_BYTES),
-    )
-
-
-def of_batch(message: AppendBatch, connection_id: int, first_arrival: int) -> Appends:
-    """Return what one message of version 5 brings: its columns as they are."""
-    columns = message.appends
+def of_batches(messages: Sequence[AppendBatch], connection_id: int, first_arrival: int) -> Appends:
+    """Return the appends of messages of one connection, at least one, in order."""
+    columns = _join_columns([message.appends for message in messages])
     count = columns.headers.size
     request_ids = np.empty((count, 4), np.int32)
-    request_ids[:] = message.request_id
-    if count > 1:
-        request_ids[:, 3] += np.arange(count, dtype=np.int32)
-    return _appends(
-        request_ids,
-        columns.client_high_water_marks,
-        columns.lock_counts.astype(np.int64),
-        columns.lock_hashes.astype(np.int64),
-        columns.headers,
-        columns.bodies.data,
-        columns.bodies.checksums,
-        (connection_id, first_arrival, BATCHED_APPEND_BYTES),
-    )
-
-
-def _appends(
-    request_ids: NDArray[np.int32],
-    marks: NDArray[np.int64],
-    lock_counts: NDArray[np.int64],
-    lock_hashes: NDArray[np.int64],
-    headers: NDArray[np.int32],
-    data: list[bytes],
-    checksums: NDArray[np.uint32],
-    arrival: tuple[int, int, int],
-) -> Appends:
-    connection_id, first_arrival, byte_count = arrival
-    count = len(data)
+    begin = 0
+    for message in messages:
+        end = begin + message.appends.headers.size
+        request_ids[begin:end] = message.request_id
+        if end - begin > 1:
+            request_ids[begin:end, 3] += np.arange(end - begin, dtype=np.int32)
+        begin = end
+    lock_counts = columns.lock_counts.astype(np.int64)
+    data = columns.bodies.data
     connection_ids = np.empty(count, np.int64)
     connection_ids[:] = connection_id
-    is_told = np.empty(count, np.bool_)
-    is_told[:] = byte_count == BATCHED_APPEND_BYTES
     byte_counts = np.fromiter(map(len, data), np.int64, count)
-    byte_counts += byte_count
-    if lock_hashes.size:
+    byte_counts += BATCHED_APPEND_BYTES
+    if columns.lock_hashes.size:
         byte_counts += LOCK_BYTES * lock_counts.sum(axis=1)
     return Appends(
         np.arange(first_arrival, first_arrival + count),
-        Senders(connection_ids, is_told, byte_counts, request_ids),
-        LockedAppends(request_ids[:, 0], marks, lock_counts, lock_hashes),
-        NewRecords(request_ids.astype(">i4").view(np.uint8), headers, data, checksums),
+        Senders(connection_ids, byte_counts, request_ids),
+        LockedAppends(
+            request_ids[:, 0],
+            columns.client_high_water_marks,
+            lock_counts,
+            columns.lock_hashes.astype(np.int64),
+        ),
+        NewRecords(
+            request_ids.astype(">i4").view(np.uint8),
+            columns.headers,
+            data,
+            columns.bodies.checksums,
+        ),
+    )
+
+
+def _join_columns(parts: Sequence[AppendColumns]) -> AppendColumns:
+    if len(parts) == 1:
+        return parts[0]
+    return AppendColumns(
+        np.concatenate([part.client_high_water_marks for part in parts]),
+        np.concatenate([part.headers for part in parts]),
+        np.concatenate([part.lock_counts for part in parts]),
+        np.concatenate([part.lock_hashes for part in parts]),
+        Bodies(
+            list(chain.from_iterable(part.bodies.data for part in parts)),
+            np.concatenate([part.bodies.checksums for part in parts]),
+        ),
     )
 
 
@@ -209,7 +185,6 @@ def join_appends(parts: Sequence[Appends]) -> Appends:
         np.concatenate([part.arrivals for part in parts]),
         Senders(
             np.concatenate([each.connection_ids for each in senders]),
-            np.concatenate([each.is_told for each in senders]),
             np.concatenate([each.byte_counts for each in senders]),
             np.concatenate([each.request_ids for each in senders]),
         ),
@@ -236,11 +211,8 @@ def refused_all(message: AppendBatch, reason: Reason) -> AppendRejected:
 
 
 def rejected(senders: Senders, reason: Reason) -> Iterator[tuple[int, AppendRejected]]:
-    """Yield whom to tell what when none of the appends is in the log; those of older versions
-    learn it from the feed."""
-    if not senders.is_told.any():
-        return
-    for connection_id, run in senders.pick(senders.is_told).runs():
+    """Yield which connection is told what when none of the appends is in the log."""
+    for connection_id, run in senders.runs():
         rows = run.request_ids.astype(">i4").view(np.uint8).reshape(-1, 16)
         for *request_id, length in request_id_runs(rows).tolist():
             rejection = Rejection(request_id[3], length, reason, TransactionId(-1), 0)
@@ -249,24 +221,22 @@ def rejected(senders: Senders, reason: Reason) -> Iterator[tuple[int, AppendReje
 
 def locked_out(
     senders: Senders, locked: Sequence[tuple[TransactionId, int]]
-) -> Iterator[tuple[int, LockFailure | AppendRejected]]:
-    """Yield whom to tell what when appends are refused for their locks.
+) -> Iterator[tuple[int, AppendRejected]]:
+    """Yield which connection is told what when appends are refused for their locks.
 
-    `locked` has the estimate and the lock of each. What has come in batches is told together.
+    `locked` has the estimate and the lock of each. Each connection is told of its appends together.
     """
     together: dict[tuple[int, RequestId], list[Rejection]] = {}
-    for index, (transaction_id, lock_hash) in enumerate(locked):
-        connection_id = int(senders.connection_ids[index])
-        request_id = RequestId._make(senders.request_ids[index].tolist())
-        if not senders.is_told[index]:
-            yield connection_id, LockFailure(request_id, transaction_id)
-            continue
-        rejection = Rejection(
-            request_id.sequence_number, 1, Reason.LOCKED, transaction_id, lock_hash
-        )
-        together.setdefault((connection_id, request_id._replace(sequence_number=0)), []).append(
-            rejection
-        )
+    for connection_id, request_id, (transaction_id, lock_hash) in zip(
+        senders.connection_ids.tolist(),
+        map(RequestId._make, senders.request_ids.tolist()),
+        locked,
+        strict=True,
+    ):
+        number = request_id.sequence_number
+        rejection = Rejection(number, 1, Reason.LOCKED, transaction_id, lock_hash)
+        key = connection_id, request_id._replace(sequence_number=0)
+        together.setdefault(key, []).append(rejection)
     for (connection_id, request_id), rejections in together.items():
         first = request_id._replace(sequence_number=rejections[0].first)
         yield connection_id, AppendRejected(first, tuple(rejections))

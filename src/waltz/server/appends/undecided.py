@@ -19,14 +19,12 @@ from waltz.server.appends.appends import (
     Senders,
     join_appends,
     locked_out,
-    of_batch,
-    of_requests,
+    of_batches,
 )
 from waltz.server.appends.lock_table import LockTable
 from waltz.server.feeding.backlog import Backlog
 from waltz.types import TransactionId
 from waltz.wire.batch_protocol import AppendBatch, AppendRejected
-from waltz.wire.client_protocol import AppendRequest, LockFailure
 
 
 class Admitted(NamedTuple):
@@ -34,7 +32,7 @@ class Admitted(NamedTuple):
 
     records: NewRecords | None
     refused_count: int
-    answers: Sequence[tuple[int, LockFailure | AppendRejected]]
+    answers: Sequence[tuple[int, AppendRejected]]
 
 
 NOTHING_ADMITTED = Admitted(None, 0, ())
@@ -68,19 +66,13 @@ class Undecided:
         waiting = self._waiting
         return self.arrival_count + 1 if waiting is None else int(waiting.arrivals[0])
 
-    def take_requests(self, requests: Sequence[AppendRequest], connection_id: int) -> None:
-        if requests:
-            self._take(of_requests(requests, connection_id, self.arrival_count + 1))
-
-    def take_batch(self, message: AppendBatch, connection_id: int) -> None:
-        self._take(of_batch(message, connection_id, self.arrival_count + 1))
-
-    def _take(self, appends: Appends) -> None:
-        """Take appends of one connection."""
-        count, senders = appends.arrivals.size, appends.senders
+    def take(self, messages: Sequence[AppendBatch], connection_id: int) -> None:
+        """Take the appends of one connection, at least one message of them."""
+        appends = of_batches(messages, connection_id, self.arrival_count + 1)
+        count = appends.arrivals.size
         self.arrival_count += count
         self._arrivals.append(appends)
-        self._backlog.add(int(senders.connection_ids[0]), senders.byte_count, count)
+        self._backlog.add(connection_id, appends.senders.byte_count, count)
 
     def admit(self) -> Admitted:
         """Check the locks of what has arrived and of what need not wait any longer."""
@@ -94,7 +86,7 @@ class Undecided:
         self._arrivals = []
         candidates = join_appends(arrived)
         admission = self._locks.admit(candidates.locks)
-        answers: Sequence[tuple[int, LockFailure | AppendRejected]] = ()
+        answers: Sequence[tuple[int, AppendRejected]] = ()
         if admission.waiting or admission.refused:
             is_waiting = np.zeros(len(candidates), np.bool_)
             is_waiting[list(admission.waiting)] = True
@@ -120,7 +112,7 @@ class Undecided:
 
     def _refuse(
         self, appends: Appends, refused: Mapping[int, TransactionId]
-    ) -> Iterator[tuple[int, LockFailure | AppendRejected]]:
+    ) -> Iterator[tuple[int, AppendRejected]]:
         """Tell the senders of `appends`; `refused` has the estimates in the same order."""
         senders = appends.senders
         for connection_id, byte_count in zip(

@@ -26,9 +26,7 @@ from waltz.wire.batch_protocol import (
     RecordBlock,
 )
 from waltz.wire.client_protocol import (
-    BATCHES_SINCE,
     CLIENT_CODEC,
-    AppendRequest,
     ClientMessage,
     HighWaterMarkRequest,
     MountRequest,
@@ -73,10 +71,12 @@ class Peer(NamedTuple):
     """
 
     connection_id: int
-    version: int
     client_id: ClientId
     sequence: int | None
     proof: Proof = NO_PROOF
+    has_lasting_sequence: bool = True
+    """Whether the sequence number names one connection of the client for good: that of a client of
+    the original may come again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,9 +114,12 @@ OVERTAKING_QUESTIONS_MAX: Final = 8
 class Sorter:
     """Sorts what one connection sends by partition, and learns who sends it."""
 
-    def __init__(self, connection_id: int, proof: Proof = NO_PROOF) -> None:
+    def __init__(
+        self, connection_id: int, proof: Proof = NO_PROOF, *, has_lasting_sequence: bool = True
+    ) -> None:
         self._connection_id = connection_id
         self._proof = proof
+        self._has_lasting_sequence = has_lasting_sequence
         self._client_id: ClientId | None = None
         self._sequence: int | None = None
         self._peer: Peer | None = None
@@ -127,7 +130,7 @@ class Sorter:
         """Whether the connection has asked for a mount yet."""
         return self._sequence is not None
 
-    def sort(self, messages: Iterable[Message], version: int) -> Sorted:
+    def sort(self, messages: Iterable[Message]) -> Sorted:
         """Return what each partition and the server itself are to hear.
 
         Raises RemoteProtocolError: a message that only servers send, or appends whose request IDs
@@ -152,7 +155,8 @@ class Sorter:
             if kind in FOR_SERVER:
                 for_server.append(message)
                 continue
-            if kind is AppendBatch or kind is AppendRequest:
+            if kind is AppendBatch:
+                assert isinstance(message, AppendBatch)
                 _check_request_ids(message, self._client_id)
             partition_id = message.request_id.partition_id
             if partition_id in sorted_messages:
@@ -162,9 +166,13 @@ class Sorter:
         if self._client_id is None:
             return Sorted((), tuple(for_server))
         peer = self._peer
-        if peer is None or peer.version != version or peer.sequence != self._sequence:
+        if peer is None or peer.sequence != self._sequence:
             self._peer = peer = Peer(
-                self._connection_id, version, self._client_id, self._sequence, self._proof
+                self._connection_id,
+                self._client_id,
+                self._sequence,
+                self._proof,
+                self._has_lasting_sequence,
             )
         for_partitions: list[tuple[PartitionId, MessagesReceived, int]] = []
         for partition_id, for_partition in sorted_messages.items():
@@ -174,31 +182,30 @@ class Sorter:
         return Sorted(tuple(for_partitions), tuple(for_server))
 
 
-def _check_request_ids(message: ClientMessage, client_id: ClientId) -> None:
+def _check_request_ids(message: AppendBatch, client_id: ClientId) -> None:
     """Raises RemoteProtocolError: the log would name another client, which would take the
     transaction for its own; or a sequence number would be one that 32 bits do not hold.
 
-    Versions 0 to 4 number each append themselves, and the original's clients go on with -2^31: no
-    number comes again before 2^32 appends, so these are taken as they are.
+    Clients of the original number each append, and continue with -2^31: a batch that was joined
+    from their appends ends before, and no number comes again before 2^32 appends.
     """
     request_id = message.request_id
     if request_id.client_id != client_id:
         raise RemoteProtocolError(
             f"append of client {request_id.client_id} on a connection of client {client_id}"
         )
-    if isinstance(message, AppendBatch):
-        last = request_id.sequence_number + len(message.appends) - 1
-        if last > SEQUENCE_NUMBER_MAX:
-            raise RemoteProtocolError(
-                f"appends with sequence numbers {request_id.sequence_number} to {last}; expected at"
-                f" most {SEQUENCE_NUMBER_MAX}: a client has to take another client ID before"
-            )
+    last = request_id.sequence_number + len(message.appends) - 1
+    if last > SEQUENCE_NUMBER_MAX:
+        raise RemoteProtocolError(
+            f"appends with sequence numbers {request_id.sequence_number} to {last}; expected at"
+            f" most {SEQUENCE_NUMBER_MAX}: a client has to take another client ID before"
+        )
 
 
 def may_overtake(received: MessagesReceived) -> bool:
     """Whether `received` is a question or two that the log answers, and nothing else.
 
-    A client of versions 0 to 4 fetches body after body, each by a call. Behind the batches of
+    A client of the original fetches body after body, each by a call. Behind the batches of
     others each call would take as long as these do, and the client would never catch up.
     """
     messages = received.messages
@@ -228,11 +235,9 @@ def answer_without_partition(message: ClientMessage) -> ClientMessage | None:
 
 
 class _Registration(NamedTuple):
-    connection_id: int
-    version: int
+    peer: Peer
     sequence: int
     generation: Generation
-    proof: Proof
 
 
 class Mounts:
@@ -258,35 +263,34 @@ class Mounts:
         known = self._registrations.get(peer.client_id)
         rank = (generation, peer.sequence)
         if known is not None and (
-            rank < (known.generation, known.sequence) or not peer.proof.is_same_client(known.proof)
+            rank < (known.generation, known.sequence)
+            or not peer.proof.is_same_client(known.peer.proof)
         ):
             return None
-        self._registrations[peer.client_id] = _Registration(
-            peer.connection_id, peer.version, peer.sequence, generation, peer.proof
-        )
+        self._registrations[peer.client_id] = _Registration(peer, peer.sequence, generation)
         self._gone.pop(peer.client_id, None)
-        if known is None or known.connection_id == peer.connection_id:
+        if known is None or known.peer.connection_id == peer.connection_id:
             return None
-        return known.connection_id
+        return known.peer.connection_id
 
     def is_valid(self, peer: Peer) -> bool:
         """Whether the messages of `peer` count: the last mount of its client came from it."""
         known = self._registrations.get(peer.client_id)
-        return known is not None and known.connection_id == peer.connection_id
+        return known is not None and known.peer.connection_id == peer.connection_id
 
     def is_repeated(self, peer: Peer) -> bool:
-        """Whether `peer` has what another connection has sent before.
+        """Whether `peer` repeats what another connection has sent.
 
-        From version 5 on a sequence number names one connection of a client for good. What comes
-        with it on another one was here before, and is sent again by somebody who has seen it.
-        Another client with the same client ID has sequence numbers of its own.
+        A lasting sequence number names one connection of a client. A second connection with the
+        number is that of somebody who has seen the first one's messages and replays them. Another
+        client with the same client ID has sequence numbers of its own.
         """
         last = self._registrations.get(peer.client_id) or self._gone.get(peer.client_id)
-        if last is None or peer.sequence is None or last.connection_id == peer.connection_id:
+        if last is None or peer.sequence is None or last.peer.connection_id == peer.connection_id:
             return False
-        if min(last.version, peer.version) < BATCHES_SINCE:
+        if not (last.peer.has_lasting_sequence and peer.has_lasting_sequence):
             return False
-        if not peer.proof.is_same_client(last.proof):
+        if not peer.proof.is_same_client(last.peer.proof):
             return False
         is_older = peer.client_id in self._gone and peer.sequence < last.sequence
         return is_older or peer.sequence == last.sequence
@@ -296,12 +300,12 @@ class Mounts:
         return client_id in self._registrations
 
     def connection_ids(self) -> list[int]:
-        return [registration.connection_id for registration in self._registrations.values()]
+        return [known.peer.connection_id for known in self._registrations.values()]
 
     def remove(self, connection_id: int) -> None:
         """Forget the connection."""
         for client_id, known in self._registrations.items():
-            if known.connection_id == connection_id:
+            if known.peer.connection_id == connection_id:
                 del self._registrations[client_id]
                 self._gone[client_id] = known
                 if len(self._gone) > self._gone_max:

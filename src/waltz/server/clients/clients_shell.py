@@ -75,7 +75,11 @@ class Client:
         self.peer = connection.peer
         self.link = link
         host, _, _ = connection.peer.rpartition(":")
-        self.sorter = Sorter(connection_id, Proof(token, connection.identity, host))
+        self.sorter = Sorter(
+            connection_id,
+            Proof(token, connection.identity, host),
+            has_lasting_sequence=link.has_lifecycle,
+        )
         self.intake = Intake(all_under_way)
         self.questions = 0
         """To the server as a whole, not answered yet."""
@@ -118,8 +122,7 @@ class Client:
 
     def send(self, parts: Sequence[Part]) -> None:
         """Write `parts` at once, or keep them. Raises LocalProtocolError: nothing was written."""
-        encode = self.link.link.encode
-        frames = [part if isinstance(part, bytes) else encode(part) for part in parts]
+        frames = [*map(self.link.encode, parts)]
         self.write(self.link.retain(frames[0] if len(frames) == 1 else b"".join(frames)))
 
     def write(self, data: bytes) -> None:

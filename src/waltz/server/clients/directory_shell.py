@@ -28,7 +28,6 @@ from waltz.server.clients.subscriptions import (
     TellTopology,
 )
 from waltz.server.feeding.outbox import Part
-from waltz.wire.client_protocol import CLIENT_CODEC
 from waltz.wire.discovery_protocol import (
     ClientIdRequest,
     ClientIdResponse,
@@ -36,6 +35,7 @@ from waltz.wire.discovery_protocol import (
     ServerEntry,
     Topology,
 )
+from waltz.wire.logical_link import Shared
 
 logger = logging.getLogger(__name__)
 
@@ -54,10 +54,9 @@ class Directory:
         self._root = root
         self._send = send
         self._topology: Topology | None = None
-        self._frames: dict[int, bytes] = {}
-        """Of the newest topology, by version: thousands may ask for it at once."""
-        self._versions: dict[int, int] = {}
-        """Of the subscribers' connections."""
+        self._told: Shared | None = None
+        """The newest topology for all who ask for it: thousands may at once."""
+        self._subscribers: set[int] = set()
         self._mailbox: Mailbox[Event] = Mailbox(host.clock, SERVER_MAILBOX_EVENTS_MAX)
         self._machine = Subscriptions(full)
         self._task: asyncio.Task[None] | None = None
@@ -111,18 +110,18 @@ class Directory:
         )
         if topology != self._topology:
             self._topology = topology
-            self._frames.clear()
+            self._told = None
             self._mailbox.put(ClusterChanged())
 
-    def frame(self, version: int) -> bytes:
-        """Return the newest topology as a connection of this version is told it."""
-        if version not in self._frames:
-            self._frames[version] = CLIENT_CODEC.encode(self.topology, version)
-        return self._frames[version]
+    def told(self) -> Shared:
+        """Return the newest topology, to be sent."""
+        if self._told is None:
+            self._told = Shared(self.topology)
+        return self._told
 
-    def subscribe(self, connection_id: int, version: int) -> None:
+    def subscribe(self, connection_id: int) -> None:
         """Tell this connection what changes from now on."""
-        self._versions[connection_id] = version
+        self._subscribers.add(connection_id)
         self._mailbox.put(Subscribed(connection_id))
 
     async def give_client_id(self, request: ClientIdRequest) -> ClientIdResponse:
@@ -136,12 +135,12 @@ class Directory:
 
     def forget(self, connection_id: int) -> None:
         """The connection has ended."""
-        if self._versions.pop(connection_id, None) is None:
+        if connection_id not in self._subscribers:
             return
+        self._subscribers.remove(connection_id)
         self._mailbox.put(SubscriberLeft(connection_id))
 
     def _tell(self, effect: TellTopology) -> None:
         for connection_id in effect.connection_ids:
-            version = self._versions.get(connection_id)
-            if version is not None:  # it has not just ended
-                self._send(connection_id, [self.frame(version)])
+            if connection_id in self._subscribers:  # it has not just ended
+                self._send(connection_id, [self.told()])

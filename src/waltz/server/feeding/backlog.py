@@ -13,7 +13,7 @@ from typing import Final, TypeAlias
 
 from waltz.limits import BATCHED_APPEND_BYTES, LOCK_BYTES, REQUEST_BYTES
 from waltz.wire.batch_protocol import AppendBatch
-from waltz.wire.client_protocol import AppendRequest, ClientMessage
+from waltz.wire.client_message import ClientMessage
 
 PENDING_APPENDS_MAX: Final = 10_000
 PENDING_APPEND_BYTES_MAX: Final = 64 * 1024 * 1024
@@ -34,9 +34,6 @@ more read brings comes on top. As much as a partition's batches in flight hold."
 
 def request_bytes(message: ClientMessage) -> int:
     """Return what `message` takes while it waits."""
-    if type(message) is AppendRequest:
-        locks = len(message.write_locks) + len(message.read_locks) + len(message.append_locks)
-        return REQUEST_BYTES + len(message.data) + LOCK_BYTES * locks
     if type(message) is AppendBatch:
         appends = message.appends
         count, locks = appends.headers.size, appends.lock_hashes.size

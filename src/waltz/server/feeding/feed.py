@@ -11,14 +11,13 @@ Source: Client-Server Communication, "Feed Request"; Waltz Server, "Partition Ob
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Set
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from enum import IntEnum, auto
-from typing import Final
+from typing import Final, NamedTuple
 
 from waltz.limits import FEED_FETCH_MIN, FEED_RUN_RECORDS_MAX, WRITE_BUFFER_BYTES_HIGH
-from waltz.server.clients.client_connection import Peer
-from waltz.server.feeding.feed_cache import FeedCache
+from waltz.server.feeding.feed_cache import FeedCache, feed_of
 from waltz.server.feeding.fetches import Fetches
 from waltz.server.feeding.outbox import Outbox
 from waltz.types import PartitionId, RequestId, TransactionId
@@ -27,8 +26,8 @@ from waltz.wire.client_protocol import (
     FeedSuspended,
     MountResponse,
     MountState,
-    encode_feed_batch,
 )
+from waltz.wire.logical_link import Shared
 
 FEED_RUNS_PER_STEP_MAX: Final = 16
 """Runs for clients far behind between two looks at what else has arrived."""
@@ -51,7 +50,6 @@ class Feed:
     """One client's position: `quota` transactions from `next_transaction_id` on are owed to it."""
 
     connection_id: int
-    version: int
     request_id: RequestId
     next_transaction_id: TransactionId
     quota: int
@@ -86,12 +84,10 @@ class Feeds:
     def __len__(self) -> int:
         return len(self._feeds)
 
-    def expect_mount(self, peer: Peer, request_id: RequestId) -> None:
+    def expect_mount(self, connection_id: int, request_id: RequestId) -> None:
         """Feed the client nothing until it is known where its mount begins and ends."""
-        self.remove(peer.connection_id)
-        self._feeds[peer.connection_id] = Feed(
-            peer.connection_id, peer.version, request_id, TransactionId(0), 0, True
-        )
+        self.remove(connection_id)
+        self._feeds[connection_id] = Feed(connection_id, request_id, TransactionId(0), 0, True)
 
     def mount(self, connection_id: int, next_transaction_id: TransactionId, quota: int) -> None:
         """Owe the client exactly `quota` transactions and then the word that it is mounted.
@@ -108,23 +104,24 @@ class Feeds:
         feed = self._feeds.get(connection_id)
         return feed is not None and feed.is_mounting and feed.request_id == request_id
 
-    def request(self, peer: Peer, request: FeedRequest, high_water_mark: TransactionId) -> None:
+    def request(
+        self, connection_id: int, request: FeedRequest, high_water_mark: TransactionId
+    ) -> None:
         """Owe the client all that it misses or the least that is granted, whichever is more.
 
         A request replaces the one before it, except that a mount is finished first. Each of them
         is answered by the word of its end: clients count how many of theirs are under way.
         """
-        feed = self._feeds.get(peer.connection_id)
+        feed = self._feeds.get(connection_id)
         if feed is not None and feed.is_mounting:
             feed.replaced_count += feed.next_request is not None
             feed.next_request = request
             return
         replaced_count = 0 if feed is None else feed.replaced_count + bool(feed.quota)
-        self.remove(peer.connection_id)
+        self.remove(connection_id)
         missed = high_water_mark - request.client_high_water_mark
-        self._feeds[peer.connection_id] = feed = Feed(
-            peer.connection_id,
-            peer.version,
+        self._feeds[connection_id] = feed = Feed(
+            connection_id,
             request.request_id,
             TransactionId(request.client_high_water_mark + 1),
             max(missed, self._fetch_min),
@@ -212,8 +209,9 @@ class Feeds:
                 )
                 self._enqueue(feed, Place.FETCHING)
                 return
-            frames, count = run
-            turn.outbox.add(feed.connection_id, frames)
+            parts, count = run
+            for part in parts:
+                turn.outbox.add(feed.connection_id, part)
             if feed.connection_id in self._with_data:
                 turn.with_data.add(feed.connection_id)
             feed.next_transaction_id = TransactionId(feed.next_transaction_id + count)
@@ -255,38 +253,35 @@ class Feeds:
         turn.outbox.add(feed.connection_id, MountResponse(feed.request_id, MountState.READY))
         if feed.next_request is not None:
             request, feed.next_request = feed.next_request, None
-            peer = Peer(feed.connection_id, feed.version, request.request_id.client_id, None)
-            self.request(peer, request, turn.high_water_mark)
+            self.request(feed.connection_id, request, turn.high_water_mark)
 
-    def _run(self, feed: Feed, turn: _Turn) -> tuple[bytes, int] | None:
-        """Return feed data from the feed's position on and its count; None if there is none here.
+    def _run(self, feed: Feed, turn: _Turn) -> _Run | None:
+        """Return transactions from the feed's position on; None if there are none here.
 
-        Feeds at the same position with the same claim share the very same bytes.
+        Feeds at the same position with the same claim share the same parts.
         """
         first = feed.next_transaction_id
         count_max = min(feed.quota, turn.high_water_mark - first + 1, FEED_RUN_RECORDS_MAX)
         with_data = feed.connection_id in self._with_data
-        key = (feed.version, first, count_max, with_data)
+        key = (first, count_max, with_data)
         run = turn.runs.get(key)
         if run is None:
-            run = turn.runs[key] = self._cut_run(feed.version, first, count_max, with_data)
-        return run if run[1] else None
+            run = turn.runs[key] = self._cut_run(first, count_max, with_data)
+        return run if run.parts else None
 
-    def _cut_run(
-        self, version: int, first: TransactionId, count_max: int, with_data: bool
-    ) -> tuple[bytes, int]:
-        parts: list[bytes] = []
+    def _cut_run(self, first: TransactionId, count_max: int, with_data: bool) -> _Run:
+        """Return at most `count_max` transactions, which a connection can take at once: without
+        data any, with data about `WRITE_BUFFER_BYTES_HIGH`."""
+        parts: list[Shared] = []
         position, end = first, first + count_max
         size = 0
         while position < end and size < WRITE_BUFFER_BYTES_HIGH:
             if not with_data:
                 entry = self._cache.find_headers(self._partition_id, position)
                 if entry is None or (parts and end < entry.batch.next_transaction_id):
-                    break  # what is sent as a whole is encoded once
+                    break  # a batch that is sent as a whole is encoded once
                 count = min(end, entry.batch.next_transaction_id) - position
-                frames = self._cache.feed_frames(
-                    self._partition_id, entry, version, position, count
-                )
+                parts.append(self._cache.feed(self._partition_id, entry, position, count))
             else:
                 records = self._cache.find(self._partition_id, position)
                 if records is None:
@@ -296,11 +291,10 @@ class Feeds:
                 if parts and size + len(batch.block) > WRITE_BUFFER_BYTES_HIGH:
                     break
                 count = len(batch)
-                frames = encode_feed_batch(self._partition_id, batch, version, with_data=True)
-            parts.append(frames)
-            size += len(frames)
+                parts.append(feed_of(self._partition_id, batch, with_data=True))
+                size += len(batch.block)
             position = TransactionId(position + count)
-        return b"".join(parts), position - first
+        return _Run(parts, position - first)
 
     def _enqueue(self, feed: Feed, place: Place) -> None:
         feed.place = place
@@ -319,6 +313,11 @@ class Feeds:
         waiting.clear()
 
 
+class _Run(NamedTuple):
+    parts: Sequence[Shared]
+    size: int
+
+
 @dataclass(slots=True)
 class _Turn:
     """What one round of serving has in common: `runs` are those cut so far, `with_data` the
@@ -328,5 +327,5 @@ class _Turn:
     blocked: Set[int]
     outbox: Outbox
     now: float
-    runs: dict[tuple[int, TransactionId, int, bool], tuple[bytes, int]]
+    runs: dict[tuple[TransactionId, int, bool], _Run]
     with_data: set[int]

@@ -16,34 +16,31 @@ from typing import Final, Generic, NamedTuple, TypeAlias, TypeVar
 from waltz.limits import FEED_CACHE_BYTES
 from waltz.record import RecordBatch
 from waltz.types import PartitionId, TransactionId
-from waltz.wire.client_protocol import (
-    BATCHES_SINCE,
-    encode_feed_batch,
-    encode_feed_run,
-    encode_header_feed,
-)
+from waltz.wire.batch_protocol import FeedBatch
+from waltz.wire.columns import feed_columns
 from waltz.wire.header_columns import HeaderColumns
+from waltz.wire.logical_link import Shared
 
 BATCH_OVERHEAD_BYTES: Final = 512
 """What a batch takes besides its records: objects, and its places in the cache."""
 
 RECORD_OVERHEAD_BYTES: Final = 44
-"""What a record takes besides its bytes: an offset, and its feed data in one protocol version."""
+"""What a record takes besides its bytes: an offset, and its feed as one encoding has it."""
 
 
 B = TypeVar("B", bound=RecordBatch | HeaderColumns)
 
 
 class CachedBatch(Generic[B]):
-    """A batch, and its feed data as encoded for each protocol version that asked so far."""
+    """A batch, and its feed without data, once somebody was fed the whole batch."""
 
-    __slots__ = ("batch", "byte_count", "frames")
+    __slots__ = ("batch", "byte_count", "feed")
 
     def __init__(self, batch: B) -> None:
         self.batch: B = batch
         size = len(batch.block) if isinstance(batch, RecordBatch) else batch.byte_count
         self.byte_count = BATCH_OVERHEAD_BYTES + size + RECORD_OVERHEAD_BYTES * len(batch)
-        self.frames: dict[int, bytes] = {}
+        self.feed: Shared | None = None
 
 
 CachedRecords: TypeAlias = CachedBatch[RecordBatch]
@@ -171,36 +168,20 @@ class FeedCache:
             found.append(shelves.headers.next_first(transaction_id))
         return min((each for each in found if each is not None), default=None)
 
-    def feed_frames(
+    def feed(
         self,
         partition_id: PartitionId,
         entry: CachedRecords | CachedHeaders,
-        version: int,
         first: TransactionId,
         count: int,
-    ) -> bytes:
-        """Return the feed data, or the feed batch, of `count` records of `entry` from `first` on.
-
-        A batch is encoded once per version. Before version 5 all its frames have the same length,
-        so a part of it is a slice.
-        """
+    ) -> Shared:
+        """Return the feed without data of `count` records of `entry` from `first` on."""
         batch = entry.batch
-        if version >= BATCHES_SINCE and count < len(batch):
-            return _feed_batch(partition_id, batch.slice(first, count), version)
-        frames = entry.frames.get(version)
-        if frames is None:
-            if version >= BATCHES_SINCE:
-                frames = _feed_batch(partition_id, batch, version)
-            else:
-                frames = encode_feed_run(
-                    version, batch.first_transaction_id, batch.request_ids(), batch.headers()
-                )
-            entry.frames[version] = frames
-        if count == len(batch):
-            return frames
-        frame_bytes = len(frames) // len(batch)
-        start = (first - batch.first_transaction_id) * frame_bytes
-        return frames[start : start + count * frame_bytes]
+        if count < len(batch):
+            return feed_of(partition_id, batch.slice(first, count))
+        if entry.feed is None:
+            entry.feed = feed_of(partition_id, batch)
+        return entry.feed
 
     def drop(self, partition_id: PartitionId) -> None:
         """Forget the batches of a partition that this server has lost."""
@@ -240,9 +221,12 @@ class FeedCache:
             self._shelves[partition_id].of(with_data=with_data).tidy()
 
 
-def _feed_batch(
-    partition_id: PartitionId, batch: RecordBatch | HeaderColumns, version: int
-) -> bytes:
+def feed_of(
+    partition_id: PartitionId, batch: RecordBatch | HeaderColumns, *, with_data: bool = False
+) -> Shared:
+    """Return the feed of `batch`, at least one record, for all who are fed it."""
     if isinstance(batch, RecordBatch):
-        return encode_feed_batch(partition_id, batch, version, with_data=False)
-    return encode_header_feed(partition_id, batch, version)
+        columns = feed_columns(batch, with_data=with_data)
+    else:
+        columns = batch.feed()
+    return Shared(FeedBatch(partition_id, batch.first_transaction_id, columns))

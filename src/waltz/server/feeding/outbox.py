@@ -8,10 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from waltz.wire.logical_link import Shared
 from waltz.wire.message import Message
 
-Part: TypeAlias = Message | bytes
-"""A message, or frames encoded already."""
+Part: TypeAlias = Message | Shared
 
 
 @dataclass(frozen=True, slots=True)

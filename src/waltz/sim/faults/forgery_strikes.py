@@ -131,7 +131,7 @@ class _Forger:
             heard = [*self._logical.receive(await self._read())]
 
     def say(self, message: Message) -> None:
-        self._connection.write(self._logical.retain(self._link.encode(message)))
+        self._connection.write(self._logical.retain(self._logical.encode(message)))
 
     async def _read(self) -> bytes:
         if not (data := await self._connection.read()):
