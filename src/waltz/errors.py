@@ -45,12 +45,12 @@ from typing import Any, ClassVar
 
 
 class WaltzError(Exception):
-    """Whatever goes wrong in Waltz; the text ends with facts: expected, found, where."""
+    """Any error of Waltz; its text ends with facts: expected, found, where."""
 
     retryable: ClassVar[bool] = False
     may_be_written: ClassVar[bool] = False
     earlier: tuple[WaltzError, ...] = ()
-    """What the attempts before ended with, if there were any."""
+    """The errors of earlier attempts, if there were any."""
 
 
 class ProtocolError(WaltzError): ...
@@ -63,15 +63,16 @@ class RemoteProtocolError(ProtocolError):
 
 
 class LocalProtocolError(ProtocolError):
-    """Our own side asked for something the protocol or the API forbids; nothing was sent."""
+    """Our own side asked for something that the protocol or the API forbids; nothing was sent."""
 
 
 class HandshakeRefusedError(ProtocolError):
-    """A server does not take this client, or speaks no version that it does; both are named."""
+    """A server refuses this client, or shares no protocol version with it; the text names both."""
 
 
 class FencedError(WaltzError):
-    """A newer session or generation has taken over. Fenced is not failed; it is unknown."""
+    """A newer session or generation has taken over. Fenced does not mean failed: the outcome is
+    unknown."""
 
     retryable = True
     may_be_written = True
@@ -89,7 +90,7 @@ class ConnectionLostError(UnavailableError):
 
 
 class ConnectionUnknownError(ConnectionLostError):
-    """The logical connection cannot be gone on with; what was sent on it: unknown."""
+    """The logical connection cannot be resumed; the fate of what was sent on it is unknown."""
 
 
 class CoordinatorLostError(UnavailableError):
@@ -100,33 +101,34 @@ class PartitionNotReadyError(UnavailableError): ...
 
 
 class OperationTimeoutError(UnavailableError):
-    """The time of a call is up. Of an append that was sent, `outcome(request_id, executed_at)` says
-    later whether it is in the log, with this client or another one."""
+    """The time of a call is up. If an append was sent, `outcome(request_id, executed_at)` of this
+    client or another one says later whether the append is in the log."""
 
     may_be_written = True
     request_id: Any = None
-    """A `RequestId`; None: nothing was sent, or it was no single append."""
+    """The `RequestId` of the append; None: nothing was sent, or it was not a single append."""
     executed_at: Any = None
-    """A `TransactionId`; the append is behind it in the log, or nowhere."""
+    """A `TransactionId`; the append comes after it in the log, or is not in the log."""
 
 
 class PartitionBlockedError(UnavailableError):
-    """The application cannot apply the next transaction of a partition, so that nothing after it is
-    applied either. The text names it, and how to go on without it."""
+    """The application cannot apply the next transaction of a partition, so nothing after it is
+    applied either. The text names the transaction and says how to continue without it."""
 
     may_be_written = True
 
 
 class UnreadableError(UnavailableError):
-    """Each replica that should hold a transaction has answered that it cannot give it. The text
-    names the transaction and what each has said; asking again helps once one of them is repaired,
-    or one comes back that has it."""
+    """Every replica that should hold a transaction has answered that it cannot return it. The text
+    names the transaction and each replica's answer. Asking again helps once one of these replicas
+    is repaired, or once a replica that has the transaction comes back."""
 
 
 class PostponedError(UnavailableError):
-    """Raised by a callback to be called again, after `delay_seconds`, with what is not applied.
+    """Raised by a callback to be called again after `delay_seconds` with what is not applied yet.
 
-    `applied_through` is the last transaction of those handed over that is applied, by whomever.
+    `applied_through` is the last applied transaction among those handed over, no matter which
+    process applied it.
     """
 
     def __init__(
@@ -150,7 +152,7 @@ class CorruptionError(StorageError): ...
 class RemoteStorageError(StorageError):
     """A storage node answered with a failure; the message carries its text.
 
-    A node may fail in the middle of an append, so what was sent is unknown.
+    A node may fail in the middle of an append, so the fate of what was sent is unknown.
     """
 
     retryable = True
@@ -187,13 +189,14 @@ class PartitionInactiveError(WaltzError): ...
 
 class HistoryChangedError(WaltzError):
     """The application's marks belong to another log than the one that the client follows; nothing
-    was applied. Both are named, and the remedy."""
+    was applied. The text names both logs and the remedy."""
 
     may_be_written = True
 
 
 class ClientAheadError(HistoryChangedError):
-    """The application has applied more than the log holds: one of the two was set back."""
+    """The application has applied more than the log holds: one of the two was set back to an older
+    state."""
 
 
 class ClusterChangedError(WaltzError):
@@ -214,4 +217,5 @@ class AlreadyClosedError(ClientClosedError):
 
 
 class SubmitCancelledError(WaltzError):
-    """The task that submitted was cancelled before anything was sent: it is not in the log."""
+    """The submitting task was cancelled before anything was sent: the transaction is not in the
+    log."""

@@ -44,43 +44,43 @@ class Connection(Protocol):
 
     @property
     def identity(self) -> str:
-        """Whom the peer's verified certificate names; empty without one."""
+        """The name in the peer's verified certificate; empty without one."""
         ...
 
     async def read(self, wanted: int = 1) -> bytes:
-        """Return what has arrived, one byte to `limits.READ_BYTES_MAX`; `b""` once the connection
-        has ended, for whatever reason. With fewer bytes than `wanted` nothing could be begun: they
-        are returned when no more come."""
+        """Return what has arrived, at most `limits.READ_BYTES_MAX` bytes; `b""` once the connection
+        has ended, for whatever reason. Wait for at least `wanted` bytes, for fewer are of no use to
+        the caller; fewer are returned only when no more will come."""
         ...
 
     def hand_over(self, receive: Callable[[bytes], None]) -> None:
-        """Call `receive` with what arrives, whenever it does, in place of all further reads, and at
-        the end once with `b""`. Nothing holds the peer up: only for one who sends no more than it
-        was asked for."""
+        """From now on call `receive` with each piece that arrives, in place of further reads, and
+        once with `b""` at the end. Nothing slows the peer down: use this only with a peer that
+        sends no more than it was asked for."""
         ...
 
     def write(self, data: bytes) -> None:
-        """Queue `data`; ignored once the connection has ended. What is queued in one turn of the
-        loop may leave together, in the next one."""
+        """Queue `data`; ignored once the connection has ended. Data queued in one turn of the loop
+        may be sent together in the next turn."""
         ...
 
     def flush(self) -> None:
-        """Let what is queued leave now."""
+        """Send what is queued now."""
         ...
 
     @property
     def unsent_bytes(self) -> int:
-        """How much of what was written still waits on this side."""
+        """Bytes that were written and still wait on this side."""
         ...
 
     def note_held(self, byte_count: int) -> None:
-        """So much of what was read from an accepted connection is not worked off yet. What all of
-        a process hold is bounded (`limits.CONNECTIONS_BYTES_MAX`)."""
+        """Note that `byte_count` bytes read from an accepted connection are not processed yet. The
+        bytes held for all connections of a process are bounded (`limits.CONNECTIONS_BYTES_MAX`)."""
         ...
 
     def note_dispensable(self, is_dispensable: bool) -> None:
-        """Whether an accepted connection may be ended for another one that would find no room. Of
-        several the one goes that was said to be so longest ago."""
+        """Note whether an accepted connection may be closed to make room for a new one. Of several
+        dispensable connections the one that was marked first is closed."""
         ...
 
     async def drain(self) -> None:
@@ -100,32 +100,32 @@ class Connection(Protocol):
 class Listener(Protocol):
     @property
     def address(self) -> Address:
-        """Where it listens; the real port where port 0 was asked for."""
+        """The address that it listens on, with the real port where port 0 was asked for."""
         ...
 
     async def close(self) -> None:
-        """Stop accepting. Connections already accepted go on."""
+        """Stop accepting. Connections already accepted stay open."""
         ...
 
 
 class Network(Protocol):
     async def resolve(self, address: Address) -> Sequence[Address]:
-        """Return the transport addresses behind the host name now, at least one, in any order.
+        """Return the transport addresses of the host name, at least one, in any order.
 
-        Nothing is kept from call to call. Raises ConnectionFailedError: there are none.
+        Each call resolves the name anew. Raises ConnectionFailedError: it has no address.
         """
         ...
 
     async def connect(self, address: Address, *, name: str | None = None) -> Connection:
-        """Open a connection. `name` is that of the host, if the address came from resolving one:
-        with TLS the peer must prove to be it. Raises ConnectionFailedError."""
+        """Open a connection. `name` is the host name that `address` was resolved from, if any: with
+        TLS the peer must prove that name. Raises ConnectionFailedError."""
         ...
 
     async def listen(
         self, address: Address, accept: Callable[[Connection], Awaitable[None]]
     ) -> Listener:
-        """Run `accept` in a task of its own for every connection; the connection is closed when it
-        returns. Port 0 takes a free one. Raises ConfigurationError: port in use."""
+        """Run `accept` in a task of its own for every connection; the connection is closed when
+        `accept` returns. Port 0 takes a free port. Raises ConfigurationError: port in use."""
         ...
 
 
@@ -143,18 +143,18 @@ class File(Protocol):
         ...
 
     def truncate(self, size: int) -> None:
-        """Cut or lengthen the file to `size`; what is reserved beyond it is given back."""
+        """Cut or lengthen the file to `size`; release the space reserved beyond it."""
         ...
 
     def preallocate(self, size: int) -> None:
         """Reserve disk space for the file up to byte `size`; its size and content stay.
 
-        Does nothing where the file system cannot. Raises OSError: there is no such space.
+        Does nothing on a file system that cannot reserve. Raises OSError: not enough space.
         """
         ...
 
     def sync(self) -> None:
-        """Return once all that was written, and the size, is on stable storage."""
+        """Return once everything written, and the file's size, is on stable storage."""
         ...
 
     def close(self) -> None: ...
@@ -162,7 +162,7 @@ class File(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Space:
-    """Room on the file system of a path, in bytes: for this process, and in all."""
+    """The bytes of a file system: free for this process, and in total."""
 
     free_bytes: int
     total_bytes: int
@@ -172,7 +172,7 @@ class Disk(Protocol):
     """A file system. Paths are absolute or relative to the process; errors are OSError."""
 
     def open(self, path: str, *, create: bool = False) -> File:
-        """Open for reading and writing. With `create` the file must not exist, without it it must.
+        """Open for reading and writing. With `create` the file must not exist; without, it must.
         Raises FileNotFoundError, FileExistsError."""
         ...
 
@@ -217,8 +217,8 @@ class Node:
     """A node of the coordinator's tree.
 
     `data` None means that no value was ever set, which differs from empty. `version` counts writes
-    from 0, `child_version` counts children created and deleted. `is_own` is whether it is ephemeral
-    and goes with the coordinator session that has read it.
+    from 0, `child_version` counts children created and deleted. `is_own` says whether the node is
+    ephemeral and belongs to the coordinator session that read it.
     """
 
     data: bytes | None
@@ -249,8 +249,8 @@ class Coordinator(Protocol):
     ) -> str:
         """Create a node and return its path; its parent must exist.
 
-        An ephemeral node goes with this coordinator session. A sequential one gets ten digits
-        appended. Raises NodeExistsError, NoNodeError.
+        An ephemeral node is deleted with this coordinator session. The path of a sequential one
+        gets ten digits appended. Raises NodeExistsError, NoNodeError.
         """
         ...
 
@@ -271,7 +271,7 @@ class Coordinator(Protocol):
         ...
 
     async def close(self) -> None:
-        """End the coordinator session: its ephemeral nodes go at once."""
+        """End the coordinator session: its ephemeral nodes are deleted at once."""
         ...
 
 
@@ -296,4 +296,4 @@ class Host:
     workers: Workers
     coordinator: Coordinator
     inspect: Callable[[Inspectable], None] | None = None
-    """Looks at every machine after every step and leaves it as it is; None but under test."""
+    """Called with each machine after each step, to check it; None outside of tests."""

@@ -22,7 +22,8 @@ class Machine(Protocol[Event, Effect]):
 
     @property
     def deadline(self) -> float | None:
-        """When it wants to be stepped even without an event, in seconds of the host's clock."""
+        """The time at which to step the machine even without an event, in seconds of the host's
+        clock; None: there is none."""
         ...
 
     def step(self, events: Sequence[Event], now: float) -> Sequence[Effect]:

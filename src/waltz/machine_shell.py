@@ -17,11 +17,12 @@ from waltz.host import Clock, Host
 from waltz.machine import Machine
 
 TURN_STEPS_MAX: Final = 64
-"""Steps of a machine for what its own steps bring about, before others of the loop have a turn."""
+"""Steps that a machine takes in a row for events that its own steps cause, before the other
+callbacks of the loop have a turn."""
 
 STEPS_AT_ONCE_MAX: Final = 4
-"""Steps of a machine per turn of the loop for events that do not wait for their turn: what comes
-beyond waits, and becomes one step."""
+"""Events per turn of the loop that `take_in_order` gives a step of their own; further events wait
+and share one step."""
 
 
 E = TypeVar("E")
@@ -31,18 +32,18 @@ F = TypeVar("F")
 class Mailbox(Generic[E]):
     """Events that wait for one machine.
 
-    `put` never waits: what a machine itself caused must never deadlock it. Whoever reads a socket
-    awaits `room` before it reads on, and that is the whole of back pressure.
+    `put` never waits, so that events which a machine itself causes cannot deadlock it. A task that
+    reads a socket awaits `room` before it reads on: that is all the back pressure there is.
     """
 
     def __init__(self, clock: Clock, capacity: int) -> None:
         self.wake: Callable[[], object] | None = None
-        """Called with the first event that comes while none waits; None: nobody is to be told."""
+        """Called when an event comes while none waits; None: nobody is to be told."""
         self._clock = clock
         self._capacity = capacity
         self._events: list[E] = []
         self._senders: list[asyncio.Future[None]] = []
-        """They wait for room."""
+        """Resolved once there is room."""
 
     def __len__(self) -> int:
         return len(self._events)
@@ -95,14 +96,14 @@ def _tell(waiter: asyncio.Future[None]) -> None:
 
 
 class Lane:
-    """Large pieces of work, one per turn of a loop: in between the loop looks at all sockets, and
-    what is small does not wait until all that is large has been done."""
+    """A queue of large pieces of work, one of which is done per turn of the loop: between two
+    pieces the loop serves all sockets, so small work does not wait for all of the large work."""
 
     def __init__(self) -> None:
         self._waiting: deque[Callable[[], object]] = deque()
 
     def put(self, piece: Callable[[], object]) -> None:
-        """Have the running loop call `piece` after those that were put before."""
+        """Have the running loop call `piece` after the pieces that were put before it."""
         if not self._waiting:
             asyncio.get_running_loop().call_soon(self._next)
         self._waiting.append(piece)
@@ -124,8 +125,8 @@ class Lane:
 
 
 class Turns(Generic[E, F]):
-    """The steps of one machine, each a callback of the loop: a task that waited for events would be
-    woken, and would make itself a future to wait for, for each of them."""
+    """Runs one machine; each step is a callback of the loop. A task that waits for events would
+    cost a future and a wake-up per event."""
 
     def __init__(
         self,
@@ -136,7 +137,7 @@ class Turns(Generic[E, F]):
         *,
         lane: Callable[[], Lane | None] = lambda: None,
     ) -> None:
-        """`lane` returns where a turn that events bring about waits; None: with all others."""
+        """`lane` returns the lane in which a turn that events cause has to queue; None: none."""
         self._machine = machine
         self._lane = lane
         self._mailbox = mailbox
@@ -144,17 +145,17 @@ class Turns(Generic[E, F]):
         self._inspect = host.inspect
         self._perform = perform
         self._loop = asyncio.get_running_loop()
-        self._context = copy_context()  # not that of whoever happens to bring an event
+        self._context = copy_context()  # not the context of the task that brings an event
         self._timer: asyncio.TimerHandle | None = None
         self._timer_for: float | None = None
-        """The deadline of which `_timer` tells."""
+        """The deadline that `_timer` is set for."""
         self._is_stepping = False
         self._steps_at_once = 0
-        """Taken by `take_in_order` in this turn of the loop."""
+        """Steps that `take_in_order` has taken in this turn of the loop."""
         self._over: asyncio.Future[None] = self._loop.create_future()
 
     async def run(self) -> None:
-        """Return once the machine has closed. Raises what a step, or its effects, raise."""
+        """Return once the machine has closed. Raises what a step or an effect raises."""
         assert self._mailbox.wake is None, "two machines drain one mailbox"
         self._mailbox.wake = self._wake
         try:
@@ -177,7 +178,8 @@ class Turns(Generic[E, F]):
             self._loop.call_soon(self._turn, False, context=self._context)
 
     def _turn(self, is_due: bool) -> None:
-        """Take what waits, nothing only if the deadline has come, and what that brings about."""
+        """Step the machine with the events that wait, then with those that these steps cause.
+        Without an event, step only if the deadline has come."""
         if self._over.done():
             return
         machine, mailbox = self._machine, self._mailbox
@@ -185,7 +187,7 @@ class Turns(Generic[E, F]):
             self._timer = self._timer_for = None
         elif not len(mailbox):
             return
-        mailbox.wake = None  # for a further turn costs a look at all sockets
+        mailbox.wake = None  # a further turn would cost a poll of all sockets
         for _ in range(TURN_STEPS_MAX):
             if not self._step(mailbox.take()):
                 return
@@ -218,17 +220,18 @@ class Turns(Generic[E, F]):
         return True
 
     def take_now(self, event: E) -> None:
-        """Step the machine with `event` alone, before what waits and before this returns: for what
-        must not wait until others are worked off, and may overtake them. During a step, and before
-        `run`, it waits as any other."""
+        """Step the machine with `event` alone before this returns, ahead of the events that wait:
+        for an event that must not wait and may overtake others. During a step, and before `run`,
+        the event waits like any other."""
         if self._mailbox.wake is None or self._is_stepping or self._over.done():
             self._mailbox.put(event)
         elif self._step([event]) and (deadline := self._machine.deadline) != self._timer_for:
             self._arm(deadline)
 
     def take_in_order(self, event: E) -> None:
-        """As `take_now`, unless something waits already, or `STEPS_AT_ONCE_MAX` were taken so in
-        this turn of the loop: nothing is overtaken, and many small events still become one step."""
+        """Step the machine with `event` at once, unless events wait already or this turn of the
+        loop has taken `STEPS_AT_ONCE_MAX` steps in this way: `event` overtakes nothing, and many
+        small events still share one step."""
         if len(self._mailbox) or self._steps_at_once >= STEPS_AT_ONCE_MAX:
             self._mailbox.put(event)
             return

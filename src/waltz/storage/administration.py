@@ -1,4 +1,4 @@
-"""What tools may ask of a node: availability, assignment, records, session, metrics, status.
+"""Requests of tools to a node: availability, assignment, records, session, metrics, status.
 
 Owns the meaning of the admin port's requests. Knows nothing of connections; there is no session
 here, so nothing is fenced. Source: Waltz Storage, "Administration".
@@ -42,14 +42,14 @@ def admin_failure(request: AdminMessage, error: BaseException) -> AdminFailureRe
 
 
 def check_partition_ids(partition_ids: Iterable[PartitionId], partition_count: int) -> None:
-    """Raises NotFoundError with the valid range."""
+    """Raises NotFoundError, naming the valid range: there is no such partition."""
     for partition_id in partition_ids:
         if not 0 <= partition_id < partition_count:
             raise NotFoundError(f"no partition {partition_id}; expected 0 to {partition_count - 1}")
 
 
 def answer_of_partition(partition: StoragePartition, request: PartitionRead) -> AdminMessage:
-    """Return what is stored, available or not, and whatever the session.
+    """Return what the partition stores, whether it is available or not and whatever its session is.
 
     Raises NotFoundError, StorageError, OSError.
     """
@@ -68,7 +68,7 @@ def answer_of_partition(partition: StoragePartition, request: PartitionRead) -> 
 
 
 def answer_of_node(state: NodeState, request: NodeRead) -> AdminMessage:
-    """Raises StorageError: the answer would be too long."""
+    """Return what the node says of itself. Raises StorageError: the answer would be too long."""
     if isinstance(request, AssignedPartitionStatusRequest):
         statuses = tuple((p.partition_id, p.is_usable) for p in state.partitions)
         return AssignedPartitionStatusResponse(request.sequence_number, statuses)
@@ -84,7 +84,7 @@ def answer_of_node(state: NodeState, request: NodeRead) -> AdminMessage:
 
 
 def check_key(request: OpenRequest | AdminOpenRequest, cluster_key: UUID) -> None:
-    """Raises StorageError: whoever opens the connection belongs to another cluster."""
+    """Raises StorageError: the peer that opens the connection belongs to another cluster."""
     if request.cluster_key != cluster_key:
         raise StorageError(
             f"cluster keys differ: this node's is {cluster_key}, the other side's"
@@ -93,8 +93,10 @@ def check_key(request: OpenRequest | AdminOpenRequest, cluster_key: UUID) -> Non
 
 
 def check_count(request: OpenRequest | AdminOpenRequest, count: int) -> None:
-    """Fewer partitions than the `count` of this node are what a peer has that has not noticed yet
-    that some were added: it asks for none of these. Raises StorageError: more, or none at all."""
+    """Raises StorageError: the peer has more partitions than this node, which has `count`, or none.
+
+    Fewer are accepted: that peer has not noticed yet that partitions were added, and asks for none
+    of these."""
     if not 0 < request.partition_count <= count:
         raise StorageError(
             f"partition counts differ: this node's cluster has {count}, the other side's"

@@ -1,7 +1,7 @@
-"""What tools have done with the partitions of a node: assignment, access, questions.
+"""Carries out the requests of tools in the partitions of a node: assignment, access, questions.
 
-Owns the order in which partitions are asked. What the requests mean is `administration.py` and
-`partition.py`.
+Owns the order in which partitions are asked. The meaning of the requests is in `administration.py`
+and `partition_replica.py`.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ class Administrator:
         state: Callable[[], NodeState],
         look: Callable[[], Awaitable[None]],
     ) -> None:
-        """`queues` are the node's own, as they come and go; `new_queue` adds one; `look` asks the
-        coordinator for the number of partitions."""
+        """`queues` is the node's own mapping, which changes; `new_queue` adds a queue; `look` asks
+        the coordinator for the number of partitions."""
         self._queues = queues
         self._partition_count = partition_count
         self._new_queue = new_queue
@@ -53,7 +53,8 @@ class Administrator:
         self._look = look
 
     async def answer(self, message: AdminMessage) -> AdminMessage:
-        """Do what is asked, in the turn of every partition concerned. Raises REFUSALS."""
+        """Do what `message` asks for, in the turn of each partition concerned, and return the
+        answer. Raises REFUSALS."""
         match message:
             case PartitionAvailableRequest(_, partition_ids, available):
                 await self._set_access(partition_ids, readable=available, writable=available)
@@ -98,7 +99,7 @@ class Administrator:
             )  # fmt: skip
 
     def _assigned_queue(self, partition_id: PartitionId) -> PartitionQueue:
-        """Raises NotFoundError."""
+        """Return the queue of an assigned partition. Raises NotFoundError."""
         check_partition_ids([partition_id], self._partition_count())
         queue = self._queues.get(partition_id)
         if queue is None:

@@ -1,8 +1,8 @@
-"""Has a storage node's directory follow the number of partitions that its cluster has.
+"""Makes room in a storage node's directory when its cluster gets more partitions.
 
-Owns when the coordinator is asked: once somebody of the cluster speaks of more partitions than the
-directory has. Nobody is believed but the coordinator, and it is asked at most once per
-`GROWTH_LOOK_SECONDS`, however many speak of it.
+Owns when the coordinator is asked: once a peer of the cluster speaks of more partitions than the
+directory has. Only the coordinator is believed, and it is asked at most once per
+`GROWTH_LOOK_SECONDS`, however many peers speak of more.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from waltz.storage.directory.control_file import ControlFile
 from waltz.storage.partition_queue_shell import PartitionQueue
 
 GROWTH_READ_SECONDS_MAX: Final = 3.0
-"""For the answer to one; whoever waits for it is in a handshake."""
+"""How long the coordinator may take to answer; the peer that waits for it is in a handshake."""
 
 GROWTH_HOLD_SECONDS_MAX: Final = 1.0
-"""How long a storage node that makes room for more partitions waits for those that are at work,
-while those that are not wait for it."""
+"""How long growth waits until each partition has finished its disk call; partitions that have
+finished theirs are held up meanwhile."""
 
 
 log = logging.getLogger(__name__)
@@ -35,7 +35,7 @@ ReadCount = Callable[[], Awaitable[int]]
 
 
 class Growth:
-    """See the module."""
+    """Grows the directory of one node when it has to."""
 
     def __init__(
         self,
@@ -44,8 +44,8 @@ class Growth:
         queues: Callable[[], Iterable[PartitionQueue]],
         read_count: ReadCount | None,
     ) -> None:
-        """`queues` are those of all partitions that may write to the control file; `read_count`
-        None: there is no coordinator to ask, and the number stays."""
+        """`queues` returns the queues of all partitions that may write to the control file.
+        `read_count` None: there is no coordinator to ask, and the number never changes."""
         self._host = host
         self._control_file = control_file
         self._queues = queues
@@ -54,12 +54,13 @@ class Growth:
         self._began = -GROWTH_LOOK_SECONDS
         """When the last look began."""
         self.opening = asyncio.Lock()
-        """Held while a partition is opened that has no queue yet."""
+        """Held while a partition that has no queue yet is opened."""
 
     async def look(self) -> None:
-        """Ask the coordinator, later than now, and make room for what the cluster has got.
+        """Ask the coordinator, with a question sent after this call, and make room for all
+        partitions of the cluster.
 
-        Raises StorageError: it did not answer, or the disk has refused.
+        Raises StorageError: the coordinator did not answer, or the disk refused.
         """
         if self._read_count is None:
             return
@@ -67,13 +68,13 @@ class Growth:
         while self._look is not None or self._began < came:
             if self._look is None:
                 self._look = asyncio.create_task(self._look_once(self._read_count))
-                # Whoever waited may be gone by the time it fails.
+                # The callers that wait may be gone by the time the look fails.
                 self._look.add_done_callback(lambda task: task.cancelled() or task.exception())
-            # The others wait for it, too, and growing must not be left half way.
+            # Other callers wait for the same look, and growth must not stop half way.
             await asyncio.shield(self._look)
 
     async def stop(self) -> None:
-        """Wait for a look that is under way."""
+        """Return once no look is under way."""
         if self._look is not None:
             await asyncio.wait([self._look])
 

@@ -115,13 +115,13 @@ RECORD_FIELDS: Final = (
 
 
 def field_sizes(layout: struct.Struct) -> Iterator[int]:
-    """Bytes of each field, in order."""
+    """Yield the size of each field in bytes, in order."""
     for count, code in _ELEMENT.findall(layout.format):
         yield struct.calcsize(f">{count}{code}")
 
 
 def table(layout: struct.Struct, names: Sequence[str], *more: tuple[str, str, str]) -> str:
-    """Return the table of a structure and of what follows it: offset, bytes, field."""
+    """Return the table of a structure and of the fields after it: offset, bytes, field."""
     lines = ["| Offset | Bytes | Field |", "|---|---|---|"]
     offset = 0
     for size, name in zip(field_sizes(layout), names, strict=True):

@@ -1,4 +1,5 @@
-"""What waits for one partition, answered together: one write where appends adjoin, and one sync.
+"""Answers all waiting requests of a partition together: adjoining appends share one write, and all
+share one sync.
 
 Owns the order of requests and the rule that no answer rests on bytes that are not synced. Knows
 nothing of files. Source: Waltz Storage, "Messages".
@@ -56,12 +57,13 @@ if TYPE_CHECKING:
     from waltz.storage.partition_replica import StoragePartition
 
 HEADER_READ_BYTES: Final = 512 * 1024
-"""Read at a time from a segment of which headers are wanted: it stays in a processor's cache until
-it is checked."""
+"""Bytes read at a time to answer with headers: they are still in a processor's cache when they are
+checked."""
 
 
 REFUSALS: Final = (StorageError, FencedError, UnavailableError, NotFoundError, OSError)
-"""What answers one request with a failure; anything else is a bug and ends the partition."""
+"""Errors that answer one request with a failure; any other error is a bug and ends the
+partition."""
 
 
 def error_text(error: BaseException) -> str:
@@ -69,7 +71,7 @@ def error_text(error: BaseException) -> str:
 
 
 def failure(request: StorageMessage, error: BaseException) -> FailureResponse:
-    """Return the answer that tells of `error`."""
+    """Return the answer that reports `error`."""
     return FailureResponse(
         request.session_id,
         request.sequence_number,
@@ -80,24 +82,24 @@ def failure(request: StorageMessage, error: BaseException) -> FailureResponse:
 
 
 def _session(request: StorageMessage) -> SessionId:
-    """Return the session whose accepted damage counts for `request`: what a server has accepted is
-    not accepted for an administrator who puts the replica in order."""
+    """Return the session whose accepted damage counts for `request`: none for an administrator who
+    repairs the replica offline, for damage that a server accepted is not accepted there."""
     return NO_SESSION if is_offline(request) else request.session_id
 
 
 class Drain:
-    """One call of `process`: the answers so far, and from where on they rest on unsynced bytes."""
+    """One call of `process`: the answers so far, and which of them rest on unsynced bytes."""
 
     def __init__(self, partition: StoragePartition, requests: Sequence[StorageMessage]) -> None:
         self._partition = partition
         self._requests = requests
         self._answers: list[StorageMessage] = []
         self._unsettled: int | None = None
-        """The first answer that waits for the sync."""
+        """Index of the first answer that waits for the sync."""
         self._waiting: list[RecordBatch] = []
-        """Accepted appends, adjoining, not yet written."""
+        """Accepted appends that adjoin each other and are not written yet."""
         self._waiting_from = 0
-        """The answer to the first of them; only appends follow."""
+        """Index of the answer to the first of these appends; only answers to appends follow it."""
         self._list_bytes_left = DRAIN_BYTES_MAX
 
     def run(self) -> list[StorageMessage]:
@@ -155,7 +157,7 @@ class Drain:
         self._unsettled = None
 
     def _refuse_waiting(self, error: UnavailableError) -> None:
-        """Nothing of them was written; what was written before them is fine."""
+        """Refuse the waiting appends, nothing of which was written; earlier appends are fine."""
         for position in range(self._waiting_from, len(self._answers)):
             if isinstance(self._answers[position], SuccessResponse):
                 self._answers[position] = failure(self._requests[position], error)
@@ -217,7 +219,6 @@ class Drain:
         partition.check_writable()
         if not records.count:
             return
-        partition.check_space(len(records.block))
         stranger = first_stranger(records.block, records.offsets, partition.partition_id)
         if stranger is not None:
             raise StorageError(
@@ -245,7 +246,8 @@ class Drain:
         return records.record(0) if len(records) else None
 
     def _list(self, first_transaction_id: TransactionId, count_max: int) -> RecordBatch:
-        """All lists of one drain together are bounded too; each still gets one record."""
+        """Read records for one answer. The lists of one drain share a further bound, above which
+        each still gets one record."""
         records = self._partition.read(
             first_transaction_id,
             count_max=min(count_max, RECORD_LIST_RECORDS_MAX),
@@ -255,7 +257,8 @@ class Drain:
         return records
 
     def _headers(self, first_transaction_id: TransactionId, count_max: int) -> HeaderColumns:
-        """As `_list`, without the data: read a part at a time, for they are not to be kept."""
+        """Read headers for one answer, bounded as by `_list`. The records are read in parts, for
+        their data is not kept."""
         count_left = min(count_max, RECORD_LIST_RECORDS_MAX)
         found: list[HeaderColumns] = []
         position = first_transaction_id

@@ -1,11 +1,11 @@
-"""Whether a session that a node has not heard of was ever given to a server.
+"""Checks that a session new to this node was really given to a server.
 
-Owns the question to the coordinator. A session number that is promised refuses all lower ones for
-good: a single forged question with the highest number would close a partition, and one with any
-number above the session's would keep this replica out of it until sessions come as far. So nothing
-is promised to a number that the coordinator has not given. Only while the coordinator cannot be
-asked, a number in reach of the last one is believed: servers may still reach it. Decides nothing
-else about sessions: that is `partition.py`.
+Owns the question to the coordinator. Once a session number is promised, all lower ones are refused
+for good: one forged request with the highest number would close a partition, and one with any
+number above the session's would keep this replica out of the session until numbers get that far.
+So nothing is promised to a number that the coordinator has not given. Only while the coordinator
+cannot be asked, a number within reach of the last one is believed: servers may still reach the
+coordinator. Decides nothing else about sessions: that is `partition_replica.py`.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from waltz.host import Clock
 from waltz.types import NO_SESSION, PartitionId, SessionId
 
 SESSION_STEP_MAX: Final = 2**20
-"""While a storage node cannot ask the coordinator whether a session was given to a server, it takes
-one at most this much above the highest that it has seen. More than a climb."""
+"""While a storage node cannot ask the coordinator, it accepts a session that is at most this much
+above the highest that it has seen."""
 
 
 LatestSession = Callable[[PartitionId], Awaitable[SessionId]]
@@ -28,37 +28,38 @@ LatestSession = Callable[[PartitionId], Awaitable[SessionId]]
 WaltzError."""
 
 ASK_SECONDS: Final = 0.25
-"""Between two questions about one partition, however many servers come."""
+"""The least time between two questions about one partition, however many servers come."""
 
 ANSWER_SECONDS_MAX: Final = 2.0
-"""For an answer: a server's other requests to this node wait meanwhile."""
+"""How long to wait for an answer: a server's other requests to this node wait meanwhile."""
 
 REST_SECONDS: Final = 5.0
-"""After a question that was not answered, until the coordinator is asked again."""
+"""The pause after an unanswered question before the coordinator is asked again."""
 
 ASKED_TIMES: Final = 2
-"""A number is refused once the coordinator has not known it this many times: what it is asked may
-reach a part of it that is a moment behind."""
+"""A number is refused once the coordinator has not known it this many times: the first question may
+reach a coordinator server that is a moment behind."""
 
 
 class FarSessions:
-    """Asks the coordinator by `latest`; None: it cannot be asked, and every session is believed."""
+    """Asks the coordinator through `latest`; None: there is none to ask; every session is
+    believed."""
 
     def __init__(self, clock: Clock, latest: LatestSession | None) -> None:
         self._clock = clock
         self._latest = latest
         self._asked_at: dict[PartitionId, float] = {}
         self._waiting: dict[PartitionId, asyncio.Task[SessionId]] = {}
-        """The next question about a partition, until it is sent."""
+        """Per partition the next question, until it is sent."""
         self._unanswered: tuple[float, str] | None = None
-        """When the last question was not answered, and why."""
+        """When the last question failed to get an answer, and why; None: it got one."""
 
     async def check(
         self, partition_id: PartitionId, session_id: SessionId, known: SessionId
     ) -> None:
-        """Return if `session_id` may be promised; `known` is the highest that was heard of.
+        """Return if `session_id` may be promised; `known` is the highest session heard of.
 
-        Raises StorageError: the coordinator has given no such session, or cannot be asked, and the
+        Raises StorageError: the coordinator has not given this session, or cannot be asked and the
         session is out of reach.
         """
         if session_id <= known or self._latest is None:
@@ -82,8 +83,8 @@ class FarSessions:
         )
 
     async def _ask(self, partition_id: PartitionId, latest: LatestSession) -> SessionId:
-        """Return the answer to a question that was sent after this was called. Raises
-        UnavailableError: there is none, or there was none a moment ago."""
+        """Return the answer to a question that is sent after this call. Raises UnavailableError:
+        there is no answer, or there was none a moment ago."""
         if self._unanswered is not None:
             asked_at, reason = self._unanswered
             if self._clock.now() - asked_at < REST_SECONDS:

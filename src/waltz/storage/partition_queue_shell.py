@@ -1,10 +1,10 @@
 """The queue of one partition: requests of all connections, in order of arrival.
 
-Owns back pressure and the hand-over to worker threads. Everything that waits is processed together,
-in a thread; while its one sync runs, the next requests gather. Decides nothing about them.
+Owns back pressure and the hand-over to worker threads. All waiting requests are processed together,
+in a thread; while their one sync runs, the next requests gather. Decides nothing about requests.
 
-A partition that fails by a bug ends alone: whatever it was asked and is asked from then on is
-refused, and it is not touched any more, for nobody knows what it has in memory.
+A partition that fails by a bug ends alone: all its waiting and later requests are refused, and it
+is not touched any more, for its state in memory cannot be trusted.
 """
 
 from __future__ import annotations
@@ -45,17 +45,17 @@ class Peer:
     connection: Connection
     link: Link
     is_opened: bool = False
-    """Whether it has shown that it belongs to this cluster."""
+    """Whether the peer has shown that it belongs to this cluster."""
     is_gone: bool = False
 
     def send(self, messages: Sequence[Message]) -> None:
-        """All with one write."""
+        """Send `messages` with one write."""
         if not self.is_gone:
             self.connection.write(b"".join(map(self.link.encode, messages)))
 
 
 class PartitionRequest:
-    """What a peer asks for; `size` is what it brings, in bytes."""
+    """A request of a peer; `size` is the bytes of its records."""
 
     __slots__ = ("message", "peer", "size")
 
@@ -67,14 +67,14 @@ class PartitionRequest:
 
 @dataclass(slots=True, eq=False)
 class _Command:
-    """Something to do with the partition in its turn."""
+    """A function to call in the partition's turn."""
 
     function: Callable[[], object]
     result: asyncio.Future[object]
 
 
 class PartitionQueue:
-    """What waits for one partition, and the loop that works it off."""
+    """The requests that wait for one partition, and the loop that processes them."""
 
     def __init__(
         self,
@@ -82,35 +82,34 @@ class PartitionQueue:
         partition: StoragePartition,
         writer_closed: Callable[[], None] = lambda: None,
     ) -> None:
-        """`writer_closed` is told when a failure has ended the partition's writer."""
+        """`writer_closed` is called when a failure has ended the partition's writer."""
         self.partition = partition
         self._writer_closed = writer_closed
         self._drain_seconds = Durations()
-        """Drains that took a sync: from here to a thread, the writes, the sync, and back."""
+        """Durations of drains that synced: to the thread, the writes, the sync, and back."""
         self._clock = host.clock
         self._workers = host.workers
         self._mailbox: Mailbox[PartitionRequest | _Command] = Mailbox(
             host.clock, STORAGE_MAILBOX_REQUESTS_MAX
         )
         self._unfinished: dict[PartitionRequest | _Command, None] = {}
-        """Requests and commands that wait or are under way."""
+        """Requests and commands that wait or are under way, in order."""
         self.failed: Exception | None = None
-        """The bug that has ended it."""
+        """The bug that has ended the partition."""
         self.turn = asyncio.Lock()
-        """Held while a thread works in the partition; held by others, the partition waits."""
+        """Held while a thread works in the partition; a task that holds it holds up the
+        partition."""
         self._waiting_bytes = 0
         self._has_room = asyncio.Event()
         self._stopped = False
         self._call_began: float | None = None
         self._next_transaction_id = partition.next_transaction_id
+        """As it was when the last call returned."""
         self._is_writable = partition.is_writable
-        """When the last call returned."""
-
-    def is_stopping(self) -> bool:
-        return self._stopped
+        """As it was when the last call returned."""
 
     def state(self, *, scrub_position: TransactionId) -> PartitionState | None:
-        """None: the partition is not assigned."""
+        """Return the partition's state; None: it is not assigned."""
         began = self._call_began
         return partition_state(
             self.partition,
@@ -125,8 +124,8 @@ class PartitionQueue:
 
     @property
     def next_transaction_id(self) -> TransactionId:
-        """One past the last durable record, when the last call returned: what the partition says
-        while a thread works in it is not synced yet."""
+        """One past the last durable record when the last call returned: while a thread works in the
+        partition, its own number may count records that are not synced yet."""
         return self._next_transaction_id
 
     @property
@@ -139,13 +138,15 @@ class PartitionQueue:
 
     @property
     def is_waited_for(self) -> bool:
-        """Whether anything waits for what is under way; may be asked from its thread."""
+        """Whether anything waits for the call under way, whose thread may ask this."""
         return len(self._unfinished) > 1
 
     async def put(self, request: PartitionRequest) -> None:
-        """Wait for room, by count and by bytes, and let the request wait for its turn."""
+        """Wait for room, by count and by bytes, then queue `request`."""
         await self._mailbox.room()
-        while self._waiting_bytes >= DRAIN_BYTES_MAX and not self._has_ended:
+        while self._waiting_bytes >= DRAIN_BYTES_MAX:
+            if self._stopped or self.failed is not None:
+                break
             self._has_room.clear()
             await self._has_room.wait()
         if self.failed is not None:
@@ -156,13 +157,13 @@ class PartitionQueue:
         self._mailbox.put(request)
 
     async def command(self, function: Callable[[], T]) -> T:
-        """Run `function` in a worker, after what waits already, and return what it returns.
+        """Run `function` in a worker, after the requests that wait already, and return its result.
 
         Raises what it raises; UnavailableError: the node stops, or the partition has failed.
         """
         if self.failed is not None:
             raise self._refusal(self.failed)
-        if self.is_stopping():
+        if self._stopped:
             raise _stopping()
         result: asyncio.Future[object] = asyncio.get_running_loop().create_future()
         command = _Command(function, result)
@@ -171,7 +172,7 @@ class PartitionQueue:
         return await result  # type: ignore[return-value]
 
     async def stop(self) -> None:
-        """Let `run` end after what waits already."""
+        """Let `run` end after the requests that wait already."""
 
         def close() -> None:
             self._stopped = True
@@ -179,12 +180,8 @@ class PartitionQueue:
 
         await self.command(close)
 
-    @property
-    def _has_ended(self) -> bool:
-        return self.is_stopping() or self.failed is not None
-
     async def run(self) -> None:
-        """Return once stopped, or once the partition has failed."""
+        """Process requests until the queue is stopped or the partition has failed."""
         try:
             while not self._stopped:
                 await self._work(await self._mailbox.drain(None))
@@ -241,20 +238,17 @@ class PartitionQueue:
 
     async def _call(self, function: Callable[[], T]) -> T:
         async with self.turn:
-            return await self._call_in_turn(function)
-
-    async def _call_in_turn(self, function: Callable[[], T]) -> T:
-        partition = self.partition
-        synced = partition.counters.drains_synced
-        began = self._call_began = self._clock.now()
-        try:
-            return await self._workers.run_blocking(function)
-        finally:
-            self._call_began = None
-            self._next_transaction_id = partition.next_transaction_id
-            self._is_writable = partition.is_writable
-            if partition.counters.drains_synced > synced:
-                self._drain_seconds.add(self._clock.now() - began)
+            partition = self.partition
+            synced = partition.counters.drains_synced
+            began = self._call_began = self._clock.now()
+            try:
+                return await self._workers.run_blocking(function)
+            finally:
+                self._call_began = None
+                self._next_transaction_id = partition.next_transaction_id
+                self._is_writable = partition.is_writable
+                if partition.counters.drains_synced > synced:
+                    self._drain_seconds.add(self._clock.now() - began)
 
     async def _perform(self, command: _Command) -> None:
         try:
@@ -274,7 +268,7 @@ class PartitionQueue:
         )
 
     def _refuse(self, event: PartitionRequest | _Command, error: Exception) -> None:
-        """Say that the partition has failed; what the event asked for may have been done."""
+        """Answer that the partition has failed; the request may have been carried out."""
         if isinstance(event, PartitionRequest):
             event.peer.send([failure(event.message, self._refusal(error))])
         elif not event.result.done():
@@ -286,6 +280,7 @@ def _stopping() -> UnavailableError:
 
 
 def _drop(event: PartitionRequest | _Command) -> None:
-    """Whoever sent a request finds its connection lost."""
+    """Refuse a command because the node stops; the sender of a request finds its connection
+    lost."""
     if isinstance(event, _Command) and not event.result.done():
         event.result.set_exception(_stopping())

@@ -1,7 +1,7 @@
 """One partition's replica on this node: its session, its permissions, its answers.
 
-Owns fencing, marks, assignment and availability; the bytes on disk are the segment chain's. Runs in
-a worker thread, one call at a time; only `announce` may be called meanwhile. Knows nothing of
+Owns fencing, marks, assignment and availability; the segment chain owns the bytes on disk. Runs in
+a worker thread, one call at a time; only `announce` may be called during a call. Knows nothing of
 connections.
 
 What holds always: the first failed write or sync ends the partition's writer until it is reopened;
@@ -52,7 +52,7 @@ P = ParamSpec("P")
 
 @dataclass(slots=True)
 class PartitionCounters:
-    """Since the node started."""
+    """Counts since the node started."""
 
     requests: int = 0
     refusals: int = 0
@@ -63,6 +63,10 @@ class PartitionCounters:
 
 def not_assigned(partition_id: PartitionId) -> NotFoundError:
     return NotFoundError(f"Partition:{partition_id} is not assigned.")
+
+
+def _closed(failure: SegmentFailedError) -> SegmentFailedError:
+    return SegmentFailedError(f"no writes after a failed one: {failure}")
 
 
 class StoragePartition:
@@ -81,14 +85,16 @@ class StoragePartition:
         wall_milliseconds: Callable[[], int],
         space: SpaceAccount | None = None,
     ) -> None:
-        """`space` refuses appends while the disk is short of room; None: nothing does."""
+        """`space` refuses appends while the disk is short of room; None: appends are never refused
+        for that reason."""
         self.partition_id = partition_id
         self.counters = PartitionCounters()
         self.damage: StorageError | None = None
-        """Why the partition refuses all service; only giving it up, or a restart, ends that."""
+        """Why the partition refuses all service; only unassigning it, reopening it or a restart
+        ends that."""
         self.loss: str | None = None
-        """What was lost, so that it does not vote before a session has filled it up and has begun
-        here; None: nothing is known to be lost."""
+        """The records that were lost; the replica does not vote until a session has filled it up
+        and has started here. None: nothing is known to be lost."""
         self._home = SegmentHome(disk, f"{directory}/{partition_id}", cluster_key, partition_id)
         self._chain = SegmentChain(
             self._home,
@@ -98,20 +104,20 @@ class StoragePartition:
             keep_trace=lambda trace: control_file.keep_trace(partition_id, trace),
         )
         self._control_file = control_file
-        self._announced_session_id = NO_SESSION
-        """The highest one heard of, changed by `announce` alone."""
+        self.announced_session_id = NO_SESSION
+        """The highest session heard of; only `announce` changes it."""
         self._failure: SegmentFailedError | None = None
         self._space = space
         self._durable_next: TransactionId | None = None
-        """While reopening has failed: one past what was known to be durable before it."""
+        """After a failed reopening, one past the last record known to be durable before it."""
         self._accepted: tuple[SessionId, Damage] = (NO_SESSION, ())
-        """The damage with which a session goes on, for no replica can give these records."""
+        """A session and the damage that it accepts, for no replica can provide these records."""
 
     # Opening and closing
 
     def open(self, *, ceiling: TransactionId | None = None) -> TornTail | None:
-        """Open the partition if it is assigned, making files that a fresh one lacks; return what
-        recovery had to cut.
+        """Open the partition if it is assigned, making the files that a fresh one lacks; return
+        what recovery had to cut off.
 
         Damage is remembered, not raised: the partition then refuses service.
         """
@@ -137,8 +143,8 @@ class StoragePartition:
 
     def reopen(self) -> TornTail | None:
         """Open the files anew after a failure, keeping only what was known to be durable; return
-        what had to be cut. Raises StorageError: why the partition goes on to refuse service, or
-        writes."""
+        what had to be cut off. Raises StorageError: the reason for which the partition still
+        refuses service, or writes."""
         if self._chain.is_open:
             self._durable_next = self.next_transaction_id
         torn = self.open(ceiling=self._durable_next)
@@ -152,9 +158,10 @@ class StoragePartition:
         self._chain.close()
 
     def _open_chain(self, info: PartitionInfo, ceiling: TransactionId | None) -> TornTail | None:
-        """Open the segments. What they must hold and do not, with an end that nothing tells, is no
-        torn tail: whoever acknowledged it must not vote as if it had not. The partition then
-        promises no session, durably, as a blank one does: it is filled up before it counts."""
+        """Open the segments. If records that they must hold are missing, and nothing tells how
+        many, that is not a torn tail: a replica that acknowledged them must not vote as if it had
+        not. The partition then durably promises no session, like a blank one, so that it is filled
+        up before its vote counts."""
         number = self.partition_id
         is_proof, trace = self._control_file.is_ours(number), None
         if is_traced := self._control_file.is_traced(number):
@@ -186,7 +193,8 @@ class StoragePartition:
         return self._chain.open(trust, lambda: self._doubt(doubted, lost))
 
     def _doubt(self, info: PartitionInfo, loss: str) -> None:
-        """Raises CorruptionError: that it cannot vouch for its records cannot be made durable."""
+        """Note durably that the replica cannot vouch for its records. Raises CorruptionError: the
+        note cannot be made durable."""
         self.loss = loss
         try:
             self._control_file.doubt(self.partition_id, info)
@@ -194,20 +202,20 @@ class StoragePartition:
             raise CorruptionError(f"{loss}; {error}") from error
 
     def _make_ours(self) -> None:
-        """Raises SegmentFailedError."""
+        """Note durably that this release wrote the files. Raises SegmentFailedError."""
         self._chain.trace()
         self._control_file.make_ours(self.partition_id)
 
-    # What the node asks for
+    # The partition's state, for the node
 
     @property
     def info(self) -> PartitionInfo:
-        """Raises CorruptionError."""
+        """The partition's durable promises. Raises CorruptionError."""
         return self._control_file.info(self.partition_id)
 
     @property
     def session_info(self) -> SessionInfo:
-        """Raises CorruptionError."""
+        """The session that started here last, and its marks. Raises CorruptionError."""
         info = self.info
         return SessionInfo(info.session_id, info.low_water_mark, info.local_low_water_mark)
 
@@ -222,7 +230,8 @@ class StoragePartition:
 
     @property
     def damaged_ranges(self) -> Damage:
-        """Records that cannot be trusted and await repair, ascending; good ones are served."""
+        """Ranges of records that cannot be trusted and await repair, ascending; all other records
+        are served."""
         return self._chain.damage
 
     @property
@@ -232,35 +241,35 @@ class StoragePartition:
 
     @property
     def is_writable(self) -> bool:
-        """Whether nothing has failed that only reopening can mend."""
+        """Whether the partition is open and no write has failed since."""
         return self._chain.is_open and self._failure is None
 
     @property
     def is_closed_for_space(self) -> bool:
-        """Whether a full disk has ended the writer, or all service: `reopen` may work again."""
+        """Whether a full disk has ended the writer, or all service: `reopen` may succeed later."""
         return is_no_space(self._failure) or is_no_space(self.damage)
 
     def announce(self, session_id: SessionId) -> None:
-        """Let a session that was heard of fence out all lower ones: on receipt of a request, before
-        the ones that wait are processed. Called by one thread only, whichever the connection."""
-        self._announced_session_id = max(self._announced_session_id, session_id)
+        """Let session `session_id` fence out all lower ones: called when a request arrives, before
+        the waiting requests are processed, and for all connections by the same thread."""
+        self.announced_session_id = max(self.announced_session_id, session_id)
 
     @property
     def highest_session(self) -> SessionId:
-        """The highest one heard of or promised, as far as that is known."""
+        """The highest session heard of or promised, as far as that is known."""
         try:
-            return max(self._announced_session_id, self.fence)
+            return max(self.announced_session_id, self.fence)
         except CorruptionError:
-            return self._announced_session_id
+            return self.announced_session_id
 
     @property
     def fence(self) -> SessionId:
-        """The session below which every one is refused for ever. Raises CorruptionError."""
+        """The session below which every session is refused for ever. Raises CorruptionError."""
         return self._control_file.fence(self.partition_id)
 
     def assign(self) -> TornTail | None:
-        """Make the partition belong to this node, if it does not already; return what had to be cut
-        from files that were left from another time. Raises what `open` remembers."""
+        """Assign the partition to this node, if it is not assigned already; return what had to be
+        cut off files that were left from an earlier assignment. Raises what `open` remembers."""
         info = self.info
         if info.is_assigned and self.damage is None:
             return None
@@ -279,7 +288,7 @@ class StoragePartition:
         return torn
 
     def unassign(self, *, delete_files: bool) -> None:
-        """Forget all that was promised for the partition but its fence, and stop serving it.
+        """Forget all promises of the partition except its fence, and stop serving it.
 
         Raises NotFoundError: it is not assigned, and nothing was touched; SegmentFailedError;
         OSError.
@@ -293,14 +302,15 @@ class StoragePartition:
             self._chain.remove_files()
 
     def set_available(self, available: bool) -> TornTail | None:
-        """As `set_access`, for reads and writes together."""
+        """Allow or refuse reads and writes together, as `set_access`."""
         return self.set_access(readable=available, writable=available)
 
     def set_access(self, *, readable: bool, writable: bool) -> TornTail | None:
-        """Allow or refuse reads and writes by servers; return what had to be cut, if anything.
+        """Allow or refuse reads and writes by servers; return what had to be cut off, if anything.
 
-        Allowing also reopens a partition whose writer has failed or that was found damaged, and
-        only what was known to be durable is kept. Raises SegmentFailedError, CorruptionError.
+        Allowing writes also reopens a partition whose writer has failed, and allowing reads one
+        that was found damaged; only what was known to be durable is kept. Raises
+        SegmentFailedError, CorruptionError.
         """
         self.check_assigned()
         torn = None
@@ -317,19 +327,19 @@ class StoragePartition:
     def process(self, requests: Sequence[StorageMessage]) -> list[StorageMessage]:
         """Take `requests` in order and return one answer each.
 
-        Appends that adjoin are written with one write; all of them are synced with one sync, before
-        this returns. Never raises for a disk's or a peer's fault.
+        Appends that adjoin share one write, and all share one sync, which ends before this returns.
+        Never raises for a disk's or a peer's fault.
         """
         return Drain(self, requests).run()
 
     def admit(self, request: StorageMessage) -> None:
-        """Return once `request` may be answered, and its session refuses every lower one durably.
+        """Return once `request` may be answered and its session durably fences out all lower ones.
 
-        What a session is told must hold until a later one comes: should the node end right after
-        the answer, nobody of an earlier session may change it. An offline request must be of the
-        session that began here last, any other of the highest one heard of. Raises NotFoundError,
-        UnavailableError, FencedError, StorageError. Source: Waltz Storage, "Sessions"; the order of
-        the checks is the original's.
+        An answer to a session must hold until a later session comes: even if the node ends right
+        after the answer, no earlier session may change it. An offline request must be of the
+        session that started here last, any other request of the highest session heard of. Raises
+        NotFoundError, UnavailableError, FencedError, StorageError. Source: Waltz Storage,
+        "Sessions"; the order of the checks is the original's.
         """
         info, fence = self._control_file.promises(self.partition_id)
         if not info.is_assigned:
@@ -337,7 +347,7 @@ class StoragePartition:
         offline = is_offline(request)
         check_access(info, request, offline=offline)
         session_id = request.session_id
-        expected = info.session_id if offline else max(self._announced_session_id, fence)
+        expected = info.session_id if offline else max(self.announced_session_id, fence)
         if session_id != expected:
             raise FencedError(
                 f"ConcurrentUpdate: session ID of partition {self.partition_id} has changed to"
@@ -348,23 +358,23 @@ class StoragePartition:
             self._write(self._control_file.raise_fence, self.partition_id, session_id)
 
     def check_assigned(self) -> None:
-        """Raises NotFoundError, CorruptionError."""
+        """Raises NotFoundError: it is not assigned; CorruptionError."""
         if not self.info.is_assigned:
             raise not_assigned(self.partition_id)
 
     def check_healthy(self) -> None:
-        """Raises StorageError: why the partition refuses service."""
+        """Raises StorageError: the reason for which the partition refuses all service."""
         if self.damage is not None:
             raise type(self.damage)(*self.damage.args)
 
     def check_writable(self) -> None:
-        """Raises SegmentFailedError."""
+        """Raises SegmentFailedError: a write has failed since the partition was opened."""
         if self._failure is not None:
-            raise SegmentFailedError(f"no writes after a failed one: {self._failure}")
+            raise _closed(self._failure)
 
     def check_undamaged(self, session_id: SessionId = NO_SESSION) -> None:
-        """Raises CorruptionError: this replica cannot vouch for what it was given to keep, but for
-        what session `session_id` has accepted."""
+        """Raises CorruptionError: there is damage besides that which session `session_id` accepted,
+        so this replica cannot vouch for its records."""
         if left := left_of(self.damaged_ranges, self._accepted_by(session_id)):
             raise CorruptionError(
                 f"no vote of partition {self.partition_id}, which has damage that awaits repair:"
@@ -372,12 +382,12 @@ class StoragePartition:
             )
 
     def accept_damage(self, session_id: SessionId, damage: Damage) -> None:
-        """Let session `session_id` go on with these damaged records, besides those that it has
-        accepted before. Kept in memory: the next session, and this node once it is started anew,
-        have to be told again.
+        """Let session `session_id` proceed with these damaged records, in addition to those that it
+        accepted before. Kept in memory: the next session, and this node after a restart, must be
+        told again.
 
-        Raises CorruptionError: nothing good follows them here, so that nobody knows where the log
-        ended; or these are more ranges, with the earlier ones, than a replica names.
+        Raises CorruptionError: no good record follows one of the ranges here, so that nobody knows
+        where the log ended; or with the earlier ones these are more ranges than a replica names.
         """
         accepted = tuple(dict.fromkeys([*self._accepted_by(session_id), *damage]))
         if len(accepted) > DAMAGED_RANGES_MAX:
@@ -398,25 +408,24 @@ class StoragePartition:
         accepted_by, damage = self._accepted
         return damage if session_id == accepted_by else ()
 
-    def check_space(self, size_bytes: int) -> None:
-        """Let so many bytes be appended. Raises UnavailableError: the disk is short of room."""
-        if self._space is not None:
-            self._space.check(size_bytes)
-
     def settle_space(self) -> None:
-        """All appends that `check_space` let through are written, or never will be."""
+        """Note that all appends that found space are written, or never will be."""
         if self._space is not None:
             self._space.settle()
 
     def write(self, batch: RecordBatch) -> None:
         """Write `batch`, rolling over where a segment passes its threshold; `sync` makes it
         durable. Raises SegmentFailedError; UnavailableError: no space, and nothing was written."""
-        self.check_writable()
+        if self._failure is not None:
+            raise _closed(self._failure)
+        if self._space is not None:
+            self._space.check(len(batch.block))
         self._write(self._chain.write, batch)
 
     def sync(self) -> None:
-        """Raises SegmentFailedError."""
-        self.check_writable()
+        """Return once all that was written is durable. Raises SegmentFailedError."""
+        if self._failure is not None:
+            raise _closed(self._failure)
         self._write(self._chain.sync)
 
     def truncate(
@@ -424,11 +433,11 @@ class StoragePartition:
     ) -> TransactionId:
         """Remove everything after `last_transaction_id` and return the last ID that is left.
 
-        A replica that was written off is cut to a mark that may be below what a session that never
-        opened has set here. The local mark follows, first and durably: what it covers must be here.
-        Raises StorageError: there is no such ID, and nothing has changed; CorruptionError: not
-        everything before is good, but for what session `session_id` has accepted;
-        SegmentFailedError, OSError.
+        A replica that was written off is cut to a mark that may be below the one that a session,
+        which never opened, has set here. The local mark is lowered first, durably, for the records
+        that it covers must be here. Raises StorageError: there is no such ID, and nothing has
+        changed; CorruptionError: an earlier record is damaged and session `session_id` has not
+        accepted that; SegmentFailedError, OSError.
         """
         self.check_writable()
         if last_transaction_id < NOTHING:
@@ -448,10 +457,11 @@ class StoragePartition:
 
     def set_low_water_mark(self, session_id: SessionId, low_water_mark: TransactionId) -> None:
         """Start session `session_id` here, durably: the cluster's high-water mark is
-        `low_water_mark`, this replica's is what it holds.
+        `low_water_mark`, this replica's is the last record that it holds.
 
-        Nothing may be damaged but what the session has accepted. Raises StorageError: the mark is
-        below what is here; FencedError.
+        There may be no damage besides that which the session accepted. Raises StorageError: the
+        replica holds more than the mark, or the mark is below the last session's; CorruptionError;
+        FencedError; SegmentFailedError.
         """
         self.check_writable()
         self.check_undamaged(session_id)
@@ -485,16 +495,17 @@ class StoragePartition:
     def read(
         self, first_transaction_id: TransactionId, *, count_max: int, bytes_max: int
     ) -> RecordBatch:
-        """Return records from `first_transaction_id` on, every one checked, across segments: as
-        many as are here and fit, one at least, and none from the first damaged one on; empty if the
-        first is not here.
+        """Return records from `first_transaction_id` on, across segments, each one checked: at
+        least one, at most `count_max`, and no more than `bytes_max` bytes unless the first is
+        larger. The batch ends before the first damaged record; it is empty if the first record is
+        not here.
 
-        Raises CorruptionError: the first one is damaged; OSError.
+        Raises CorruptionError: the first record is damaged; OSError.
         """
         return self._chain.read(first_transaction_id, count_max=count_max, bytes_max=bytes_max)
 
     def replica_state(self, request: ReplicaStateRequest) -> ReplicaStateResponse:
-        """Answer what a recovery wants to know; unlike a vote, damage does not hinder it.
+        """Answer the questions of a recovery; unlike a vote, damage does not prevent the answer.
 
         Raises CorruptionError.
         """
@@ -516,32 +527,34 @@ class StoragePartition:
 
     @property
     def refusal(self) -> str | None:
-        """Why an append would be refused now, whatever is in it; None if it would be taken."""
+        """The reason for which any append would be refused now; None: appends are taken."""
         try:
             self.check_healthy()
             if not self.info.is_writable:
                 return "an administrator has closed it to writes"
             self.check_writable()
-            self.check_space(0)
+            if self._space is not None:
+                self._space.check(0)
         except (StorageError, UnavailableError) as error:
             return str(error)
         return None
 
     def checksum(self, first: TransactionId, last: TransactionId) -> str:
         """Return the SHA-256, in hexadecimal digits, of the bytes of the records `first` to `last`:
-        equal for replicas that hold the same. Raises NotFoundError, CorruptionError, OSError."""
+        equal on replicas that hold the same records. Raises NotFoundError, CorruptionError,
+        OSError."""
         return self._chain.checksum(first, last)
 
     def scrub(self, first: TransactionId, bytes_max: int) -> ScrubStep:
-        """Read about `bytes_max` bytes of durable records again, from `first` on, and remember what
-        is damaged. Raises StorageError: nothing is open; OSError."""
+        """Read about `bytes_max` bytes of durable records again, from `first` on, and remember
+        which are damaged. Raises StorageError: the partition is not open; OSError."""
         self.check_healthy()
         if not self._chain.is_open:
             raise not_assigned(self.partition_id)
         return self._chain.scrub(first, bytes_max)
 
     def repair(self, batch: RecordBatch) -> None:
-        """Put `batch` in place of damaged records, from the first one of a range on, durably.
+        """Durably replace damaged records by `batch`, from the first record of a damaged range on.
 
         Raises StorageError: it does not fit there, and nothing was written; SegmentFailedError;
         UnavailableError: no space.

@@ -1,18 +1,18 @@
-"""Which requests the flags of a partition allow. Source: Waltz Storage, "Administration"; CX-07.
+"""The requests that a partition's flags allow. Source: Waltz Storage, "Administration"; CX-07.
 
     needs     requests
     writes    append, truncate, set low-water mark, repair: they change the replica
-    reads     record, record header, and their lists: they hand out records
+    reads     record, record header, and their lists: they return records
     either    last session info, max transaction ID, replica state: the questions of a session;
               accept damage: it changes nothing that is kept
 
-A server that recovers asks the last kind first. So a replica that takes writes and no reads is a
-full member of a session, from which nobody reads or copies; one that gives reads and takes no
-writes votes with what it holds and then stays out of the session. With both flags set or both
-cleared, which is all that the Java original knows, everything or nothing is allowed.
+A recovering server asks the last kind first. So a replica that takes writes but no reads is a full
+member of a session, but nothing is read or copied from it; a replica that takes reads but no writes
+votes with what it holds and then stays out of the session. With both flags set, or both cleared,
+everything or nothing is allowed; the Java original knows only these two cases.
 
-Offline recovery, where an administrator puts a replica in order by hand, is allowed only while both
-are cleared.
+Offline recovery, in which an administrator repairs a replica by hand, is allowed only while both
+flags are cleared.
 """
 
 from __future__ import annotations
@@ -36,13 +36,14 @@ READS = RecordRequest | RecordHeaderRequest | RecordListRequest | RecordHeaderLi
 
 
 def is_offline(request: StorageMessage) -> bool:
-    """Whether it comes from the offline recovery tool; requests without the flag do not."""
+    """Whether `request` comes from the offline recovery tool; a request without the flag does
+    not."""
     return bool(getattr(request, "offline", False))
 
 
 def check_access(info: PartitionInfo, request: StorageMessage, *, offline: bool) -> None:
-    """Raises UnavailableError: the flags forbid what `request` asks for; `offline` is what
-    `is_offline` says of it."""
+    """Raises UnavailableError: the flags forbid `request`; `offline` is the result of `is_offline`
+    for it."""
     readable, writable = info.is_readable, info.is_writable
     partition_id = request.partition_id
     if offline:

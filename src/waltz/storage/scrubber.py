@@ -1,12 +1,12 @@
-"""The pace of the scrubber: which records are read again next, and when.
+"""The pace of the scrubber: which records it reads again next, and when.
 
 Owns the order of partitions within a pass, the budget of bytes per second, and the pauses. Reads
 nothing itself: `upkeep` asks whose turn it is, lets that partition check some slices, and reports.
 
-In a pass partitions take turns, those with damage first and to their ends, and it ends where each
-partition ended when the pass came to it: what is appended meanwhile is for the next one. A turn
-waits while its partition is busy, but not for long, and ends after the slice during which something
-else has come.
+In a pass partitions take turns; those with damage come first and are read to their ends. A pass
+reads each partition up to where it ended when its first turn came: later appends are left to the
+next pass. A turn waits while its partition is busy, but not for long, and ends after the slice
+during which another request has come.
 """
 
 from __future__ import annotations
@@ -20,22 +20,26 @@ from waltz.storage.log.segments import ScrubStep
 from waltz.types import PartitionId, TransactionId
 
 SCRUB_SLICE_BYTES_MIN: Final = 64 * 1024
+"""The least that is read at a time."""
+
 SCRUB_SLICE_BYTES_MAX: Final = 256 * 1024
+"""The most that is read at a time."""
+
 SCRUB_SLICE_SECONDS_MAX: Final = 0.001
-"""Read at a time: within these two as much as takes about so long, for appends that come meanwhile
-wait for it, and small records take long."""
+"""Between these two a slice is sized so that reading it takes about this long, however small its
+records are: appends wait behind it."""
 
 SCRUB_TURN_BYTES_MAX: Final = 1024 * 1024
-"""Read in one turn of a partition as long as nothing waits for it: turns cost more than slices."""
+"""Bytes read in one turn of a partition while nothing waits for it: turns cost more than slices."""
 
 SCRUB_SHARE_MAX: Final = 0.1
-"""Of the time, however slow the records are to check."""
+"""The most of the time that may be spent on scrubbing, however slow the records are to check."""
 
 SCRUB_PATIENCE_SECONDS: Final = 0.05
 """How long a slice that is due waits for a partition that is not busy."""
 
 SCRUB_LAG_SECONDS_MAX: Final = 1.0
-"""So much of the budget that was not used can be made up for."""
+"""Unused budget of at most this long can be made up for."""
 
 SCRUB_LOOK_SECONDS: Final = 5.0
 """Between two looks for new damage while no pass is under way."""
@@ -52,14 +56,14 @@ class ScrubTarget(Protocol):
 
     @property
     def is_busy(self) -> bool:
-        """Whether something of more importance waits or is under way."""
+        """Whether a more important request waits or is under way."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class ScrubTurn:
-    """Read partition `partition_id` from `first` on, about `bytes_max` bytes in slices of about
-    `slice_bytes`."""
+    """An order to read about `bytes_max` bytes of partition `partition_id` from `first` on, in
+    slices of about `slice_bytes`."""
 
     partition_id: PartitionId
     first: TransactionId
@@ -69,7 +73,7 @@ class ScrubTurn:
 
 @dataclass(slots=True)
 class ScrubResult:
-    """What came of a turn so far; `seconds` is the time it took."""
+    """The result of a turn so far; `seconds` is the time it took."""
 
     next_transaction_id: TransactionId
     bytes_read: int = 0
@@ -79,7 +83,7 @@ class ScrubResult:
     seconds: float = 0.0
 
     def add(self, step: ScrubStep, seconds: float) -> None:
-        """Count one slice more."""
+        """Count one more slice."""
         self.next_transaction_id = step.next_transaction_id
         self.bytes_read += step.bytes_read
         self.records += step.records
@@ -90,21 +94,21 @@ class ScrubResult:
 
 @dataclass(slots=True)
 class ScrubCounters:
-    """Since the node started."""
+    """Counts since the node started."""
 
     bytes_read: int = 0
     records: int = 0
     ranges_damaged: int = 0
-    """Found so far, mended since or not."""
+    """Ranges found so far, whether or not they were repaired since."""
     indexes_healed: int = 0
     passes: int = 0
-    """Completed ones over all partitions."""
+    """Completed passes over all partitions."""
     last_pass_seconds: float | None = None
 
 
 @dataclass(slots=True)
 class _Position:
-    """How far a pass is in one partition; `end` is unknown until it comes to it."""
+    """The progress of a pass in one partition; `end` is unknown before its first turn."""
 
     next_transaction_id: TransactionId
     end: TransactionId | None = None
@@ -120,7 +124,7 @@ class Scrubber:
         assert bytes_per_second > 0
         self.counters = ScrubCounters()
         self.deadline = now + start_seconds
-        """When to ask for a slice again after there was none."""
+        """When to ask for a turn again after there was none."""
         self._bytes_per_second = bytes_per_second
         self._slice_bytes = SCRUB_SLICE_BYTES_MAX
         self._interval_seconds = interval_seconds
@@ -132,7 +136,7 @@ class Scrubber:
         self._waiting: deque[PartitionId] = deque()
         self._positions: dict[PartitionId, _Position] = {}
         self._known_damage: set[PartitionId] = set()
-        """Damaged partitions that were read to their end since they were."""
+        """Damaged partitions that were read to their ends since the damage was found."""
 
     def positions(self) -> Mapping[PartitionId, TransactionId]:
         """Per partition that the pass under way has not finished, the next record it reads."""
@@ -152,14 +156,14 @@ class Scrubber:
         for partition_id in list(self._waiting):
             target = targets.get(partition_id)
             if target is None:
-                # Given up in the middle of the pass.
+                # The partition was unassigned in the middle of the pass.
                 self._waiting.remove(partition_id)
                 self._end(partition_id, now)
                 continue
             if target.is_busy:
                 if is_patient:
                     continue
-                # Once for every patience: whoever is that busy is not to be caught up with.
+                # One slice per patience: a lag behind a partition this busy is not made up for.
                 self._due = now
             self._waiting.remove(partition_id)
             position = self._positions[partition_id]
@@ -176,7 +180,7 @@ class Scrubber:
         return None
 
     def finish(self, done: ScrubTurn, result: ScrubResult, target: ScrubTarget, now: float) -> None:
-        """The turn is over; it had one slice at least."""
+        """Note that a turn is over; it had at least one slice."""
         seconds = max(result.bytes_read / self._bytes_per_second, result.seconds / SCRUB_SHARE_MAX)
         self._pay(seconds, now)
         self._fit_slices(result.seconds / result.slices)
@@ -197,18 +201,18 @@ class Scrubber:
         self._end(done.partition_id, now)
 
     def give_up(self, failed: ScrubTurn, now: float) -> None:
-        """Nothing could be read; the rest of the partition is left to the next pass."""
+        """Note that nothing could be read; the rest of the partition is left to the next pass."""
         self._pay(failed.bytes_max / self._bytes_per_second, now)
         self._end(failed.partition_id, now)
 
     def _pay(self, seconds: float, now: float) -> None:
-        """Leave so long between the start of this slice and that of the next."""
-        # What was missed while all were busy may be made up for, a little.
+        """Leave `seconds` between the start of this turn and the start of the next."""
+        # A little of the time lost while all partitions were busy may be made up for.
         self._due = max(self._due, now - SCRUB_LAG_SECONDS_MAX) + seconds
 
     def _fit_slices(self, seconds: float) -> None:
-        """Make the next slice half as large or twice as large after one that took too long or
-        would have had time for that."""
+        """Halve the slice size after a slice that took too long, double it after one that took less
+        than half of the time."""
         if seconds > SCRUB_SLICE_SECONDS_MAX:
             self._slice_bytes = max(SCRUB_SLICE_BYTES_MIN, self._slice_bytes // 2)
         elif seconds < SCRUB_SLICE_SECONDS_MAX / 2:
@@ -224,7 +228,7 @@ class Scrubber:
         self._next_pass_at = now + self._interval_seconds
 
     def _begin(self, now: float, targets: Mapping[PartitionId, ScrubTarget]) -> None:
-        """Start a pass if it is time for one, or read what has been damaged lately."""
+        """Start a pass if it is time for one, or read the partitions that were damaged lately."""
         damaged = {number for number, target in targets.items() if target.has_damage}
         self._known_damage &= damaged
         if now >= self._next_pass_at and targets:

@@ -1,6 +1,6 @@
-"""What a node and its partitions are like now: the one source of metrics, status and health.
+"""The state of a node and its partitions: the one source of metrics, status and health.
 
-Owns the list of figures, their names and units, and what counts as unwell. Pure: a state is made
+Owns the list of figures, their names and units, and what counts as unhealthy. Pure: a state is made
 from what the event loop can see at once, without waiting for a disk. The admin port's JSON and the
 text for Prometheus (`cli/exposition.py`) are both made from these lists.
 """
@@ -24,8 +24,8 @@ from waltz.storage.scrubber import ScrubCounters
 from waltz.types import NO_SESSION, NOTHING, PartitionId, SessionId, TransactionId
 
 DISK_CALL_SECONDS_MAX: Final = 10.0
-"""A disk call that has not returned by then makes its partition unhealthy: its servers have given
-it up (STORAGE_REQUEST_SECONDS_MAX)."""
+"""A disk call that takes longer makes its partition unhealthy: by then its servers have given the
+node up (STORAGE_REQUEST_SECONDS_MAX)."""
 
 
 class Stage(StrEnum):
@@ -36,13 +36,14 @@ class Stage(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionState:
-    """One assigned partition. `damage` is why it refuses all service, if it does; `call_seconds`
-    for how long a disk call of it has not returned; `failure` the bug that has ended it."""
+    """One assigned partition. `damage` is the reason for which it refuses all service, if it does;
+    `call_seconds` is the age of its disk call under way; `failure` is the bug that has ended
+    it."""
 
     partition_id: PartitionId
     is_readable: bool
     is_writable: bool
-    """What an administrator lets servers do."""
+    """Whether an administrator lets servers write."""
     is_writer_open: bool
     damage: str | None
     damaged_ranges: tuple[DamagedRange, ...]
@@ -55,22 +56,22 @@ class PartitionState:
     counters: PartitionCounters
     drain_seconds: Durations
     scrub_position: TransactionId
-    """What the scrubber reads next; `NOTHING` where it is not in the middle of a pass."""
+    """The record that the scrubber reads next; `NOTHING` outside of a pass."""
     queue_requests: int
     queue_bytes: int
     call_seconds: float
     failure: str | None = None
     loss: str | None = None
-    """What was lost, so that it does not vote yet."""
+    """The records that were lost, for which the replica does not vote yet."""
 
     @property
     def is_usable(self) -> bool:
-        """Whether servers are served in full: what the admin port's status says."""
+        """Whether servers may read and write: the status that the admin port reports."""
         has_damage = self.damage is not None or self.damaged_ranges or self.failure is not None
         return not has_damage and self.is_readable and self.is_writable
 
     def problems(self) -> list[str]:
-        """What an operator should know, and does not hear from another partition or the node."""
+        """Problems of this partition alone that an operator should know of."""
         found = []
         if self.failure is not None:
             found.append(
@@ -105,16 +106,16 @@ class NodeState:
     """None before the directory is open."""
     cluster_key: str
     partition_count: int
-    """The whole cluster's."""
+    """The partitions of the whole cluster."""
     partitions: tuple[PartitionState, ...]
-    """Assigned ones, by ID."""
+    """Assigned partitions, by ID."""
     space: SpaceGuard | None
     """None before the first look at the disk."""
     scrub: ScrubCounters
     """Zeros where records are not scrubbed."""
 
     def problems(self) -> list[str]:
-        """Those of the node as a whole."""
+        """Problems of the node as a whole."""
         found = [] if self.stage is Stage.SERVING else [f"the node is {self.stage}"]
         if self.space is not None and self.space.state is SpaceState.SHORT:
             found.append(self.space.refusal())
@@ -136,13 +137,13 @@ def partition_state(
     call_seconds: float,
     failure: str | None = None,
 ) -> PartitionState | None:
-    """None: the partition is not assigned, so that nobody needs to know of it."""
+    """Return the state of a partition; None: it is not assigned."""
     damage = partition.damage
     info: PartitionInfo | None = None
     try:
         info = partition.info
     except CorruptionError as error:
-        # It may well be assigned: it counts, so that it is seen.
+        # It may well be assigned: it is shown, so that the damage is seen.
         damage = damage or error
     if info is not None and not info.is_assigned:
         return None
@@ -271,7 +272,8 @@ DRAIN_MEANING: Final = "Time for the writes and the sync of a group of requests.
 
 
 def metrics_json(state: NodeState) -> dict[str, Any]:
-    """Figures per partition, and what is wrong; the counters since the node started."""
+    """Return the figures of each partition, its problems, and the counters since the node
+    started."""
     return {
         "stage": state.stage,
         "directory_id": None if state.directory_id is None else str(state.directory_id),
@@ -295,7 +297,8 @@ def metrics_json(state: NodeState) -> dict[str, Any]:
 
 
 def original_gauges(state: NodeState) -> dict[str, dict[str, Any]]:
-    """What the Java original's tools read, under its names: `StorageCli list`."""
+    """Return the figures that the Java original's tools read, under its names: `StorageCli
+    list`."""
     found: dict[str, Any] = {
         "waltz-storage-num-partitions": len(state.partitions),
         "waltz-storage-partition-ids": [each.partition_id for each in state.partitions],
@@ -317,7 +320,7 @@ def original_gauges(state: NodeState) -> dict[str, dict[str, Any]]:
 
 
 def health_json(state: NodeState) -> dict[str, Any]:
-    """What is wrong, with the node and with each partition; empty lists where nothing is."""
+    """Return the problems of the node and of each partition; empty lists where there are none."""
     return {
         "healthy": state.is_healthy,
         "stage": state.stage,

@@ -1,8 +1,9 @@
 """A storage node: its directory, its two ports, and one task per partition.
 
-Owns connections and who may speak on them. Decides nothing about requests: that is `drain.py`,
-`partition.py` and `administration.py`; what waits for a partition waits in `partition_queue`, what
-tools ask for is done in `administrator`, what the node does by itself in `upkeep`.
+Owns connections and which peers may speak on them. Decides nothing about requests: that is
+`drain.py`, `partition_replica.py` and `administration.py`. Requests wait in
+`partition_queue_shell.py`; those of tools are carried out in `administrator_shell.py`; the node's
+own work is in `upkeep_shell.py`.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ from waltz.storage.partition_replica import StoragePartition, not_assigned
 from waltz.storage.scrubber import ScrubCounters
 from waltz.storage.storage_metrics import NodeState, Stage
 from waltz.storage.upkeep_shell import Upkeep, log_opened
-from waltz.types import NO_SESSION, NOTHING, Address, PartitionId
+from waltz.types import NO_SESSION, NOTHING, Address, PartitionId, SessionId
 from waltz.wire.admin_protocol import (
     ADMIN_CODEC,
     ADMIN_SERVER_GREETING,
@@ -64,13 +65,13 @@ from waltz.wire.storage_protocol import (
 )
 
 SCRUB_START_SECONDS: Final = 60.0
-"""From the start of a node to its first pass: others wait for it to come back."""
+"""From the start of a node to its first pass: meanwhile its servers recover with it."""
 
 
 log = logging.getLogger(__name__)
 
 NOBODY: Final = (NO_SESSION, -1, PartitionId(-1))
-"""What the head of every answer to an open request says."""
+"""Session, sequence number and partition in every answer to an open request."""
 
 NOT_OPENED: Final = "an open request must come first on a connection"
 
@@ -78,39 +79,39 @@ NOT_OPENED: Final = "an open request must come first on a connection"
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StorageConfig:
     directory: str
-    """Exists, and is this node's alone."""
+    """An existing directory, used by this node only."""
     cluster_key: UUID
     partition_count: int
-    """The whole cluster's, not the node's, when the node starts; the directory has at most as
-    many, and grows."""
+    """The partitions of the whole cluster when the node starts; a directory with fewer grows."""
     data_address: Address
     admin_address: Address
     segment_bytes_threshold: int = SEGMENT_BYTES_THRESHOLD
     segments_open_max: int = SEGMENTS_OPEN_MAX
     assigned_partitions: frozenset[PartitionId] | None = None
-    """Taken when the directory is fresh; None: none, they are assigned by the admin port."""
+    """Partitions of a fresh directory; None: none, they are assigned through the admin port."""
     disk_free_minimum: FreeMinimum = FREE_MINIMUM
-    """With less free than that, appends are refused."""
+    """With less free space than this, appends are refused."""
     scrub_bytes_per_second: int = SCRUB_BYTES_PER_SECOND
     """How fast records are read again to find damage; 0: not at all."""
     scrub_interval_seconds: float = SCRUB_INTERVAL_SECONDS
-    """Between the end of a pass over all records and the next; `scrub_start_seconds` lie between
-    the start of the node and the first."""
+    """From the end of a pass over all records to the next pass; `scrub_start_seconds` is from the
+    start of the node to the first pass."""
     scrub_start_seconds: float = SCRUB_START_SECONDS
     handshake_seconds: float | None = None
-    """Until a connection's peer must have opened it; None: `limits.HANDSHAKE_SECONDS_MAX`."""
+    """How long a peer may take to open its connection; None: `limits.HANDSHAKE_SECONDS_MAX`."""
     protocol_version_max: int = STORAGE_CODEC.versions[-1]
     """The latest version of the storage protocol that is offered to servers."""
     ends_with_partition: bool = False
     """Whether a partition that fails ends the node, so that tests see every bug."""
     register: Callable[[UUID], Awaitable[None]] | None = None
-    """Told the directory's ID before anything of its partitions is touched; may refuse it with a
+    """Called with the directory's ID before its partitions are touched; may raise
     ForeignDirectoryError."""
     latest_session: LatestSession | None = None
-    """Asks the coordinator, should a server come with a session far above the known ones; None: all
-    are taken."""
+    """Asks the coordinator when a server comes with a session above the known ones; None: all
+    sessions are believed."""
     read_partition_count: ReadCount | None = None
-    """Asked once somebody speaks of more partitions than there are; None: that number stays."""
+    """Asks the coordinator when a peer speaks of more partitions than the node knows; None: the
+    number never changes."""
 
 
 class StorageNode:
@@ -137,7 +138,7 @@ class StorageNode:
         self._error: BaseException | None = None
 
     def state(self) -> NodeState:
-        """What the node and its partitions are like; waits for nothing."""
+        """Return the state of the node and its partitions, without waiting for anything."""
         scrubber = None if self._upkeep is None else self._upkeep.scrubber
         positions = {} if scrubber is None else scrubber.positions()
         states = [
@@ -157,32 +158,32 @@ class StorageNode:
 
     @property
     def partition_count(self) -> int:
-        """The whole cluster's, as far as this node knows."""
+        """The partitions of the whole cluster, as far as this node knows."""
         known = self._control_file
         return self._config.partition_count if known is None else known.partition_count
 
     @property
     def data_address(self) -> Address:
-        """Where servers connect, with the real port."""
+        """The address that servers connect to, with the real port."""
         return self._listeners[0].address
 
     @property
     def admin_address(self) -> Address:
-        """Where tools connect, with the real port."""
+        """The address that tools connect to, with the real port."""
         return self._listeners[1].address
 
     @property
     def directory_id(self) -> UUID:
-        """The directory's identity, wherever it is; there is one while the node is started."""
+        """The directory's identity, which moves with it; known while the node is started."""
         assert self._control_file is not None, "started"
         return self._control_file.directory_id
 
     async def start(self) -> None:
         """Open the directory, register it, and serve both ports.
 
-        Raises ConfigurationError and its kin, with nothing touched: no such directory, in use,
-        another cluster's or node's, or a port is taken. A damaged partition is no reason not to
-        start. Raises what the registration does.
+        A node with a damaged partition starts as well. Raises ConfigurationError or one derived
+        from it, with nothing touched: there is no such directory, it is in use or another cluster's
+        or node's, or a port is taken. Raises what the registration raises.
         """
         try:
             await self._host.workers.run_blocking(self._open_directory)
@@ -207,14 +208,14 @@ class StorageNode:
         log.info("storage_started directory=%s data=%s", config.directory, self.data_address)
 
     async def run(self) -> None:
-        """Return once the node is stopped. Raises what ended it, if it ended by itself."""
+        """Return once the node is stopped. Raises the error that ended it, if there was one."""
         await self._ended.wait()
         if self._error is not None:
             raise self._error
 
     async def stop(self) -> None:
-        """Accept and read no more, finish and answer what was received, bring the indexes up to
-        date, end the connections, release the directory. Idempotent."""
+        """Accept and read no more, process and answer the requests received, bring the indexes up
+        to date, end the connections, release the directory. Idempotent."""
         self._stage = Stage.STOPPING
         for listener in self._listeners:
             await listener.close()
@@ -293,7 +294,8 @@ class StorageNode:
         return queue
 
     def _note_end(self, queue: PartitionQueue, _: asyncio.Task[None]) -> None:
-        """A partition that fails is a bug, and ends alone: the others of the node go on."""
+        """End the node after a partition's failure if the configuration says so. Else a partition,
+        which fails only by a bug, ends alone."""
         if queue.failed is not None and self._config.ends_with_partition:
             self._error = queue.failed
             self._ended.set()
@@ -312,20 +314,20 @@ class StorageNode:
             return
         self._upkeep.stop()
         if self._error is not None:
-            # It may wait for a partition that is not there any more.
+            # The upkeep may wait for a partition that has ended.
             self._upkeep_task.cancel()
         await asyncio.gather(self._upkeep_task, return_exceptions=True)
 
     # The two ports
 
-    async def _serve_data(self, connection: Connection) -> None:
+    def _serve_data(self, connection: Connection) -> Awaitable[None]:
         codec = STORAGE_CODEC.up_to(self._config.protocol_version_max)
         peer = Peer(connection, Link(codec, STORAGE_SERVER_GREETING, opens=True))
-        await self._serve(peer, self._receive)
+        return self._serve(peer, self._receive)
 
-    async def _serve_admin(self, connection: Connection) -> None:
+    def _serve_admin(self, connection: Connection) -> Awaitable[None]:
         peer = Peer(connection, Link(ADMIN_CODEC, ADMIN_SERVER_GREETING, opens=True))
-        await self._serve(peer, self._receive_admin)
+        return self._serve(peer, self._receive_admin)
 
     async def _serve(self, peer: Peer, receive: Callable[[Peer, Message], Awaitable[None]]) -> None:
         connection, link = peer.connection, peer.link
@@ -370,28 +372,33 @@ class StorageNode:
             peer.is_gone = refusal is not None
             return
         if self._stage is Stage.STOPPING:
-            return  # its connection ends without an answer: unknown
+            return  # the connection ends without an answer: the outcome is unknown
         queue = self._queues.get(message.partition_id)
         if not peer.is_opened:
             peer.send([failure(message, StorageError(NOT_OPENED))])
         elif queue is None:
             peer.send([failure(message, not_assigned(message.partition_id))])
         else:
-            await self._receive_for(queue, peer, message)
+            try:
+                if message.session_id > queue.partition.announced_session_id:
+                    await self._announce(queue, message.session_id)
+            except StorageError as error:
+                self._peer_log.warning(
+                    "session_refused peer=%s error=%s", peer.connection.peer, error
+                )
+                peer.send([failure(message, error)])
+            else:
+                await queue.put(PartitionRequest(peer, message))
 
-    async def _receive_for(
-        self, queue: PartitionQueue, peer: Peer, message: StorageMessage
-    ) -> None:
-        session_id, known = message.session_id, queue.partition.highest_session
-        try:
-            await self._far_sessions.check(message.partition_id, session_id, known)
-        except StorageError as error:
-            self._peer_log.warning("session_refused peer=%s error=%s", peer.connection.peer, error)
-            peer.send([failure(message, error)])
-            return
+    async def _announce(self, queue: PartitionQueue, session_id: SessionId) -> None:
+        """Let a session that is new to the partition fence out all lower ones. Raises StorageError:
+        the coordinator gave no server this session."""
+        partition = queue.partition
+        await self._far_sessions.check(
+            partition.partition_id, session_id, partition.highest_session
+        )
         if queue.failed is None:
-            queue.partition.announce(session_id)
-        await queue.put(PartitionRequest(peer, message))
+            partition.announce(session_id)
 
     async def _receive_admin(self, peer: Peer, message: Message) -> None:
         assert isinstance(message, AdminMessage)
@@ -413,9 +420,10 @@ class StorageNode:
     async def _refusal_to_open(
         self, peer: Peer, message: OpenRequest | AdminOpenRequest
     ) -> StorageError | None:
-        """Judge an open request. Unlike the original's node, this one insists on it.
+        """Return why an open request is refused; None: it is accepted. Unlike the original's node,
+        this one insists on an open request.
 
-        A peer of the cluster that speaks of more partitions may know of some that were added.
+        A peer of the cluster that speaks of more partitions may know that some were added.
         """
         try:
             check_key(message, self._config.cluster_key)

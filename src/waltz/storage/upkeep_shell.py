@@ -1,7 +1,7 @@
-"""What a storage node does by itself: it looks at the disk's room, opens writers again, scrubs.
+"""The storage node's own work: watch the disk's free space, reopen writers, scrub.
 
 Owns the two loops and what they log. Decides neither when appends are refused (`space.py`) nor what
-is read when (`scrubber.py`); whatever touches a partition runs in its queue, in its turn.
+is read when (`scrubber.py`); all work in a partition runs in its queue, in its turn.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from waltz.storage.scrubber import Scrubber, ScrubResult, ScrubTurn
 from waltz.types import PartitionId
 
 SPACE_READING_SECONDS: Final = 1.0
-"""Between two looks at the file system; what is let through meanwhile is counted."""
+"""Between two readings of the free space; appends admitted in between are counted."""
 
 SPACE_REOPEN_BYTES: Final = 1024**2
-"""What has to be free for a writer that found no space to be opened again: for its index."""
+"""Free bytes needed to reopen a writer that found no space: for its index."""
 
 
 log = logging.getLogger(__name__)
 
 
 class Upkeep:
-    """Made and first run in a worker, for it takes a look at the disk; then `run`."""
+    """The two loops. Make it in a worker, for that reads the disk's free space; then `run` it."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class Upkeep:
         scrub_interval_seconds: float,
         scrub_start_seconds: float,
     ) -> None:
-        """`queues` are the node's own, as they come and go. Raises OSError."""
+        """`queues` is the node's own mapping, which changes. Raises OSError."""
         self.space = SpaceGuard(directory, free_minimum, host.disk.space(directory))
         self.scrubber: Scrubber | None = None
         """None: switched off."""
@@ -66,21 +66,21 @@ class Upkeep:
         self._stopped = asyncio.Event()
         self._is_needed = asyncio.Event()
         self._is_unknown = False
-        """Whether the last look at the disk has failed."""
+        """Whether the last reading of the free space failed."""
         self._shown: SpaceState | None = None
-        """The state that the log has last."""
+        """The state that was logged last."""
         self._shown_damage: dict[PartitionId, frozenset[DamagedRange]] = {}
         self._not_reopened: set[PartitionId] = set()
-        """Partitions that could not be opened again, told once."""
+        """Partitions that could not be reopened, which was logged once."""
         try:
-            # What an earlier process has kept stays kept, however little else is free.
+            # The reserve of an earlier process is kept, however little else is free.
             self._reserve.take()
         except OSError as error:
             log.warning("reserve_not_taken directory=%s error=%s", directory, error)
         self._look()
 
     async def run(self) -> None:
-        """Return once stopped."""
+        """Run both loops until stopped."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._keep_space())
             if self.scrubber is not None:
@@ -91,7 +91,7 @@ class Upkeep:
         self._is_needed.set()
 
     def look_soon(self) -> None:
-        """A writer has closed."""
+        """Read the free space at once: a writer has closed."""
         self._is_needed.set()
 
     # Space
@@ -118,7 +118,7 @@ class Upkeep:
                 await self._reopen(queue)
 
     def _look(self) -> None:
-        """Read how much is free, and take or give back the reserve accordingly. Raises OSError."""
+        """Read the free space, and take or release the reserve accordingly. Raises OSError."""
         self._read_space()
         wanted = self.space.reserve_wanted(held=self._reserve.is_held)
         if wanted != self._reserve.is_held:
@@ -161,8 +161,8 @@ class Upkeep:
         )
 
     async def _reopen(self, queue: PartitionQueue) -> None:
-        """Open the writer again as soon as that is likely to work: what else needs one goes on
-        while appends are still refused."""
+        """Reopen the writer as soon as that is likely to succeed: other requests that need a writer
+        then succeed while appends are still refused."""
         if self.space.free_bytes < SPACE_REOPEN_BYTES:
             return
         number = queue.partition.partition_id
@@ -201,7 +201,7 @@ class Upkeep:
             self._show_damage(scrubber, queue.partition)
 
     def _read_again(self, queue: PartitionQueue, turn: ScrubTurn) -> ScrubResult:
-        """Read slice after slice, in the partition's thread, until something waits for it."""
+        """Read slice after slice, in the partition's thread, until a request waits for it."""
         clock, partition = self._host.clock, queue.partition
         result = ScrubResult(turn.first)
         while True:
@@ -218,7 +218,7 @@ class Upkeep:
                 return result
 
     def _show_damage(self, scrubber: Scrubber, partition: StoragePartition) -> None:
-        """Once for every range, until it is mended."""
+        """Log each damaged range once, until it is repaired."""
         number = partition.partition_id
         ranges = frozenset(partition.damaged_ranges)
         fresh = ranges - self._shown_damage.get(number, frozenset())
@@ -233,7 +233,7 @@ class Upkeep:
 
 
 async def _wait(event: asyncio.Event, seconds: float) -> None:
-    """Return once `event` is set, or after so long."""
+    """Return once `event` is set, or after `seconds`."""
     try:
         async with asyncio.timeout(seconds):
             await event.wait()
@@ -242,7 +242,7 @@ async def _wait(event: asyncio.Event, seconds: float) -> None:
 
 
 def log_opened(partition: StoragePartition, torn: TornTail | None) -> None:
-    """Tell what opening a partition has found."""
+    """Log what opening a partition has found."""
     number = partition.partition_id
     if torn is not None:
         log.warning(

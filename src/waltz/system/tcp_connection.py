@@ -213,28 +213,31 @@ class TcpConnection(asyncio.Protocol):
             if self._plain_refused is not None:
                 self._plain_refused()
         self._has_heard = True
-        if self._ended or not data:
-            return
-        if self._receive is not None:
-            self._receive(data)
-            return
-        self._keep(data)
-        if self._received_bytes > READ_BYTES_MAX and self._transport and not self._reading_paused:
-            self._reading_paused = True
-            self._transport.pause_reading()
-        # A peer that sends byte by byte must not cost as much for each as for a message.
-        self._unweighed += len(data)
-        if self._unweighed >= UNWEIGHED_BYTES_MAX:
-            self._weigh()
-        if self._received_bytes >= self._wanted and self._reader is not None:
-            self._wake_reader()
+        if data and not self._ended:
+            if self._receive is not None:
+                self._receive(data)
+            else:
+                self._keep(data)
+        if self._tls is not None and self._tls.has_ended:
+            # After `_keep`: what came before the end can still be read.
+            self._end()
+            self._close_transport()
 
     def _keep(self, data: bytes) -> None:
-        """Keep it as it came: what is read at once is never copied."""
+        """Keep `data` for `read` as it came: what is read at once is never copied."""
         if len(self._received) >= RECEIVED_PIECES_MAX:
             self._received = [b"".join(self._received)]
         self._received.append(data)
         self._received_bytes += len(data)
+        if self._received_bytes > READ_BYTES_MAX and self._transport and not self._reading_paused:
+            self._reading_paused = True
+            self._transport.pause_reading()
+        # A peer that sends byte by byte must not cost as much per byte as per message.
+        self._unweighed += len(data)
+        if self._unweighed >= UNWEIGHED_BYTES_MAX:
+            self._weigh()
+        if self._reader is not None and self._received_bytes >= self._wanted:
+            self._wake_reader()
 
     def _forget_received(self) -> None:
         self._received.clear()
@@ -316,11 +319,6 @@ class TcpConnection(asyncio.Protocol):
             self._open()
         if had_opened or plain:
             self._settle("")
-        if self._tls.has_ended:
-            # What came before the end is still there to be read.
-            (self._receive or self._keep)(plain)
-            self._end()
-            self._close_transport()
         return plain
 
     def _open(self) -> None:
@@ -437,7 +435,7 @@ class TcpConnection(asyncio.Protocol):
             return
         self._has_spoken = True
         if self._tls is None:
-            for data in _joined(outgoing):
+            for data in outgoing if len(outgoing) == 1 else _joined(outgoing):
                 self._transport.write(data)
         else:
             self._tls.send(b"".join(outgoing))

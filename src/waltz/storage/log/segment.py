@@ -208,7 +208,8 @@ class Segment:
 
         Raises SegmentFailedError; UnavailableError: no space, and then nothing was written.
         """
-        self._check_writable()
+        if self.failed:
+            raise self._closed()
         assert batch.first_transaction_id == self.next_transaction_id
         assert not self.has_lost_end
         end = self.size + len(batch.block)
@@ -228,7 +229,8 @@ class Segment:
 
         Raises SegmentFailedError; the segment is then back at what was durable before.
         """
-        self._check_writable()
+        if self.failed:
+            raise self._closed()
         if self.durable_size == self.size:
             return
         try:
@@ -386,7 +388,8 @@ class Segment:
 
         Raises SegmentFailedError; UnavailableError: no space, and then nothing was written.
         """
-        self._check_writable()
+        if self.failed:
+            raise self._closed()
         end = offset + len(batch.block)
         has_next = batch.next_transaction_id < self.next_transaction_id
         # Where the next record starts is known now, good or not.
@@ -414,7 +417,8 @@ class Segment:
 
         Raises SegmentFailedError; UnavailableError: no space.
         """
-        self._check_writable()
+        if self.failed:
+            raise self._closed()
         assert isinstance(self.data_file, NoFile)
         disk, path = home.disk, self.data_path
         try:
@@ -494,9 +498,8 @@ class Segment:
                 self._fail("reservation of space", error)
             raise no_space(f"{count} records in {self.data_path}") from error
 
-    def _check_writable(self) -> None:
-        if self.failed:
-            raise SegmentFailedError(f"{self.data_path}: closed by an earlier failure")
+    def _closed(self) -> SegmentFailedError:
+        return SegmentFailedError(f"{self.data_path}: closed by an earlier failure")
 
     def _fail(self, action: str, error: OSError) -> NoReturn:
         self.failed = True
