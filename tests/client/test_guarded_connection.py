@@ -176,7 +176,7 @@ def test_a_comment_that_the_database_runs_is_no_comment(engine: sql.Engine) -> N
 
     def try_them(connection: sql.Connection) -> None:
         for statement in ("/*! COMMIT */", " # now\n/*!50000 COMMIT */", "/*M!100100 COMMIT */"):
-            with pytest.raises(LocalProtocolError, match="a comment that is run"):
+            with pytest.raises(LocalProtocolError, match="a comment that the database runs"):
                 connection.exec_driver_sql(statement)
 
     is_mysql = engine.dialect.name == "mysql"

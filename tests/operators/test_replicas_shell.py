@@ -128,4 +128,4 @@ def test_what_a_node_cannot_vouch_for_is_told_at_its_transaction(tmp_path: Path)
         ((rows, text),) = found
         assert rows == [b"data of %d" % number for number in range(11)]
         assert text.startswith("transaction 11 of partition 0 on 127.0.0.1:")
-        assert text.endswith("the data are not what their checksum says")
+        assert text.endswith("the data does not match its checksum")

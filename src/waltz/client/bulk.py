@@ -1,7 +1,7 @@
-"""Many appends of one call: their columns, and where each of them is in the log.
+"""The appends of one `append_many`: their columns, and the transaction ID of each.
 
-Owns which of them are to be sent, for the first time or again. Knows no connection and no verdict
-but what it is told of ranges of rows.
+Owns which rows have to be sent, for the first time or again. Knows no connection, and of verdicts
+only ranges of rows.
 """
 
 from __future__ import annotations
@@ -26,8 +26,10 @@ LockColumn: TypeAlias = "NDArray[np.int32] | Sequence[Sequence[PartitionLocalLoc
 
 
 ROW_BYTES: Final = 26
+"""Bytes of an append in a message, without its data and locks."""
+
 LOCK_BYTES: Final = 4
-"""What an append and a lock take in a message besides the data."""
+"""Bytes of a lock in a message."""
 
 
 Rows: TypeAlias = "NDArray[np.int64]"
@@ -35,8 +37,8 @@ Rows: TypeAlias = "NDArray[np.int64]"
 
 
 class RowColumns(TypedDict, total=False):
-    """What appends have besides their data, an entry for each of them; what is left out is 0, or no
-    locks."""
+    """The columns of appends besides their data, an entry per append; a column that is left out is
+    0, or no locks."""
 
     headers: Sequence[int] | NDArray[np.int32]
     write_locks: LockColumn
@@ -45,11 +47,14 @@ class RowColumns(TypedDict, total=False):
 
 
 class BulkRows:
-    """Appends side by side, as they are sent."""
+    """Appends as columns, as they are sent."""
 
     def __init__(self, data: Sequence[bytes], **columns: Unpack[RowColumns]) -> None:
-        """Raises LocalProtocolError: columns of other lengths than the data's, or values that do
-        not fit."""
+        """Check and convert the columns.
+
+        Raises LocalProtocolError: a column is not as long as the data, or has values that do not
+        fit.
+        """
         count = len(data)
         self.data = list(data)
         lengths = np.fromiter(map(len, self.data), np.int64, count)
@@ -69,14 +74,14 @@ class BulkRows:
         self.locks_per_row = self.lock_counts.sum(axis=1, dtype=np.int64)
         self.bytes_per_row = lengths + ROW_BYTES + LOCK_BYTES * self.locks_per_row
         self.is_checked = bool(self.lock_counts[:, :2].any())
-        """Whether any can be refused for a lock."""
+        """Whether any row can be refused for a lock."""
         self._lock_starts = np.cumsum(self.locks_per_row) - self.locks_per_row
 
     def __len__(self) -> int:
         return len(self.data)
 
     def columns(self, rows: Rows, mark: TransactionId) -> AppendColumns:
-        """Return rows as they are sent by a client that has applied up to `mark`."""
+        """Return rows as sent by a client that has applied up to `mark`."""
         start, end = int(rows[0]), int(rows[-1]) + 1
         if end - start == len(rows):  # as nearly always
             data = self.data[start:end]
@@ -97,7 +102,7 @@ class BulkRows:
         return np.repeat(self._lock_starts[rows] - before, counts) + np.arange(total)
 
     def request(self, row: int, request_id: RequestId, mark: TransactionId) -> AppendRequest:
-        """Return a row as versions 0 to 4 say it."""
+        """Return a row as a request of versions 0 to 4."""
         hashes = self.lock_hashes[self._lock_places(np.array([row]))].tolist()
         writes, reads, _ = self.lock_counts[row].tolist()
         return AppendRequest(
@@ -113,7 +118,7 @@ class BulkRows:
 
 
 class ManyAppends(TransactionContext):
-    """What the verb `append_many` submits: rows that do not depend on anything."""
+    """The context that the verb `append_many` submits: rows that do not depend on anything."""
 
     def __init__(
         self, partition_id: int, rows: BulkRows, timeout_seconds: float | None = None
@@ -122,18 +127,18 @@ class ManyAppends(TransactionContext):
         self._partition_id = partition_id
         self.rows = rows
         self.transaction_ids = np.full(len(rows), NOTHING, np.int64)
-        """Where they are; -1 for those that are not known to be in the log."""
+        """The transaction ID of each row; -1 for rows that are not known to be in the log."""
 
     def partition_id(self, partition_count: int) -> int:
         return self._partition_id
 
     def execute(self, builder: TransactionBuilder) -> bool:
-        """Raises LocalProtocolError: rows are not one transaction."""
+        """Raise LocalProtocolError: rows are not one transaction."""
         raise LocalProtocolError(f"{len(self.rows)} transactions; expected one to be built")
 
 
 class Bulk:
-    """Rows on their way into the log; where they come is written into `transaction_ids`."""
+    """Rows on their way into the log; their transaction IDs are written into `transaction_ids`."""
 
     def __init__(self, rows: BulkRows, transaction_ids: NDArray[np.int64]) -> None:
         self.rows = rows
@@ -141,18 +146,18 @@ class Bulk:
         self.left = len(rows)
         """Rows that are not known to be in the log."""
         self.last_transaction_id = NOTHING
-        """The highest that a row has so far."""
+        """The highest transaction ID of a row so far."""
         self._next = 0
         self._again = np.zeros(0, np.int64)
 
     @property
     def waiting(self) -> int:
-        """Rows that are to be sent."""
+        """Return the number of rows that have to be sent."""
         return len(self._again) + len(self.rows) - self._next
 
     def cut(self, rows_max: int, bytes_max: int, locks_max: int) -> Rows:
-        """Take out the next rows to be sent, in order: as many as are within the bounds, at least
-        one if there are any."""
+        """Take out the next rows to send, in order: as many as fit the bounds, at least one if
+        there is any."""
         again = self._again[:rows_max]
         end = min(len(self.rows), self._next + rows_max - len(again))
         rows = np.concatenate((again, np.arange(self._next, end)))
@@ -165,30 +170,30 @@ class Bulk:
         return rows
 
     def byte_count(self, rows: Rows) -> int:
-        """The size of the rows as they are sent, in bytes."""
+        """Return the size of the rows in a message, in bytes."""
         return int(self.rows.bytes_per_row[rows].sum())
 
     def give_back(self, rows: Rows) -> None:
-        """These rows are not in the log and will not be: they are to be sent again."""
+        """Have rows sent again: they are not in the log and will not be."""
         self._again = np.sort(np.concatenate((self._again, rows)))
 
     def commit(self, rows: Rows, transaction_ids: NDArray[np.int64]) -> None:
-        """These rows are in the log."""
+        """Take note that rows are in the log."""
         self.transaction_ids[rows] = transaction_ids
         self.left -= len(rows)
         last = TransactionId(int(transaction_ids[-1]))
         self.last_transaction_id = max(self.last_transaction_id, last)
 
     def data_between(self, first: int, last: int) -> Iterator[tuple[int, bytes]]:
-        """Yield the IDs in that range, both inclusive, that are rows of it, and their data."""
-        ids = self.transaction_ids.copy()  # the loop's thread goes on writing
+        """Yield the IDs from `first` to `last` that belong to rows, and their data."""
+        ids = self.transaction_ids.copy()  # the loop's thread keeps writing
         rows = np.flatnonzero((first <= ids) & (ids <= last)).tolist()
         data = self.rows.data
         return ((int(ids[row]), data[row]) for row in rows)
 
 
 def lock_hashes(name: str, ids: Sequence[int] | NDArray[np.int64]) -> NDArray[np.int32]:
-    """Return the hashes of locks with that name, as `PartitionLocalLock` has them one by one."""
+    """Return the hashes of locks with that name, equal to those of `PartitionLocalLock`."""
     numbers = np.asarray(ids, np.int64)
     folded = (numbers ^ (numbers >> 32)).astype(np.int32)
     return folded ^ np.int32(PartitionLocalLock(name, 0).hash)
@@ -213,7 +218,7 @@ def _header_column(
 def _lock_column(
     locks: LockColumn | None, count: int, name: str
 ) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-    """Return how many each append has, and their hashes back to back."""
+    """Return the number of locks of each append, and all hashes back to back."""
     if locks is None:
         return np.zeros(count, np.int64), np.zeros(0, np.int32)
     if len(locks) != count:
@@ -240,7 +245,7 @@ def _lock_column(
 
 
 def _interleaved(kinds: Sequence[tuple[NDArray[np.int64], NDArray[np.int32]]]) -> NDArray[np.int32]:
-    """Return all hashes append by append, and for each kind by kind."""
+    """Return all hashes append by append, and within an append kind by kind."""
     given = [hashes for _, hashes in kinds if len(hashes)]
     if len(given) <= 1:
         return given[0] if given else np.zeros(0, np.int32)

@@ -1,4 +1,4 @@
-"""What may be set about a client, with defaults."""
+"""The options of a client, with defaults."""
 
 from __future__ import annotations
 
@@ -29,100 +29,105 @@ TRANSACTIONS_PENDING_MAX: Final = 5
 """client.maxConcurrentTransactions: unfinished appends per partition; further submits wait."""
 
 REGISTRATION_SECONDS_MAX: Final = 10.0
-"""How long a submit waits for room before the partition is flushed."""
+"""Seconds that a submit waits for room before the partition is flushed."""
 
 RETRY_THREADS: Final = 1
-"""client.numTransactionRetryThreads."""
+"""client.numTransactionRetryThreads: failed contexts that are executed again at the same time."""
 
 APPLY_ATTEMPTS_MAX: Final = 5
-"""After which a transaction is parked or its partition stopped, if that is the policy."""
+"""Attempts after which a transaction is parked or its partition stopped, if that is the policy."""
 
 BLOCKED_SECONDS_MAX: Final = 10.0
-"""How long a flush waits for a partition whose next transaction cannot be applied."""
+"""Seconds that a flush waits for a partition whose next transaction cannot be applied."""
 
 TRANSACTIONS_PENDING_LIMIT: Final = 100_000
-"""The most that may be asked for as client.maxConcurrentTransactions."""
+"""The most that client.maxConcurrentTransactions may be."""
 
 OPERATION_SECONDS_MAX: Final = 60.0
-"""How long a call that reads waits for a server, over all its attempts."""
+"""Seconds that a call that reads waits for a server, over all its attempts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientOptions:
-    """Raises ConfigurationError: a value out of range; the message names it."""
+    """The options of a client. Raises ConfigurationError: a value is out of range; the message
+    names it."""
 
     max_concurrent_transactions: int = TRANSACTIONS_PENDING_MAX
-    """Transactions per partition between their submit and their verdict; more submits wait."""
+    """Transactions per partition between their submit and their verdict; further submits wait."""
 
     retry_threads: int = RETRY_THREADS
-    """How many failed contexts are executed again at a time; 0: none is, they end as failed."""
+    """Failed contexts that are executed again at the same time; with 0 a failed context is not
+    executed again and ends."""
 
     mount_seconds_max: float = MOUNT_SECONDS_MAX
-    """How long a submit waits for its partition to have a server."""
+    """Seconds that a submit waits for its partition to have a server."""
 
     registration_seconds_max: float = REGISTRATION_SECONDS_MAX
-    """How long a submit waits for room before the partition is flushed."""
+    """Seconds that a submit waits for room before the partition is flushed."""
 
     long_wait_seconds: float = LONG_WAIT_SECONDS
-    """After how long without another append the outcome of the last ones is asked for."""
+    """Seconds without another append after which the client asks for the outcome of the last
+    appends."""
 
     close_seconds_max: float = CLIENT_CLOSE_SECONDS
-    """How long closing waits for callbacks that are running."""
+    """Seconds that closing waits for running callbacks."""
 
     heartbeat_interval_seconds: float | None = None
-    """Between two signs of life on a connection; None: a third of its server's idle time-out, which
-    it never exceeds."""
+    """Seconds between two heartbeats on a connection; at most a third of its server's idle
+    time-out, and exactly that with None."""
 
     heartbeat_timeout_seconds: float | None = None
-    """After how long without any answer to one its server is taken for dead; None: twice the
-    interval."""
+    """Seconds without any answer to a heartbeat after which the server is taken for dead; None:
+    twice the interval."""
 
     protocol_version_max: int = CLIENT_CODEC.versions[-1]
-    """The latest version of the client protocol that is offered to servers."""
+    """The latest version of the client protocol that the client offers to servers."""
 
     partitions: Collection[int] | None = None
     """The partitions to follow and to write to at first, which `set_partitions` may change; None
     for all, for good."""
 
     root: str = DEFAULT_ROOT
-    """Where the cluster is in the coordinator's tree."""
+    """The cluster's path in the coordinator's tree."""
 
     servers: Sequence[Address] = ()
-    """Servers that tell what the cluster is; empty: the coordinator does. An address `waltz://…`
+    """Servers that describe the cluster; if empty, the coordinator does. An address `waltz://…`
     sets this."""
 
     connection_seconds_max: float = CONNECTION_SECONDS_MAX
-    """With `servers`: how long opening waits until one of them has answered."""
+    """With `servers`: seconds that opening waits for the first of them to answer."""
 
     reconnect_seconds_max: float = RECONNECT_SECONDS_MAX
     """The longest pause between two attempts to reach a server that is down."""
 
     refresh_seconds: float = REFRESH_SECONDS
-    """With `servers`: between two looks at a server without a connection, its name resolved anew;
-    0 for never."""
+    """With `servers`: seconds between two attempts at a server without a connection, its name
+    resolved anew; 0 for never."""
 
     operation_seconds_max: float = OPERATION_SECONDS_MAX
-    """How long a call that reads waits, over all its attempts, unless it says otherwise."""
+    """Seconds that a call that reads waits, over all its attempts, unless the call has its own
+    limit."""
 
     retry_policy: RetryPolicy = field(default_factory=RetryReads)
-    """Whether an operation whose connection was lost is repeated."""
+    """Decides whether an operation whose connection was lost is repeated."""
 
     on_apply_failure: OnApplyFailure = OnApplyFailure.WAIT
-    """What becomes of a transaction that the application cannot apply; `"wait"`, `"park"` or
-    `"stop"` will do."""
+    """The policy for a transaction that the application cannot apply; the strings `"wait"`,
+    `"park"` and `"stop"` are accepted too."""
 
     apply_attempts_max: int = APPLY_ATTEMPTS_MAX
-    """With `park` and `stop`: after how many attempts that transaction is parked or its partition
+    """With `park` and `stop`: attempts after which that transaction is parked or its partition
     stopped."""
 
     blocked_seconds_max: float = BLOCKED_SECONDS_MAX
-    """How long a flush, an append or `wait_until_applied` waits for a partition whose next
-    transaction cannot be applied, before it ends with PartitionBlockedError. Attempts fail at most
-    10 s apart, and it is looked at after each."""
+    """Seconds that a flush, an append or `wait_until_applied` waits for a partition whose next
+    transaction cannot be applied, before it ends with PartitionBlockedError. Attempts are at most
+    10 s apart, and the limit is checked after each."""
 
     ahead_seconds_max: float = CLIENT_AHEAD_SECONDS
-    """How long a server has to say that the application has applied more than the log holds before
-    it is believed: it may have lost the partition without knowing."""
+    """A server may report that the application has applied more than the log holds because it has
+    lost the partition without knowing. It is believed only after it has reported so for this many
+    seconds."""
 
     listener: LifecycleListener | None = None
     """Is told when servers are connected and lost, and partitions mounted and unmounted."""
@@ -159,7 +164,7 @@ class ClientOptions:
 
     @property
     def connections(self) -> ConnectionSettings:
-        """What its connections are to be like."""
+        """Return the settings of the client's connections."""
         return ConnectionSettings(
             codec=CLIENT_CODEC.up_to(self.protocol_version_max),
             heartbeat_interval_seconds=self.heartbeat_interval_seconds,
@@ -173,7 +178,8 @@ class ClientOptions:
 
 
 def options_from(settings: dict[str, object]) -> ClientOptions:
-    """Raises ConfigurationError: an unknown option, or a value out of range."""
+    """Return the options of a call's keyword arguments. Raises ConfigurationError: an unknown
+    option, or a value out of range."""
     unknown = sorted(settings.keys() - ClientOptions.__dataclass_fields__.keys())
     if unknown:
         raise ConfigurationError(

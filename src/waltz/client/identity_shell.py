@@ -1,9 +1,9 @@
-"""The client ID that a client uses, and how the next one takes its place.
+"""The client ID that a client uses, and its replacement by the next one.
 
 A client ID has 2^31 sequence numbers per partition. Before a partition has used them up the client
-takes another client ID, lets every partition decide what it has sent, and opens its streams anew: a
-connection speaks for one client ID, and a server keeps the order of one client ID only.
-See docs/decisions/0025-renewed-client-ids.md.
+takes another client ID, waits until every partition has a verdict on everything it has sent, and
+opens its streams anew: a connection speaks for one client ID, and a server keeps the order of one
+client ID only. See docs/decisions/0025-renewed-client-ids.md.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 
 class ClientIdentity:
     """See the module. `runners` are the partitions that are active at the moment; `open_streams`
-    closes the stream connections and opens others."""
+    replaces the stream connections by new ones."""
 
     def __init__(
         self,
@@ -52,24 +52,26 @@ class ClientIdentity:
         self._renewing: asyncio.Task[None] | None = None
         self._changed = asyncio.Event()
         self._sequence_numbers: dict[PartitionId, int] = {}
-        """Of partitions that are not active any more: request IDs must not come again."""
+        """The last numbers of partitions that are no longer active: a request ID must not be used
+        twice."""
 
     def last_number(self, partition_id: PartitionId) -> int:
         """Return the last sequence number of the client ID in a partition that becomes active."""
         return self._sequence_numbers.get(partition_id, 0)
 
     def welcome(self, runner: PartitionRunner) -> None:
-        """A partition has become active."""
+        """Take note that a partition has become active."""
         if self._is_holding:
             runner.mailbox.put(AppendsHeld())
 
     def forget(self, runner: PartitionRunner) -> None:
-        """The partition is not active any more."""
+        """Take note that a partition is no longer active."""
         self._sequence_numbers[runner.partition_id] = runner.machine.own.sequence_number
         self._changed.set()
 
     def see_to(self, effect: ClientIdRunsOut | AppendsSettled) -> None:
-        """A partition wants another client ID, or holds its appends and has nothing undecided."""
+        """Handle a partition's request for another client ID, or its report that its appends are
+        held and all decided."""
         if isinstance(effect, ClientIdRunsOut) and self._renewing is None:
             self._renewing = self._tasks.start(self._renew())
         self._changed.set()
@@ -92,7 +94,7 @@ class ClientIdentity:
         self._open_streams()
 
     async def _take_client_id(self) -> ClientId:
-        """Ask until there is an answer: meanwhile the numbers that are left are used."""
+        """Ask until there is an answer: meanwhile the remaining sequence numbers are used."""
         pause = RETRY_SECONDS_MIN
         while True:
             try:
@@ -100,7 +102,7 @@ class ClientIdentity:
             except (UnavailableError, CoordinationError, ProtocolError) as error:
                 logger.warning(
                     "client_id_wanted client_id=%d error=%s; a partition whose sequence numbers"
-                    " are used up sends nothing before there is another one",
+                    " are used up sends nothing until there is another client ID",
                     self.client_id,
                     error,
                 )

@@ -1,11 +1,11 @@
-"""What a client tells its application about itself: a listener gets each event once, in order.
+"""The events of a client's own life, for its application: a listener gets each once, in order.
 
     def listen(event: LifecycleEvent) -> None:
         match event:
             case ServerDisconnected(address): ...
 
-A listener is called on a worker's thread, one event at a time, never by what moves data. What it
-raises is logged and harms nobody. After `close` nothing more is told.
+A listener is called on a worker's thread, one event at a time, never by code that moves data. Its
+exceptions are logged and change nothing. After `close` there are no more events.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ class ServerDisconnected:
 
 @dataclass(frozen=True, slots=True)
 class ConnectionRestored:
-    """A connection has broken and goes on where it was: nothing is lost, nothing is repeated."""
+    """A broken connection was resumed where it broke: nothing is lost, nothing is repeated."""
 
     address: Address
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterChanged:
-    """Another cluster answers at the known addresses: this client is done, close it."""
+    """Another cluster answers at the known addresses: this client can do nothing more, close it."""
 
     expected: UUID
     found: UUID
@@ -56,7 +56,7 @@ class PartitionMounted:
 
 @dataclass(frozen=True, slots=True)
 class PartitionUnmounted:
-    """The partition has no usable server just now."""
+    """The partition has no usable server at the moment."""
 
     partition_id: PartitionId
 

@@ -1,7 +1,7 @@
-"""Tells a listener the events of its client, beside everything else.
+"""Calls a listener with the events of its client, apart from everything that moves data.
 
-Owns which servers are connected and which partitions mounted, so that each change is told once, and
-the events that wait for a slow listener.
+Owns which servers are connected and which partitions mounted, so that each change is reported once,
+and the events that wait for a slow listener.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from waltz.host import Host
 from waltz.types import Address, PartitionId
 
 LISTENER_EVENTS_MAX: Final = 10_000
-"""Events that wait for a slow listener; what comes then is not told."""
+"""Events that wait for a slow listener; further events are dropped."""
 
 
 logger = logging.getLogger(__name__)
 
 
 class Listening:
-    """See the module; a watcher of `Connections`. `listener` None: nothing is told."""
+    """See the module; a watcher of `Connections`. Without a `listener` nothing is reported."""
 
     def __init__(self, host: Host, tasks: Tasks, listener: LifecycleListener | None) -> None:
         self._host = host
@@ -47,7 +47,7 @@ class Listening:
 
     @property
     def connected_servers(self) -> frozenset[Address]:
-        """Servers to which there is a logical connection. Any thread."""
+        """Return the servers to which there is a logical connection. Any thread may call."""
         return frozenset(list(self._connections))
 
     def start(self) -> None:
@@ -79,7 +79,7 @@ class Listening:
             self.tell(ServerDisconnected(address))
 
     def partition_mounted(self, partition_id: PartitionId, mounted: bool) -> None:
-        """What a partition says of itself, perhaps again."""
+        """Take a partition's report on itself, which may repeat an earlier one."""
         if mounted and partition_id not in self._mounted:
             self._mounted.add(partition_id)
             self.tell(PartitionMounted(partition_id))
@@ -88,8 +88,8 @@ class Listening:
             self.tell(PartitionUnmounted(partition_id))
 
     async def told(self) -> None:
-        """Return once the listener was called with everything; the last call may still run, for it
-        may be what closes the client."""
+        """Return once the listener was called with every event; the last call may still run, for it
+        may be the call that closes the client."""
         while self._waiting:
             self._taken.clear()
             await self._taken.wait()
@@ -99,8 +99,8 @@ class Listening:
             while not self._waiting:
                 self._arrived.clear()
                 await self._arrived.wait()
-            # Shielded: a call that has not begun would be cancelled with us when the client ends
-            # because of what it is to tell.
+            # Shielded: if the client ends because of this event, a call that has not begun would be
+            # cancelled with it.
             calling = asyncio.ensure_future(self._call(listener))
             await asyncio.shield(calling)
 

@@ -1,8 +1,8 @@
 """Small values that a cluster's coordinator keeps for applications, each under a name.
 
-For whoever has to remember a little across machines and restarts, such as who has begun a piece of
-work. A change is a compare-and-set, repeated until it meets no other: what it was given is the
-newest value there was, also where a read alone might be answered from an older one.
+For applications that have to remember a little across machines and restarts, such as which process
+has begun a piece of work. A change is a compare-and-set, repeated until there is no conflict: its
+input is the newest value, even where a read alone might return an older one.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from waltz.errors import (
 from waltz.host import Coordinator, Host
 
 NOTE_BYTES_MAX: Final = 256 * 1024
-"""One note that the coordinator keeps for an application; ZooKeeper takes 1 MiB in all."""
+"""Bytes of one note that the coordinator keeps for an application; ZooKeeper takes 1 MiB in all."""
 
 NOTE_SECONDS_MAX: Final = 60.0
-"""How long reading or changing a note waits for the coordinator."""
+"""Seconds that reading or changing a note waits for the coordinator."""
 
 
 class ClusterNotes(Closable):
@@ -38,7 +38,7 @@ class ClusterNotes(Closable):
     def __init__(
         self, new_host: NewHost, *, root: str | None = None, thread: LoopThread | None = None
     ) -> None:
-        """`thread`: where it runs if not as usual."""
+        """`thread`: the loop's thread to run on, by default one of its own."""
         self._paths = ClusterPaths(root or DEFAULT_ROOT)
         self._thread = thread or LoopThread("waltz-notes")
         self._host, self._release_host = self._thread.call(_open(new_host))
@@ -52,7 +52,7 @@ class ClusterNotes(Closable):
         return self._thread.call(work, NOTE_SECONDS_MAX).cluster_key
 
     def read(self, name: str) -> bytes | None:
-        """Return the note, None if there is none; it may have been changed since.
+        """Return the note, None if there is none; it may have changed since.
 
         Raises LocalProtocolError: not a name; CoordinatorLostError.
         """
@@ -60,18 +60,19 @@ class ClusterNotes(Closable):
         return self._thread.call(_read(self._host.coordinator, path), NOTE_SECONDS_MAX)
 
     def change(self, name: str, change: Callable[[bytes | None], bytes]) -> bytes:
-        """Replace the note by `change(note)`, None for none, and return what it is now.
+        """Replace the note by `change(note)`, with None if there is no note, and return the new
+        one.
 
         `change` runs on the loop and must not wait; it is called again if another change came in
-        between, and what it raises leaves the note as it is. Raises NoNodeError: there is no
-        cluster; CoordinatorLostError: it may have been changed all the same; LocalProtocolError.
+        between, and if it raises, the note stays as it is. Raises NoNodeError: there is no cluster;
+        CoordinatorLostError: the note may have been changed all the same; LocalProtocolError.
         """
         path = self._path(name)
         work = _change(self._host.coordinator, self._paths, path, change)
         return self._thread.call(work, NOTE_SECONDS_MAX)
 
     def remove(self, name: str) -> None:
-        """Forget the note, if there is one. Raises CoordinatorLostError."""
+        """Delete the note, if there is one. Raises CoordinatorLostError."""
         self._thread.call(_remove(self._host.coordinator, self._path(name)), NOTE_SECONDS_MAX)
 
     def _path(self, name: str) -> str:
@@ -82,11 +83,11 @@ class ClusterNotes(Closable):
         return path
 
     def close(self) -> None:
-        """Idempotent."""
+        """Close the connection to the coordinator. Idempotent."""
         try:
             self._thread.call(self._host.coordinator.close(), NOTE_SECONDS_MAX)
         except (ClientClosedError, OperationTimeoutError):
-            return  # closed before, or as far as could be waited for
+            return  # closed before, or not within the time limit
         finally:
             self._thread.stop()
         self._release_host()
@@ -122,12 +123,13 @@ async def _change(
         try:
             await coordinator.write(path, data, version=node.version)
         except (VersionConflictError, NoNodeError):
-            continue  # every conflict means that somebody got on
+            continue  # every conflict means that another process made progress
         return data
 
 
 async def _created(coordinator: Coordinator, paths: ClusterPaths, path: str, data: bytes) -> bool:
-    """Create the note, and the node above the first one of all."""
+    """Create the note, and the parent node of all notes if it is missing; False if the note
+    exists."""
     while True:
         try:
             await coordinator.create(path, data)

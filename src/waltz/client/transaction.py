@@ -1,7 +1,7 @@
-"""What an application writes and what it gets back: contexts, builders, transactions, locks.
+"""The values of an application's transactions: contexts, builders, transactions, locks.
 
-Owns the application's side of one transaction as values. Knows nothing of connections, of retries
-or of when anything is called. Source: Waltz Internals, "Application Programming Model".
+Owns the application's side of one transaction. Knows nothing of connections, of retries or of when
+anything is called. Source: Waltz Internals, "Application Programming Model".
 """
 
 # ruff: noqa: B027 - an application leaves out the callbacks that it does not need
@@ -30,19 +30,19 @@ HEADER_MAX: Final = 2**31 - 1
 
 
 class Serializer(Protocol[T]):
-    """Turns what an application calls a transaction into bytes and back (PM-26)."""
+    """Converts an application's transactions to bytes and back (PM-26)."""
 
     def serialize(self, value: T) -> bytes:
-        """Return the transaction as bytes; what it raises ends its context."""
+        """Return `value` as bytes; an exception ends the context."""
         ...
 
     def deserialize(self, data: bytes) -> T:
-        """Return what `serialize` was given; what it raises, the callback has raised."""
+        """Return the value that `serialize` was given; an exception counts as the callback's."""
         ...
 
 
 class BytesSerializer:
-    """Bytes as they are."""
+    """Passes bytes through."""
 
     def serialize(self, value: bytes) -> bytes:
         return bytes(value)
@@ -52,7 +52,7 @@ class BytesSerializer:
 
 
 class StringSerializer:
-    """Text as UTF-8."""
+    """Converts text to UTF-8."""
 
     def serialize(self, value: str) -> bytes:
         return value.encode()
@@ -62,7 +62,7 @@ class StringSerializer:
 
 
 class JsonSerializer:
-    """What JSON can express, without spaces, as UTF-8."""
+    """Converts values that JSON can express, without spaces, to UTF-8."""
 
     def serialize(self, value: Any) -> bytes:
         return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
@@ -72,7 +72,8 @@ class JsonSerializer:
 
 
 class MsgpackSerializer:
-    """What MessagePack can express: shorter than JSON, and bytes as they are. Needs `msgpack`."""
+    """Converts values that MessagePack can express: shorter than JSON, and with bytes. Needs
+    `msgpack`."""
 
     def __init__(self) -> None:
         """Raises ImportError: msgpack is not installed; the extra `msgpack` brings it."""
@@ -91,8 +92,8 @@ class MsgpackSerializer:
 class PartitionLocalLock:
     """A lock: a name and a signed 64-bit number, valid within one partition.
 
-    `hash` is what servers see: Java's hash of the name, XOR the two halves of the number. Every
-    client must compute it alike, or mutual exclusion is silently lost (PM-25).
+    Servers see only `hash`: Java's hash of the name, XOR the two halves of the number. Every client
+    must compute it alike, or mutual exclusion is silently lost (PM-25).
     """
 
     __slots__ = ("hash", "id", "name")
@@ -110,7 +111,7 @@ class PartitionLocalLock:
                 self.hash = _text_hash(name) ^ _signed((id ^ (id >> 32)) & 0xFFFFFFFF)
                 return
         except TypeError:
-            pass  # no whole number
+            pass  # not a whole number
         raise LocalProtocolError(f"lock ID {id!r}; expected a signed 64-bit number")
 
     def __eq__(self, other: object) -> bool:
@@ -127,7 +128,8 @@ class PartitionLocalLock:
 
 @lru_cache(LOCK_NAMES_CACHED_MAX)
 def _text_hash(text: str) -> int:
-    """Java's hash of a string: a fold over its UTF-16 code units, as a signed 32-bit number."""
+    """Return Java's hash of a string: a fold over its UTF-16 code units, as a signed 32-bit
+    number."""
     data = text.encode("utf-16-be", "surrogatepass")
     value = 0
     for index in range(0, len(data), 2):
@@ -136,7 +138,7 @@ def _text_hash(text: str) -> int:
 
 
 def _signed(value: int) -> int:
-    """Return the signed 32-bit number with the bits of `value`, which has no others."""
+    """Return the signed 32-bit number with the bits of `value`, an unsigned one."""
     return value - 2**32 if value >= 2**31 else value
 
 
@@ -146,7 +148,7 @@ Lock: TypeAlias = PartitionLocalLock | tuple[str, int]
 
 
 class TransactionBuilder:
-    """What `TransactionContext.execute` fills in: header, data and locks."""
+    """Takes header, data and locks from `TransactionContext.execute`."""
 
     __slots__ = (
         "append_locks",
@@ -157,13 +159,13 @@ class TransactionBuilder:
         "write_locks",
     )
 
-    # As whoever sends them takes them, without asking; no data is there until some was set.
+    # Senders read these attributes directly; `plain_data` is missing until data was set.
     plain_data: bytes
     plain_header: int
 
     def __init__(self) -> None:
         self.checked: dict[str, tuple[PartitionLocalLock, ...]] = {}
-        """Write and read locks by name of the kind, for whoever is refused for one."""
+        """Write and read locks by the name of their kind, to name the lock of a refusal."""
         self.plain_header = 0
         self.write_locks: Locks = ()
         self.read_locks: Locks = ()
@@ -201,7 +203,7 @@ class TransactionBuilder:
     def set_data(self, data: bytes) -> None:
         """Set the data as bytes. Raises LocalProtocolError: too large."""
         if type(data) is not bytes:
-            data = bytes(memoryview(data))  # raises here what could not be sent
+            data = bytes(memoryview(data))  # raises here if it could not be sent
         if len(data) > DATA_BYTES_MAX:
             raise LocalProtocolError(
                 f"transaction data of {len(data)} bytes; expected at most {DATA_BYTES_MAX}"
@@ -210,18 +212,18 @@ class TransactionBuilder:
 
     @property
     def data(self) -> bytes:
-        """Raises LocalProtocolError: `execute` has set none (PM-19)."""
+        """Return the data. Raises LocalProtocolError: `execute` has set none (PM-19)."""
         check_complete(self)
         return self.plain_data
 
     def set_write_locks(self, locks: Iterable[Lock]) -> None:
-        """Be refused if one of `locks` is newer than what this client has applied, and mark them
-        all as changed by this transaction (PM-20). Raises LocalProtocolError: too many, or no
-        locks; the other kinds, too."""
+        """Have the transaction refused if one of `locks` is newer than what this client has
+        applied, and mark all of them as changed by it (PM-20). Raises LocalProtocolError, as the
+        setters of other kinds do: too many locks, or not locks."""
         self.write_locks, self.checked["write"] = _checked(locks)
 
     def set_read_locks(self, locks: Iterable[Lock]) -> None:
-        """Be refused as for write locks, but mark nothing (PM-21)."""
+        """Have the transaction refused as for write locks, but mark nothing (PM-21)."""
         self.read_locks, self.checked["read"] = _checked(locks)
 
     def set_append_locks(self, locks: Iterable[Lock]) -> None:
@@ -230,7 +232,7 @@ class TransactionBuilder:
 
 
 def check_complete(builder: TransactionBuilder) -> None:
-    """Raises LocalProtocolError: no data was set (PM-19)."""
+    """Check that data was set (PM-19). Raises LocalProtocolError if not."""
     if not hasattr(builder, "plain_data"):
         raise LocalProtocolError("no transaction data set: execute must set it or return False")
 
@@ -245,7 +247,7 @@ def _checked(locks: Iterable[Lock]) -> tuple[Locks, tuple[PartitionLocalLock, ..
         raise LocalProtocolError(f"{len(found)} locks of one kind; expected at most {LOCKS_MAX}")
     try:
         return tuple(map(_HASH_OF, found)), cast(tuple[PartitionLocalLock, ...], found)
-    except AttributeError:  # not all of them are locks already
+    except AttributeError:  # some of them are pairs
         converted = tuple(map(_lock, found))
         return tuple(map(_HASH_OF, converted)), converted
 
@@ -261,27 +263,28 @@ def _lock(lock: Lock) -> PartitionLocalLock:
 
 
 class TransactionContext(ABC):
-    """One transaction an application wants in the log, and what it is told about it.
+    """One transaction that an application wants in the log, with the callbacks for its outcome.
 
     It ends exactly once: by `on_completion`, `on_expiration` or `on_exception`. Callbacks run on
     worker threads, never two of one context at a time.
     """
 
     timeout_seconds: float | None = None
-    """How long it may take from the submit to its end; None is for ever (CX-05)."""
+    """Seconds that the context may take from the submit to its end; None is for ever (CX-05)."""
 
     creation_time: int | None = None
-    """When a client was given it, in milliseconds since 1970 by its wall clock; None before. For
-    people and figures (PM-16): how long it may take is measured by a clock that nobody sets."""
+    """The time of its submit, in milliseconds since 1970 by the client's wall clock; None before.
+    For people and figures (PM-16): its time limit is measured by a monotonic clock."""
     request_id: RequestId | None = None
-    """Under which it was sent last; earlier attempts are not in the log. None: never sent."""
+    """The request ID of the last attempt; earlier attempts are not in the log. None: never sent."""
 
     refused_lock: PartitionLocalLock | None = None
-    """The lock that the last attempt was refused for; None if none was, if the server is too old to
-    say, or if it was none of this context's."""
+    """The lock that the last attempt was refused for; None if it was not refused for a lock, if the
+    server is too old to name it, or if it was none of this context's locks."""
 
     executed_at: TransactionId = TransactionId(-1)
-    """The client's high-water mark before that attempt: it is in the log after this, or nowhere."""
+    """The client's high-water mark before the last attempt: the transaction's ID is higher, if it
+    is in the log."""
 
     def __init_subclass__(cls, **settings: Any) -> None:
         super().__init_subclass__(**settings)
@@ -296,39 +299,42 @@ class TransactionContext(ABC):
         """Return the partition the transaction belongs to, from 0 to `partition_count` - 1.
 
         Asked once, when the context is submitted, with the number of partitions that the client
-        knows then: the context stays with the answer through all attempts. Partitions may be added
-        while clients run, and each client learns of it by itself: what has to be in one order, or
-        meets at one lock, must not depend on `partition_count`, unless the application sees to it
-        that nobody uses the old number any more (docs/operating/cluster.md, "Add partitions").
+        knows then: all attempts use that answer. Partitions may be added while clients run, and
+        clients learn of it at different times: for transactions that must be in one order, or that
+        share a lock, the answer must not depend on `partition_count`, unless the application
+        ensures that no process uses the old number any more (docs/operating/cluster.md, "Add
+        partitions").
         """
 
     @abstractmethod
     def execute(self, builder: TransactionBuilder) -> bool:
-        """Fill `builder` from the application's present state, or return False: nothing to write.
+        """Fill `builder` from the application's present state, or return False if there is nothing
+        to write.
 
-        May be called several times; each time the state may be newer.
+        May be called several times, each time with newer state.
         """
 
     def on_completion(self, result: bool) -> None:
-        """The final verdict: True, it is in the log; False, it is not and never will be."""
+        """Take the final verdict: True, it is in the log; False, it is not and never will be."""
 
     def on_application(self) -> None:
-        """The transaction has been applied and the client's high-water mark has moved past it."""
+        """Take note that the transaction has been applied and the client's mark has moved past
+        it."""
 
     def on_lock_failure(self, transaction_id: TransactionId) -> None:
-        """A lock, `refused_lock`, was newer than this client's mark, by estimate through
-        `transaction_id`.
+        """Take note that the lock `refused_lock` was newer than this client's mark: it was last
+        changed by a transaction that the server estimates as `transaction_id`.
 
-        For information only; it may be a coincidence of hashes. The context is executed again.
+        For information only; it may be a hash collision. The context is executed again.
         """
 
     def on_expiration(self) -> None:
-        """The time is up and the context is given up. Whether it is in the log is unknown, unless
-        it has never been sent: only the feed knows."""
+        """Take note that the time is up and the context is given up. It is unknown whether it is in
+        the log, unless it was never sent: only the feed tells."""
 
     def on_exception(self, error: Exception) -> None:
-        """It cannot go on. `error.may_be_written`, of a WaltzError, says whether it may be in the
-        log all the same."""
+        """Take note that the context ends with `error`. `error.may_be_written`, of a WaltzError,
+        tells whether the transaction may be in the log all the same."""
 
 
 FetchData = Callable[[PartitionId, TransactionId], bytes]
@@ -359,7 +365,7 @@ class Transaction:
 
     @property
     def has_data(self) -> bool:
-        """Whether the data is here already, so that asking for it does not wait."""
+        """Return whether the data is here already, so that reading it does not wait."""
         return self._data is not None
 
     @property
@@ -374,11 +380,11 @@ class Transaction:
         return self._data
 
     def get_transaction_data(self, serializer: Serializer[T]) -> T:
-        """Return the data as `serializer` reads it."""
+        """Return the data as deserialized by `serializer`."""
         return serializer.deserialize(self.data)
 
     def provide_data(self, data: bytes) -> None:
-        """Take the data that was fetched ahead."""
+        """Keep data that was fetched ahead."""
         self._data = data
 
     def __repr__(self) -> str:
@@ -386,10 +392,10 @@ class Transaction:
 
 
 class PlainAppend(TransactionContext):
-    """A context whose content does not depend on anything: what the verb `append` submits.
+    """A context whose content does not depend on anything: the verb `append` submits one.
 
-    Submitted by oneself it says under which `request_id` it was sent, so that `outcome` can tell
-    what became of it also when nobody waited to the end.
+    An application that submits one itself keeps its `request_id`, and can ask `outcome` about it
+    even after it has stopped waiting.
     """
 
     def __init__(

@@ -1,1 +1,1 @@
-"""How a process reaches a cluster: discovery, connections, handshakes, heartbeats, requests."""
+"""Connections from a process to a cluster: discovery, handshakes, heartbeats, requests."""

@@ -1,11 +1,12 @@
-"""Which connections a client has and wants: one or two to every server that has partitions.
+"""Decides which connections a client opens, keeps and closes: one or two to every server that has
+partitions.
 
-Owns, per server and role, whether it is connected and when to try again, and which partition is
-at which server. A connection is a logical one: what carries it may break, and for a while it can be
-restored without its partitions noticing. Must not know what is said on a connection. Jitter comes
-with the events. Always: every server of the present view has each connection open, under way, or
-due at a known time (CI-01, CI-06 to CI-08; LC-04, LC-44 to LC-50); and a server that could not be
-reached is tried by one at a time (LC-64).
+Owns, per server and role, whether the client is connected and when to try again, and which
+partition is at which server. A connection is a logical one: the TCP connection under it may break,
+and for a while it can be restored without its partitions noticing. Must not know what is said on a
+connection. Jitter comes with the events. Always: every server of the present view has each
+connection open, under way, or due at a known time (CI-01, CI-06 to CI-08; LC-04, LC-44 to LC-50);
+and to a server that could not be reached at most one attempt is under way at a time (LC-64).
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ class Connected:
 
 @dataclass(frozen=True, slots=True)
 class Disconnected:
-    """It could not be opened, or has ended. `jitter` is from 0 to 1."""
+    """The connection could not be opened, or has ended. `jitter` is from 0 to 1."""
 
     connection_sequence: int
     jitter: float
@@ -48,8 +49,8 @@ class Disconnected:
 
 @dataclass(frozen=True, slots=True)
 class Broken:
-    """Nothing carries it any more, or an attempt to restore it came to nothing; its server keeps it
-    for `restore_seconds` from the break on. `jitter` is from 0 to 1."""
+    """The TCP connection under it is lost, or an attempt to restore it has failed; the server keeps
+    the logical connection for `restore_seconds` from the break on. `jitter` is from 0 to 1."""
 
     connection_sequence: int
     restore_seconds: float
@@ -58,14 +59,15 @@ class Broken:
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """It goes on where it broke."""
+    """The connection was restored and resumes where it broke."""
 
     connection_sequence: int
 
 
 @dataclass(frozen=True, slots=True)
 class RoleRenewed:
-    """The connections of this role are to be other ones: they spoke for who is gone."""
+    """Replace the connections of this role: they were opened for an identity that is no longer
+    valid."""
 
     role: Role
 
@@ -82,8 +84,8 @@ Event: TypeAlias = (
 
 @dataclass(frozen=True, slots=True)
 class OpenConnection:
-    """Open one. The sequence number names it and grows over all connections of a client, so a
-    server always takes the newer one, also when it has been away (hazard H5)."""
+    """Open a connection. The sequence number names it and grows over all connections of a client,
+    so a server always takes the newer connection, even after an absence (hazard H5)."""
 
     address: Address
     role: Role
@@ -92,7 +94,7 @@ class OpenConnection:
 
 @dataclass(frozen=True, slots=True)
 class RestoreConnection:
-    """Go on with one that is broken, over a new connection to its server."""
+    """Resume a broken connection over a new TCP connection to its server."""
 
     address: Address
     role: Role
@@ -101,14 +103,14 @@ class RestoreConnection:
 
 @dataclass(frozen=True, slots=True)
 class CloseConnection:
-    """Give it up, whether anything carries it or not."""
+    """Give the connection up, whether it is broken or not."""
 
     connection_sequence: int
 
 
 @dataclass(frozen=True, slots=True)
 class AttachPartition:
-    """The partition is at the other end of this connection from now on."""
+    """From now on the partition is reached over this connection."""
 
     partition_id: PartitionId
     role: Role
@@ -117,7 +119,7 @@ class AttachPartition:
 
 @dataclass(frozen=True, slots=True)
 class DetachPartition:
-    """The partition is not at the other end of this connection any more."""
+    """The partition is no longer reached over this connection."""
 
     partition_id: PartitionId
     role: Role
@@ -126,7 +128,7 @@ class DetachPartition:
 
 @dataclass(frozen=True, slots=True)
 class RaiseGeneration:
-    """The cluster gives the partition's generation as this."""
+    """The cluster has raised the partition's generation to this one."""
 
     partition_id: PartitionId
     generation: Generation
@@ -144,10 +146,11 @@ Effect: TypeAlias = (
 
 @dataclass(slots=True)
 class _Place:
-    """One connection that is wanted; `connection_sequence` is None while waiting for `due_at`.
+    """One connection that is wanted; `connection_sequence` is None while the place waits for
+    `due_at`.
 
-    `broken_until` is not None while nothing carries it; it is restored from `due_at` on, unless it
-    `is_restoring` already.
+    `broken_until` is not None while the connection is broken; it is restored from `due_at` on,
+    unless it `is_restoring` already.
     """
 
     address: Address
@@ -161,7 +164,7 @@ class _Place:
 
 
 class ClusterConnection:
-    """See the module. `roles` are the connections that every server gets."""
+    """See the module. `roles`: each server gets one connection per role."""
 
     def __init__(
         self,
@@ -215,7 +218,7 @@ class ClusterConnection:
         return self._effects
 
     def address_of(self, partition_id: PartitionId) -> Address | None:
-        """Return where the partition is; None if no server has it."""
+        """Return the address of the partition's server; None if no server has the partition."""
         return self._partitions.get(partition_id, (None,))[0]
 
     def check_invariants(self) -> None:
@@ -258,7 +261,7 @@ class ClusterConnection:
             for role in self._roles:
                 place = self._places.setdefault((address, role), _Place(address, role, due_at=now))
                 if address in assigned_anew and place.connection_sequence is None:
-                    # It has been given partitions, so it is there, or there again.
+                    # The server has been given partitions, so it is up, or up again.
                     place.failures, place.due_at = 0, now
         for partition_id in moved:
             if partition_id in partitions:
@@ -280,12 +283,12 @@ class ClusterConnection:
                 self._effects.append(effect(partition_id, role, place.connection_sequence))
 
     def _others(self, place: _Place) -> list[_Place]:
-        """The connections of the other roles to the same server."""
+        """Return the connections of the other roles to the same server."""
         found = (self._places.get((place.address, role)) for role in self._roles)
         return [other for other in found if other is not None and other is not place]
 
     def _must_wait(self, place: _Place) -> bool:
-        """Whether another attempt to reach the same server, which was away, is under way."""
+        """Return whether another attempt to reach the same server, which was away, is under way."""
         return place.failures > (place.broken_until is not None) and any(
             other.is_restoring
             or (other.connection_sequence is not None and other.connected_at is None)
@@ -293,11 +296,11 @@ class ClusterConnection:
         )
 
     def _pursue(self, place: _Place, now: float) -> None:
-        """Do what is due."""
+        """Open, restore or give up the connection of `place` if that is due."""
         sequence = place.connection_sequence
         if sequence is not None and place.broken_until is not None:
             if place.broken_until <= now:
-                # LC-50: unknown to its server by now. A new one need not wait, nor hurry.
+                # LC-50: by now the server has forgotten the connection. A new one opens at once.
                 self._effects.append(CloseConnection(sequence))
                 self._part(place, sequence)
                 place.due_at = max(place.due_at, now)
@@ -316,11 +319,11 @@ class ClusterConnection:
 
     def _connect(self, sequence: int, now: float) -> None:
         place = self._by_sequence.get(sequence)
-        if place is None:  # not wanted any more
+        if place is None:  # no longer wanted
             return
         place.connected_at = now
         for other in self._others(place):
-            other.due_at = min(other.due_at, now)  # the server is there
+            other.due_at = min(other.due_at, now)  # the server is up
         for partition_id, (address, _) in self._partitions.items():
             if address == place.address:
                 self._effects.append(AttachPartition(partition_id, place.role, sequence))
@@ -355,7 +358,7 @@ class ClusterConnection:
             place.broken_until = None
             place.is_restoring = False
             for other in self._others(place):
-                other.due_at = min(other.due_at, now)  # the server is there
+                other.due_at = min(other.due_at, now)  # the server is up
 
     def _renew(self, role: Role, now: float) -> None:
         for place in self._places.values():
@@ -365,7 +368,7 @@ class ClusterConnection:
                 place.due_at = now
 
     def _part(self, place: _Place, sequence: int) -> None:
-        """The place is without a connection."""
+        """Forget the connection of `place` and detach its partitions."""
         del self._by_sequence[sequence]
         if place.connected_at is not None:
             for partition_id, (address, _) in self._partitions.items():
@@ -375,7 +378,7 @@ class ClusterConnection:
         place.is_restoring = False
 
     def _delay(self, place: _Place, jitter: float, now: float) -> float:
-        """Return how long to wait before the next attempt, and count it."""
+        """Return the delay before the next attempt, and count that attempt."""
         longest = self._reconnect_seconds_max
         if place.connected_at is not None:
             longest = min(longest, RECONNECT_BROKEN_SECONDS_MAX)
@@ -385,7 +388,7 @@ class ClusterConnection:
             and place.broken_until is None
             and now - place.connected_at >= delay
         ):
-            # What has worked for longer than it is to wait is replaced at once (CI-07).
+            # A connection that has lasted longer than its delay is replaced at once (CI-07).
             place.failures = 0
             delay = 0.0
         place.failures += 1

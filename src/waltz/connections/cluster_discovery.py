@@ -1,11 +1,12 @@
-"""What a client knows of its cluster without a coordinator, and how it finds its way back.
+"""Finds a cluster through its servers, without a coordinator, and finds it again after a loss.
 
-Owns the cluster as its servers tell it, which cluster that is, and when to look for a server:
-at the start, when the last connection is lost, and now and then one that it has no connection to.
-Must not know sockets. What servers say is merged per partition by the higher generation, so that
-one that is cut off from the others drags nobody back (IEP-90, "Maintaining connections"; hazard of
-a stale server). Always: once begun and until closed, there is a connection, a search, or a known
-time for the next one; and all that was ever taken came from one cluster.
+Owns the cluster as its servers report it, which cluster that is, and when to search for a server:
+at the start, when the last connection is lost, and now and then a server that the client has no
+connection to. Must not know sockets. Reports of servers are merged per partition by the higher
+generation, so that a server that is cut off from the others cannot bring back an old view (IEP-90,
+"Maintaining connections"; hazard of a stale server). Always: once begun and until closed, there is
+a connection, a search, or a known time for the next search; and everything that was ever taken came
+from one cluster.
 """
 
 from __future__ import annotations
@@ -34,14 +35,15 @@ from waltz.wire.discovery_protocol import Topology
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    """The client opens; `draw`, from 0 to 1, sets it apart from the others."""
+    """The client opens; `draw`, from 0 to 1, sets it apart from other clients."""
 
     draw: float
 
 
 @dataclass(frozen=True, slots=True)
 class GuideFound:
-    """The attempt has led to a server, who says this; it goes on telling until it is released."""
+    """The attempt found a server, which reports `topology` and keeps reporting until it is
+    released."""
 
     topology: Topology
 
@@ -57,14 +59,14 @@ class GuideNotFound:
 
 @dataclass(frozen=True, slots=True)
 class GuideLost:
-    """The connection to the server that was found has ended; `jitter` is from 0 to 1."""
+    """The connection to the guide has ended; `jitter` is from 0 to 1."""
 
     jitter: float
 
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """A server has said this on any connection."""
+    """A server has reported `topology` on any connection."""
 
     topology: Topology
 
@@ -78,7 +80,7 @@ class ServerConnected:
 
 @dataclass(frozen=True, slots=True)
 class ServerDisconnected:
-    """One that was up has ended; `jitter` is from 0 to 1."""
+    """One of the client's own connections has ended; `jitter` is from 0 to 1."""
 
     address: Address
     jitter: float
@@ -103,19 +105,19 @@ Event: TypeAlias = (
 
 @dataclass(frozen=True, slots=True)
 class ShowView:
-    """The cluster is this now."""
+    """Show the client this view of its cluster."""
 
     snapshot: ClusterSnapshot
 
 
 @dataclass(frozen=True, slots=True)
 class ReleaseGuide:
-    """The server that was found need not tell any more: others do."""
+    """Close the connection to the guide: other servers report now."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterIsAnother:
-    """Told once: what answers belongs to another cluster, and nothing of it was taken."""
+    """Another cluster answers, and nothing of it was taken. Returned once."""
 
     expected: UUID
     found: UUID
@@ -150,7 +152,7 @@ class ClusterDiscovery:
         self._search_at: float | None = None
         self._refresh_at: float | None = None
         self._losses = 0
-        """How often everything was lost since a connection was up."""
+        """Consecutive losses of all connections since a connection was last up."""
         self._connected: dict[Address, int] = {}
         self._snapshot: ClusterSnapshot | None = None
         self._membership_version = -1
@@ -167,12 +169,13 @@ class ClusterDiscovery:
 
     @property
     def snapshot(self) -> ClusterSnapshot:
-        """What is known; there is something once a guide was found."""
+        """Return the view of the cluster; there is one once a guide was found."""
         assert self._snapshot is not None
         return self._snapshot
 
     def candidates(self) -> tuple[Address, ...]:
-        """Whom to ask: servers that are known, another one first every time, then those given."""
+        """Return the servers to try in order: the known ones, starting with another one at each
+        call, then the given ones."""
         self._rotation += 1
         known = self._servers
         start = self._rotation % len(known) if known else 0
@@ -252,7 +255,8 @@ class ClusterDiscovery:
                 self._effects.append(TryNode(others[0], ATTEMPT_SECONDS_MAX))
 
     def _search_later(self, now: float, jitter: float) -> None:
-        """Search soon if nothing is left; the own connections may come back by themselves first."""
+        """Search soon if no connection is left; the client's own connections may come back
+        first."""
         if self._connected or self._is_busy or self._search_at is not None:
             return
         longest = min(
@@ -282,13 +286,13 @@ class ClusterDiscovery:
         if self._search.closed:
             self._search = None
 
-    # What servers say
+    # Reports of servers
 
     def _merge(self, topology: Topology) -> None:
         known = self._snapshot
         if known is not None and known.cluster_key != topology.cluster_key:
             if self._connected:
-                return  # a wrong address among the right ones; the own cluster is still there
+                return  # a wrong address among the right ones; the client's cluster still answers
             self.closed = True
             self._effects.append(ClusterIsAnother(known.cluster_key, topology.cluster_key))
             return
@@ -313,7 +317,8 @@ class ClusterDiscovery:
 def _merged(
     known: Mapping[PartitionId, tuple[Address, Generation]], topology: Topology
 ) -> dict[PartitionId, tuple[Address, Generation]]:
-    """Return the newest that is known of each partition; a server without an address is nowhere."""
+    """Return the newest assignment of each partition; partitions of servers without an address are
+    left out."""
     addresses = {
         entry.server_id: entry.addresses[0] for entry in topology.servers if entry.addresses
     }

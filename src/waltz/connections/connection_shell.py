@@ -1,7 +1,7 @@
-"""Connections to servers: one with its handshake, and all that a client keeps.
+"""Connections to servers: one logical connection with its handshake, and all that a client keeps.
 
-Owns sockets, links and signs of life. Which connections there are is decided by
-`ClusterConnection`; what is said on them is the sides' business.
+Owns sockets, links and heartbeats. `ClusterConnection` decides which connections there are; the
+sides decide what is said on them.
 """
 
 from __future__ import annotations
@@ -70,14 +70,14 @@ logger = logging.getLogger(__name__)
 
 RESTORED: Final = ConnectionSettings()
 UNRESTORED: Final = ConnectionSettings(features=(Feature.HEARTBEAT,))
-"""Of connections whose owner opens new ones instead."""
+"""Settings of connections whose owner opens new ones instead of restoring broken ones."""
 
 
 class ServerConnection:
-    """One logical connection to a server, from the handshake on; before version 5 of the protocol
-    it is one TCP connection.
+    """One logical connection to a server, after the handshake; before version 5 of the protocol it
+    is one TCP connection.
 
-    `agreement` is what the handshake came to, None before version 5.
+    `agreement` is the result of the handshake, None before version 5.
     """
 
     def __init__(
@@ -96,7 +96,7 @@ class ServerConnection:
         self._connection: Connection | None = None
         self._early: Sequence[Message] = ()
         self._restores = 0
-        """How often it was tried to restore it."""
+        """Attempts to restore this connection."""
         self._written = True
         self._heartbeats: Heartbeats | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -107,8 +107,8 @@ class ServerConnection:
     ) -> ServerConnection:
         """Connect and shake hands.
 
-        Raises ConnectionFailedError; UnavailableError: it ended or fell silent meanwhile;
-        RemoteProtocolError: what answers there is not a server of ours; HandshakeRefusedError.
+        Raises ConnectionFailedError; UnavailableError: the connection ended or fell silent
+        meanwhile; RemoteProtocolError: the peer is not a server of Waltz; HandshakeRefusedError.
         """
         async with _Introduction(host, address, settings) as introduction:
             link, rest = await introduction.greet()
@@ -122,11 +122,11 @@ class ServerConnection:
         return opened
 
     async def restore(self, address: Address) -> None:
-        """Go on over a new TCP connection to the same server.
+        """Resume over a new TCP connection to the same server.
 
-        Raises UnavailableError: it may be tried again; ConnectionUnknownError: it may not;
-        RemoteProtocolError: what answers there is not a server of ours; LocalProtocolError: not a
-        connection that can be restored.
+        Raises UnavailableError: another attempt may succeed; ConnectionUnknownError: no attempt
+        will; RemoteProtocolError: the peer is not a server of Waltz; LocalProtocolError: this
+        connection cannot be restored.
         """
         assert self.agreement is not None, "only what was agreed on is broken"
         self.agreement.expect(Feature.RESTORE)
@@ -153,22 +153,22 @@ class ServerConnection:
 
     @property
     def is_carried(self) -> bool:
-        """Whether there is a TCP connection, as far as is known."""
+        """Return whether there is a TCP connection, as far as is known."""
         return self._connection is not None
 
     @property
     def is_restorable(self) -> bool:
-        """Whether it may be gone on with after a break."""
+        """Return whether the connection could be resumed after a break."""
         return self._link.is_restorable
 
     @property
     def version(self) -> int:
-        """The one agreed on."""
+        """Return the protocol version that was agreed on."""
         assert self._link.version is not None
         return self._link.version
 
     async def receive(self) -> Sequence[Message] | None:
-        """Return what has arrived, possibly nothing whole; None once the connection has ended.
+        """Return the messages that have arrived, possibly none; None once the connection has ended.
 
         Raises RemoteProtocolError.
         """
@@ -192,14 +192,15 @@ class ServerConnection:
         return messages
 
     def put_back(self, messages: Sequence[Message]) -> None:
-        """Let `receive` return these next."""
+        """Let the next `receive` return these messages."""
         self._early = [*messages, *self._early]
 
     def send(self, messages: Sequence[Message]) -> list[tuple[Message, LocalProtocolError]]:
-        """Send all `messages` with one write; return those the server's version cannot express.
+        """Send all `messages` with one write; return those that the server's version cannot
+        express.
 
-        While nothing carries it, they are kept, unless that is too much: then it `is_restorable`
-        no longer.
+        While the connection is broken, messages are kept up to a bound; beyond it the connection no
+        longer `is_restorable`.
         """
         encode = self._link.link.encode
         try:
@@ -207,7 +208,7 @@ class ServerConnection:
         except LocalProtocolError:
             return self._send_possible(messages)
         except RemoteProtocolError:
-            pass  # the link is dead already; whoever reads from it learns why
+            pass  # the link is dead already; the reader of this connection learns why
         return []
 
     def _send_possible(
@@ -223,7 +224,7 @@ class ServerConnection:
         return refused
 
     def break_off(self) -> None:
-        """The TCP connection has ended; what is sent from now on is kept."""
+        """Take note that the TCP connection has ended; what is sent from now on is kept."""
         connection, self._connection = self._connection, None
         self._heartbeats = None
         self._disarm()
@@ -232,7 +233,7 @@ class ServerConnection:
             connection.close()
 
     def close(self, reason: str = "the client closes") -> None:
-        """Give it up, and tell the server if it can be told. Idempotent."""
+        """Give the connection up, and tell the server if it can be told. Idempotent."""
         farewell = self._link.end(reason)
         self._disarm()
         if self._connection is not None:
@@ -240,7 +241,8 @@ class ServerConnection:
             self._connection.close()
 
     def _carry_on(self, connection: Connection, rest: bytes) -> None:
-        """Talk over `connection`, which has brought `rest` already. Raises RemoteProtocolError."""
+        """Talk over `connection`, from which `rest` was read already. Raises
+        RemoteProtocolError."""
         self._connection = connection
         try:
             self._early = self._link.receive(rest)
@@ -267,7 +269,7 @@ class ServerConnection:
             if self._connection is not None:
                 self._connection.write(data)
 
-    # Signs of life
+    # Heartbeats
 
     def _watch_idleness(self) -> None:
         if not self._written:
@@ -300,7 +302,9 @@ class ServerConnection:
                 self._connection.close()
                 return
             case Duty.BEAT:
-                with contextlib.suppress(RemoteProtocolError):  # whoever reads learns why
+                with contextlib.suppress(
+                    RemoteProtocolError
+                ):  # the reader of this connection learns why
                     self._write_retained(self._link.heartbeat(wants_answer=True))
             case Duty.NOTHING:
                 pass
@@ -308,7 +312,7 @@ class ServerConnection:
 
 
 class _Introduction:
-    """A TCP connection until both sides know what it is for; whatever fails closes it."""
+    """A TCP connection until its handshake is done; any failure closes it."""
 
     def __init__(self, host: Host, address: Address, settings: ConnectionSettings) -> None:
         self._host = host
@@ -339,14 +343,14 @@ class _Introduction:
             ) from None
 
     async def greet(self) -> tuple[Link, bytes]:
-        """Return the link once the version is known, and what came after that."""
+        """Return the link once the version is known, and the bytes that followed the greeting."""
         self.connection.write(self._link.hello())
         while (rest := self._link.greet(await self._read())) is None:
             pass
         return self._link, rest
 
     async def shake_hands(self, rest: bytes) -> tuple[Agreement, bytes]:
-        """Return what both agree on, and what came after that."""
+        """Return what both sides agreed on, and the bytes that followed the answer."""
         handshake = Handshake(self._settings.features, token=self._settings.token)
         while True:
             answer, rest = await self.ask(handshake.request, rest)
@@ -355,7 +359,7 @@ class _Introduction:
                 return agreement, rest
 
     async def ask(self, request: Message, rest: bytes) -> tuple[Message, bytes]:
-        """Return the answer, and what came after it."""
+        """Send `request`; return the answer, and the bytes that followed it."""
         self.connection.write(self._link.encode(request))
         while (first := self._link.receive_first(rest)) is None:
             rest = await self._read()
@@ -372,12 +376,12 @@ class _Introduction:
 
 
 class ServerWatcher(Protocol):
-    """Is told which servers there are connections to, one of each role."""
+    """Is told which servers the client has connections to, one of each role."""
 
     def server_connected(self, address: Address) -> None: ...
 
     def server_restored(self, address: Address) -> None:
-        """One that broke is gone on with, as if nothing had been."""
+        """A broken connection was resumed; nothing was lost."""
         ...
 
     def server_disconnected(self, address: Address) -> None: ...
@@ -387,8 +391,8 @@ class Side(Protocol):
     """The part of a client that talks on the connections of one role."""
 
     def attach(self, partition_id: PartitionId, connection_sequence: int, version: int) -> None:
-        """The partition's server can be talked to on this connection from now on, in the version
-        agreed on."""
+        """From now on the partition's server is reached over this connection, which speaks
+        `version`."""
         ...
 
     def detach(self, partition_id: PartitionId, connection_sequence: int) -> None: ...
@@ -428,7 +432,7 @@ class Connections:
         self._open: dict[int, ServerConnection] = {}
         self._running: dict[int, asyncio.Task[None]] = {}
         self._troubles: dict[Address, str] = {}
-        """What the last attempt to reach a server has ended with."""
+        """The error that ended the last attempt to reach each server."""
 
     def trouble_of(self, partition_id: PartitionId) -> str:
         """Return why the partition cannot be used, as the end of a sentence."""
@@ -444,11 +448,11 @@ class Connections:
         self._tasks.start(run(self._machine, self._mailbox, self._host, self._perform))
 
     def change_view(self, partitions: Mapping[PartitionId, tuple[Address, Generation]]) -> None:
-        """Connect to these servers and to no others."""
+        """Connect to the servers of `partitions` and to no others."""
         self._mailbox.put(ViewChanged(partitions))
 
     def renew(self, role: Role) -> None:
-        """Close the connections of this role and open others."""
+        """Replace the connections of this role by new ones."""
         self._mailbox.put(RoleRenewed(role))
 
     def stop(self) -> None:
@@ -458,7 +462,8 @@ class Connections:
     def send(
         self, connection_sequence: int, messages: Sequence[Message]
     ) -> list[tuple[Message, LocalProtocolError]]:
-        """Send on that connection, or nowhere if it has ended; return what it cannot express."""
+        """Send on that connection, or nowhere if it has ended; return the messages that its version
+        cannot express."""
         connection = self._open.get(connection_sequence)
         if connection is None:
             return []
@@ -469,7 +474,7 @@ class Connections:
         return refused
 
     def break_off(self, connection_sequence: int, reason: str) -> None:
-        """End a connection that is beyond repair; another one takes its place (CI-06)."""
+        """End a connection that is beyond repair; a new one replaces it (CI-06)."""
         connection = self._open.get(connection_sequence)
         if connection is not None:
             logger.warning("connection_broken_off reason=%s", reason)
@@ -488,7 +493,7 @@ class Connections:
             case AttachPartition():
                 sequence = effect.connection_sequence
                 connection = self._open.get(sequence)
-                if connection is not None:  # else it has just ended, and is detached next
+                if connection is not None:  # otherwise it has just ended, and is detached next
                     side = self._sides[effect.role]
                     side.attach(effect.partition_id, sequence, connection.version)
             case DetachPartition():
@@ -525,7 +530,7 @@ class Connections:
         effect: OpenConnection | RestoreConnection,
         connect: Callable[[], Awaitable[ServerConnection]],
     ) -> None:
-        """Run a connection from its opening, or from where it broke, to its next end."""
+        """Run a connection from its opening, or from its restoration, until it ends next."""
         sequence = effect.connection_sequence
         side = self._sides[effect.role]
         try:
@@ -540,7 +545,7 @@ class Connections:
             if isinstance(error, RemoteProtocolError) and sequence in self._open:
                 self._open[sequence].close()
         except asyncio.CancelledError:
-            if sequence in self._open:  # the client closes; nothing is to be kept for it
+            if sequence in self._open:  # the client closes; nothing has to be kept
                 self._open[sequence].close()
             raise
         finally:

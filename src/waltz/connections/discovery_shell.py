@@ -1,8 +1,8 @@
-"""The cluster as its servers tell it: the other source, for clients without a coordinator.
+"""The cluster as its servers report it: the source of views for clients without a coordinator.
 
-Owns the connection to the server that was found first, the guide, and what every other connection
-is asked before it is used: what the cluster is, which also shows whether it still is the same one.
-When to look for whom is decided by `ClusterDiscovery`.
+Owns the connection to the server that was found first, the guide, and the question asked on every
+other connection before it is used: what the cluster is, which also shows whether it is still the
+same cluster. `ClusterDiscovery` decides when to search for which server.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ A = TypeVar("A", bound=Message)
 
 
 class _Listening:
-    """Takes what is told of the cluster off a connection and passes the rest on to `side`."""
+    """Takes topology reports off a connection and passes the other messages on to `side`."""
 
     def __init__(self, side: Side, take: Callable[[Topology], None]) -> None:
         self._side = side
@@ -94,7 +94,7 @@ class _Listening:
 
 @dataclass(frozen=True, slots=True)
 class DiscoverySettings:
-    """Whom to ask, and how long and how often; all in seconds, `refresh_seconds` 0 for never."""
+    """The servers to ask, and the times in seconds; `refresh_seconds` 0 turns refreshing off."""
 
     servers: Sequence[Address]
     connection_seconds_max: float = CONNECTION_SECONDS_MAX
@@ -105,7 +105,7 @@ class DiscoverySettings:
 class DiscoverySource:
     """Implements `ClusterSource` with the servers of the cluster.
 
-    `on_changed` is called once, when another cluster answers; the source is done then.
+    `on_changed` is called once, when another cluster answers; after that the source does nothing.
     """
 
     def __init__(
@@ -136,8 +136,11 @@ class DiscoverySource:
         self._numbers = itertools.count(1)
 
     async def start(self) -> ClientId:
-        """Raises ConnectionFailedError: no server in time; RemoteProtocolError: no server of ours,
-        or one that is too old."""
+        """Find the cluster; return the client ID that it allocated.
+
+        Raises ConnectionFailedError: no server in time; RemoteProtocolError: the peer is not a
+        server of Waltz, or too old.
+        """
         self._started = asyncio.get_running_loop().create_future()
         self._running = self._tasks.start(
             run(self._machine, self._mailbox, self._host, self._perform)
@@ -163,7 +166,7 @@ class DiscoverySource:
         return self._machine.snapshot
 
     async def allocate_client_id(self) -> ClientId:
-        """Asks one server after the other, until one has an ID to give. Raises
+        """Ask one server after the other until one allocates a client ID. Raises
         ClusterChangedError."""
         while self._error is None:
             for address in self._machine.candidates():
@@ -183,7 +186,11 @@ class DiscoverySource:
     async def open(
         self, address: Address, role: Role, settings: ConnectionSettings
     ) -> ServerConnection:
-        """Raises RemoteProtocolError also where another cluster is: nothing of it is taken."""
+        """Open a connection to a server of the cluster.
+
+        Raises as `ServerConnection.open`; RemoteProtocolError also if the server belongs to another
+        cluster: nothing of it is taken.
+        """
         if self._error is not None:
             raise RemoteProtocolError(str(self._error))
         connection = await ServerConnection.open(self._host, address, settings)
@@ -205,7 +212,7 @@ class DiscoverySource:
         self._mailbox.put(ServerConnected(address))
 
     def server_restored(self, address: Address) -> None:
-        """What was subscribed to goes on, too."""
+        """Do nothing: subscriptions survive a restoration."""
 
     def server_disconnected(self, address: Address) -> None:
         self._mailbox.put(ServerDisconnected(address, self._jitter()))
@@ -216,7 +223,7 @@ class DiscoverySource:
     def _jitter(self) -> float:
         return self._host.random.uniform(0.0, 1.0)
 
-    # What is asked
+    # Questions to servers
 
     async def _ask_topology(self, connection: ServerConnection, *, subscribe: bool) -> Topology:
         return await self._ask(connection, TopologyRequest(subscribe), Topology)
@@ -229,10 +236,10 @@ class DiscoverySource:
         return response.client_id
 
     async def _ask(self, connection: ServerConnection, request: Message, kind: type[A]) -> A:
-        """Send `request` on a connection that nobody reads from, and return the answer.
+        """Send `request` on a connection that has no reader yet, and return the answer.
 
-        What else comes is of no use: a subscription tells the newest again. Raises
-        RemoteProtocolError: a server that does not know the request.
+        Other messages are dropped: a subscription reports the newest state again. Raises
+        RemoteProtocolError: the server does not know the request.
         """
         refused = connection.send([request])
         if refused:
@@ -287,7 +294,7 @@ class DiscoverySource:
             guide.cancel()
 
     async def _be_guided(self, attempt: TryNode) -> None:
-        """Find a server and hear what it tells, until it ends or is not needed any more."""
+        """Find a server and take its reports, until its connection ends or it is released."""
         try:
             async with asyncio.timeout(attempt.seconds_max):
                 connection = await ServerConnection.open(self._host, attempt.address)
@@ -334,7 +341,8 @@ def source_for(
     on_view: Callable[[ClusterSnapshot], None],
     on_changed: Callable[[ClusterChangedError, UUID, UUID], None],
 ) -> ClusterSource:
-    """Return the servers of `discovery` as the source, or the coordinator if there are none."""
+    """Return the servers of `discovery` as the source, or the coordinator if `discovery` has
+    none."""
     if discovery.servers:
         return DiscoverySource(host, tasks, discovery, on_view, on_changed)
     return CoordinatorSource(host, root, on_view)

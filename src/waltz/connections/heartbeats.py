@@ -1,8 +1,8 @@
-"""When a client says that it lives, and when it takes its server for dead.
+"""Decides when a client sends a heartbeat, and when it takes its server for dead.
 
-Owns the times of one connection. Must not know what is said on it. A server is dead when nothing at
-all has come for so long after a heartbeat while this side was reading; while it was not, nothing
-could come. Source: IEP-83.
+Owns the times of one connection. Must not know what is said on it. A server is dead if nothing
+arrives within the timeout after a heartbeat while this side is reading; while it is not reading,
+nothing can arrive. Source: IEP-83.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ class Heartbeats:
         self._beat_at = now + interval_seconds
         self._is_reading = False
         self.is_unanswered = False
-        """Whether nothing has come since a heartbeat was sent."""
+        """Whether nothing has arrived since a heartbeat was sent."""
         self._waits_since: float | None = None
 
     @property
     def deadline(self) -> float:
-        """When to `step` next."""
+        """Return the time of the next `step`."""
         if self._waits_since is None:
             return self._beat_at
         return min(self._beat_at, self._waits_since + self._timeout_seconds)
 
     def begin_reading(self, now: float | None) -> None:
-        """More can come from now on; nobody need look at the clock unless it `is_unanswered`."""
+        """Take note that this side reads; `now` is needed only if a heartbeat `is_unanswered`."""
         self._is_reading = True
         self._waits_since = now if self.is_unanswered else None
 
     def hear(self) -> None:
-        """Something has come, and is worked off before more is read."""
+        """Take note that bytes have arrived; they are processed before more is read."""
         self._is_reading = self.is_unanswered = False
         self._waits_since = None
 

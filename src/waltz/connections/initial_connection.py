@@ -1,10 +1,10 @@
-"""How the first connection to a cluster comes about: one address after the other, until one works.
+"""Makes the first connection to a cluster: tries one address after the other until one works.
 
-Owns the order and the time of attempts, the time-out, and the reasons of those that failed. Must
-not know what a connection is. Always: at most one attempt is under way; if none is, the next one is
-due at a known time. The same procedure brings a client back that has lost its last connection:
-then it has no time-out, and a failed handshake is a reason like any other, since nobody would start
-it again. Jitter comes with the events. Source: IEP-90, "Initial connection".
+Owns the order and the time of attempts, the time-out, and the reasons of failed attempts. Must not
+know what a connection is. Always: at most one attempt is under way; if none is, the next attempt is
+due at a known time. The same procedure brings back a client that has lost its last connection: then
+it has no time-out, and a failed handshake is only one more reason, since nobody would start the
+procedure again. Jitter comes with the events. Source: IEP-90, "Initial connection".
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from waltz.limits import (
 from waltz.types import Address
 
 NODE_CONNECTION_SECONDS_MIN: Final = 0.5
-"""The least of that time that each address gets, however many there are."""
+"""The least share of that time that each address gets, however many there are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,14 +33,14 @@ class Began:
 
 @dataclass(frozen=True, slots=True)
 class NodeAnswered:
-    """The attempt has led to a connection, handshake included."""
+    """The attempt has made a connection, handshake included."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeFailed:
     """The attempt has failed; `jitter` is from 0 to 1.
 
-    `in_handshake`: somebody was there, and is not a server that this client can talk to.
+    `in_handshake`: a peer answered, and it is not a server that this client can talk to.
     """
 
     reason: str
@@ -61,14 +61,14 @@ class TryNode:
 
 @dataclass(frozen=True, slots=True)
 class Connected:
-    """The procedure is done."""
+    """The procedure has succeeded."""
 
 
 @dataclass(frozen=True, slots=True)
 class NotConnected:
-    """The procedure has failed; an attempt that is under way is to be given up.
+    """The procedure has failed; give up an attempt that is still under way.
 
-    `in_handshake`: it was ended by a node whose handshake failed, and not by the clock.
+    `in_handshake`: a failed handshake ended it, and not the clock.
     """
 
     reason: str
@@ -81,13 +81,13 @@ ATTEMPT_SECONDS_MAX = CONNECT_SECONDS_MAX + HANDSHAKE_SECONDS_MAX
 
 
 class InitialConnection:
-    """See the module. `seconds_max` None: it goes on for ever and forgives handshakes."""
+    """See the module. Without `seconds_max` it never ends and survives failed handshakes."""
 
     def __init__(
         self, addresses: Sequence[Address], *, seconds_max: float | None, pause_seconds_max: float
     ) -> None:
         """`addresses`, at least one, are tried in this order, again and again, with a pause after
-        the last, at first a short one."""
+        the last address; the first pause is short."""
         assert addresses
         self.closed = False
         self._addresses = tuple(addresses)
@@ -140,7 +140,8 @@ class InitialConnection:
             return [NotConnected(f"{failed}: {event.reason}", in_handshake=True)]
         self._due_at = now
         if not self._waiting:
-            # Whoever has lost its servers is not alone with that: the first pause is longer then.
+            # Other clients have lost the same servers: spread their first attempts over a longer
+            # pause.
             is_back = self._seconds_max is None
             shortest = RECONNECT_BROKEN_SECONDS_MAX if is_back else RECONNECT_SECONDS_MIN
             pause = min(self._pause_seconds_max, shortest * 2 ** min(self._passes, 20))
@@ -171,7 +172,8 @@ class InitialConnection:
         return [TryNode(self._trying, self._share(now))]
 
     def _share(self, now: float) -> float:
-        """What this attempt may take: one address must not use up the time of the others."""
+        """Return the seconds for this attempt: one address must not use up the time of the
+        others."""
         if self._give_up_at is None:
             return ATTEMPT_SECONDS_MAX
         left = self._give_up_at - now

@@ -1,8 +1,8 @@
-"""How a client asks for a logical connection, and what it makes of the answers.
+"""Negotiates a logical connection from the client's side.
 
 Owns the attempts with one version after the other, and what both sides agree on in the end. Must
-not know sockets: whoever has one sends what `request` returns and hands the answers to `take`.
-Source: IEP-90, "Handshake".
+not know sockets: the caller sends what `request` returns and hands the answers to `take`. Source:
+IEP-90, "Handshake".
 """
 
 from __future__ import annotations
@@ -31,24 +31,25 @@ from waltz.wire.lifecycle_protocol import (
 from waltz.wire.message import Codec, Message
 
 HEARTBEAT_TIMEOUT_FACTOR: Final = 2
-"""Times the interval between heartbeats in which a live peer has answered one."""
+"""A heartbeat is answered within this many heartbeat intervals, or the server is dead."""
 
 
 @dataclass(frozen=True, slots=True)
 class ConnectionSettings:
-    """What a client wants of its connections; intervals None: by the server's idle time-out."""
+    """Settings of a client's connections; intervals of None follow from the server's idle
+    time-out."""
 
     codec: Codec = CLIENT_CODEC
     features: Collection[Feature] = FEATURES
     heartbeat_interval_seconds: float | None = None
     heartbeat_timeout_seconds: float | None = None
     token: bytes = b""
-    """What proves to a server that connections are those of one client; empty for none."""
+    """The secret by which a server recognises the connections of one client; empty for none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """What a handshake has come to. `cluster_key` is the cluster's tag, `node_id` the server's."""
+    """The result of a handshake. `cluster_key` is the cluster's tag, `node_id` the server's ID."""
 
     version: ProtocolVersion
     features: frozenset[int]
@@ -60,9 +61,10 @@ class Agreement:
     restore_seconds: float
 
     def heartbeat_seconds(self, settings: ConnectionSettings) -> tuple[float, float] | None:
-        """Return the interval between heartbeats and the time for an answer; None: there are none.
+        """Return the interval between heartbeats and the time for an answer; None if there are no
+        heartbeats.
 
-        The interval is a third of the server's idle time-out at most, whatever is set (LC-82).
+        The interval is at most a third of the server's idle time-out, whatever is set (LC-82).
         """
         if Feature.HEARTBEAT not in self.features:
             return None
@@ -76,7 +78,7 @@ class Agreement:
         return interval, timeout
 
     def expect(self, feature: Feature) -> None:
-        """Raises LocalProtocolError: not both sides have the feature (LC-41)."""
+        """Check that both sides have the feature (LC-41). Raises LocalProtocolError if not."""
         if feature not in self.features:
             raise LocalProtocolError(
                 f"{feature.name} was not agreed on with {self.node_name}, which speaks"
@@ -101,15 +103,17 @@ class Handshake:
 
     @property
     def request(self) -> HandshakeRequest:
-        """What is to be sent now: at first with the latest version and all features (LC-36)."""
+        """Return the request to send now: first one with the latest version and all features
+        (LC-36)."""
         return HandshakeRequest(
             MAGIC_BYTES, self._tried[-1], CLIENT_CODE, self._features, self._extensions
         )
 
     def take(self, answer: Message) -> Agreement | None:
-        """Return what was agreed on; None: the server wants a version that is `request`ed next.
+        """Return what was agreed on; None if the server wants another version, which the next
+        `request` has.
 
-        Raises HandshakeRefusedError: it refuses, or no version is common to both;
+        Raises HandshakeRefusedError: the server refuses, or no version is common to both;
         RemoteProtocolError: not an answer.
         """
         if not isinstance(answer, HandshakeResponse):

@@ -1,10 +1,10 @@
-"""How a connection to one node comes about: resolve its name, then try what was found.
+"""Decides how to connect to one node: resolve its name, then try the addresses found.
 
-Owns the order of attempts and what is remembered of those that failed. Must not know resolvers,
-sockets or what is said afterwards: a node that can be connected to has been found, and when its
-handshake fails no other address of the same name is tried, for they count as the same node. Always:
-exactly one thing is under way until the machine is closed. Randomness comes with the events.
-Source: IEP-90, "Node connection establishment".
+Owns the order of attempts and the reasons of failed attempts. Must not know resolvers, sockets or
+what is said afterwards: a node that can be connected to is found, and if its handshake fails no
+other address of the same name is tried, for all addresses of a name count as one node. Always:
+exactly one step is under way until the machine is closed. Randomness comes with the events. Source:
+IEP-90, "Node connection establishment".
 """
 
 from __future__ import annotations
@@ -19,12 +19,13 @@ from waltz.types import Address
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    """Somebody wants the connection."""
+    """Begin to connect."""
 
 
 @dataclass(frozen=True, slots=True)
 class Resolved:
-    """The name leads to these now, at least one; `draws` has a number from 0 to 1 for each."""
+    """The name resolved to these addresses, at least one; `draws` has a number from 0 to 1 for
+    each."""
 
     addresses: Sequence[Address]
     draws: Sequence[float]
@@ -37,7 +38,7 @@ class NotResolved:
 
 @dataclass(frozen=True, slots=True)
 class TransportOpened:
-    """TCP, and TLS if there is to be any."""
+    """The TCP connection is open, and TLS on it if TLS is used."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,26 +51,26 @@ Event: TypeAlias = Begun | Resolved | NotResolved | TransportOpened | TransportF
 
 @dataclass(frozen=True, slots=True)
 class Resolve:
-    """Look the name up, again every time."""
+    """Resolve the name, anew for every connection."""
 
     address: Address
 
 
 @dataclass(frozen=True, slots=True)
 class OpenTransport:
-    """Connect to `address`, which the name was resolved to."""
+    """Connect to `address`, one of those that the name resolved to."""
 
     address: Address
 
 
 @dataclass(frozen=True, slots=True)
 class NodeFound:
-    """The transport is open: it is time for the handshake."""
+    """The transport is open: the handshake is next."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeNotFound:
-    """There is no way to this node now; `reason` says it of each of its addresses."""
+    """The node cannot be reached now; `reason` has the reason of each of its addresses."""
 
     reason: str
 
@@ -88,7 +89,7 @@ class NodeConnection:
 
     @property
     def deadline(self) -> float | None:
-        """None: every attempt has a bound of its own."""
+        """Return None: every attempt has its own time-out."""
         return None
 
     def step(self, events: Sequence[Event], now: float) -> Sequence[Effect]:

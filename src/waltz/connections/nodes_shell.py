@@ -1,4 +1,4 @@
-"""Opens the transport to one node. The order of attempts is decided by `NodeConnection`."""
+"""Opens the transport to one node. `NodeConnection` decides the order of attempts."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ logger = logging.getLogger(__name__)
 
 
 async def open_transport(host: Host, address: Address) -> Connection:
-    """Resolve `address` and connect to the first of what was found that lets us, in random order.
+    """Resolve `address` and connect to the addresses found, in random order, until one accepts.
 
-    Raises ConnectionFailedError: none does; the text says why of each.
+    Raises ConnectionFailedError: none accepts; the text has the reason of each.
     """
     machine = NodeConnection(address)
     event: Event = Begun()
@@ -57,6 +57,6 @@ async def _resolve(host: Host, address: Address) -> Event:
     except ConnectionFailedError as error:
         logger.info("not_resolved node=%s error=%s", address, error)
         return NotResolved(str(error))
-    # One address has no order: nothing is drawn for it.
+    # A single address needs no order: nothing is drawn.
     draws = [host.random.uniform(0.0, 1.0) for _ in found] if len(found) > 1 else [0.0]
     return Resolved(found, draws)

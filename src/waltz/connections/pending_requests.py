@@ -1,8 +1,8 @@
 """Bodies and high-water marks that were asked for and have not arrived.
 
-Owns what is asked, where it was sent, and when to ask again. Must not know connections or who
-waits. Always: what is wanted is unsent, in flight on a present connection, or due at a known time,
-so nothing asked for is forgotten when a connection goes or a partition moves (CI-04, CI-22).
+Owns what is asked, where the request was sent, and when to ask again. Must not know connections or
+callers. Always: what is wanted is unsent, in flight on a present connection, or due at a known
+time, so nothing asked for is forgotten when a connection ends or a partition moves (CI-04, CI-22).
 """
 
 from __future__ import annotations
@@ -33,19 +33,20 @@ from waltz.wire.message import Message
 
 DATA_RETRY_SECONDS_MIN: Final = 0.01
 DATA_RETRY_SECONDS_MAX: Final = 5.0
-"""Back-off of a body fetch after a failure (PM-32)."""
+"""The longest back-off of a body fetch after a failure (PM-32)."""
 
 DATA_REQUESTS_IN_FLIGHT_MAX: Final = 256
 """Bodies requested ahead on one connection."""
 
 HIGH_WATER_MARK_REQUEST_SECONDS: Final = 2.0
-"""Servers answer some high-water mark requests never (hazard H2): asked again after so long."""
+"""Some servers never answer some high-water mark requests (hazard H2): ask again after this
+long."""
 
 
 @dataclass(frozen=True, slots=True)
 class DataWanted:
-    """Somebody waits for these bodies. They were fed: a server may answer wrongly for ever if it is
-    asked for what is not committed yet (hazard H1)."""
+    """A caller waits for these bodies. They were fed: asked for a transaction that is not committed
+    yet, a server may give a wrong answer for ever (hazard H1)."""
 
     partition_id: PartitionId
     transaction_ids: Sequence[TransactionId]
@@ -53,7 +54,8 @@ class DataWanted:
 
 @dataclass(frozen=True, slots=True)
 class MarkWanted:
-    """Somebody waits for the server's high-water mark; requests under way are shared (PM-36)."""
+    """A caller waits for the server's high-water mark; callers share a request under way
+    (PM-36)."""
 
     partition_id: PartitionId
 
@@ -72,7 +74,7 @@ class PartitionDetached:
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """What a server sent; `jitter` is from 0 to 1."""
+    """Messages from a server; `jitter` is from 0 to 1."""
 
     connection_sequence: int
     messages: Sequence[Message]
@@ -103,7 +105,7 @@ class MarkArrived:
 
 @dataclass(frozen=True, slots=True)
 class BreakConnection:
-    """It carries what it must not (CI-05)."""
+    """End the connection: it carried a message that it must not carry (CI-05)."""
 
     connection_sequence: int
     reason: str
@@ -212,7 +214,8 @@ class PendingRequests:
         return self._partitions.setdefault(partition_id, _Partition())
 
     def _detach(self, partition_id: PartitionId, connection_sequence: int | None) -> None:
-        """Take back what was sent on that connection; None for whatever connection there is."""
+        """Take back what was sent on that connection; None stands for whatever connection there
+        is."""
         partition = self._partition(partition_id)
         sequence = partition.connection_sequence
         if sequence is None or connection_sequence not in (None, sequence):
@@ -260,7 +263,7 @@ class PendingRequests:
     def _receive_mark(self, message: HighWaterMarkResponse) -> None:
         partition_id = message.request_id.partition_id
         partition = self._partition(partition_id)
-        # A recovering server may report a mark below that of an empty log (hazard H8): not yet.
+        # A recovering server may report a mark below that of an empty log (hazard H8): ask again.
         if partition.mark_wanted and message.transaction_id >= NOTHING:
             partition.mark_wanted = False
             partition.mark_due_at = None
@@ -269,7 +272,7 @@ class PendingRequests:
     def _ask_mark(self, partition_id: PartitionId, partition: _Partition, now: float) -> None:
         sequence = partition.connection_sequence
         partition.mark_due_at = None
-        if sequence is None:  # asked once it is attached
+        if sequence is None:  # asked once the partition is attached
             return
         partition.mark_due_at = now + HIGH_WATER_MARK_REQUEST_SECONDS
         self._outboxes.setdefault(sequence, []).append(
@@ -277,8 +280,8 @@ class PendingRequests:
         )
 
     def _send(self) -> None:
-        """Fill the room of each connection, by turns: a partition with much to ask for must not
-        keep the others of its server waiting until it has all."""
+        """Fill the room of each connection by turns: a partition with many requests must not keep
+        the other partitions of its server waiting until all of its requests are answered."""
         turns: dict[int, list[PartitionId]] = {}
         for partition_id in list(self._waiting):
             partition = self._partitions[partition_id]
@@ -306,7 +309,7 @@ class PendingRequests:
                 TransactionDataRequest(self._next_request_id(partition_id), transaction_id)
             )
         self._in_flight[sequence] += count
-        del self._waiting[partition_id]  # its next turn comes last
+        del self._waiting[partition_id]  # its next turn comes after all others
         if partition.unsent:
             self._waiting[partition_id] = None
 

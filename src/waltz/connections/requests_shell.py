@@ -1,6 +1,6 @@
 """The calls that wait for bodies and high-water marks, and the loop that gets them.
 
-The decisions are those of `PendingRequests`; here are the futures.
+`PendingRequests` decides; this module has the futures.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ class _Fetch:
 
 
 class Requests:
-    """Fetches what it is asked for, through lost connections and moved partitions.
+    """Fetches bodies and high-water marks, through lost connections and moved partitions.
 
-    A side of `Connections`; what it sends goes through `send` and `break_off`.
+    A side of `Connections`; it sends through `send` and `break_off`.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class Requests:
     ) -> list[bytes]:
         """Return the bodies of transactions that were fed, in the order asked for.
 
-        Waits for as long as it takes. Raises ClientClosedError; if `fragile` ConnectionLostError.
+        Waits without limit. Raises ClientClosedError; if `fragile` ConnectionLostError.
         """
         self._check_open()
         if not transaction_ids:
@@ -103,7 +103,7 @@ class Requests:
     ) -> TransactionId:
         """Return the partition's high-water mark as its server knows it.
 
-        Waits for as long as it takes. Raises ClientClosedError; if `fragile` ConnectionLostError.
+        Waits without limit. Raises ClientClosedError; if `fragile` ConnectionLostError.
         """
         self._check_open()
         future: asyncio.Future[TransactionId] = asyncio.get_running_loop().create_future()
@@ -121,7 +121,7 @@ class Requests:
         future.add_done_callback(lambda done: fragile.pop(done, None))
 
     def stop(self, reason: Exception | None = None) -> None:
-        """End all that wait with `reason`, by default ClientClosedError."""
+        """End all waiting calls with `reason`, by default ClientClosedError."""
         self._closed = self._closed or reason or ClientClosedError("closed; nothing can be asked")
         error = reason or ClientClosedError("closed while waiting for a server's answer")
         waiting: list[asyncio.Future[Any]] = [
@@ -131,7 +131,7 @@ class Requests:
         for future in waiting:
             if not future.done():
                 future.set_exception(error)
-                future.exception()  # whoever waited may have gone
+                future.exception()  # the caller may have gone
         self._fetches.clear()
         self._marks.clear()
 
@@ -182,7 +182,8 @@ class Requests:
 
 
 def running_loop() -> asyncio.AbstractEventLoop | None:
-    """Return the loop that runs the caller; None: none does, or this process was forked by it."""
+    """Return the loop that runs the caller; None if no loop runs it, or this process was forked by
+    it."""
     try:
         return asyncio.get_running_loop()
     except RuntimeError:

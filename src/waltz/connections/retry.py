@@ -1,7 +1,7 @@
-"""Which failed operations are repeated: policies that an application can choose from, or write.
+"""Decides which failed operations are repeated: policies that an application can choose, or write.
 
-Only operations that read are ever put to a policy. An append is executed again by its context, and
-by nothing else: whoever sends it twice has it twice in the log (IEP-82: "automatic retry of
+Only operations that read are put to a policy. An append is executed again by its context, and by
+nothing else: an append that is sent twice is in the log twice (IEP-82: "automatic retry of
 operations that are not idempotent is dangerous").
 """
 
@@ -14,11 +14,12 @@ from typing import Final, Protocol
 from waltz.errors import WaltzError
 
 RETRIES_MAX: Final = 16
-"""Of an operation, unless the retry policy says otherwise (the referenced system's limit)."""
+"""Repetitions of an operation, unless the retry policy says otherwise (the referenced system's
+limit)."""
 
 
 class Operation(Enum):
-    """What can fail because a connection was lost, and can be asked again."""
+    """Operations that can fail because a connection was lost, and can be repeated."""
 
     HIGH_WATER_MARK = "high-water mark"
     TRANSACTION_DATA = "transaction data"
@@ -29,18 +30,19 @@ READS = frozenset(Operation)
 
 
 class RetryPolicy(Protocol):
-    """Says which failed operations are repeated; whatever has this verb will do."""
+    """Decides which failed operations are repeated; any object with this method will do."""
 
     def should_retry(
         self, client: object, operation: Operation, attempt: int, error: WaltzError
     ) -> bool:
-        """Return whether to ask again. `attempt` counts from 0; called on a worker's thread."""
+        """Return whether to repeat the operation. `attempt` counts from 0; called on a worker's
+        thread."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class NoRetries:
-    """Every failure is the caller's."""
+    """Repeats nothing: every failure goes to the caller."""
 
     def should_retry(
         self, client: object, operation: Operation, attempt: int, error: WaltzError
@@ -50,7 +52,7 @@ class NoRetries:
 
 @dataclass(frozen=True, slots=True)
 class RetryReads:
-    """Asks again what changes nothing, `limit` times at most."""
+    """Repeats operations that change nothing, at most `limit` times."""
 
     limit: int = RETRIES_MAX
 
@@ -62,7 +64,7 @@ class RetryReads:
 
 @dataclass(frozen=True, slots=True)
 class RetryAll:
-    """Asks again whatever is put to a policy, `limit` times at most."""
+    """Repeats every operation that is put to a policy, at most `limit` times."""
 
     limit: int = RETRIES_MAX
 

@@ -1,4 +1,4 @@
-"""Runs an operation within its time, again and again as far as its policy allows."""
+"""Runs an operation within its time, and repeats it as its policy allows."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ async def with_retries(
 ) -> T:
     """Return what `attempt` returns.
 
-    Raises ConnectionLostError, with the earlier ones as `earlier`: the policy wants no more;
-    OperationTimeoutError: all attempts together took longer than `seconds_max`; and what `attempt`
-    raises besides.
+    Raises ConnectionLostError, with the earlier ones as `earlier`: the policy wants no more
+    attempts; OperationTimeoutError: all attempts together took longer than `seconds_max`; and any
+    other error that `attempt` raises.
     """
     earlier: list[WaltzError] = []
     try:

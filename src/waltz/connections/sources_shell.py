@@ -1,4 +1,4 @@
-"""Where a client learns what its cluster is, who serves what, and who it is itself.
+"""The source of a client's view of its cluster and of its client ID.
 
 Two sources behind one protocol: the coordinator (here), and the servers (`discovery_shell.py`).
 Clients and readers use the protocol only.
@@ -20,24 +20,24 @@ from waltz.types import Address, ClientId
 
 class ClusterSource(Protocol):
     async def start(self) -> ClientId:
-        """Take a first look, begin to follow, and return a client ID for whoever looks.
+        """Take the first view, begin to follow changes, and return a client ID for the caller.
 
-        Raises UnavailableError: nobody answers; NoNodeError: there is no cluster;
-        RemoteProtocolError: what answers is no server of ours.
+        Raises UnavailableError: nothing answers; NoNodeError: there is no cluster;
+        RemoteProtocolError: the peer is not a server of Waltz.
         """
         ...
 
     async def stop(self) -> None:
-        """Idempotent."""
+        """Stop following. Idempotent."""
         ...
 
     @property
     def current(self) -> ClusterSnapshot:
-        """The newest view; there is one once `start` has returned."""
+        """Return the newest view; there is one once `start` has returned."""
         ...
 
     async def allocate_client_id(self) -> ClientId:
-        """Return one more client ID. Raises UnavailableError."""
+        """Return another client ID. Raises UnavailableError."""
         ...
 
     async def open(
@@ -47,11 +47,12 @@ class ClusterSource(Protocol):
         ...
 
     def side(self, role: Role, side: Side) -> Side:
-        """Return who is to talk on connections of this role: `side`, or who passes on to it."""
+        """Return the side to attach to connections of this role: `side`, or one that passes on to
+        it."""
         ...
 
     def server_connected(self, address: Address) -> None:
-        """A connection of `open` is in use from now on."""
+        """A connection that `open` returned is in use from now on."""
         ...
 
     def server_restored(self, address: Address) -> None: ...
@@ -84,9 +85,10 @@ class CoordinatorSource:
     async def open(
         self, address: Address, role: Role, settings: ConnectionSettings
     ) -> ServerConnection:
-        """Raises RemoteProtocolError also where another cluster is: nothing of it is taken.
+        """Open a connection to a server of the cluster.
 
-        Servers before version 5 do not say which cluster they are of.
+        Raises as `ServerConnection.open`; RemoteProtocolError also if the server belongs to another
+        cluster: nothing of it is taken. Servers before version 5 do not report their cluster.
         """
         connection = await ServerConnection.open(self._host, address, settings)
         expected, agreement = self.current.cluster_key, connection.agreement
@@ -102,10 +104,10 @@ class CoordinatorSource:
         return side
 
     def server_connected(self, address: Address) -> None:
-        """The coordinator tells all there is to know."""
+        """Do nothing: the coordinator reports the cluster."""
 
     def server_restored(self, address: Address) -> None:
-        """The coordinator tells all there is to know."""
+        """Do nothing: the coordinator reports the cluster."""
 
     def server_disconnected(self, address: Address) -> None:
-        """The coordinator tells all there is to know."""
+        """Do nothing: the coordinator reports the cluster."""

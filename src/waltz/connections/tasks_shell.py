@@ -1,6 +1,6 @@
 """A group of tasks that outlives the call that started it.
 
-Owns the end of those tasks: they end together, and the first one that fails says so once.
+Owns the end of those tasks: they end together, and the first one that fails is reported once.
 """
 
 from __future__ import annotations
@@ -14,21 +14,22 @@ logger = logging.getLogger(__name__)
 
 
 class Tasks:
-    """`on_failure` is called at most once, with what a task raised that nobody expected."""
+    """Tasks that end together. `on_failure` is called at most once, with an unexpected exception of
+    a task."""
 
     def __init__(self, on_failure: Callable[[BaseException], None]) -> None:
         self._on_failure: Callable[[BaseException], None] | None = on_failure
         self._running: dict[asyncio.Task[None], None] = {}
 
     def start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Run `work` until it ends or all are stopped."""
+        """Run `work` until it ends or all tasks are stopped."""
         task = asyncio.get_running_loop().create_task(work)
-        self._running[task] = None  # the loop itself keeps weak references only
+        self._running[task] = None  # the loop itself keeps only weak references
         task.add_done_callback(self._finished)
         return task
 
     async def stop(self) -> None:
-        """Cancel all and return once they have ended. Idempotent."""
+        """Cancel all tasks and return once they have ended. Idempotent."""
         self._on_failure = None
         current = asyncio.current_task()
         running = [task for task in self._running if task is not current]

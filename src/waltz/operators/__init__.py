@@ -1,1 +1,1 @@
-"""What operators ask a running cluster and change about it: reports, replicas, more partitions."""
+"""Questions and changes of operators to a running cluster: reports, replicas, more partitions."""

@@ -1,10 +1,9 @@
-"""Adds partitions to a cluster that runs: asks everybody first, then makes one step after the
-other.
+"""Adds partitions to a running cluster: asks every node first, then makes one step after the other.
 
 Owns the order of the steps between the coordinator, storage nodes and servers. Each step can be
-made again, by the same operator or another one, whatever moment the one before was cut short at;
-what has been done is seen, not remembered (docs/decisions/0033). What is refused is
-`cluster/partition_growth.py`'s business, but for what only the peers know: whether they follow.
+repeated, by the same operator or another one, wherever the previous attempt stopped; what has been
+done is read from the cluster, not remembered (docs/decisions/0033). `cluster/partition_growth.py`
+decides what is refused, except for what only the peers know: whether they follow a growth.
 """
 
 from __future__ import annotations
@@ -51,10 +50,10 @@ from waltz.wire.discovery_protocol import GrowthReport, GrowthRequest
 from waltz.wire.lifecycle_protocol import Feature
 
 GROWTH_TAKEN_SECONDS_MAX: Final = 30.0
-"""How long who adds partitions waits for a storage node to make room for them and to take them."""
+"""Wait at most this long for a storage node to make room for new partitions and to take them."""
 
 GROWTH_SERVED_POLL_SECONDS: Final = 0.3
-"""Between two questions to the servers, whether they serve the partitions that were added."""
+"""Pause between two questions to the servers about whether they serve the new partitions."""
 
 
 FOLLOWING = ConnectionSettings(features=(Feature.GROWTH,))
@@ -67,12 +66,12 @@ NOT_FOLLOWING = (
 
 @dataclass(frozen=True, slots=True)
 class GrowthPlan:
-    """What adding partitions comes to, and what stands in the way of it now.
+    """The effect of adding partitions, and the obstacles to it now.
 
     counts     the number of partitions before.
-    after      who holds what once they are added.
-    taken      what each storage node has to take.
-    obstacles  who does not follow, and why it is not known whether somebody does; in words.
+    after      the placement once the partitions are added.
+    taken      the partitions that each storage node has to take.
+    obstacles  nodes that do not follow a growth, or cannot be asked whether they do; in words.
     """
 
     counts: PartitionCounts
@@ -84,7 +83,7 @@ class GrowthPlan:
 
     @property
     def new(self) -> Sequence[PartitionId]:
-        """The partitions that nobody serves yet."""
+        """Return the partitions that no server has yet."""
         first = min(self.counts.cluster, self.counts.assigned or self.to)
         return [PartitionId(number) for number in range(first, self.to)]
 
@@ -92,7 +91,7 @@ class GrowthPlan:
 async def plan_growth(
     host: Host, to: int, *, root: str = DEFAULT_ROOT, despite_earlier_clients: bool = False
 ) -> GrowthPlan:
-    """Ask every storage node and every server that runs; nothing is changed.
+    """Ask every storage node and every running server; change nothing.
 
     With `despite_earlier_clients` clients of versions before 5 are no obstacle. Raises
     ConfigurationError as `check_growth`, `grown_placement`. NoNodeError: there is no cluster.
@@ -153,8 +152,8 @@ async def _server_obstacle(
 
 
 async def ask_growth(host: Host, address: Address) -> GrowthReport | None:
-    """Return what the server says; None: it is too old to. Raises UnavailableError: it does not
-    answer in time, or not as a server."""
+    """Return the server's report on growth; None if the server is too old to give one. Raises
+    UnavailableError: it does not answer in time, or not as a server."""
     try:
         connection = await ServerConnection.open(host, address, FOLLOWING)
     except (RemoteProtocolError, HandshakeRefusedError) as error:
@@ -169,7 +168,7 @@ async def ask_growth(host: Host, address: Address) -> GrowthReport | None:
                 for message in messages:
                     if isinstance(message, GrowthReport):
                         return message
-        raise UnavailableError(f"{address} has hung up")
+        raise UnavailableError(f"{address} closed the connection")
     except (RemoteProtocolError, TimeoutError) as error:
         raise UnavailableError(f"no answer from {address}: {error or 'it is silent'}") from error
     finally:
@@ -183,10 +182,10 @@ async def add_partitions(
     root: str = DEFAULT_ROOT,
     tell: Callable[[str], None] = lambda _: None,
 ) -> bool:
-    """Make the steps that are left of the growth; `tell` is told each. Return whether a server has
-    been given the new partitions: False if none runs.
+    """Make the remaining steps of the growth; `tell` is called with a line for each. Return whether
+    a server has been given the new partitions: False if none runs.
 
-    Raises ConfigurationError: an obstacle, or somebody else adds another number meanwhile.
+    Raises ConfigurationError: an obstacle, or another operator adds another number meanwhile.
     UnavailableError, RemoteStorageError: a storage node has not done its part; nothing that is
     served has changed. CoordinatorLostError, VersionConflictError. After each of these it may be
     called again, with a new plan.
@@ -204,7 +203,7 @@ async def add_partitions(
 
 
 async def _place(host: Host, plan: GrowthPlan, *, root: str, tell: Callable[[str], None]) -> None:
-    """Have storage nodes take the new partitions, then assign them; again if what is assigned has
+    """Have storage nodes take the new partitions, then assign them; repeat if the assignment has
     changed in between."""
     coordinator, first, to = host.coordinator, plan.counts.cluster, plan.to
     params = replace(await read_store_params(coordinator, root), partition_count=to)
@@ -247,14 +246,16 @@ async def _take(
 ) -> None:
     """Have the node make room, and take its part of the new partitions.
 
-    It asks the coordinator itself, which may be one that has not heard of the growth yet. Raises
+    The node asks its coordinator, which may not have heard of the growth yet. Raises
     UnavailableError, RemoteStorageError.
     """
     count = 0
     try:
         async with asyncio.timeout(GROWTH_TAKEN_SECONDS_MAX):
             while True:
-                known = replace(params, partition_count=1)  # any number it has room for is accepted
+                known = replace(
+                    params, partition_count=1
+                )  # a node accepts any number that it has room for
                 address = _admin_address(node, placement)
                 async with talk_to_admin_port(host, address, known) as talk:
                     count = await _ask_count(talk)
@@ -276,7 +277,8 @@ async def _ask_count(talk: Conversation) -> int:
 
 
 def _admin_address(node: ReplicaId, placement: StoragePlacement) -> Address:
-    """Raises ConfigurationError: nobody knows."""
+    """Return the address of the node's admin port. Raises ConfigurationError if the cluster does
+    not know it."""
     port = placement.admin_ports.get(node)
     if port is None:
         raise ConfigurationError(f"no admin port of storage node {node} is known")
@@ -290,7 +292,8 @@ async def wait_until_served(
     *,
     root: str = DEFAULT_ROOT,
 ) -> list[PartitionId]:
-    """Wait until each of the partitions takes appends; return those that do not in that time.
+    """Wait until each of the partitions takes appends; return those that do not within
+    `seconds_max`.
 
     Raises NoNodeError: there is no cluster. CoordinatorLostError.
     """

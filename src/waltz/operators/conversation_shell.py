@@ -1,7 +1,7 @@
 """A connection over which a tool asks one question at a time.
 
-Owns the greeting, the wait for the answer, and how a silence, a refusal or an end is told. Knows no
-particular question; whichever of the three protocols it is, is told by the codec.
+Owns the greeting, the wait for the answer, and the error texts for a silence, a refusal or an end.
+Knows no particular question; the codec decides which of the three protocols is spoken.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ NOBODY: Final = -1
 
 
 class Conversation:
-    """One question at a time, each answered within `seconds`."""
+    """Asks one question at a time, each answered within `seconds`."""
 
     def __init__(self, connection: Connection, link: Link, address: Address, seconds: float):
         self._connection = connection
@@ -48,12 +48,13 @@ class Conversation:
 
     @property
     def version(self) -> int:
-        """The one agreed on in the greeting."""
+        """Return the version that the greeting agreed on."""
         assert self._link.version is not None
         return self._link.version
 
     async def greet(self) -> None:
-        """Exchange a Hello. Raises UnavailableError: nobody there speaks this protocol."""
+        """Send and receive a Hello. Raises UnavailableError: the peer does not speak this
+        protocol."""
         self._connection.write(self._link.hello())
         try:
             async with asyncio.timeout(self._seconds):
@@ -63,10 +64,10 @@ class Conversation:
             raise self._silence(self._seconds) from None
 
     async def ask(self, question: Message, kind: type[T], *, seconds_min: float = 0.0) -> T:
-        """Return the answer to `question`, which may take `seconds_min` in any case.
+        """Return the answer to `question`, which may take at least `seconds_min`.
 
         Raises RemoteStorageError: a storage node refused. UnavailableError: no answer in time, or
-        none that can be understood; what was asked for may have been done.
+        none that can be understood; the question may have taken effect.
         """
         seconds = max(self._seconds, seconds_min)
         try:
@@ -91,8 +92,8 @@ class Conversation:
     async def _hear(self) -> Sequence[Message]:
         data = await self._connection.read()
         if not data:
-            trouble = self._connection.trouble or "it has hung up"
-            # One that hangs up on what it is asked may be another kind of node.
+            trouble = self._connection.trouble or "it closed the connection"
+            # A peer that closes the connection on a question may be another kind of node.
             greeting = self._link.peer_greeting
             who = f"{self._address}, a {greeting!r}" if greeting else self._address
             raise ConnectionLostError(f"no answer from {who}: {trouble}")
@@ -104,7 +105,8 @@ class Conversation:
             ) from error
 
     def _who(self) -> str:
-        """The address, and what is there by its own words: perhaps another port is meant."""
+        """Return the address and the node kind that the peer's Hello names: perhaps another port is
+        meant."""
         greeting = self._link.peer_greeting
         return f"{self._address}, " + (f"a {greeting!r}," if greeting else "which said no Hello,")
 
@@ -116,7 +118,8 @@ class Conversation:
 async def conversation(
     host: Host, address: Address, codec: Codec, greeting: str, *, seconds: float
 ) -> AsyncIterator[Conversation]:
-    """Connect and exchange a Hello. Raises UnavailableError with the reason, and the remedy."""
+    """Connect, and send and receive a Hello. Raises UnavailableError with the reason, and the
+    remedy."""
     connection = await host.network.connect(address)
     try:
         talk = Conversation(connection, Link(codec, greeting), address, seconds)
@@ -130,8 +133,8 @@ async def conversation(
 async def talk_to_admin_port(
     host: Host, address: Address, params: StoreParams, *, seconds: float = HANDSHAKE_SECONDS_MAX
 ) -> AsyncIterator[Conversation]:
-    """Open a connection as tools do. Raises UnavailableError. RemoteStorageError: the node is of
-    another cluster."""
+    """Open a connection as tools do. Raises UnavailableError. RemoteStorageError: the node belongs
+    to another cluster."""
     async with conversation(
         host, address, ADMIN_CODEC, ADMIN_CLIENT_GREETING, seconds=seconds
     ) as talk:

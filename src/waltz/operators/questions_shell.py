@@ -1,7 +1,7 @@
-"""Asks servers how they are, and what they are to prefer: the questions of operators.
+"""Asks servers for their state, and tells them which partitions to prefer.
 
-Each question has a connection of its own, beside those that a client keeps: a server that is slow
-to answer holds up nobody else.
+Each question has a connection of its own, next to those that a client keeps: a slow server holds up
+nothing else.
 """
 
 from __future__ import annotations
@@ -66,21 +66,26 @@ from waltz.wire.report_protocol import (
 T = TypeVar("T", bound=Message)
 
 SPOKEN = CLIENT_CODEC.up_to(4)
-"""Later versions begin with a handshake, for connections that are kept; a question needs none."""
+"""The versions spoken here. Later ones begin with a handshake, which is for connections that are
+kept."""
 
 NOBODY = RequestId(ClientId(-1), Generation(0), PartitionId(0), 0)
-"""What tools say that are no client: as the original's."""
+"""The request ID of tools that are no clients: the same as the original's."""
 
 ANSWER_SECONDS_MAX = HANDSHAKE_SECONDS_MAX + CONNECTIVITY_SECONDS_MAX
-"""For a question: a server takes CONNECTIVITY_SECONDS_MAX to find out whom it reaches."""
+"""Seconds for an answer: a server takes up to CONNECTIVITY_SECONDS_MAX to try its storage nodes."""
 
 
 @dataclass(frozen=True, slots=True)
 class ServerReport:
-    """`partitions`: of those it has, whether it has opened a store session; `storages`: which
-    storage nodes it reaches, asked for only if a partition is not well, or completely; `assigned`:
-    what it is to have, asked for only completely; `reasons`: why it takes no appends, in its own
-    words, asked for only if a partition is not well, and not known to servers before version 5."""
+    """A server's report on itself.
+
+    `partitions`: per partition of the server, whether it has opened a store session. `storages`:
+    which storage nodes it reaches; asked for only if a partition is not well, or completely.
+    `assigned`: the partitions it is to have; asked for only completely. `reasons`: why partitions
+    take no appends, in the server's words; asked for only if a partition is not well, and unknown
+    to servers before version 5.
+    """
 
     partitions: Mapping[PartitionId, bool]
     storages: Mapping[str, bool]
@@ -88,7 +93,7 @@ class ServerReport:
     reasons: Mapping[PartitionId, str] = field(default_factory=dict)
 
     def problem(self, partition_id: PartitionId) -> str | None:
-        """Why the server takes no appends for the partition; None if it does."""
+        """Return why the server takes no appends for the partition; None if it does."""
         is_open = self.partitions.get(partition_id)
         if is_open is None:
             return "its server has not opened it"
@@ -105,13 +110,15 @@ class ServerReport:
 async def talk_to_server(
     host: Host, address: Address, *, seconds: float = ANSWER_SECONDS_MAX
 ) -> AsyncIterator[Conversation]:
-    """Raises UnavailableError: it does not answer in time, or not as a server."""
+    """Connect to a server. Raises UnavailableError: it does not answer in time, or not as a
+    server."""
     async with conversation(host, address, SPOKEN, CLIENT_GREETING, seconds=seconds) as talk:
         yield talk
 
 
 async def ask_server(host: Host, address: Address, *, completely: bool = False) -> ServerReport:
-    """Raises UnavailableError: it does not answer in time, or not as a server."""
+    """Return the server's report. Raises UnavailableError: it does not answer in time, or not as a
+    server."""
     async with talk_to_server(host, address) as talk:
         health = await ask_health(talk)
         is_well = all(health.values())
@@ -124,9 +131,10 @@ async def ask_server(host: Host, address: Address, *, completely: bool = False) 
 async def ask_servers(
     host: Host, addresses: Iterable[Address]
 ) -> dict[Address, ServerReport | UnavailableError]:
-    """Ask all of them at once and completely; the error of one that does not answer is its answer.
+    """Ask all servers at once and completely; a server that does not answer has its error as its
+    answer.
 
-    Each has as long as `ask_server`.
+    The time limit of each server is that of `ask_server`.
     """
 
     async def ask(address: Address) -> ServerReport | UnavailableError:
@@ -146,7 +154,7 @@ async def prefer_partitions(
     add: Sequence[PartitionId] = (),
     remove: Sequence[PartitionId] = (),
 ) -> bool:
-    """Let a server prefer these partitions, or no longer; return whether it has taken note.
+    """Have a server prefer these partitions, or no longer; return whether it has taken note.
 
     Raises UnavailableError: it does not answer, and may have taken note.
     """
@@ -162,14 +170,14 @@ async def prefer_partitions(
 
 
 async def ask_health(talk: Conversation) -> Mapping[PartitionId, bool]:
-    """Whether each partition of the server takes appends. Raises UnavailableError."""
+    """Return whether each partition of the server takes appends. Raises UnavailableError."""
     answer = await talk.ask(ServerPartitionsHealthRequest(NOBODY), ServerPartitionsHealthResponse)
     return dict(answer.health)
 
 
 async def ask_reasons(host: Host, address: Address) -> Mapping[PartitionId, str]:
-    """Why the server takes no appends, for those of its partitions where it takes none; nothing
-    from one that does not say so much."""
+    """Return, for each of the server's partitions that takes no appends, the reason; nothing if the
+    server cannot give reasons."""
     try:
         connection = await ServerConnection.open(host, address)
         try:
@@ -183,14 +191,14 @@ async def ask_reasons(host: Host, address: Address) -> Mapping[PartitionId, str]
         finally:
             connection.close()
     except (UnavailableError, RemoteProtocolError, HandshakeRefusedError, TimeoutError):
-        pass  # what it has said before is known without its reasons
+        pass  # the rest of the report is worth having without reasons
     return {}
 
 
 @dataclass(frozen=True, slots=True)
 class ReportAnswers:
-    """What a server says of its partitions, once their replicas have answered it, and of its
-    coordinator: how long ago that has answered the server last, and what is wrong with it."""
+    """A server's reports on its partitions, once their replicas have answered it, and on its
+    coordinator: seconds since that last answered the server, and what is wrong with it."""
 
     reports: Mapping[PartitionId, PartitionReport]
     coordinator_seconds: float | None
@@ -204,9 +212,9 @@ async def ask_reports(
     *,
     seconds: float = ANSWER_SECONDS_MAX,
 ) -> ReportAnswers:
-    """Ask how these partitions are; those that the server has not are left out.
+    """Ask for reports on these partitions; partitions that the server does not have are left out.
 
-    Raises UnavailableError: it does not answer, or is of a version that cannot say.
+    Raises UnavailableError: the server does not answer, or its version has no reports.
     """
     reports: dict[PartitionId, PartitionReport] = {}
     age, problem = NEVER, None
@@ -220,7 +228,7 @@ async def ask_reports(
 
 
 class ToldCoordinator(NamedTuple):
-    """Where a server has found its coordinator, and the key of its cluster."""
+    """The coordinator's address as a server has it, and the key of the server's cluster."""
 
     address: CoordinatorAddress
     cluster_key: UUID
@@ -231,10 +239,11 @@ async def find_coordinator(
     servers: ServersAddress,
     new_coordinator: Callable[[CoordinatorAddress], Coordinator],
 ) -> CoordinatorAddress:
-    """Return the address of the coordinator that the servers name, once it has answered here.
+    """Return the address of the coordinator that the servers name, once it has answered this
+    process.
 
-    Raises UnavailableError: no server says, or the coordinator does not answer;
-    ConfigurationError: what answers at its address here is another cluster's; NoNodeError.
+    Raises UnavailableError: no server names one, or the coordinator does not answer;
+    ConfigurationError: at its address, as seen from here, another cluster answers; NoNodeError.
     """
     told = await ask_coordinator(host, servers)
     coordinator = new_coordinator(told.address)
@@ -253,9 +262,9 @@ async def find_coordinator(
 
 
 async def ask_coordinator(host: Host, servers: ServersAddress) -> ToldCoordinator:
-    """Return where the servers have their coordinator: the first that answers is believed.
+    """Return the coordinator's address from the first server that answers.
 
-    Raises UnavailableError: none of them says; the text has the reason of each.
+    Raises UnavailableError: no server answers; the text has the reason of each.
     """
     troubles = []
     for address in servers.servers:
@@ -278,7 +287,8 @@ async def ask_coordinator(host: Host, servers: ServersAddress) -> ToldCoordinato
 async def _ask_by_handshake(
     host: Host, address: Address, question: Message, kind: type[T], seconds: float
 ) -> tuple[T, UUID]:
-    """Ask what only versions from 5 on know; return the answer and the key of the server's cluster.
+    """Ask a question that only versions from 5 on know; return the answer and the key of the
+    server's cluster.
 
     Raises UnavailableError.
     """
@@ -298,13 +308,13 @@ async def _ask_by_handshake(
     except TimeoutError:
         raise OperationTimeoutError(f"no answer from {address} in {seconds:g} s") from None
     except (ConnectionLostError, ProtocolError) as error:
-        # One of an earlier release ends a connection on which it is asked what it does not know.
+        # A server of an earlier release closes the connection on a question that it does not know.
         raise UnavailableError(f"{cannot_say}, or has ended the connection: {error}") from error
     raise UnavailableError(f"{cannot_say}, or has ended the connection")
 
 
 async def ask_connectivity(talk: Conversation) -> Mapping[str, bool]:
-    """Whether the server reaches each storage node, for which it waits itself.
+    """Return whether the server reaches each storage node; the server waits for them itself.
 
     Raises UnavailableError.
     """
@@ -317,7 +327,7 @@ async def ask_connectivity(talk: Conversation) -> Mapping[str, bool]:
 
 
 async def ask_assigned(talk: Conversation) -> tuple[PartitionId, ...]:
-    """The partitions that the server believes to be its own, sorted. Raises UnavailableError."""
+    """Return the partitions that the server takes for its own, sorted. Raises UnavailableError."""
     answer = await talk.ask(
         ServerPartitionsAssignmentRequest(NOBODY), ServerPartitionsAssignmentResponse
     )

@@ -1,8 +1,8 @@
-"""What each storage node holds of the log: for whoever compares the copies with each other.
+"""Reads what each storage node holds of the log, to compare the copies with each other.
 
-Everybody else reads through servers, which hand out what is committed. Here records are read as
-one node has them, over its admin port, committed or not; how far they have to be what the log has
-is told beside them. Nothing is changed anywhere.
+All other readers read through servers, which hand out what is committed. Here records are read as
+one node holds them, over its admin port, committed or not; the reader is also told up to where they
+must equal the log. Nothing is changed anywhere.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ T = TypeVar("T")
 class Replica:
     """A partition's copy on a storage node, as the coordinator knows it.
 
-    replica_id    the node, by the address that servers use.
-    admin_port    where tools ask it; None if the cluster does not know.
-    is_current    whether it takes part in the partition's store session.
-    closing_mark  the high-water mark with which the last session that it took part in has ended;
-                  None if that is not known, or has not ended.
+    replica_id    the node, named by the address that servers use.
+    admin_port    the port that tools use; None if the cluster does not know it.
+    is_current    whether the copy takes part in the partition's store session.
+    closing_mark  the high-water mark at the end of the last session that the copy took part in;
+                  None if that session has not ended, or its mark is not known.
     """
 
     partition_id: PartitionId
@@ -64,11 +64,11 @@ class Replica:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaMarks:
-    """What a storage node says of its copy, -1 where it has nothing.
+    """A storage node's report on its copy, -1 where it has nothing.
 
     low_water_mark  the partition's high-water mark when the node's last session began.
-    promised        the last transaction that it held then, and must hold since.
-    last            the last one that it holds now, up to the one that was asked about.
+    promised        the last transaction that it held then, and must hold ever since.
+    last            the last transaction that it holds now, at most the one asked about.
     """
 
     low_water_mark: TransactionId
@@ -79,11 +79,12 @@ class ReplicaMarks:
 class ReplicaReader(Closable):
     """Reads what storage nodes hold, for threads; a context manager.
 
-    A connection is kept for each node that was asked, and opened anew after it has failed.
+    Keeps a connection per node, and opens it anew after it has failed.
     """
 
     def __init__(self, new_host: NewHost, *, root: str | None = None) -> None:
-        """Raises NoNodeError: there is no cluster. CoordinatorLostError."""
+        """Read the cluster's parameters. Raises NoNodeError: there is no cluster.
+        CoordinatorLostError."""
         self._root = root or DEFAULT_ROOT
         self._thread = LoopThread("waltz-replicas")
         try:
@@ -103,28 +104,28 @@ class ReplicaReader(Closable):
         return self._params.cluster_key
 
     def replicas(self) -> list[Replica]:
-        """Return the copies that there are to be, partitions in order. Raises CoordinatorLostError.
+        """Return the copies that the cluster has, partitions in order. Raises CoordinatorLostError.
 
-        Of a replica that is current, everything up to a high-water mark is what the log has, if a
-        server has told that mark before this was asked: sessions only add to what is committed.
+        A current replica equals the log up to any high-water mark that a server reported before
+        this call: sessions only add to what is committed.
         """
         return self._thread.call(self._read_replicas())
 
     def marks(self, replica: Replica, asked: int) -> ReplicaMarks:
-        """Return what its node says, `last` no further than `asked`.
+        """Return the marks of the node's copy, `last` at most `asked`.
 
-        Raises UnavailableError: it does not answer; RemoteStorageError: it has not taken the
+        Raises UnavailableError: the node does not answer; RemoteStorageError: it has not taken the
         partition, or refuses.
         """
         return self._thread.call(self._ask_marks(replica, asked))
 
     def read(self, replica: Replica, first: int, end: int) -> Iterator[TransactionColumns]:
-        """Yield what the node holds from `first` to `end` - 1: dense, in order, and less of it
-        where it holds less.
+        """Yield the transactions that the node holds from `first` to `end` - 1: dense, in order,
+        and fewer if it holds fewer.
 
-        Raises UnavailableError; RemoteStorageError: it refuses, as it does at a record that it
-        knows to be damaged; CorruptionError: the data of a transaction are not what their checksum
-        says. What comes before that one has been yielded.
+        Raises UnavailableError; RemoteStorageError: the node refuses, as it does at a record that
+        it knows to be damaged; CorruptionError: the data of a transaction does not match its
+        checksum. Everything before that transaction has been yielded.
         """
         position = first
         while position < end:
@@ -137,16 +138,16 @@ class ReplicaReader(Closable):
             if sound < len(batch):
                 raise CorruptionError(
                     f"transaction {position + sound} of partition {replica.partition_id} on"
-                    f" {replica.replica_id}: the data are not what their checksum says"
+                    f" {replica.replica_id}: the data does not match its checksum"
                 )
             position = batch.next_transaction_id
 
     def close(self) -> None:
-        """Idempotent."""
+        """Close the connections. Idempotent."""
         try:
             self._thread.call(self._end(), CLIENT_CLOSE_SECONDS)
         except (ClientClosedError, OperationTimeoutError):
-            return  # closed before, or as far as could be waited for
+            return  # closed before, or not within the time limit
         finally:
             self._thread.stop()
         self._release_host()
@@ -178,7 +179,10 @@ class ReplicaReader(Closable):
         )
 
     async def _last(self, replica: Replica, asked: int) -> TransactionId:
-        """Nothing tells how many there are, so that is searched for: they are dense."""
+        """Return the last transaction that the node holds, at most `asked`.
+
+        No request returns that number; IDs are dense, so a binary search finds it.
+        """
         if asked < 0 or await self._holds(replica, asked):
             return TransactionId(max(asked, NOTHING))
         held, missing = NOTHING, asked
@@ -196,7 +200,7 @@ class ReplicaReader(Closable):
         try:
             answer = await self._asked(replica, talk.ask(question, AdminRecordListResponse))
         except RemoteStorageError:
-            return True  # damaged, and so there is one
+            return True  # a damaged record is a held record
         return len(answer.records) > 0
 
     async def _read_some(self, replica: Replica, first: int, end: int) -> RecordBatch:
@@ -223,7 +227,7 @@ class ReplicaReader(Closable):
         return self._talks[address][0]
 
     async def _asked(self, replica: Replica, answer: Awaitable[T]) -> T:
-        """Wait for `answer`, and forget the connection if none comes."""
+        """Wait for `answer`, and forget the connection if none arrives."""
         try:
             return await answer
         except UnavailableError:
@@ -256,14 +260,15 @@ def _replica(
 
 
 def _admin_address(replica: Replica) -> Address:
-    """Raises UnavailableError: nobody knows."""
+    """Return the address of the node's admin port. Raises UnavailableError if the cluster does not
+    know it."""
     if replica.admin_port is None:
         raise UnavailableError(f"no admin port of storage node {replica.replica_id} is known")
     return Address(Address.parse(replica.replica_id).host, replica.admin_port)
 
 
 def _count_of_sound(batch: RecordBatch) -> int:
-    """Return how many records come before the first whose data are not what was sent."""
+    """Return how many records come before the first whose data does not match its checksum."""
     found = np.fromiter(map(crc32, batch.all_data()), np.uint32, len(batch))
     wrong = np.flatnonzero(found != batch.data_checksums())
     return int(wrong[0]) if len(wrong) else len(batch)

@@ -1,8 +1,8 @@
 """The simulator for an application's own code: its callbacks and contexts against every fault.
 
-Owns the course of a run: the application works while faults strike, then there is peace, and every
-client must have applied the whole log. What an application has promised Waltz is judged here, what
-it has promised its users by its own `check`. What Waltz promises is judged by `waltz.sim`.
+Owns the course of a run: the application works while faults strike, then the faults end, and every
+client must apply the whole log. What an application has promised Waltz is judged here, what it has
+promised its users by its own `check`. What Waltz promises is judged by `waltz.sim`.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ from waltz.testing.watching import WatchedCallbacks
 from waltz.types import PartitionId, TransactionId
 
 FAULT_PLANS: Final = tuple(PLANS)
-"""The names of all fault plans; `waltz.sim.faults.plans` says what each does."""
+"""The names of all fault plans; `waltz.sim.faults.plans` describes each."""
 
 SETTLING_SECONDS_MAX: Final = 300.0
-"""Virtual time after the last fault and the last work until all is applied everywhere, and for
-which a transaction may fail to be applied while work goes on."""
+"""Virtual seconds after the last fault and the last work within which everything must be applied
+everywhere. While work proceeds, a transaction may fail to be applied for as long."""
 
 RUN_SECONDS_MAX: Final = 10_000.0
-"""Virtual time that work may take after the faults are over."""
+"""Virtual seconds that work may take after the faults are over."""
 
 Log = Mapping[PartitionId, Sequence[Fed]]
 
@@ -58,21 +58,21 @@ Log = Mapping[PartitionId, Sequence[Fed]]
 class SimulatedApplication(ABC):
     """The application of one client of a run.
 
-    It outlives its process, as a database does: what is to be lost when the process dies belongs
-    into what `callbacks` returns. Applications that share a database share an object.
+    It outlives its process, as a database does: state that is lost when the process dies belongs in
+    the object that `callbacks` returns. Applications that share a database share an object.
     """
 
     @abstractmethod
     def callbacks(self) -> WaltzClientCallbacks:
-        """Return the callbacks of a process that is about to start, after a crash too."""
+        """Return the callbacks of a process that is about to start, also after a crash."""
 
     @abstractmethod
     async def work(self, client: AsyncWaltzClient, random: Random) -> None:
-        """Submit what this run is about, and return.
+        """Submit the work of this run, and return.
 
-        When the process dies this is called again in the next, from its beginning. Whatever is
-        drawn from `random`, and nothing else, is the same in every run of a seed; waiting is for
-        `asyncio`, which takes no time.
+        When the process dies this is called again in the next process, from its beginning. Numbers
+        drawn from `random`, and nothing else, are the same in every run of a seed; wait with
+        `asyncio`, which takes no real time.
         """
 
     def check(self, log: Log) -> None:  # noqa: B027 - marks and verdicts are judged without it
@@ -83,26 +83,26 @@ class SimulatedApplication(ABC):
 
 
 NewApplication = Callable[[str], SimulatedApplication]
-"""Makes the application of a client, by its name: client-0, client-1, ..."""
+"""Makes the application of a client from its name: client-0, client-1, ..."""
 
 
 @dataclass(frozen=True, slots=True)
 class SimulationOutcome:
-    """A run that went well."""
+    """A run without violations."""
 
     seed: int
     faults: str
     digest: str
-    """Equal for equal runs, unless the application depends on something else than the seed."""
+    """Equal for equal runs, unless the application depends on anything but the seed."""
     transactions: int
-    """In the log, in the end."""
+    """Transactions in the log at the end."""
     struck: Counter[str]
-    """By kind, how many faults there were."""
+    """The number of faults that struck, by kind."""
     virtual_seconds: float
 
 
 class SimulationFailedError(AssertionError):
-    """A run that did not; the text has all that was wrong, and last the line that repeats it."""
+    """A run with violations; the text has all of them, and last the line that repeats the run."""
 
     def __init__(self, violations: Sequence[str], replay: str) -> None:
         super().__init__("\n".join([*violations, f"replay: {replay}"]))
@@ -125,9 +125,10 @@ def simulate(
 ) -> SimulationOutcome:
     """Run an application on virtual time; one seed is one run, on every machine.
 
-    `faults` is one of FAULT_PLANS; they strike within the first `seconds` of virtual time. What is
-    left over is for `SimulatedApplication.work`'s clients, as for `waltz.open_client`. Raises
-    SimulationFailedError, which shows `replay`; ConfigurationError: no such plan.
+    `faults` is one of FAULT_PLANS; they strike within the first `seconds` of virtual time.
+    `options` are those of the clients that `SimulatedApplication.work` gets, as for
+    `waltz.open_client`. Raises SimulationFailedError, which shows `replay`; ConfigurationError: no
+    such plan.
     """
     if faults not in PLANS:
         raise ConfigurationError(f"no fault plan {faults!r}; there are {', '.join(PLANS)}")
@@ -159,7 +160,7 @@ def simulate(
 
 
 _Blocked: TypeAlias = tuple[str, PartitionId, TransactionId]
-"""The name of a client, and what it cannot apply."""
+"""The name of a client, and the transaction that it cannot apply."""
 
 
 class _Client:
@@ -197,12 +198,13 @@ class _Client:
             await self._run.peace.wait()
 
     def blocked(self) -> set[_Blocked]:
-        """The transactions that cannot be applied at the moment."""
+        """Return the transactions that cannot be applied at the moment."""
         blocked = self.present.blocked_partitions() if self.present is not None else {}
         return {(self.name, number, each.transaction_id) for number, each in blocked.items()}
 
     def lacks(self, log: Log) -> str | None:
-        """What it has not applied yet; None: nothing."""
+        """Return what the client has not applied yet, in words; None if it has applied
+        everything."""
         if self.present is None:
             return f"{self.name} has not started"
         for partition_id, transactions in log.items():
@@ -293,7 +295,7 @@ class _Run:
         for client in self._clients:
             try:
                 client.application.check(log)
-            except Exception as error:  # whatever it is, it is the application's verdict
+            except Exception as error:  # whatever the error is, it is the application's verdict
                 self._violations.append(f"{client.name}: {type(error).__name__}: {error}")
         self.peace.set()
 
@@ -308,8 +310,8 @@ class _Run:
                     await striking
 
     async def _worked(self) -> None:
-        """Return once every client has ended its work, or when one never will: contexts that were
-        beaten by a transaction that cannot be applied keep their room, and submits wait for it."""
+        """Return once every client has ended its work, or when one never will: contexts that wait
+        behind a transaction that cannot be applied keep their room, and submits wait for it."""
         blocked: set[_Blocked] = set()
         while True:
             until = self._loop.time() + SETTLING_SECONDS_MAX
@@ -325,7 +327,8 @@ class _Run:
                 return
 
     async def _settled(self) -> Log:
-        """Return the log once every client has applied it; violations where one does not."""
+        """Return the log once every client has applied it; note a violation for a client that does
+        not."""
         until, pause_seconds = self._loop.time() + SETTLING_SECONDS_MAX, 0.01
         while True:
             log: Log = {}

@@ -1,7 +1,7 @@
-"""What can be made to go wrong in a cluster for tests, and the client to which it happens.
+"""Faults of a cluster for tests, and the client that suffers them.
 
-Owns which appends are lost and refused and when the feed is held back. All of it is what a client
-of a real cluster sees now and then; what follows from it is done by the product's own code.
+Owns which appends are lost and refused and when the feed is held back. All of these happen to
+clients of a real cluster now and then; the product's own code handles them.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from waltz.wire.message import Message
 
 
 class Faults:
-    """Knobs that any thread may turn at any time (PM-62)."""
+    """Switches that any thread may turn at any time (PM-62)."""
 
     def __init__(self, seed: int = 0) -> None:
-        """`seed`: what chances and delays are drawn from."""
+        """`seed`: the seed of chances and delays."""
         self._lock = threading.Lock()
         self._random = Random(seed)
         self._max_delay_seconds = 0.0
@@ -46,7 +46,7 @@ class Faults:
 
     @property
     def max_delay_seconds(self) -> float:
-        """The longest time, drawn anew each time, that what a server sends is held up."""
+        """The longest delay of what a server sends; each delay is drawn anew."""
         return self._max_delay_seconds
 
     @max_delay_seconds.setter
@@ -67,12 +67,12 @@ class Faults:
         self._fault_rate = share
 
     def fail_next_append(self, count: int = 1) -> None:
-        """Lose the next appends, so many of them."""
+        """Lose the next `count` appends."""
         with self._lock:
             self._appends_to_lose += count
 
     def fail_next_lock(self, count: int = 1) -> None:
-        """Refuse the next appends that have a read or a write lock, so many of them."""
+        """Refuse the next `count` appends that have a read or a write lock."""
         with self._lock:
             self._locks_to_refuse += count
 
@@ -82,7 +82,7 @@ class Faults:
             self._suspended = True
 
     def resume_feed(self) -> None:
-        """Let everything through that was held back, in order, and what comes."""
+        """Let everything through that was held back, in order, and everything after it."""
         with self._lock:
             self._suspended = False
             waiting, self._waiting = self._waiting, []
@@ -92,7 +92,7 @@ class Faults:
     # For clients
 
     def loses(self) -> bool:
-        """Whether the next append is lost."""
+        """Return whether the next append is lost."""
         with self._lock:
             if self._appends_to_lose:
                 self._appends_to_lose -= 1
@@ -100,14 +100,14 @@ class Faults:
             return self._random.random() < self._fault_rate
 
     def refuses(self, locks: Sequence[int]) -> bool:
-        """Whether the next append, with these read and write locks, is refused."""
+        """Return whether the next append, with these read and write locks, is refused."""
         with self._lock:
             refused = bool(self._locks_to_refuse and locks)
             self._locks_to_refuse -= refused
             return refused
 
     async def hold_up(self) -> None:
-        """Return once what has come may go on."""
+        """Wait for the drawn delay, and until the feed is not suspended."""
         if self._max_delay_seconds:
             with self._lock:
                 seconds = self._random.uniform(0.0, self._max_delay_seconds)
@@ -137,7 +137,7 @@ class _FaultyStreamSide(StreamSide):
 
 
 class FaultyClient(AsyncWaltzClient):
-    """The client, with faults between it and its servers."""
+    """A client with faults between it and its servers."""
 
     def __init__(
         self,
@@ -171,7 +171,8 @@ class FaultyClient(AsyncWaltzClient):
         return super().send(connection_sequence, kept)
 
     def _let_through(self, connection_sequence: int, batch: AppendBatch) -> list[AppendBatch]:
-        """Return what of a batch gets to the server, in batches of what follows on each other."""
+        """Return the appends of `batch` that reach the server, as batches of consecutive
+        appends."""
         first, appends = batch.request_id, batch.appends
         ends = np.cumsum(appends.lock_counts.sum(axis=1)).tolist()
         starts = [0, *ends]
@@ -193,7 +194,8 @@ class FaultyClient(AsyncWaltzClient):
         mark: TransactionId,
         locks: Sequence[int],
     ) -> bool:
-        """`locks`: those that can be refused, by their hashes."""
+        """Return whether a fault stops the append. `locks`: the hashes of those that can be
+        refused."""
         mailbox = self.runners[request_id.partition_id].mailbox
         if self._faults.refuses(locks):
             rejection = Rejection(request_id.sequence_number, 1, Reason.LOCKED, mark, locks[0])
@@ -201,14 +203,15 @@ class FaultyClient(AsyncWaltzClient):
             mailbox.put(Received(connection_sequence, [refusal]))
             return True
         if self._faults.loses():
-            # Asked for at once: a real client asks when nothing has come for a while.
+            # Asked for at once: a real client asks after a while without an answer.
             asyncio.get_running_loop().call_soon(partial(mailbox.put, FlushWanted()))
             return True
         return False
 
 
 def _part(batch: AppendBatch, begin: int, end: int, starts: Sequence[int]) -> list[AppendBatch]:
-    """Return the appends from `begin` to before `end`; `starts`: where the locks of each begin."""
+    """Return the appends from `begin` to before `end`; `starts` has the index of each append's
+    first lock."""
     if begin == end:
         return []
     first, all_of, rows = batch.request_id, batch.appends, slice(begin, end)

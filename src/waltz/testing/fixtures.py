@@ -1,6 +1,6 @@
 """Fixtures for pytest. In the top-level conftest.py: `pytest_plugins = ["waltz.testing.fixtures"]`.
 
-Not an entry point: a test run that does not ask for Waltz is not to import it.
+Not an entry point: a test run that does not use Waltz must not import it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from waltz.testing.application_simulation import (
 from waltz.testing.memory_cluster import InMemoryCluster
 
 SEEDS = 10
-"""Runs of a simulated test, unless it says otherwise."""
+"""Runs of a simulated test, unless the test sets another number."""
 
 
 class Simulate(Protocol):
@@ -37,13 +37,14 @@ class Simulate(Protocol):
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
-        "markers", "waltz(**settings): settings of the fixture waltz_cluster, as partitions=3"
+        "markers",
+        "waltz(**settings): settings of the fixture waltz_cluster, for example partitions=3",
     )
 
 
 @pytest.fixture
 def waltz_cluster(request: pytest.FixtureRequest) -> Iterator[InMemoryCluster]:
-    """An empty cluster in memory; its settings are those of the mark `waltz`."""
+    """Yield an empty cluster in memory; its settings are those of the mark `waltz`."""
     mark = request.node.get_closest_marker("waltz")
     with InMemoryCluster(for_tests=True, **(mark.kwargs if mark else {})) as cluster:
         yield cluster
@@ -51,10 +52,12 @@ def waltz_cluster(request: pytest.FixtureRequest) -> Iterator[InMemoryCluster]:
 
 @pytest.fixture
 def waltz_simulate(request: pytest.FixtureRequest) -> Simulate:
-    """Runs an application under `seeds` seeds and the fault plans `faults`, in turns.
+    """Return a function that runs an application under `seeds` seeds and the fault plans `faults`,
+    by turns.
 
     A seed that fails ends the test and prints how to repeat it. From the environment: WALTZ_SEED
-    runs one seed, WALTZ_SEEDS so many, WALTZ_FAULTS under these plans, separated by commas.
+    sets one seed to run, WALTZ_SEEDS the number of seeds, WALTZ_FAULTS the plans, separated by
+    commas.
     """
 
     def run(

@@ -1,8 +1,8 @@
 """A whole cluster in the memory of one process, for the tests of applications.
 
-Owns the thread in which it runs and the clients opened on it. A server and a storage node of every
-day run on simulated machines, at the pace of the real clock; no port, no file and no other process
-is used (PM-60).
+Owns the thread in which it runs and the clients opened on it. An ordinary server and storage node
+run on simulated machines, at the pace of the real clock; no port, no file and no other process is
+used (PM-60).
 """
 
 from __future__ import annotations
@@ -51,15 +51,15 @@ PARTITIONS_MAX: Final = 1_000
 
 
 class _NoTrace(Trace):
-    """A cluster may live for long, and nobody replays it."""
+    """Records nothing: a cluster may live for long, and is not replayed."""
 
     def note(self, when: float, what: str, *facts: object) -> None: ...
 
 
 class InMemoryCluster(Closable):
-    """A cluster and its clients; a context manager, of either kind. Everything in it goes with it.
+    """A cluster and its clients; a context manager, of either kind. Its data ends with it.
 
-    Opening it takes some hundredths of a second, also on an event loop.
+    Opening it takes tens of milliseconds, also on an event loop.
     """
 
     def __init__(
@@ -70,10 +70,10 @@ class InMemoryCluster(Closable):
         for_tests: bool = False,
         faults: Faults | None = None,
     ) -> None:
-        """Start it and return once every partition takes appends.
+        """Start the cluster and return once every partition takes appends.
 
-        `for_tests` must be True: nothing in it outlives the process (PM-64). `faults` are those of
-        the clients that get none of their own. Raises ConfigurationError.
+        `for_tests` must be True: no data outlives the process (PM-64). `faults` are those of the
+        clients that get none of their own. Raises ConfigurationError.
         """
         if not for_tests:
             raise ConfigurationError(
@@ -123,7 +123,7 @@ class InMemoryCluster(Closable):
     ) -> WaltzClient:
         """Return a client as `waltz.open_client` does; `options` are the same (PM-61).
 
-        It is closed with the cluster, if it has not been before. Raises ConfigurationError.
+        The cluster closes it at the latest. Raises ConfigurationError.
         """
         client = WaltzClient(
             self._new_host,
@@ -140,7 +140,7 @@ class InMemoryCluster(Closable):
     ) -> AsyncWaltzClient:
         """Return a client as `waltz.open_async_client` does, for whichever loop enters it.
 
-        It is closed with the cluster, if it has not been before. Raises ConfigurationError.
+        The cluster closes it at the latest. Raises ConfigurationError.
         """
         settings, knobs = options_from(options), faults or self.faults
 
@@ -174,10 +174,10 @@ class InMemoryCluster(Closable):
         return ClusterNotes(self._new_host, thread=self._thread)
 
     def add_partitions(self, to: int) -> None:
-        """Let the cluster have `to` partitions, the old ones included, while clients run, as
-        `waltz cluster add-partitions` does.
+        """Raise the cluster's number of partitions to `to` while clients run, as `waltz cluster
+        add-partitions` does.
 
-        Each client learns of it by itself, soon. Raises ConfigurationError: fewer than there are.
+        Each client learns of it soon. Raises ConfigurationError: fewer than there are.
         """
         if not 1 <= to <= PARTITIONS_MAX:
             raise ConfigurationError(f"{to} partitions; expected 1 to {PARTITIONS_MAX}")
@@ -195,9 +195,9 @@ class InMemoryCluster(Closable):
             release()
 
     def close(self) -> None:
-        """Close its clients and forget everything. Idempotent.
+        """Close the clients and forget everything. Idempotent.
 
-        What a suspended feed holds back is neither committed nor applied any more.
+        Transactions that a suspended feed holds back are neither committed nor applied any more.
         """
         for client in self._clients:
             client.close()

@@ -1,4 +1,4 @@
-"""The simulated loop at the pace of the real clock, with threads beside it.
+"""The simulated loop at the pace of the real clock, together with threads.
 
 Owns when things run: at first on virtual time, so that a cluster is up at once, and from `pace` on
 in real time. Everything in memory that is built on the simulated loop runs on it unchanged.
@@ -24,7 +24,7 @@ Ts = TypeVarTuple("Ts")
 
 
 class PacedLoop(SimulatedLoop):
-    """Asyncio for one thread, which others may call with `call_soon_threadsafe`."""
+    """An asyncio loop for one thread, which others may call with `call_soon_threadsafe`."""
 
     def __init__(self, seed: object) -> None:
         super().__init__(seed, virtual_seconds_max=float("inf"))
@@ -35,7 +35,7 @@ class PacedLoop(SimulatedLoop):
         self._taken_apart = False
 
     def close(self) -> None:
-        """Take everything apart that is still under way, and close."""
+        """Cancel everything that is still under way, and close."""
         if self._taken_apart:
             super().close()
         else:
@@ -43,11 +43,12 @@ class PacedLoop(SimulatedLoop):
             self.shut_down()
 
     def pace(self) -> None:
-        """Let time pass as it does outside from now on. To be called on the loop."""
+        """Let time pass in real time from now on. To be called on the loop."""
         self._ahead_seconds = self._now - time.monotonic()
 
     def time(self) -> float:
-        """Seconds, virtual at first and then real; any thread may ask."""
+        """Return the loop's time in seconds, virtual at first and then real; any thread may
+        call."""
         if self._ahead_seconds is None:
             return self._now
         return time.monotonic() + self._ahead_seconds
@@ -96,12 +97,12 @@ class PacedLoop(SimulatedLoop):
 
     def _jump(self) -> None:
         if self._ahead_seconds is not None:
-            return  # it is paced since a moment ago
-        with suppress(DeadlockError):  # a thread may have something to do yet
+            return  # the loop became paced a moment ago
+        with suppress(DeadlockError):  # a thread may still have something to do
             super()._jump()
 
     def _wait_for_time(self, ahead_seconds: float) -> None:
-        """Return once something is ready, with all that is due."""
+        """Return once a callback is ready, with all timers that are due."""
         timers, ready = self._timers, self._ready
         while True:
             self._take_from_threads()
@@ -127,10 +128,10 @@ class SharedThread(LoopThread):
     """The thread of a loop that several clients share: none of them ends it."""
 
     def stop(self) -> None:
-        """The clients' word, which does nothing."""
+        """Do nothing: a client must not stop the loop."""
 
     async def wind_up(self) -> None:
-        """The loop takes everything apart by itself when it is closed."""
+        """Shut down async generators only: closing the loop cancels everything else."""
         await self._loop.shutdown_asyncgens()
 
     def end(self) -> None:

@@ -1,8 +1,8 @@
-"""Looks over the shoulder of an application's callbacks in a simulated run.
+"""Watches an application's callbacks in a simulated run.
 
-Owns what every application has promised: the high-water mark that it gives is that of what it has
-applied. A process may die before, after and within each callback: whenever data is asked for, and
-before each statement of a `SqlCallbacks`.
+Owns the check of what every application has promised: the high-water mark that it returns is that
+of what it has applied. A process may die before, after and within each callback: whenever data is
+asked for, and before each statement of a `SqlCallbacks`.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from waltz.types import PartitionId, TransactionId
 
 
 class WatchedCallbacks(WaltzClientCallbacks):
-    """Passes everything on to `inner`.
+    """Passes every call on to `inner`.
 
-    What it has not, such as `choose_prefetch`, this has not either. Data is fetched ahead unless
-    `inner` chooses itself: in a simulation nobody may wait for it.
+    Optional callbacks that `inner` lacks, such as `choose_prefetch`, are missing here too. Data is
+    fetched ahead unless `inner` chooses itself: in a simulation a callback must not wait for data.
     """
 
     def __init__(
@@ -31,7 +31,8 @@ class WatchedCallbacks(WaltzClientCallbacks):
         operation: Callable[[], None],
         before: WatchedCallbacks | None = None,
     ) -> None:
-        """`operation` is called where the process may die; `before` is that of its last life."""
+        """`operation` is called where the process may die; `before` are the callbacks of its
+        previous life."""
         self._inner = inner
         self._name = name
         self._operation = operation
@@ -94,8 +95,11 @@ class WatchedCallbacks(WaltzClientCallbacks):
         self._inner.uncaught_exception(partition_id, transaction_id, error)
 
     def _watch_statements(self, inner: SqlCallbacks) -> None:
-        """The engine may be that of several processes, and of several lives: only what is applied
-        through this object counts, and only on the connection that cannot end its transaction."""
+        """Call `operation` before each statement of this object's applying.
+
+        The engine may be shared by several processes, and by several lives: only what is applied
+        through this object counts, and only on the connection that cannot end its transaction.
+        """
         from sqlalchemy import event
 
         from waltz.client.databases.guarded_connection import GuardedConnection
@@ -104,12 +108,12 @@ class WatchedCallbacks(WaltzClientCallbacks):
             if self._is_applying and isinstance(connection, GuardedConnection):
                 self._operation()
 
-        # Not as late as the cursor: SQLAlchemy would take the connection for broken, and close it,
-        # and a database in memory is gone with its only one.
+        # Not as late as the cursor: SQLAlchemy would take the connection for broken and close it,
+        # and a database in memory ends with its only connection.
         event.listen(inner.engine, "before_execute", pass_statement)
 
     def _watched(self, transaction: Transaction) -> Transaction:
-        """The same, whose data is an operation of the process, too."""
+        """Return the same transaction; fetching its data counts as an operation of the process."""
 
         def fetch(partition_id: PartitionId, transaction_id: TransactionId) -> bytes:
             self._operation()
@@ -120,7 +124,8 @@ class WatchedCallbacks(WaltzClientCallbacks):
         )
 
     def _note(self, last: Transaction) -> None:
-        """Applying has returned: the application has promised to remember it from here on."""
+        """Take note that applying has returned: the application has promised to remember the
+        transaction."""
         self.applied[last.partition_id] = last.transaction_id
         mark = self._inner.get_client_high_water_mark(last.partition_id)
         if mark is not None and mark < last.transaction_id:

@@ -1,1 +1,1 @@
-"""Calling the application: callbacks, transactions, and what happens when they fail."""
+"""Calls to the application: callbacks, transactions, and the handling of their failures."""

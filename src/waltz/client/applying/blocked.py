@@ -1,6 +1,7 @@
-"""A transaction that an application cannot apply: what is known of it, and what becomes of it.
+"""A transaction that an application cannot apply: the failed attempts, and what the policy does
+then.
 
-Owns the policy, the count of the attempts, and what is told of them: one line for each attempt, one
+Owns the policy, the count of the attempts, and the log lines: one line for each attempt, one
 traceback for each transaction. Never waits and calls nothing of the application.
 """
 
@@ -22,27 +23,29 @@ REMEDY: Final = (
 )
 
 ERROR_CHARACTERS_MAX: Final = 300
-"""Of an error's text in a line."""
+"""Characters of an error's text in a log line."""
 
 
 class OnApplyFailure(StrEnum):
-    """What becomes of a transaction that the application cannot apply."""
+    """The policy for a transaction that the application cannot apply."""
 
     WAIT = "wait"
-    """It is tried again, later and later, for ever; nothing after it is applied."""
+    """Try again for ever, with growing pauses; nothing after the transaction is applied."""
 
     PARK = "park"
-    """After some attempts `park` of the callbacks keeps it, and what comes after it is applied."""
+    """After `apply_attempts_max` attempts the callbacks' `park` keeps the transaction, and those
+    after it are applied."""
 
     STOP = "stop"
-    """After some attempts this client is done with the partition."""
+    """After `apply_attempts_max` attempts this client ends its work on the partition."""
 
 
 @dataclass(frozen=True, slots=True)
 class BlockedPartition:
-    """`transaction_id` could not be applied, `attempts` times in a row; `error` is the last one.
+    """`transaction_id` could not be applied, `attempts` times in a row; `error` is the last error.
 
-    `since_milliseconds`: when that began, since 1970 by the client's wall clock.
+    `since_milliseconds`: the time of the first attempt, in milliseconds since 1970 by the client's
+    wall clock.
     """
 
     transaction_id: TransactionId
@@ -52,7 +55,7 @@ class BlockedPartition:
 
 
 def check_policy(policy: OnApplyFailure, callbacks: object) -> None:
-    """Raises ConfigurationError: what cannot be applied is to be parked, and `callbacks` cannot."""
+    """Check that `callbacks` can park, if `policy` is to park. Raises ConfigurationError if not."""
     if policy is OnApplyFailure.PARK and not hasattr(callbacks, "park"):
         raise ConfigurationError(
             f"on_apply_failure is 'park', and {type(callbacks).__name__} has no park(transaction,"
@@ -61,13 +64,13 @@ def check_policy(policy: OnApplyFailure, callbacks: object) -> None:
 
 
 def one_line(error: BaseException) -> str:
-    """Return the kind and the text of an error on one line of bounded length."""
+    """Return the type and the text of an error on one line of bounded length."""
     text = " ".join(f"{type(error).__name__}: {error}".split())
     return text if len(text) <= ERROR_CHARACTERS_MAX else f"{text[:ERROR_CHARACTERS_MAX]}..."
 
 
 class FailedAttempts:
-    """The failures in a row to apply what comes next in one partition."""
+    """The consecutive failures to apply the next transaction of one partition."""
 
     def __init__(
         self, partition_id: PartitionId, policy: OnApplyFailure, attempts_max: int
@@ -78,31 +81,33 @@ class FailedAttempts:
         self._policy = policy
         self._attempts_max = attempts_max
         self._transaction_id = NOTHING
-        """The next that is not applied."""
+        """The first transaction that is not applied."""
         self._traced = NOTHING
-        """Through which a traceback was told, be it of several applied together."""
+        """The last transaction of which a traceback was logged, alone or as one of several applied
+        together."""
         self._traced_alone = NOTHING
         self._traced_text = ""
 
     def end(self) -> None:
-        """All was applied."""
+        """Take note that everything was applied."""
         self.count = 0
 
     def note(self, transaction_id: TransactionId, now_milliseconds: int) -> None:
-        """One more attempt has ended before `transaction_id`; an earlier end was another matter."""
+        """Count an attempt that ended before `transaction_id`; failures at another transaction are
+        forgotten."""
         if not self.count or transaction_id != self._transaction_id:
             self.count, self.since_milliseconds = 0, now_milliseconds
         self._transaction_id = transaction_id
         self.count += 1
 
     def will_be_enough(self, outcome: ApplyOutcome) -> bool:
-        """Whether this attempt is the last one, once it is noted."""
+        """Return whether this attempt is the last one, once it is counted."""
         is_same = outcome.last_transaction_id + 1 == self._transaction_id
         count = self.count + 1 if is_same else 1
         return outcome.is_alone and count >= self._attempts_max
 
     def is_enough(self, *, is_alone: bool) -> bool:
-        """Whether the transaction is to be parked, or the partition stopped."""
+        """Return whether to park the transaction, or to stop the partition."""
         return (
             self._policy is not OnApplyFailure.WAIT
             and is_alone
@@ -110,7 +115,7 @@ class FailedAttempts:
         )
 
     def wants_trace(self, left: Transactions, error: Exception, *, is_alone: bool) -> bool:
-        """Whether the traceback of `error` is to be told: once per transaction."""
+        """Return whether to log the traceback of `error`: once per transaction."""
         transaction_id, text = left.first_transaction_id, one_line(error)
         if is_alone:
             if transaction_id == self._traced_alone or (
@@ -127,7 +132,7 @@ class FailedAttempts:
         return True
 
     def described(self, left: Transactions, error: Exception, *, is_alone: bool) -> str:
-        """Return what a line says of the attempt: the transaction, the error, and the remedy."""
+        """Return the log line of an attempt: the transaction, the error, and the remedy."""
         first = left.first_transaction_id
         if is_alone:
             what = f"transaction={first} {content(left.first(1)[0])}"
@@ -139,7 +144,7 @@ class FailedAttempts:
         )
 
     def blocking(self, transaction_id: TransactionId, error: Exception) -> PartitionBlockedError:
-        """Return the error of whoever waits for what cannot be applied."""
+        """Return the error for callers that wait for the transaction that cannot be applied."""
         after = {
             OnApplyFailure.STOP: "this client is done with the partition; open a new one once that"
             " is mended",
@@ -155,6 +160,6 @@ class FailedAttempts:
 
 
 def content(transaction: Transaction) -> str:
-    """Return what a line says of a transaction's content, without the content."""
+    """Return the transaction's header and size for a log line, without its data."""
     size = str(len(transaction.data)) if transaction.has_data else "not-fetched"
     return f"header={transaction.header} bytes={size}"

@@ -1,8 +1,8 @@
-"""The application's callbacks, called in the promised order: on a worker, never on the loop.
+"""Calls the application's callbacks in the promised order: on a worker, never on the loop.
 
-Owns the order of callbacks and what becomes of their errors. Knows nothing of threads: whoever
-calls these functions is on one, unless there is nothing of the application to call. Order per own
-transaction: on_completion(True), apply, the mark moves, on_application (PM-11, PM-12).
+Owns the order of callbacks and the handling of their errors. Knows nothing of threads: the caller
+of these functions is on a worker's thread, unless no code of the application is called. Order per
+own transaction: on_completion(True), apply, the mark moves, on_application (PM-11, PM-12).
 """
 
 from __future__ import annotations
@@ -39,20 +39,21 @@ def call_for(client: object, function: Callable[[], T]) -> T:
 
 
 def is_called_by(client: object) -> bool:
-    """Whether the caller is inside a callback of `client`, where it must not wait for it."""
+    """Return whether the caller is inside a callback of `client`, where it must not wait for the
+    client."""
     return _CALLED_BY.get() is client
 
 
 def calls_nothing(callbacks: WaltzClientCallbacks, own: Mapping[TransactionId, Submission]) -> bool:
-    """Whether applying runs no code of the application, and so needs no worker."""
+    """Return whether applying runs no code of the application, and so needs no worker."""
     return type(callbacks) is NoCallbacks and all(
         type(submission.context) is PlainAppend for submission in own.values()
     )
 
 
 class LoadedMark(NamedTuple):
-    """Up to where an application has applied a partition, and of which history, None where it has
-    not kept one."""
+    """The last transaction that an application has applied in a partition, and its stored history,
+    None if it keeps none."""
 
     high_water_mark: TransactionId | int | None
     history: UUID | None
@@ -64,9 +65,11 @@ def load_mark(
     partition_id: PartitionId,
     partition_count: int,
 ) -> LoadedMark:
-    """Ask the application for its mark, and see that all it has applied is of this cluster.
+    """Ask the application for its mark, and check that everything it has applied is of this
+    cluster.
 
-    Raises HistoryChangedError: of another one, or of a part of the log that was written anew.
+    Raises HistoryChangedError: it is of another cluster, or of a part of the log that was
+    rewritten.
     """
     mark = callbacks.get_client_high_water_mark(partition_id)
     keeps = getattr(type(callbacks), "get_client_history", _KEEPS_NO_HISTORY)
@@ -83,7 +86,7 @@ def load_mark(
     if stored != current:
         check_others()
         callbacks.keep_client_history(partition_id, current, stored)
-        # Once more: another process, at another cluster, may have been faster.
+        # Read again: another process, at another cluster, may have written its history first.
         stored = callbacks.get_client_history(partition_id)
         histories.check(partition_id, stored, mark)
         check_others()
@@ -95,8 +98,8 @@ _KEEPS_NO_HISTORY: Final = WaltzClientCallbacks.get_client_history
 
 @dataclass(frozen=True, slots=True)
 class ApplyOutcome:
-    """`error` is None if all was applied; PostponedError is no failure. `is_alone`: it is the error
-    of the next transaction, and not of several that were applied together."""
+    """`error` is None if everything was applied; PostponedError is no failure. `is_alone`: the
+    error is that of the next transaction alone, and not of several that were applied together."""
 
     last_transaction_id: TransactionId
     error: Exception | None = None
@@ -112,9 +115,9 @@ def apply_in_order(
     *,
     report: bool = True,
 ) -> ApplyOutcome:
-    """Apply `transactions`, dense and in order, and tell the contexts in `own` about it.
+    """Apply `transactions`, dense and in order, and notify the contexts in `own`.
 
-    With `report` the application is told what it has raised itself.
+    With `report` an error goes to the application's `uncaught_exception`.
     """
     in_batches = getattr(callbacks, "apply_transactions", None)
     if in_batches is None:
@@ -124,7 +127,7 @@ def apply_in_order(
     last = transactions.last_transaction_id
     try:
         in_batches(transactions)
-    except Exception as error:  # whatever an application raises blocks its partition only
+    except Exception as error:  # whatever an application raises blocks only its partition
         told = callbacks if report else None
         return _failed(told, partition_id, transactions, own, move_mark, error)
     move_mark(last)
@@ -140,9 +143,10 @@ def apply_narrowed(
     own: Mapping[TransactionId, Submission],
     move_mark: Callable[[TransactionId], None],
 ) -> ApplyOutcome:
-    """As `apply_in_order`, in ever smaller batches, until the one that cannot be applied is alone.
+    """Apply like `apply_in_order`, in ever smaller batches, until the transaction that cannot be
+    applied is alone.
 
-    `uncaught_exception` is called for that one only.
+    `uncaught_exception` is called for that transaction only.
     """
     left, count = transactions, (len(transactions) + 1) // 2
     while True:
@@ -170,9 +174,10 @@ def choose_prefetch(
     own: Mapping[TransactionId, Submission],
     move_mark: Callable[[TransactionId], None],
 ) -> Sequence[Transaction] | ApplyOutcome:
-    """Ask which of `transactions` are to be fetched ahead; an outcome if that failed.
+    """Return which of `transactions` to fetch ahead; an outcome if choosing failed.
 
-    Contexts of a batch learn of its success first: applying may be left to others for a while.
+    Contexts of a batch learn of its success first: applying may be left to another process for a
+    while.
     """
     if hasattr(callbacks, "apply_transactions"):
         for submission in own.values():
@@ -195,8 +200,10 @@ def _failed(
     move_mark: Callable[[TransactionId], None],
     error: Exception,
 ) -> ApplyOutcome:
-    """Pass on what is applied all the same: others wait for the mark, to try again after it.
-    `callbacks` None: the error is not told yet."""
+    """Return the outcome of a failure; what was applied all the same moves the mark.
+
+    `callbacks` None: the error is not reported yet.
+    """
     first = transactions.first_transaction_id
     last = TransactionId(first - 1)
     if isinstance(error, PostponedError) and error.applied_through is not None:
@@ -251,7 +258,7 @@ def _report(
 
 
 def tell_completion(submission: Submission) -> None:
-    """Tell the context, once, that it is in the log."""
+    """Notify the context, once, that it is in the log."""
     if submission.claim_verdict():
         submission.completed = True
         try:
@@ -261,24 +268,24 @@ def tell_completion(submission: Submission) -> None:
 
 
 def tell_refusal(submission: Submission) -> None:
-    """Tell the context, once, that it is not in the log and never will be."""
+    """Notify the context, once, that it is not in the log and never will be."""
     if submission.claim_verdict():
         _tell("on_completion", submission.context.on_completion, False)
 
 
 def tell_exception(submission: Submission, error: Exception) -> None:
-    """Tell the context, once, that it cannot go on."""
+    """Notify the context, once, that it ends with `error`."""
     if submission.claim_verdict():
         _tell("on_exception", submission.context.on_exception, error)
 
 
 def tell_expiration(submission: Submission) -> None:
-    """Tell a context, whose verdict the caller has claimed, that its time is up."""
+    """Notify a context, whose verdict the caller has claimed, that its time is up."""
     _tell("on_expiration", submission.context.on_expiration)
 
 
 def tell_end(submission: Submission, error: Exception) -> None:
-    """Tell a context how it stands when its client closes."""
+    """Notify a context of its state when its client closes."""
     if submission.transaction_id is not None:
         tell_completion(submission)
     else:
@@ -286,7 +293,7 @@ def tell_end(submission: Submission, error: Exception) -> None:
 
 
 def tell_lock_failure(submission: Submission) -> None:
-    """Tell the context about the lock it was refused for, if it was."""
+    """Notify the context of the lock it was refused for, if it was."""
     transaction_id, submission.lock_failure = submission.lock_failure, None
     if transaction_id is not None:
         # Contexts may be frozen dataclasses.
@@ -297,9 +304,9 @@ def tell_lock_failure(submission: Submission) -> None:
 def execute_again(
     submission: Submission, high_water_mark: Callable[[PartitionId], TransactionId]
 ) -> Exception | bool:
-    """Run a context that failed once more. True: it is to be sent; False: it has ended.
+    """Execute a failed context again. Return True to send it, False if it has ended.
 
-    An exception has been told to the context and is returned (PM-09, PM-40).
+    An exception of `execute` has been passed to the context and is returned (PM-09, PM-40).
     """
     tell_lock_failure(submission)
     try:
@@ -328,5 +335,5 @@ def _tell(callback: str, function: Callable[..., object], *arguments: object) ->
 
 
 def _note_failure(callback: str) -> None:
-    """What a notification raises changes nothing about what it says."""
+    """Log what a notification raised; the verdict it tells does not change."""
     logger.exception("callback_failed callback=%s", callback)

@@ -1,8 +1,8 @@
-"""Which log an application has followed, and whether it may follow the one of this cluster.
+"""Decides whether an application may follow the log of this cluster.
 
 Owns the histories of a cluster's partitions and the judgement on what an application has stored.
-Every partition begins with one history, named after the cluster's key; each further one says from
-which transaction on the log was written anew. Knows no database and no connection.
+Every partition begins with one history, named after the cluster's key; each further one names the
+first transaction from which the log was rewritten. Knows no database and no connection.
 """
 
 from __future__ import annotations
@@ -41,18 +41,19 @@ class Histories:
         return (first, *self.later.get(partition_id, ()))
 
     def current(self, partition_id: PartitionId) -> UUID:
-        """Return the history to which what comes belongs."""
+        """Return the history to which the next transactions belong."""
         return self.of(partition_id)[-1].history
 
     def check(
         self, partition_id: PartitionId, stored: UUID | None, high_water_mark: int | None = None
     ) -> None:
-        """Say whether an application that has applied `stored` through `high_water_mark` may apply
-        what comes. With `stored` None it has not noted a history: that is taken for the first; with
-        `high_water_mark` None only the history counts.
+        """Check that an application that has applied `stored` through `high_water_mark` may apply
+        what follows.
 
-        Raises HistoryChangedError: it has followed another cluster, or has gone beyond the end of
-        a history that ended.
+        An application with `stored` None has kept no history: the first one is assumed; with
+        `high_water_mark` None only the history is checked. Raises HistoryChangedError: the
+        application has followed another cluster, or has gone beyond the end of a history that
+        ended.
         """
         entries = self.of(partition_id)
         if stored is None:
@@ -81,7 +82,7 @@ class Histories:
 def ahead(
     cluster_key: UUID, partition_id: PartitionId, stored: UUID | None, high_water_mark: int
 ) -> str:
-    """Return what is wrong with an application that has applied more than the log holds."""
+    """Return the error text for an application that has applied more than the log holds."""
     origin = "an unknown cluster" if stored is None else f"cluster {stored}"
     return (
         f"the application has applied partition {partition_id} of {origin} through transaction"

@@ -1,6 +1,6 @@
-"""What is handed to an application: transactions that become objects only when they are asked for.
+"""Transactions as an application gets them: they become objects only when they are asked for.
 
-Owns that each is made once, so that data which was fetched stays. Knows nothing of feeds and marks.
+Owns that each object is made once, so that fetched data stays. Knows nothing of feeds and marks.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 class Transactions(Sequence[Transaction]):
     """Transactions of one partition with dense IDs, at least one, as a sequence and as columns.
 
-    A callback that needs no more than the columns does not pay for objects.
+    A callback that reads only the columns does not pay for objects.
     """
 
     def __init__(
@@ -63,11 +63,12 @@ class Transactions(Sequence[Transaction]):
 
     @property
     def headers(self) -> NDArray[np.int32]:
-        """One per transaction."""
+        """Return the headers, one per transaction."""
         return np.concatenate([run.headers for run in self._fed.runs])
 
     def after(self, transaction_id: TransactionId) -> Transactions:
-        """Return those with higher IDs, if they are some; what was made of them stays."""
+        """Return the transactions with higher IDs, if there are any; objects made already are
+        kept."""
         count = transaction_id - self.first_transaction_id + 1
         left = Transactions(self._fed.after(transaction_id), self._fetch, self._own, self._bulks)
         if self._made is not None:
@@ -75,7 +76,7 @@ class Transactions(Sequence[Transaction]):
         return left
 
     def first(self, count: int) -> Transactions:
-        """Return the first `count`, at least one; what is made of them stays."""
+        """Return the first `count` transactions, at least one; objects made already are kept."""
         made = self._objects()[:count]
         last = TransactionId(self.first_transaction_id + len(made) - 1)
         part = Transactions(self._fed.through(last), self._fetch, self._own, self._bulks)
@@ -99,13 +100,13 @@ class Transactions(Sequence[Transaction]):
         return self._made
 
     def _data(self) -> list[bytes | None]:
-        """Return the data that are here already, None for those that are not."""
+        """Return the data that is here already, None for transactions whose data is not."""
         first = self.first_transaction_id
         found: list[bytes | None] = []
         for run in self._fed.runs:
             found += [None] * len(run.headers) if run.data is None else run.data
         for transaction_id, submission in self._own.items():
-            draft = submission.draft  # the loop's thread may take it away
+            draft = submission.draft  # the loop's thread may take the draft away
             if draft is not None and transaction_id >= first:
                 found[transaction_id - first] = draft.plain_data
         for bulk in self._bulks:

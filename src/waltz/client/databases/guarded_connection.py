@@ -1,7 +1,9 @@
-"""The connection that an application gets to apply transactions: all of it but its transaction.
+"""The connection that an application gets to apply transactions. It may not control the
+transaction.
 
-Owns what may not be done with it, because the high-water mark moves in the same transaction: end it
-or change how it runs. Savepoints are free. Imported with SQLAlchemy only. Row PM-56.
+Owns what is forbidden on it, because the high-water mark moves in the same database transaction:
+ending that transaction or changing how it runs. Savepoints are allowed. Imported with SQLAlchemy
+only. Row PM-56.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from waltz.errors import LocalProtocolError
 FORBIDDEN_OPTIONS: Final = frozenset(
     {"isolation_level", "postgresql_readonly", "postgresql_deferrable", "schema_translate_map"}
 )
-"""How a transaction runs, and where its tables are."""
+"""Options that change how a transaction runs, or where its tables are."""
 
 _ENDS_OR_CHANGES: Final = re.compile(
     r"(?:COMMIT|END|ABORT|BEGIN|START\s+TRANSACTION|PREPARE\s+TRANSACTION|XA|USE"
@@ -29,21 +31,21 @@ _ENDS_OR_CHANGES: Final = re.compile(
     r"|SET\s+(?:@@(?:\w+\.)?)?AUTOCOMMIT)\b",
     re.IGNORECASE,
 )
-"""Statements that do what the forbidden methods do."""
+"""Statements with the effect of the forbidden methods."""
 
 _COMMITS_IN_MYSQL: Final = re.compile(
     r"(?:(?:CREATE(?:\s+OR\s+REPLACE)?|DROP)(?!\s+TEMPORARY)|ALTER|TRUNCATE|RENAME"
     r"|GRANT|REVOKE|LOCK|UNLOCK|ANALYZE|OPTIMIZE|REPAIR|FLUSH)\b",
     re.IGNORECASE,
 )
-"""Statements before which MySQL and MariaDB commit whatever is under way."""
+"""Statements before which MySQL and MariaDB commit the transaction that is under way."""
 
 _RUN_BY_MYSQL: Final = re.compile(r"/\*M?!")
-"""Where MySQL and MariaDB run what others take for a comment."""
+"""A comment that MySQL and MariaDB run as a statement."""
 
 
 class GuardedConnection(Connection):
-    """A SQLAlchemy connection whose transaction is not the application's to end."""
+    """A SQLAlchemy connection whose transaction the application may not end."""
 
     def __init__(self, engine: Engine) -> None:
         super().__init__(engine)
@@ -56,15 +58,17 @@ class GuardedConnection(Connection):
         return self
 
     def make_serializable(self) -> None:
-        """Run transactions one after the other, as far as they can tell, until it is closed."""
+        """Make transactions serializable until the connection is closed."""
         if self._is_mysql:
-            # SQLAlchemy restores the autocommit of an engine there, and not what lies under it.
+            # SQLAlchemy restores the engine's autocommit there, and not the isolation level under
+            # it.
             self._usual_isolation = self.get_isolation_level()
         self.execution_options(isolation_level="SERIALIZABLE")
 
     @contextmanager
     def guarded(self) -> Iterator[None]:
-        """Forbid what would end or change the transaction, until the block ends."""
+        """Forbid statements and methods that end or change the transaction, until the block
+        ends."""
         self._guarded = True
         try:
             yield
@@ -94,7 +98,7 @@ class GuardedConnection(Connection):
         return super().begin_twophase(xid)
 
     def invalidate(self, exception: BaseException | None = None) -> None:
-        if exception is None:  # otherwise it is SQLAlchemy, which has lost the connection
+        if exception is None:  # otherwise SQLAlchemy itself ends it: the connection is lost
             self._check("invalidate")
         super().invalidate(exception)
 
@@ -122,7 +126,9 @@ class GuardedConnection(Connection):
         try:
             self.rollback()
             self.dialect.set_isolation_level(driver, usual)
-        except Exception as error:  # whatever is wrong with it, nobody is to get it again
+        except (
+            Exception
+        ) as error:  # whatever is wrong with the connection, it must not be used again
             self.invalidate(error)
 
     def _check(self, what: str) -> None:
@@ -152,7 +158,7 @@ class GuardedConnection(Connection):
         if _COMMITS_IN_MYSQL.match(statement, begin):
             self._refuse(f"{what}, which commits in {self.dialect.name},")
         if _RUN_BY_MYSQL.match(statement, begin):
-            self._refuse("a statement that begins with a comment that is run")
+            self._refuse("a statement that begins with a comment that the database runs")
 
     def _refuse(self, what: str) -> NoReturn:
         raise LocalProtocolError(

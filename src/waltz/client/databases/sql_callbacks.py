@@ -1,7 +1,7 @@
 """Callbacks for SQL databases: PostgreSQL, MySQL, MariaDB, SQLite, through SQLAlchemy.
 
-Owns the table of high-water marks and the database transaction in which a mark and the change that
-goes with it move together. Never waits: a database that is away, locked or in a deadlock becomes a
+Owns the table of high-water marks and the database transaction in which a mark and its change are
+written together. Never waits: a database that is away, locked or in a deadlock becomes a
 PostponedError. SQLAlchemy is imported when a SqlCallbacks is made. Rows PM-50 to PM-57.
 """
 
@@ -33,11 +33,11 @@ if TYPE_CHECKING:
 
 CALLBACK_POLL_SECONDS_MIN: Final = 0.004
 CALLBACK_POLL_SECONDS_MAX: Final = 0.02
-"""Between two looks whether another process has applied a partition: a look costs every waiting
-process about as much as applying a transaction."""
+"""Seconds between two checks whether another process has applied a partition: a check costs every
+waiting process about as much as applying a transaction."""
 
 CALLBACK_PATIENCE_SECONDS: Final = 1.0
-"""How long a process leaves a partition that it does not prefer to others."""
+"""Seconds for which a process leaves a partition that it does not prefer to other processes."""
 
 
 logger = logging.getLogger(__name__)
@@ -45,18 +45,20 @@ logger = logging.getLogger(__name__)
 MARKS_TABLE: Final = "waltz_high_water_marks"
 
 CONTENTION_STATES: Final = frozenset({"40001", "40P01", "55P03"})
-"""PostgreSQL's SQLSTATE of a serialization failure, a deadlock and a lock that is not free."""
+"""PostgreSQL's SQLSTATEs of a serialization failure, a deadlock and a lock that is not free."""
 
 CONTENTION_NUMBERS: Final = frozenset({1020, 1205, 1213})
-"""The same in MySQL and MariaDB: a record that has changed, a lock not had in time, a deadlock."""
+"""The same errors in MySQL and MariaDB: a record has changed, a lock was not had in time, a
+deadlock."""
 
 FAILED_STATE: Final = "25P02"
-"""PostgreSQL's SQLSTATE of a transaction that goes on after an error in it."""
+"""PostgreSQL's SQLSTATE of a transaction that is continued after an error in it."""
 
 
 @dataclass(slots=True)
 class _Progress:
-    """The progress of one partition: its mark, since when it stays there, failures in a row.
+    """The progress of one partition: its mark, since when the mark has not moved, consecutive
+    failures.
 
     A partition has one call of a callback at a time, and only that changes it.
     """
@@ -68,30 +70,32 @@ class _Progress:
     failures: int = 0
     readings: int = 0
     found: UUID | None = None
-    """The history that lay beside the mark when it was read last; None: there was none."""
+    """The history stored next to the mark when the mark was read last; None if none was stored."""
     history: UUID | None = None
-    """The one that is bound to this process's changes, as the client has checked it."""
+    """The history that this process's changes are bound to, as the client has checked it."""
 
 
 class SqlCallbacks(WaltzClientCallbacks):
-    """Applies the log to a SQL database, each transaction once, whoever else applies it too.
+    """Applies the log to a SQL database, each transaction once, whichever other processes apply it
+    too.
 
-    The client's high-water mark lies in a table of the same database and moves in the same database
+    The client's high-water mark is in a table of the same database and moves in the same database
     transaction as the change. Moving it is guarded, so of several processes that share the database
     exactly one applies a transaction (PM-50 to PM-52).
 
     Every process sees every transaction, and fetching all data in each would be wasted work: a
     process leaves the partitions that are not in `preferred_partitions` to others, and applies them
-    only when nobody has for `patience_seconds`. With None, the default, it prefers all.
+    only when no process has for `patience_seconds`. With None, the default, it prefers all.
 
     The database transaction is serializable, whatever the engine's own isolation, and the
-    connection that `apply` gets cannot end it (PM-53, PM-56). When the database fails, be it for a
-    deadlock or because it is away, all is rolled back and done again, later and later (PM-54).
+    connection that `apply` gets cannot end it (PM-53, PM-56). When the database fails, because of a
+    deadlock or because it is away, everything is rolled back and repeated, with growing pauses
+    (PM-54).
 
-    Beside the mark lies the history that it belongs to, at first the cluster's key: a database
-    that has followed one cluster is refused for another one, before anything is applied.
+    Next to the mark is the history that it belongs to, at first the cluster's key: a database that
+    has followed one cluster is refused for another one, before anything is applied.
 
-    With `on_apply_failure="park"` a transaction that cannot be applied comes into a table of its
+    With `on_apply_failure="park"` a transaction that cannot be applied goes into a table of its
     own, `waltz_parked`, in the database transaction in which the mark passes it.
 
     A subclass has `apply(connection, transactions)`; it may override `wants_data`.
@@ -126,21 +130,21 @@ class SqlCallbacks(WaltzClientCallbacks):
     def apply(self, connection: Connection, transactions: Sequence[Transaction]) -> None:
         """Make the changes of `transactions`, dense and in order, on `connection`.
 
-        The database transaction is committed by the caller; on any error it is rolled back and
-        everything is done again. What would end it raises LocalProtocolError; savepoints are
+        The caller commits the database transaction; on any error it is rolled back and everything
+        is repeated. A statement that would end it raises LocalProtocolError; savepoints are
         allowed. `sqlalchemy.orm.Session(connection, join_transaction_mode="create_savepoint")`
         works on it.
         """
 
     def wants_data(self, transaction: Transaction) -> bool:
-        """Whether `apply` will ask for the data; then it is fetched ahead."""
+        """Return whether `apply` will ask for the data; then it is fetched ahead."""
         return True
 
     def on_error_getting_client_high_water_mark(self, attempt: int, error: Exception) -> None:
-        """The database does not answer; `attempt` counts from 1 (PM-55).
+        """Take note that the database does not answer; `attempt` counts from 1 (PM-55).
 
-        It is asked again later, unless this raises: then that is reported as the error of the
-        partition, which stays where it is until the mark can be read.
+        The database is asked again later, unless this raises: then that error is reported as the
+        error of the partition, which does not proceed until the mark can be read.
         """
 
     def get_client_high_water_mark(self, partition_id: PartitionId) -> TransactionId:
@@ -163,13 +167,14 @@ class SqlCallbacks(WaltzClientCallbacks):
         return mark
 
     def get_client_history(self, partition_id: PartitionId) -> UUID | None:
-        """Return the history beside the mark, as it was when marks were read last."""
+        """Return the history stored next to the mark, as of the last time that marks were read."""
         return self._progress_of(partition_id).found or self._seen_histories.get(partition_id)
 
     def keep_client_history(
         self, partition_id: PartitionId, history: UUID, before: UUID | None
     ) -> None:
-        """Raises PostponedError: the database failed."""
+        """Store `history`, if the stored one is still `before`. Raises PostponedError: the database
+        failed."""
         column = self.table.c.history
         is_before = column.is_(None) if before is None else column == str(before)
         update = (
@@ -193,7 +198,7 @@ class SqlCallbacks(WaltzClientCallbacks):
 
         parked = ParkedTable(self.parked_table_name)
         partition_id, number = transaction.partition_id, transaction.transaction_id
-        _ = transaction.data  # fetched here, not while the database waits
+        _ = transaction.data  # fetched here, so that the database transaction does not wait for it
         progress = self._progress_of(partition_id)
         with _Retrying(progress):
             parked.create(self.engine)
@@ -203,14 +208,15 @@ class SqlCallbacks(WaltzClientCallbacks):
                 number,
                 lambda connection: parked.add(connection, transaction, one_line(error)),
             )
-            self._read_mark(partition_id)  # also where another process was faster
+            self._read_mark(partition_id)  # also if another process was faster
 
     def apply_parked(self, partition_id: int, transaction_id: int) -> None:
-        """Apply a parked transaction after all, and take it out of the table, at once.
+        """Apply a parked transaction after all, and delete it from the table, in one database
+        transaction.
 
-        Those after it are applied already: that this does no harm is the application's to know.
-        Raises NotFoundError: it is not parked; LocalProtocolError: its data was not kept; and what
-        `apply` raises: then it stays.
+        The transactions after it are applied already: the application must know that this does no
+        harm. Raises NotFoundError: it is not parked; LocalProtocolError: its data was not kept; and
+        any error of `apply`: then it stays parked.
         """
         from waltz.client.databases.guarded_connection import GuardedConnection
         from waltz.client.databases.sql_tables import ParkedTable
@@ -226,9 +232,9 @@ class SqlCallbacks(WaltzClientCallbacks):
             connection.commit()
 
     def choose_prefetch(self, transactions: Sequence[Transaction]) -> Sequence[Transaction]:
-        """Return what this process is about to apply, if it is its turn.
+        """Return the transactions that this process is about to apply, if it is its turn.
 
-        Raises PostponedError: it is left to another process for now, or the database is away.
+        Raises PostponedError: they are left to another process for now, or the database is away.
         """
         partition_id = transactions[0].partition_id
         progress = self._progress_of(partition_id)
@@ -255,7 +261,7 @@ class SqlCallbacks(WaltzClientCallbacks):
         return [each for each in rest if self.wants_data(each)]
 
     def apply_transactions(self, transactions: Sequence[Transaction]) -> None:
-        """Apply what no other process has. Raises PostponedError: the database failed."""
+        """Apply what no other process has applied. Raises PostponedError: the database failed."""
         partition_id = transactions[0].partition_id
         last = transactions[-1].transaction_id
         progress = self._progress_of(partition_id)
@@ -276,9 +282,10 @@ class SqlCallbacks(WaltzClientCallbacks):
     def _apply_guarded(
         self, partition_id: PartitionId, rest: Sequence[Transaction], expected: TransactionId
     ) -> bool:
-        """Move the mark and apply in one database transaction; False: somebody else has moved it.
+        """Move the mark and apply in one database transaction; False: another process has moved the
+        mark.
 
-        The guarded update comes first: its lock makes everybody else wait for the outcome.
+        The guarded update comes first: its lock makes other processes wait for the outcome.
         """
 
         def apply(connection: GuardedConnection) -> None:
@@ -294,7 +301,8 @@ class SqlCallbacks(WaltzClientCallbacks):
         mark: TransactionId,
         change: Callable[[GuardedConnection], None],
     ) -> bool:
-        """Move the mark from `expected` and make `change`; False: somebody else has moved it."""
+        """Move the mark from `expected` and make `change`; False: another process has moved the
+        mark."""
         from waltz.client.databases.guarded_connection import GuardedConnection
 
         table = self.table
@@ -319,7 +327,7 @@ class SqlCallbacks(WaltzClientCallbacks):
     def _check_transaction(
         self, connection: GuardedConnection, partition_id: PartitionId, mark: TransactionId
     ) -> None:
-        """See that the transaction to be committed is still the one that moved the mark.
+        """Check that the transaction to be committed is still the one that moved the mark.
 
         An error that `apply` has caught may have ended it: MySQL rolls back all of it at a
         deadlock, and PostgreSQL answers a commit with a rollback. Raises LocalProtocolError.
@@ -342,7 +350,7 @@ class SqlCallbacks(WaltzClientCallbacks):
             )
 
     def _make_table_ready(self) -> None:
-        """Make the table; add the column that a release before did not have."""
+        """Create the table; add the column that an earlier release did not have."""
         from waltz.client.databases.sql_tables import create_table
 
         if self._table_is_ready:
@@ -379,7 +387,7 @@ class SqlCallbacks(WaltzClientCallbacks):
             raise
 
     def _apply_again(self, partition_id: PartitionId) -> None:
-        """Apply the parked transactions that an operator wants to be tried again."""
+        """Apply the parked transactions that an operator has marked for another attempt."""
         from waltz.client.applying.blocked import one_line
         from waltz.client.databases.sql_tables import PARKED, RETRY, ParkedTable
 
@@ -394,7 +402,9 @@ class SqlCallbacks(WaltzClientCallbacks):
                 self.apply_parked(partition_id, number)
             except NotFoundError:
                 pass  # another process was faster
-            except Exception as error:  # whatever an application raises, the transaction stays
+            except (
+                Exception
+            ) as error:  # whatever an application raises, the transaction stays parked
                 _raise_if_away(error)
                 logger.warning(
                     "parked_not_applied partition=%d transaction=%d error=%r; it stays in %s",
@@ -406,7 +416,8 @@ class SqlCallbacks(WaltzClientCallbacks):
                 logger.info("parked_applied partition=%d transaction=%d", partition_id, number)
 
     def _read_again(self, partition_id: PartitionId, expected: TransactionId) -> None:
-        """Raises LocalProtocolError: the database holds less than this client has passed."""
+        """Read the mark again. Raises LocalProtocolError: it is below what this client has
+        passed."""
         progress = self._progress_of(partition_id)
         with _Retrying(progress):
             mark = self._read_mark(partition_id)
@@ -418,12 +429,13 @@ class SqlCallbacks(WaltzClientCallbacks):
             )
 
     def _bind(self, partition_id: PartitionId) -> None:
-        """The client checks what was found before it hands anything over."""
+        """Bind further changes to the stored history, which the client checks before it hands
+        anything over."""
         progress = self._progress_of(partition_id)
         progress.history = progress.found
 
     def _check_history(self, partition_id: PartitionId) -> None:
-        """Raises HistoryChangedError: somebody has bound the database to another log."""
+        """Raise HistoryChangedError if another process has bound the database to another log."""
         progress = self._progress_of(partition_id)
         known, found = progress.history, progress.found
         if known is not None and found != known:
@@ -436,8 +448,8 @@ class SqlCallbacks(WaltzClientCallbacks):
     def _read_mark(self, partition_id: PartitionId) -> TransactionId:
         """Return the stored mark; NoResultFound if there is none yet.
 
-        All of them are read at once, so that partitions waiting for others need not ask one by one.
-        What is remembered only grows (PM-57).
+        All marks are read at once, so that partitions waiting for other processes need not ask one
+        by one. The remembered marks only grow (PM-57).
         """
         from sqlalchemy.exc import NoResultFound
 
@@ -479,12 +491,12 @@ class SqlCallbacks(WaltzClientCallbacks):
 
 
 def parked_table_name(table_name: str) -> str:
-    """Return the name of the table of parked transactions that goes with a table of marks."""
+    """Return the name of the table of parked transactions that belongs to a table of marks."""
     return "waltz_parked" if table_name == MARKS_TABLE else f"{table_name}_parked"
 
 
 def _history(text: str | None) -> UUID | None:
-    """Raises HistoryChangedError: somebody has written what is no history."""
+    """Return the history of a column's text. Raises HistoryChangedError: the text is no history."""
     if text is None:
         return None
     try:
@@ -499,7 +511,8 @@ def _history(text: str | None) -> UUID | None:
 class _Retrying:
     """Turns a database that is away, locked or in a deadlock into PostponedError (PM-54).
 
-    What the application's own statements violate is its error and goes through.
+    A constraint that the application's own statements violate is the application's error and is
+    passed on.
     """
 
     def __init__(self, progress: _Progress) -> None:
@@ -538,7 +551,7 @@ def _raise_if_away(error: Exception) -> None:
 
 
 def _is_contention(error: DBAPIError) -> bool:
-    """Whether somebody else was in the way, which is nothing to be told of."""
+    """Return whether the failure is only contention with another process, which is not logged."""
     arguments = error.orig.args if error.orig is not None else ()
     return (
         getattr(error.orig, "sqlstate", None) in CONTENTION_STATES
@@ -552,7 +565,8 @@ def _back_off(failures: int) -> float:
 
 
 def _begin_immediate(connection: Connection) -> None:
-    """Take SQLite's write lock at once: a lock that must grow from a read fails instead of waiting.
+    """Take SQLite's write lock at once: a lock that has to be upgraded from a read lock fails
+    instead of waiting.
 
     Other databases, and drivers that have begun already, take it with the first update.
     """

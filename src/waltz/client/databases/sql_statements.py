@@ -1,7 +1,7 @@
-"""Where the statements in a text of SQL begin, after comments and behind semicolons.
+"""Finds where the statements in a text of SQL begin, after comments and behind semicolons.
 
-Owns what databases take for a comment and for quoted text. It is for finding mistakes, not attacks:
-settings by which a session changes how quotes are read are not followed.
+Owns what databases take for a comment and for quoted text. It finds mistakes, not attacks: session
+settings that change how quotes are read are not followed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _BACKSLASH_QUOTES: Final = r"""
     | "[^"\\]*(?:(?:\\(?:.|\Z)|"")[^"\\]*)*(?:"|\Z)
     | `[^`]*(?:`|\Z)
 """
-# A word before quotes is taken first, so that the e of E'...' is one only by itself.
+# A word before quotes is matched first, so that E'...' is recognised only if the e stands alone.
 _ESCAPED_TEXT: Final = r"[eE]'[^'\\]*(?:(?:\\(?:.|\Z)|'')[^'\\]*)*(?:'|\Z)"
 _DOLLAR: Final = r"(?P<dollar>\$(?:[^\W\d]\w*)?\$)"
 _REST: Final = r"\w[\w$]* | (?P<comment>/\*) | (?P<semicolon>;) | ."
@@ -29,7 +29,7 @@ _MYSQL_BLANK: Final = r"(?P<blank>\s+|--(?=\s|\Z)[^\n]*|\#[^\n]*)"
 
 _HOW: Final = re.DOTALL | re.VERBOSE
 _PIECE: Final = re.compile(f"{_BLANK} | {_STANDARD_QUOTES} | {_REST}", _HOW)
-"""One piece of a text, here and below; it matches everywhere before the end."""
+"""One piece of a text, as are the patterns below; it matches everywhere before the end."""
 
 _POSTGRESQL_PIECE: Final = re.compile(
     f"{_BLANK} | {_ESCAPED_TEXT} | {_DOLLAR} | {_STANDARD_QUOTES} | {_REST}", _HOW
@@ -40,11 +40,11 @@ _COMMENT_ENDS: Final = re.compile(r"/\*|\*/")
 
 @dataclass(frozen=True, slots=True)
 class Syntax:
-    """What a database reads.
+    """The syntax that a database reads.
 
-    nests          a comment may be in a comment.
-    takes_many     its drivers may run several statements of one text.
-    runs_comments  what begins with /*! or /*M! is run.
+    nests          a comment may contain a comment.
+    takes_many     drivers may run several statements of one text.
+    runs_comments  the database runs comments that begin with /*! or /*M!.
     """
 
     piece: re.Pattern[str]
@@ -66,9 +66,10 @@ SYNTAXES: Final = {
 
 
 def statement_begins(text: str, dialect: str) -> Iterator[int]:
-    """Yield where each statement of `text` begins; at least one, the text's end if it is empty.
+    """Yield where each statement of `text` begins; at least one position, the text's end if it is
+    empty.
 
-    `dialect` is SQLAlchemy's name of the database. In time that grows with the text's length.
+    `dialect` is SQLAlchemy's name of the database. Takes time linear in the text's length.
     """
     syntax = SYNTAXES.get(dialect, _STANDARD)
     position = _after_blanks(text, 0, syntax)
@@ -96,8 +97,8 @@ def _after_blanks(text: str, position: int, syntax: Syntax) -> int:
 
 
 def _piece_end(text: str, found: re.Match[str], syntax: Syntax) -> int:
-    """Return where the piece ends that begins as `found`; of a comment that is run only its mark is
-    one, since what is in it are statements."""
+    """Return the end of the piece that begins as `found`; of a comment that the database runs, the
+    piece is only the comment mark, since its content is statements."""
     if found.lastgroup == "dollar":
         end = text.find(found[0], found.end())
         return len(text) if end < 0 else end + len(found[0])

@@ -1,8 +1,9 @@
 """The tables of Waltz in an application's database: marks, and transactions that were parked.
 
-Owns their columns and what is done to parked transactions: a row is written in the same database
-transaction as the mark that passes the transaction, and goes in the one in which it is applied
-after all. Used by `SqlCallbacks` and by `waltz parked`. Imported with SQLAlchemy only.
+Owns their columns and the operations on parked transactions: a row is inserted in the same database
+transaction in which the mark passes the transaction, and deleted in the one in which the
+transaction is applied after all. Used by `SqlCallbacks` and by `waltz parked`. Imported with
+SQLAlchemy only.
 """
 
 from __future__ import annotations
@@ -25,23 +26,27 @@ from waltz.types import (
 )
 
 PARKED: Final = "parked"
+"""State of a row that stays."""
+
 RETRY: Final = "retry"
-"""States of a row: it stays; or it is to be applied when the application starts next."""
+"""State of a row to be applied when the application starts next."""
 
 HISTORY_CHARACTERS: Final = 36
-"""Of a UUID."""
+"""Characters of a UUID."""
 
 ERROR_CHARACTERS_MAX: Final = 2_000
+"""Characters of an error's text in a row."""
+
 DATA_BYTES_MAX: Final = (1 << 32) - 1
-"""Makes MySQL take its largest kind of column."""
+"""Makes MySQL choose its largest column type."""
 
 
 @dataclass(frozen=True, slots=True)
 class ParkedTransaction:
     """A row; `parked_at` is by the database's clock.
 
-    `request_id`, `header` and `data` are None of a transaction that was skipped without reading it;
-    `data` also where it was not asked for: `data_bytes` is its length all the same.
+    `request_id`, `header` and `data` are None for a transaction that was skipped without reading
+    it; `data` is None also if it was not selected, while `data_bytes` is its length in either case.
     """
 
     partition_id: PartitionId
@@ -55,7 +60,8 @@ class ParkedTransaction:
     parked_at: str
 
     def transaction(self) -> Transaction:
-        """Return it as it came from the log. Raises LocalProtocolError: its data is not here."""
+        """Return the transaction as it came from the log. Raises LocalProtocolError: its data is
+        not here."""
         if self.request_id is None or self.header is None or self.data is None:
             raise LocalProtocolError(
                 f"transaction {self.transaction_id} of partition {self.partition_id} was skipped"
@@ -68,7 +74,7 @@ class ParkedTransaction:
 
 
 def marks_table(name: str) -> sql.Table:
-    """Return the table of high-water marks, each with the history that it belongs to."""
+    """Return the table of high-water marks, each with its history."""
     return sql.Table(
         name,
         sql.MetaData(),
@@ -79,7 +85,8 @@ def marks_table(name: str) -> sql.Table:
 
 
 class ParkedTable:
-    """See the module. Whoever passes a connection commits or rolls back."""
+    """The table of parked transactions. A caller that passes a connection commits or rolls back
+    itself."""
 
     def __init__(self, name: str) -> None:
         self.table = sql.Table(
@@ -101,7 +108,8 @@ class ParkedTable:
         return sql.inspect(engine).has_table(self.table.name)
 
     def create(self, engine: sql.Engine) -> None:
-        """Make it unless it is there; outside of transactions, for MySQL commits before."""
+        """Create the table unless it exists; outside of transactions, for MySQL commits before
+        it."""
         create_table(self.table, engine)
 
     def add(self, connection: sql.Connection, transaction: Transaction, error: str) -> None:
@@ -127,7 +135,7 @@ class ParkedTable:
         transaction_id: int,
         reason: str,
     ) -> None:
-        """Note a transaction that was never read here."""
+        """Add a row for a transaction that was skipped unread."""
         connection.execute(
             self.table.insert().values(
                 partition_id=partition_id,
@@ -146,7 +154,7 @@ class ParkedTable:
         state: str | None = None,
         with_data: bool = True,
     ) -> list[ParkedTransaction]:
-        """Return those that are asked for, in the order of the log."""
+        """Return the rows with these values, in the order of the log."""
         columns = self.table.c
         wanted = [each for each in columns if with_data or each is not columns.data]
         size = sql.func.length(columns.data).label("data_bytes")
@@ -162,7 +170,7 @@ class ParkedTable:
     def one(
         self, connection: sql.Connection, partition_id: int, transaction_id: int
     ) -> ParkedTransaction:
-        """Raises NotFoundError: it is not parked."""
+        """Return the row of a transaction. Raises NotFoundError: it is not parked."""
         found = self.rows(connection, partition_id=partition_id, transaction_id=transaction_id)
         if not found:
             raise NotFoundError(
@@ -172,7 +180,7 @@ class ParkedTable:
         return found[0]
 
     def remove(self, connection: sql.Connection, partition_id: int, transaction_id: int) -> bool:
-        """Return whether it was there: of several processes one finds it."""
+        """Delete a row; return whether it existed: of several processes, one gets True."""
         delete = self.table.delete().where(*self._at(partition_id, transaction_id))
         return bool(connection.execute(delete).rowcount)
 
@@ -228,9 +236,9 @@ def skip(
     number: int,
     reason: str,
 ) -> None:
-    """Move the mark past a transaction that nobody here has read, and note that in `parked`.
+    """Move the mark past a transaction that was not read, and add a row for it to `parked`.
 
-    Raises NotFoundError: the partition has no mark, or it is not that transaction's turn.
+    Raises NotFoundError: the partition has no mark, or that transaction is not the next one.
     """
     parked.create(engine)
     columns = marks.c
@@ -254,7 +262,7 @@ def skip(
 
 
 def create_table(table: sql.Table, engine: sql.Engine) -> None:
-    """Make `table` unless it is there, be it by another process at the same time."""
+    """Create `table` unless it exists, even if another process creates it at the same time."""
     try:
         table.create(engine, checkfirst=True)
     except DBAPIError:
