@@ -20,13 +20,16 @@ HUNTS ?= tests/simulation/hunts.json
 STATES ?= 200000
 INPUTS ?= 2000000
 FRAMES ?= 1000000
+BASE ?=
+SHARE ?= today
+PYTEST := $(BIN)/python -m pytest -n 2 --dist worksteal
 EVIDENCE := docs/evidence
 STAMP := $(VENV)/.installed
 
-.PHONY: install demo test check types lint sim bugs model-check evidence crash-states corruption fuzz
-.PHONY: fuzz-servers network-matrix chaos chaos-storm interop smoke bench bench-client bench-failover
-.PHONY: bench-idle bench-storage bench-gate league original docs
-.PHONY: docs-check clean spark-kill spark-proofs states
+.PHONY: install demo quick test test-all test-share durations types lint sim bugs model-check
+.PHONY: evidence crash-states corruption fuzz fuzz-servers network-matrix chaos chaos-storm interop
+.PHONY: smoke bench bench-client bench-failover bench-idle bench-storage bench-gate league original
+.PHONY: docs docs-check clean spark-kill spark-proofs states
 
 install: $(STAMP)
 
@@ -40,8 +43,20 @@ $(STAMP): pyproject.toml constraints.txt
 demo: $(STAMP)
 	$(BIN)/python -m demo $(if $(FULL),--full) $(if $(LIMIT),--limit $(LIMIT)) $(if $(SEED),--seed $(SEED))
 
+quick: $(STAMP) lint types
+	$(BIN)/python -m tests.rooms $(if $(BASE),--base $(BASE))
+
 test: $(STAMP) lint types
-	$(BIN)/python -m pytest -n 2 --dist worksteal
+	$(PYTEST) -m 'not long'
+
+test-all: $(STAMP) lint types
+	$(PYTEST)
+
+test-share: $(STAMP)
+	$(PYTEST) --share $(SHARE)
+
+durations: $(STAMP)
+	$(PYTEST) --record-durations tests/durations.tsv
 
 lint: $(STAMP)
 	$(BIN)/ruff format --check
@@ -50,10 +65,6 @@ lint: $(STAMP)
 
 types: $(STAMP)
 	$(BIN)/mypy
-
-check: $(STAMP) lint types
-	$(BIN)/python -m bench.gate
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m 'not spark and not processes'
 
 sim: $(STAMP)
 	$(BIN)/python -m proofs --seeds $(SEEDS) --processes $(PROCESSES) $(if $(SEED),--seed $(SEED))

@@ -1,10 +1,14 @@
-"""What holds for all tests."""
+"""What holds for all tests, and the options that choose and record them."""
 
 from __future__ import annotations
 
 import signal
+from pathlib import Path
 
+import pytest
 from hypothesis import HealthCheck, settings
+
+from tests.shares import in_share, printed, read_durations, recorded, share_from
 
 # How long an example takes, or its making, depends on the machine and not on what is tested.
 settings.register_profile("waltz", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -14,3 +18,47 @@ settings.load_profile("waltz")
 # process that a test starts would inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("waltz")
+    group.addoption("--share", type=share_from, help="only the long tests of a share, or 'today'")
+    group.addoption("--record-durations", type=Path, help="write tests/durations.tsv to a file")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if hasattr(config, "workerinput"):
+        return
+    share, file = config.getoption("--share"), config.getoption("--record-durations")
+    if share is not None:
+        print(f"the long tests of share {share}: make test-share SHARE={share} runs them again")
+    if file is not None:
+        config.pluginmanager.register(Recorder(file))
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    share = config.getoption("--share")
+    if share is None:
+        return
+    long = [each.nodeid for each in items if each.get_closest_marker("long")]
+    chosen = set(in_share(long, share, read_durations().long))
+    config.hook.pytest_deselected(items=[each for each in items if each.nodeid not in chosen])
+    items[:] = [each for each in items if each.nodeid in chosen]
+
+
+class Recorder:
+    """Records how long each test took, with what was started for it, when the run ends."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self._seconds: dict[str, float] = {}
+        self._long: set[str] = set()
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        self._seconds[report.nodeid] = self._seconds.get(report.nodeid, 0.0) + report.duration
+        if "long" in report.keywords:
+            self._long.add(report.nodeid)
+
+    def pytest_sessionfinish(self, exitstatus: int) -> None:
+        if exitstatus == pytest.ExitCode.OK:
+            self._file.write_text(printed(recorded(self._seconds, self._long)))

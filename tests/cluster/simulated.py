@@ -8,6 +8,7 @@ from random import Random
 from typing import Any, TypeVar
 from uuid import UUID
 
+from waltz.cluster.cluster_shell import StorageEntry, create_cluster
 from waltz.errors import CoordinatorLostError
 from waltz.host import ANY_VERSION, Coordinator, Host, Node
 from waltz.sim.judges.run_trace import Trace
@@ -21,10 +22,34 @@ from waltz.sim.loop import (
 from waltz.sim.simulated_coordinator import SimulatedCoordinatorService
 from waltz.sim.simulated_disk import SimulatedDisk
 from waltz.sim.simulated_network import SimulatedNetwork, draw_weather
+from waltz.types import Address
 
 T = TypeVar("T")
 
 KEY = UUID("c9e0789e-63ae-41d1-8b53-48ffb21cd9b4")
+
+STORAGES = [
+    StorageEntry(Address("vm", port), Address("vm", port + 1)) for port in (47310, 47320, 47330)
+]
+
+
+async def create(
+    coordinator: Coordinator,
+    *,
+    name: str = "golden",
+    cluster_key: UUID = KEY,
+    root: str = "/waltz",
+    storages: list[StorageEntry] = STORAGES,
+    partition_count: int = 2,
+) -> None:
+    await create_cluster(
+        coordinator,
+        name=name,
+        partition_count=partition_count,
+        cluster_key=cluster_key,
+        storages=storages,
+        root=root,
+    )
 
 
 class World:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from tests.cluster.simulated import World, simulate
-from tests.cluster.test_cluster_shell import create
+from tests.cluster.simulated import World, create, simulate
 from waltz.cluster.locking_shell import admin_lock
 from waltz.host import Coordinator, Host
 

@@ -17,15 +17,8 @@ from functools import cache, partial
 from random import Random
 from typing import Final
 
-from tests.storage.crash_states import (
-    Found,
-    Node,
-    Promise,
-    go_on,
-    look,
-    new_records,
-    read_log,
-)
+from tests.storage.crash_states import go_on, look
+from tests.storage.recorded_work import Found, Node, Promise, new_records, read_log
 from tests.storage.support import DIRECTORY, fresh_disk, t
 from waltz.errors import CorruptionError, WaltzError
 from waltz.record import batch_from_block

@@ -19,15 +19,13 @@ from proofs.crash_states import (
     skip_syncs,
 )
 from tests.storage import crash_states as subject
-from tests.storage.crash_states import (
+from tests.storage.crash_states import judge, judge_recipe, main
+from tests.storage.recorded_work import (
     SCRIPT,
     Found,
     Node,
     Promise,
     Workload,
-    judge,
-    judge_recipe,
-    main,
     new_records,
     read_log,
     record,

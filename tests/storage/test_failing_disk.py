@@ -11,7 +11,6 @@ from random import Random
 import pytest
 
 from tests.storage import failing_disk
-from tests.storage.crash_states import Found, read_log
 from tests.storage.failing_disk import (
     COLUMNS,
     DEEDS,
@@ -30,6 +29,7 @@ from tests.storage.failing_disk import (
     row,
     verdicts,
 )
+from tests.storage.recorded_work import Found, read_log
 from tests.storage.support import t
 from waltz.errors import SegmentFailedError
 from waltz.record import batch_from_block
