@@ -18,11 +18,9 @@ import asyncio
 import json
 import os
 import sys
-import tempfile
 import time
 from bisect import bisect_right
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -31,7 +29,7 @@ from statistics import median, quantiles
 from typing import Any
 
 import waltz
-from tests.smoke.processes import Cluster, Node, running_cluster
+from tests.live.launch import Process, ZooKeeperCluster, run_directory, running
 from waltz.bench.calibration import calibrate
 
 SERVERS = 3
@@ -115,7 +113,9 @@ class Figure:
 class Measuring:
     """A cluster, and a client that appends to all of it."""
 
-    def __init__(self, cluster: Cluster, client: waltz.AsyncWaltzClient, random: Random) -> None:
+    def __init__(
+        self, cluster: ZooKeeperCluster, client: waltz.AsyncWaltzClient, random: Random
+    ) -> None:
         self._cluster = cluster
         self._client = client
         self._random = random
@@ -141,7 +141,9 @@ class Measuring:
                 owners, quiet_since = found, now
         self._commits.forget()
 
-    async def lose_server(self, figure: Figure, lose: Callable[[Node], Awaitable[object]]) -> None:
+    async def lose_server(
+        self, figure: Figure, lose: Callable[[Process], Awaitable[object]]
+    ) -> None:
         """`lose` one server, measure its partitions, start it again."""
         await self.settle()
         node = self._random.choice(list(self._cluster.servers.values()))
@@ -192,15 +194,16 @@ async def measure(kills: int, session_milliseconds: int, seed: str, seconds: flo
     storage = Figure("storage node killed", STORAGE_SECONDS_MAX)
     pauses = Figure("longest pause after that", None)
     nothing = Figure("longest pause without a loss", None)
-    with scratch_directory() as directory:
+    with run_directory(None, "failover", within=Path.cwd()) as files:
+        cluster = ZooKeeperCluster(
+            files.path / "cluster",
+            servers=SERVERS,
+            partitions=PARTITIONS,
+            session_milliseconds=session_milliseconds,
+            has_links=False,
+        )
         async with (
-            running_cluster(
-                directory,
-                servers=SERVERS,
-                partitions=PARTITIONS,
-                session_milliseconds=session_milliseconds,
-                has_links=False,
-            ) as cluster,
+            running(cluster),
             waltz.open_async_client(
                 cluster.coordinator, waltz.NoCallbacks(), mount_seconds_max=60.0
             ) as client,
@@ -217,8 +220,8 @@ async def measure(kills: int, session_milliseconds: int, seed: str, seconds: flo
                     if number % NOTHING_EVERY == 0:
                         await measuring.lose_nothing(nothing)
                     await measuring.lose_storage(storage, pauses)
-                    await measuring.lose_server(ended, Node.end)
-                    await measuring.lose_server(killed, Node.kill)
+                    await measuring.lose_server(ended, Process.end)
+                    await measuring.lose_server(killed, Process.kill)
                     say_progress(number + 1, kills, (nothing, storage, pauses, ended, killed))
             finally:
                 for task in appending:
@@ -227,13 +230,8 @@ async def measure(kills: int, session_milliseconds: int, seed: str, seconds: flo
             for failure in failures:
                 if not isinstance(failure, asyncio.CancelledError):
                     raise RuntimeError("an append failed") from failure
+        files.is_kept = False
     return [killed, ended, storage, pauses, nothing]
-
-
-@contextmanager
-def scratch_directory() -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(dir=Path.cwd(), prefix="bench-") as directory:
-        yield Path(directory) / "cluster"
 
 
 def say_progress(done: int, kills: int, figures: Sequence[Figure]) -> None:

@@ -37,16 +37,25 @@ class RunningCluster:
     def pid(self, name: str) -> int:
         return next(int(p["pid"]) for p in self.state["processes"] if p["name"] == name)
 
+    def restarts(self, name: str) -> int:
+        return next(int(p["restarts"]) for p in self.state["processes"] if p["name"] == name)
+
+    def names(self, *kinds: str) -> list[str]:
+        """Return the names of the processes that are `server` or `storage`, say."""
+        names = [str(process["name"]) for process in self.state["processes"]]
+        return [name for name in names if name.partition("-")[0] in kinds]
+
     def kill(self, name: str) -> None:
         os.kill(self.pid(name), signal.SIGKILL)
 
-    def wait_until_restarted(self, name: str, restarts: int = 1) -> None:
-        def is_back() -> bool:
-            return any(
-                p["name"] == name and p["restarts"] >= restarts for p in self.state["processes"]
-            )
+    def kill_and_await(self, name: str) -> None:
+        """Kill the process, and return once it was started again."""
+        before = self.restarts(name)
+        self.kill(name)
+        self.wait_until_restarted(name, before + 1)
 
-        wait_until(is_back, f"{name} was not started again")
+    def wait_until_restarted(self, name: str, restarts: int = 1) -> None:
+        wait_until(lambda: self.restarts(name) >= restarts, f"{name} was not started again")
 
     def stop(self) -> str:
         """Stop it as Ctrl-C does and return what it had said. Raises TimeoutExpired."""

@@ -14,15 +14,14 @@ import argparse
 import asyncio
 import json
 import logging
-import shutil
 import sys
-import tempfile
 import time
 from pathlib import Path
 
 from tests.chaos.cluster import SERVERS
 from tests.chaos.run import Result, Settings, run
 from tests.chaos.schedule import draw_schedule
+from tests.live.launch import run_directory
 
 LANES = 3
 VIOLATIONS_SHOWN = 10
@@ -56,20 +55,13 @@ def main() -> int:
         say(json.dumps(schedule.as_data(), indent=1))
         return 0
     numbers = range(given.schedules) if given.only is None else [given.only]
-    directory = given.directory or Path(tempfile.mkdtemp(prefix="waltz-chaos-"))
-    directory.mkdir(exist_ok=given.directory is None, parents=True)
-    logging.basicConfig(filename=directory / "log", level=logging.WARNING)
     began = time.monotonic()
     lanes = min(given.lanes, len(numbers))
-    settings = Settings(given.seed, numbers, lanes, directory.absolute(), given.seconds)
-    result: Result | None = None
-    try:
+    with run_directory(given.directory, "chaos") as files:
+        logging.basicConfig(filename=files.path / "log", level=logging.WARNING)
+        settings = Settings(given.seed, numbers, lanes, files.path, given.seconds)
         result = asyncio.run(run(settings, say))
-    finally:
-        if given.directory is None and result is not None and not result.failures:
-            shutil.rmtree(directory)
-        else:
-            say(f"logs and storage directories are in {directory}")
+        files.is_kept = bool(result.failures)
     show_failures(settings, result)
     line = json.dumps(result.summary(time.monotonic() - began))
     say(line)

@@ -7,12 +7,10 @@ run; it takes one schedule after the other.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
-import sys
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,13 +18,15 @@ from random import Random
 from typing import Any, Final
 
 import waltz
-from tests.chaos.cluster import PARTITIONS, SERVERS, Cluster, running_cluster
+from tests.chaos.cluster import SERVERS, ProxiedCluster
 from tests.chaos.judge import Ledger
-from tests.chaos.schedule import Act, Schedule, draw_schedule
+from tests.chaos.schedule import Planned, Schedule, draw_schedule
+from tests.live.journal import event_path, read_events, read_partition
+from tests.live.judge import Account
+from tests.live.launch import Process, running
 from waltz.limits import HANDSHAKE_SECONDS_MAX, NOT_READY_SECONDS_MAX, RECONNECT_SECONDS_MAX
-from waltz.record import request_id_from
 from waltz.sim.judges.history import Fed
-from waltz.types import PartitionId, TransactionId
+from waltz.types import PartitionId
 
 BEAT_SECONDS: Final = 0.5
 """With 0.2 s clients on a machine with ten times as much other work took living servers for dead
@@ -102,100 +102,48 @@ class Result:
         }
 
 
-class ClientProcess:
-    """One client, which is told of schedules and reports."""
-
-    def __init__(self, name: str, process: asyncio.subprocess.Process, log: Path) -> None:
-        self.name = name
-        self.log = log
-        self._process = process
-
-    @classmethod
-    async def start(
-        cls, cluster: Cluster, name: str, face: str, beat: float | None
-    ) -> ClientProcess:
-        log = cluster.directory / f"{name}.log"
-        with log.open("wb") as errors:
-            process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", "tests.chaos.client"),
-                *("--cluster", cluster.address, "--name", name, "--face", face),
-                *("--partitions", str(cluster.partitions)),
-                *(() if beat is None else ("--beat", str(beat))),
-                stdin=asyncio.subprocess.PIPE,
-                stdout=asyncio.subprocess.PIPE,
-                stderr=errors,
-                start_new_session=True,
-                limit=64 * 1024 * 1024,
-            )
-        client = cls(name, process, log)
-        await client.hear()
-        return client
-
-    def tell(self, told: dict[str, Any]) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.write(f"{json.dumps(told)}\n".encode())
-
-    async def hear(self) -> dict[str, Any]:
-        """Return its next report. Raises RuntimeError: it hangs or has ended."""
-        assert self._process.stdout is not None
-        try:
-            async with asyncio.timeout(SCHEDULE_SECONDS_MAX):
-                line = await self._process.stdout.readline()
-        except TimeoutError:
-            raise RuntimeError(
-                f"hang: {self.name} has not ended all contexts and outcomes in"
-                f" {SCHEDULE_SECONDS_MAX:g} s; see {self.log}"
-            ) from None
-        if not line:
-            raise RuntimeError(f"{self.name} has ended; see {self.log}")
-        report: dict[str, Any] = json.loads(line)
-        return report
-
-    async def stop(self) -> None:
-        with contextlib.suppress(ProcessLookupError):
-            self._process.kill()
-        await self._process.wait()
-
-
 class Lane:
     """A cluster with its clients."""
 
     def __init__(
         self,
-        cluster: Cluster,
-        clients: Sequence[ClientProcess],
+        cluster: ProxiedCluster,
         log: waltz.LogReader,
         result: Result,
     ) -> None:
         self._cluster = cluster
-        self._clients = clients
         self._log = log
         self._result = result
         self._ledger = Ledger()
         self._read_to = [0] * cluster.partitions
+        self._heard_to: Counter[Path] = Counter()
+        """By journal, up to which byte it was read."""
 
     async def suffer(self, schedule: Schedule) -> list[str]:
         """Let `schedule` happen and return the violations. Raises RuntimeError: a client hangs."""
         random = Random(f"{schedule.seed} questions {schedule.number}")
         began = time.monotonic() + LEAD_SECONDS
-        calm_at = began + max(act.at + act.seconds for act in schedule.acts)
-        for place, client in enumerate(self._clients):
-            client.tell(
-                {
-                    "seed": schedule.seed,
-                    "number": schedule.number,
-                    "first": (schedule.number * len(CLIENTS) + place) * CONTEXTS_MAX,
-                    "calm_at": calm_at,
-                    "of_before": self._known(random),
-                }
-            )
+        calm_at = began + max(planned.at + planned.act.seconds for planned in schedule.acts)
+        clients = self._cluster.clients
+        for place, client in enumerate(clients.values()):
+            task = {
+                "seed": schedule.seed,
+                "number": schedule.number,
+                "first": (schedule.number * len(CLIENTS) + place) * CONTEXTS_MAX,
+                "calm_at": calm_at,
+                "of_before": self._known(random),
+            }
+            client.tell(json.dumps(task))
         befallen = self._befallen()
-        await asyncio.gather(*[self._perform(act, began) for act in schedule.acts])
+        await asyncio.gather(*[self._perform(planned, began) for planned in schedule.acts])
         calm_at = max(calm_at, time.monotonic())
-        reports = {client.name: await client.hear() for client in self._clients}
+        reports = {name: await hear(client) for name, client in clients.items()}
         back_seconds = max(0.0, *(each["back_at"] - calm_at for each in reports.values()))
         records = await asyncio.to_thread(self._read_on)
-        violations = self._ledger.judge_schedule(reports, records)
+        violations = self._ledger.judge_schedule(self._account(), records)
+        violations += [
+            f"{name}: {each}" for name, report in reports.items() for each in report["complaints"]
+        ]
         if back_seconds > BACK_SECONDS_MAX:
             violations.append(
                 f"back: {back_seconds:.1f} s after the last fault; expected {BACK_SECONDS_MAX:g} s"
@@ -212,13 +160,23 @@ class Lane:
         result, ledger = self._result, self._ledger
         result.contexts += ledger.contexts
         result.verdicts += ledger.verdicts
-        result.outcomes += ledger.outcomes
+        result.outcomes += len(ledger.history.outcomes)
         result.connections += sum(len(proxy.arrivals) for proxy in self._cluster.proxies)
         return [*ledger.judge_all(), *self._cluster.complaints()]
 
-    async def _perform(self, act: Act, began: float) -> None:
-        await asyncio.sleep(max(0.0, began + act.at - time.monotonic()))
-        await self._cluster.proxies[act.server].perform(act)
+    async def _perform(self, planned: Planned, began: float) -> None:
+        await asyncio.sleep(max(0.0, began + planned.at - time.monotonic()))
+        await self._cluster.proxies[planned.server].perform(planned.act)
+
+    def _account(self) -> Account:
+        """Return what the clients have written down since the last time."""
+        account = Account()
+        for name in self._cluster.clients:
+            for number in range(self._cluster.partitions):
+                path = event_path(self._cluster.directory, name, number)
+                account.add(name, PartitionId(number), read_events(path, self._heard_to[path]))
+                self._heard_to[path] = path.stat().st_size
+        return account
 
     def _befallen(self) -> Counter[str]:
         found: Counter[str] = Counter()
@@ -237,40 +195,42 @@ class Lane:
         found: dict[PartitionId, list[Fed]] = {}
         for number, first in enumerate(self._read_to):
             end = self._log.high_water_mark(number) + 1
-            found[PartitionId(number)] = list(_read(self._log, number, first, end))
+            found[PartitionId(number)] = list(read_partition(self._log, number, first, end))
             self._read_to[number] = end
         return found
 
 
-def _read(log: waltz.LogReader, partition: int, first: int, end: int) -> Iterator[Fed]:
-    for run in log.read(partition, first, end):
-        for index, data in enumerate(run.data):
-            yield Fed(
-                TransactionId(run.first_transaction_id + index),
-                request_id_from(run.request_ids[16 * index : 16 * index + 16]),
-                int(run.headers[index]),
-                bytes(data),
-            )
+async def hear(client: Process) -> dict[str, Any]:
+    """Return the next report. Raises RuntimeError: the client hangs or has ended."""
+    try:
+        async with asyncio.timeout(SCHEDULE_SECONDS_MAX):
+            report = await client.hear()
+    except TimeoutError:
+        raise RuntimeError(
+            f"hang: {client.name} has not ended all contexts and outcomes in"
+            f" {SCHEDULE_SECONDS_MAX:g} s; see {client.log}"
+        ) from None
+    if report is None:
+        raise RuntimeError(f"{client.name} has ended; see {client.log}")
+    return report
 
 
 @asynccontextmanager
 async def running_lane(directory: Path, result: Result) -> AsyncIterator[Lane]:
-    async with running_cluster(directory) as cluster:
-        assert cluster.partitions == PARTITIONS
-        assert len(cluster.proxies) == SERVERS
-        clients: list[ClientProcess] = []
-        try:
-            for name, face, beat in CLIENTS:
-                clients.append(await ClientProcess.start(cluster, name, face, beat))
-            log = await asyncio.to_thread(_open_log, cluster)
-            yield Lane(cluster, clients, log, result)
-            await asyncio.to_thread(log.close)
-        finally:
-            await asyncio.gather(*(client.stop() for client in clients))
-
-
-def _open_log(cluster: Cluster) -> waltz.LogReader:
-    return waltz.open_reader(cluster.inner_address, timeout_seconds=READ_SECONDS_MAX)
+    async with running(ProxiedCluster(directory)) as cluster:
+        for name, face, beat in CLIENTS:
+            cluster.add_client(
+                *(name, "tests.chaos.client", "--cluster", cluster.address, "--name", name),
+                *("--face", face, "--partitions", str(cluster.partitions)),
+                *("--journals", str(directory)),
+                *(() if beat is None else ("--beat", str(beat))),
+            )
+        await cluster.start_clients()
+        log = await asyncio.to_thread(
+            waltz.open_reader, str(cluster.coordinator), timeout_seconds=READ_SECONDS_MAX
+        )
+        yield Lane(cluster, log, result)
+        await asyncio.to_thread(log.close)
 
 
 async def run_lane(

@@ -21,7 +21,8 @@ from pathlib import Path
 from typing import Final
 
 import waltz
-from tests.chaos.cluster import running_cluster
+from tests.chaos.cluster import ProxiedCluster
+from tests.live.launch import running
 from waltz.limits import (
     CONNECTION_RESTORE_SECONDS,
     RECONNECT_BROKEN_SECONDS_MAX,
@@ -70,10 +71,10 @@ async def storm(
     reconnect_seconds_max: float = RECONNECT_SECONDS_MAX,
 ) -> Storm:
     """Let `clients` connect, the server die, be away for `down_seconds`, and all append again."""
-    async with running_cluster(
-        directory, restore_seconds=[restore_seconds], partitions=1
+    async with running(
+        ProxiedCluster(directory, restore_seconds=[restore_seconds], partitions=1)
     ) as cluster:
-        proxy, (server,) = cluster.proxies[0], cluster.servers
+        (proxy,), (server,) = cluster.proxies, cluster.servers.values()
         opened = [
             waltz.open_async_client(
                 cluster.address,

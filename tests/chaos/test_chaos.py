@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.chaos.schedule import Deed
 from tests.chaos.storm import storm
+from tests.live.faults import Deed
 
 pytestmark = pytest.mark.processes
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
 
 import pytest
 
 from tests.chaos.judge import Ledger
-from waltz.sim.judges.history import Fed
+from tests.live.journal import Event, Step, encode_request, verdict_number
+from tests.live.judge import Account
+from waltz.sim.judges.history import Fed, Verdict
 from waltz.sim.judges.payload import Payload
 from waltz.types import ClientId, Generation, PartitionId, RequestId, TransactionId
 
@@ -22,71 +24,85 @@ def record(place: int, context: int, number: int) -> Fed:
     return Fed(TransactionId(place), request(number), 0, Payload(context, 1).encode())
 
 
-def report(context: int, number: int, **changes: Any) -> dict[str, Any]:
-    """The report of a client with one context, which was committed with that request."""
-    found = {
-        "number": context,
-        "partition": 0,
-        "written": [Payload(context, 1).encode().hex()],
-        "endings": ["COMMITTED"],
-        "place": None,
-        "requests": [([*request(number)], -1)],
-    }
-    asked = changes.pop("outcomes", [])
-    return {
-        "gaps": changes.pop("gaps", []),
-        "errors": [],
-        "outcomes": asked,
-        "contexts": [found | changes],
-    }
+def told(
+    context: int,
+    number: int,
+    *,
+    attempt: int = 1,
+    endings: Sequence[Verdict] = (Verdict.COMMITTED,),
+    place: int | None = None,
+    outcomes: Sequence[tuple[int, int | None]] = (),
+) -> Account:
+    """The account of a client with one context, which was committed with that request; `outcomes`
+    are what became of requests."""
+    data = Payload(context, attempt).encode()
+    account = Account()
+    account.add(
+        "a",
+        ZERO,
+        [
+            Event(Step.SUBMITTED, context),
+            Event(Step.ATTEMPTED, context, data=data),
+            *(Event(Step.ENDED, context, detail=verdict_number(each)) for each in endings),
+            *([] if place is None else [Event(Step.PLACED, context, data=b"%d" % place)]),
+            Event(Step.REQUESTED, context, data=encode_request(request(number), -1)),
+            *(Event(Step.ASKED, 0, data=encode_request(request(n), f)) for n, f in outcomes),
+        ],
+    )
+    return account
 
 
 def test_schedules_that_are_right_pass_and_are_counted() -> None:
     ledger = Ledger()
-    asked = [([*request(1)], 0)]
-    first = ledger.judge_schedule(
-        {"a": report(1, 1, place=0, outcomes=asked)}, {ZERO: [record(0, 1, 1)]}
-    )
-    second = ledger.judge_schedule({"a": report(2, 2, outcomes=asked)}, {ZERO: [record(1, 2, 2)]})
+    asked = [(1, 0)]
+    first = ledger.judge_schedule(told(1, 1, place=0, outcomes=asked), {ZERO: [record(0, 1, 1)]})
+    second = ledger.judge_schedule(told(2, 2, outcomes=asked), {ZERO: [record(1, 2, 2)]})
     assert first == second == ledger.judge_all() == []
-    assert (ledger.contexts, ledger.outcomes, ledger.verdicts["COMMITTED"]) == (2, 2, 2)
+    assert (ledger.contexts, len(ledger.history.outcomes)) == (2, 2)
+    assert ledger.verdicts["COMMITTED"] == 2
     assert [each for _, each, _ in ledger.committed] == [request(1), request(2)]
 
 
 @pytest.mark.parametrize(
-    ("told", "records", "sign"),
+    ("account", "records", "sign"),
     [
-        (report(1, 1), [], "I1 durability"),
-        (report(1, 1, endings=[]), [record(0, 1, 1)], "I5 verdict"),
-        (report(1, 1, endings=["COMMITTED"] * 2), [record(0, 1, 1)], "I5 verdict"),
-        (report(1, 1, endings=["UNWRITTEN"]), [record(0, 1, 1)], "I5 verdict"),
-        (report(1, 1), [record(0, 1, 1), record(1, 1, 2)], "I5 verdict"),
-        (report(1, 1), [record(0, 1, 1), record(1, 1, 1)], "I6 at most once"),
-        (report(1, 1, written=[Payload(1, 2).encode().hex()]), [record(0, 1, 1)], "I1 durability"),
-        (report(1, 1, outcomes=[([*request(1)], None)]), [record(0, 1, 1)], "I13 outcome"),
-        (report(1, 1, outcomes=[([*request(2)], 0)]), [record(0, 1, 1)], "I13 outcome"),
-        (report(1, 1, place=5), [record(0, 1, 1)], "place"),
-        (report(1, 1, gaps=["partition 0: 3 after 1"]), [record(0, 1, 1)], "gaps"),
+        (told(1, 1), [], "I1 durability"),
+        (told(1, 1, endings=[]), [record(0, 1, 1)], "I5 verdict"),
+        (told(1, 1, endings=[Verdict.COMMITTED] * 2), [record(0, 1, 1)], "I5 verdict"),
+        (told(1, 1, endings=[Verdict.UNWRITTEN]), [record(0, 1, 1)], "I5 verdict"),
+        (told(1, 1), [record(0, 1, 1), record(1, 1, 2)], "I5 verdict"),
+        (told(1, 1), [record(0, 1, 1), record(1, 1, 1)], "I6 at most once"),
+        (told(1, 1, attempt=2), [record(0, 1, 1)], "I1 durability"),
+        (told(1, 1, outcomes=[(1, None)]), [record(0, 1, 1)], "I13 outcome"),
+        (told(1, 1, outcomes=[(2, 0)]), [record(0, 1, 1)], "I13 outcome"),
+        (told(1, 1, place=5), [record(0, 1, 1)], "place"),
     ],
 )
 def test_what_is_wrong_with_a_schedule_is_found(
-    told: dict[str, Any], records: list[Fed], sign: str
+    account: Account, records: list[Fed], sign: str
 ) -> None:
-    violations = Ledger().judge_schedule({"a": told}, {ZERO: records})
+    violations = Ledger().judge_schedule(account, {ZERO: records})
     assert any(each.startswith(sign) for each in violations), violations
 
 
 def test_what_comes_again_in_a_later_schedule_is_found() -> None:
     """A replay may wait."""
     ledger = Ledger()
-    assert not ledger.judge_schedule({"a": report(1, 1)}, {ZERO: [record(0, 1, 1)]})
+    assert not ledger.judge_schedule(told(1, 1), {ZERO: [record(0, 1, 1)]})
     again = [record(1, 1, 1), record(2, 2, 2)]
-    violations = ledger.judge_schedule({"a": report(2, 2)}, {ZERO: again})
+    violations = ledger.judge_schedule(told(2, 2), {ZERO: again})
     assert any(each.startswith("I6 at most once") for each in violations)
     assert ledger.judge_all()
 
 
+def test_a_context_that_ends_once_more_in_a_later_schedule_is_found() -> None:
+    account = told(2, 2)
+    account.add("a", ZERO, [Event(Step.ENDED, 1, detail=verdict_number(Verdict.COMMITTED))])
+    violations = Ledger().judge_schedule(account, {ZERO: [record(0, 2, 2)]})
+    assert violations == ["I5 verdict: context 1 of a ended once more"]
+
+
 def test_the_log_as_a_whole_is_judged_in_the_end() -> None:
     ledger = Ledger()
-    assert not ledger.judge_schedule({"a": report(1, 1)}, {ZERO: [record(1, 1, 1)]})
+    assert not ledger.judge_schedule(told(1, 1), {ZERO: [record(1, 1, 1)]})
     assert any(each.startswith("I4 density") for each in ledger.judge_all())

@@ -24,7 +24,8 @@ from tests.clusters import (
     start_node,
     wait_until,
 )
-from tests.zookeepers import Proxy, RunningZooKeeper, running_zookeeper, tree_at
+from tests.live.faults import Proxy
+from tests.zookeepers import RunningZooKeeper, running_zookeeper, tree_at
 from waltz.cli.trial_directory import choose_ports
 from waltz.cluster.cluster_shell import ClusterView, ServerMembership, StorageEntry, create_cluster
 from waltz.cluster.partition_metadata import PartitionMetadata
@@ -308,16 +309,14 @@ def test_a_server_cut_off_can_decide_nothing_once_another_has_its_partition(
             waltz.open_async_client(coordinator, waltz.NoCallbacks()) as informed,
         ):
             assert await deceived.append(partition, b"before") == 0
-            proxy.requests.clear()
-            proxy.answers.clear()
+            proxy.hold()
             await until_it_serves(0)
             assert await informed.append(partition, b"during") == 1
             assert partition in server._partitions  # nobody has told it
             late = asyncio.create_task(deceived.append(partition, b"late"))
             assert await informed.append(partition, b"more") in (2, 3)
             proxy.cut()
-            proxy.requests.set()
-            proxy.answers.set()
+            proxy.let_go()
             assert await late > 1
             await until_it_serves(1)
         await server.stop()

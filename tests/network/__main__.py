@@ -12,23 +12,24 @@ import argparse
 import asyncio
 import json
 import sys
-import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from random import Random
 
-import waltz
+from tests.live.journal import fed_path, read_fed
+from tests.live.judge import LOG, judge, read_log
+from tests.live.launch import START_SECONDS_MAX, run_directory, running
 from tests.network.cases import Case, all_cases, one_of_each_kind
 from tests.network.deployment import (
     PARTITIONS,
     ROOT,
-    START_SECONDS_MAX,
     STORAGES,
     Deployment,
+    server_names,
 )
-from tests.network.judgement import judge_clients, judge_metadata, judge_replica, judge_servers
+from tests.network.judgement import judge_metadata, judge_replica, judge_servers
 from tests.network.links import refusal, run_alone
 from tests.storage.independent_reader import parse_directory, read_files
 from waltz.cluster.cluster_shell import read_partition_metadata
@@ -42,6 +43,9 @@ PATIENCE_SECONDS = 120.0
 """How long a case that has missed it is watched before the run is given up."""
 
 CURRENT_SECONDS_MAX = 60.0
+
+READ_SECONDS_MAX = 60.0
+"""Without progress of a reader."""
 
 CUT_SECONDS = ((0.3, 2.0), (4.0, 8.0), (15.0, 25.0))
 CUT_WEIGHTS = (10, 8, 2)
@@ -77,39 +81,27 @@ async def read_sessions(deployment: Deployment) -> tuple[dict[int, tuple[int, in
         await door.close()
 
 
-def read_log(deployment: Deployment) -> dict[int, list[str]]:
-    with waltz.open_reader(str(deployment.coordinator)) as reader:
-        return {
-            number: [
-                data.decode()
-                for run in reader.read(number, 0, reader.high_water_mark(number) + 1)
-                for data in run.data
-            ]
-            for number in range(PARTITIONS)
-        }
-
-
-def read_replica(deployment: Deployment, name: str) -> dict[int, list[str]]:
+def read_replica(deployment: Deployment, name: str) -> dict[int, list[bytes]]:
     directory = parse_directory(read_files(deployment.directory / name))
     return {
-        number: [record.data.decode() for record in directory.records(number)]
+        number: [record.data for record in directory.records(number)]
         for number in range(PARTITIONS)
     }
 
 
-def play(
+async def play(
     deployment: Deployment, case: Case, pause: float, seconds: float, findings: Findings
 ) -> bool:
     """Cut, wait, heal, and wait until all is well; return whether it ever was."""
-    time.sleep(pause)
+    await asyncio.sleep(pause)
     deployment.links.cut(case.ways)
-    time.sleep(seconds)
+    await asyncio.sleep(seconds)
     deployment.links.heal()
     healed = time.monotonic()
-    taken = deployment.seconds_until_written(healed, WRITABLE_SECONDS_MAX)
+    taken = await deployment.seconds_until_written(healed, WRITABLE_SECONDS_MAX)
     if taken is None:
         waiting = ", ".join(deployment.not_writing(healed))
-        taken = deployment.seconds_until_written(healed, PATIENCE_SECONDS)
+        taken = await deployment.seconds_until_written(healed, PATIENCE_SECONDS)
         findings.violations.append(
             f"{case.name}, {seconds:.1f} s: {WRITABLE_SECONDS_MAX:g} s after it nothing is written"
             f" by {waiting}; then {'never' if taken is None else f'after {taken:.1f} s'}"
@@ -130,44 +122,52 @@ async def run(
     draw_seconds: Callable[[], float],
     findings: Findings,
 ) -> None:
-    await deployment.start()
-    assert deployment.seconds_until_written(0, START_SECONDS_MAX) is not None, "nothing is written"
+    assert await deployment.seconds_until_written(0, START_SECONDS_MAX) is not None
     sampled = [(await read_sessions(deployment))[0]]
     for case in cases:
         pause, seconds = draw.uniform(0, 1), draw_seconds()
-        is_well = await asyncio.to_thread(play, deployment, case, pause, seconds, findings)
+        is_well = await play(deployment, case, pause, seconds, findings)
         if ended := deployment.ended():
             findings.violations.append(f"{case.name}: {ended} ended")
         if ended or not is_well:
             return
         sampled.append((await read_sessions(deployment))[0])
-    deployment.stop(*deployment.told)
-    for told in deployment.told.values():
-        told.read()
-    log = await asyncio.to_thread(read_log, deployment)
+    coordinator = str(deployment.coordinator)
+    deployment.writers.stop()
+    await deployment.writers.settle()
+    checksums = await deployment.writers.finish(findings.violations)
+    await asyncio.to_thread(read_log, coordinator, deployment.writers.journals, READ_SECONDS_MAX)
     deadline = time.monotonic() + CURRENT_SECONDS_MAX
     while not (current := await read_sessions(deployment))[1]:
         if time.monotonic() > deadline:
             findings.violations.append(f"not all replicas are in the session: {current[0]}")
             break
         await asyncio.sleep(0.1)
-    deployment.stop(*deployment.servers, *STORAGES, "zookeeper")
-    judge(deployment, log, [*sampled, current[0]], findings)
+    findings.violations += await deployment.end_nodes()
+    judge_all(deployment, checksums, [*sampled, current[0]], findings)
 
 
-def judge(
+def judge_all(
     deployment: Deployment,
-    log: dict[int, list[str]],
+    checksums: dict[str, list[int]],
     sampled: list[dict[int, tuple[int, int]]],
     findings: Findings,
 ) -> None:
-    told = {name: each.lines for name, each in deployment.told.items()}
-    findings.transactions = sum(map(len, log.values()))
+    found = judge(deployment.writers.journals, PARTITIONS, checksums)
+    findings.transactions = found.transactions
     findings.sessions = sum(session for _, session in sampled[-1].values())
-    findings.violations += judge_clients(log, told)
+    findings.violations += found.violations
+    log = {
+        number: [
+            record.data for record in read_fed(fed_path(deployment.writers.journals, LOG, number))
+        ]
+        for number in range(PARTITIONS)
+    }
     for name in STORAGES:
         findings.violations += judge_replica(log, name, read_replica(deployment, name))
-    findings.violations += judge_servers({n: deployment.log(n) for n in deployment.servers})
+    findings.violations += judge_servers(
+        {name: server.logged() for name, server in deployment.servers.items()}
+    )
     findings.violations += judge_metadata(sampled)
 
 
@@ -181,23 +181,24 @@ def lengths(draw: Random, *, fixed: float | None, short: bool) -> Callable[[], f
     return next_seconds
 
 
+async def run_all(arguments: argparse.Namespace, directory: Path, findings: Findings) -> None:
+    draw = Random(arguments.seed)
+    cases = all_cases(server_names(arguments.servers))
+    draw.shuffle(cases)
+    chosen = [case for case in cases if arguments.only in case.name][: arguments.cases]
+    if arguments.short:
+        chosen = one_of_each_kind(cases)
+    draw_seconds = lengths(draw, fixed=arguments.seconds, short=arguments.short)
+    deployment = Deployment(directory, servers=arguments.servers, seed=arguments.seed)
+    async with running(deployment):
+        await run(deployment, chosen, draw, draw_seconds, findings)
+
+
 def play_all(arguments: argparse.Namespace) -> int:
     findings = Findings(arguments.seed)
-    with tempfile.TemporaryDirectory(dir=Path.cwd()) as scratch:
-        directory = Path(arguments.directory or scratch).absolute()
-        directory.mkdir(exist_ok=True)
-        draw = Random(arguments.seed)
-        deployment = Deployment(directory, servers=arguments.servers)
-        cases = all_cases(deployment.servers)
-        draw.shuffle(cases)
-        chosen = [case for case in cases if arguments.only in case.name][: arguments.cases]
-        if arguments.short:
-            chosen = one_of_each_kind(cases)
-        try:
-            draw_seconds = lengths(draw, fixed=arguments.seconds, short=arguments.short)
-            asyncio.run(run(deployment, chosen, draw, draw_seconds, findings))
-        finally:
-            deployment.close()
+    with run_directory(arguments.directory, "network", within=Path.cwd()) as files:
+        asyncio.run(run_all(arguments, files.path, findings))
+        files.is_kept = bool(findings.violations)
     print(
         f"{len(findings.cases)} cuts, {findings.transactions} transactions in"
         f" {findings.sessions} store sessions; writable after at most"
@@ -219,7 +220,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, help="every cut lasts so long")
     parser.add_argument("--servers", type=int, default=2)
     parser.add_argument("--json", help="write what was seen to this file")
-    parser.add_argument("--directory", help="keep the cluster's files and logs there")
+    parser.add_argument("--directory", type=Path, help="keep the cluster's files and logs there")
     parser.add_argument(
         "--here", action="store_true", help="the network namespace is there already"
     )

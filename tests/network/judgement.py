@@ -1,41 +1,15 @@
-"""Judges of a cluster whose network was cut: what clients were told and handed, what servers said,
-and what lies on the replicas' disks, against the log as it is read in the end."""
+"""Judges of a cluster whose network was cut: what servers said, and what lies on the replicas'
+disks, against the log as it is read in the end. What clients did and saw is judged in `tests/live`.
+"""
 
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
-from typing import Any
 
-Log = Mapping[int, Sequence[str]]
+Log = Mapping[int, Sequence[bytes]]
 """Per partition the data of all transactions, from the first on."""
-
-
-def judge_clients(log: Log, told: Mapping[str, Sequence[Sequence[Any]]]) -> Iterator[str]:
-    """Nothing acknowledged is lost, nothing is there twice or that was said not to be, and everyone
-    was handed one history without a gap."""
-    counts = Counter(data for records in log.values() for data in records)
-    sent = {line[2] for lines in told.values() for line in lines if line[0] == "sent"}
-    yield from (f"{data} is in the log {n} times" for data, n in counts.items() if n > 1)
-    yield from (f"{data} is in the log and nobody has sent it" for data in counts.keys() - sent)
-    for client, lines in told.items():
-        following: Counter[int] = Counter()
-        for line in lines:
-            match line:
-                case ["written", partition, data, number, _]:
-                    if log[partition][number : number + 1] != [data]:
-                        yield f"{client} was told that {data} is transaction {number}; it is not"
-                case ["refused", _, data, error, False] if counts[data]:
-                    yield f"{client} was told that {data} is not written, {error}; it is"
-                case ["applied", partition, number, data]:
-                    if number != following[partition]:
-                        expected = following[partition]
-                        yield f"{client} was handed {number} of {partition}, not {expected}"
-                    if log[partition][number : number + 1] != [data]:
-                        yield f"{client} was handed {data} as {number} of {partition}"
-                    following[partition] = number + 1
 
 
 def judge_replica(log: Log, name: str, found: Log) -> Iterator[str]:

@@ -14,20 +14,17 @@ import argparse
 import asyncio
 import json
 import logging
-import shutil
 import signal
 import sys
-import tempfile
 import time
 from pathlib import Path
 from typing import Any
 
+from tests.live.launch import run_directory
 from tests.smoke.run import Settings, smoke
 
 VIOLATIONS_SHOWN = 20
 MIB = 1024**2
-
-
 BEGAN = time.monotonic()
 
 
@@ -80,29 +77,24 @@ def main() -> int:
     parser.add_argument("--json", type=Path, help="write the result there")
     parser.add_argument("--directory", type=Path, help="keep all files there; must not exist")
     given = parser.parse_args()
-    directory = given.directory or Path(tempfile.mkdtemp(prefix="waltz-smoke-"))
-    directory.mkdir(exist_ok=given.directory is None, parents=True)
-    # What this process hears of the ZooKeeper is the picture's business.
-    logging.basicConfig(filename=directory / "log", level=logging.INFO)
-    settings = Settings(
-        given.transactions,
-        given.seed,
-        given.seconds,
-        directory.absolute(),
-        faults=not given.calm,
-        forgetful=given.forgetful,
-    )
     result: dict[str, Any] | None = None
-    try:
-        result = asyncio.run(main_task(settings))
-    except (KeyboardInterrupt, asyncio.CancelledError):
-        say("stopped; all processes have ended")
-        return 130
-    finally:
-        if given.directory is None and (result is None or not result["violations"]):
-            shutil.rmtree(directory)
-        else:
-            say(f"journals, logs and storage directories are in {directory}")
+    with run_directory(given.directory, "smoke") as files:
+        # What this process hears of the ZooKeeper is the picture's business.
+        logging.basicConfig(filename=files.path / "log", level=logging.INFO)
+        settings = Settings(
+            given.transactions,
+            given.seed,
+            given.seconds,
+            files.path,
+            faults=not given.calm,
+            forgetful=given.forgetful,
+        )
+        try:
+            result = asyncio.run(main_task(settings))
+        except (KeyboardInterrupt, asyncio.CancelledError):
+            say("stopped; all processes have ended")
+            return 130
+        files.is_kept = bool(result["violations"])
     show(result)
     if given.json is not None:
         given.json.write_text(json.dumps(result, indent=2) + "\n")

@@ -21,6 +21,12 @@ ROWS_PER_TRIGGER = 150
 COPY = "copy of "
 
 
+def copies_of(log: DataFrame) -> DataFrame:
+    """Return the rows of `log` as they are written to the partition two further on."""
+    data = f"concat(cast('{COPY}' as binary), data) data"
+    return log.selectExpr("partition + 2 partition", "header", data)
+
+
 def main(coordinator: str, directory: Path) -> None:
     spark = spark_session(
         "killed",
@@ -47,12 +53,10 @@ def main(coordinator: str, directory: Path) -> None:
     followed().writeStream.foreachBatch(keep).option(
         "checkpointLocation", str(directory / "checkpoint-rows")
     ).start()
-    copies = followed().selectExpr(
-        "partition + 2 partition", "header", f"concat(cast('{COPY}' as binary), data) data"
-    )
-    copies.repartition(2, "header").writeStream.format("waltz").option(
-        "cluster", coordinator
-    ).option("checkpointLocation", str(directory / "checkpoint-copies")).start()
+    copies = copies_of(followed()).repartition(2, "header")
+    copies.writeStream.format("waltz").option("cluster", coordinator).option(
+        "checkpointLocation", str(directory / "checkpoint-copies")
+    ).start()
     spark.streams.awaitAnyTermination()
 
 

@@ -26,13 +26,15 @@ from tempfile import TemporaryDirectory
 import pyarrow.parquet as pq
 
 import waltz
-from tests.clusters import ROOT, RunningCluster, start_cluster
+from tests.clusters import ROOT, RunningCluster, running_cluster
+from tests.live.journal import read_all
 from tests.spark.killed_driver import COPY
 from waltz.client.transaction import PlainAppend
 
 CATCH_UP_SECONDS_MAX = 900.0
 VICTIMS = ("driver", "java", "worker", "server", "storage")
 Row = tuple[int, int, bytes]
+KeptRow = tuple[int, int, int, bytes]
 
 
 class Pipeline:
@@ -118,7 +120,6 @@ class Run:
         self._directory = directory
         self._random = random.Random(seed)
         self._number = 0
-        self._restarts: Counter[str] = Counter()
         self.pipeline = Pipeline(cluster.coordinator, directory)
         self.kills: Counter[str] = Counter()
 
@@ -132,15 +133,7 @@ class Run:
     def kill(self, kind: str) -> bool:
         """Kill a part of that kind; False if there is none now."""
         if kind in ("server", "storage"):
-            names = [
-                str(each["name"])
-                for each in self._cluster.state["processes"]
-                if kind in str(each["name"])
-            ]
-            name = self._random.choice(names)
-            self._cluster.kill(name)
-            self._restarts[name] += 1
-            self._cluster.wait_until_restarted(name, self._restarts[name])
+            self._cluster.kill_and_await(self._random.choice(self._cluster.names(kind)))
         else:
             found = self.pipeline.parts(kind)
             if not found:
@@ -187,26 +180,22 @@ class Run:
             )
             time.sleep(0.2)
 
-    def _log_rows(self) -> tuple[list[tuple[int, int, int, bytes]], Counter[Row]]:
-        logged: list[tuple[int, int, int, bytes]] = []
+    def _log_rows(self) -> tuple[list[KeptRow], Counter[Row]]:
+        logged: list[KeptRow] = []
         copies: Counter[Row] = Counter()
         with waltz.open_reader(self._cluster.coordinator) as log:
             # The copies first: what is copied later is no double.
-            for partition in (2, 3, 0, 1):
-                for run in log.read(partition, 0, log.high_water_mark(partition) + 1):
-                    first = run.first_transaction_id
-                    rows = zip(run.headers.tolist(), run.data, strict=True)
-                    if partition > 1:
-                        copies.update((partition, header, bytes(data)) for header, data in rows)
-                    else:
-                        logged += [
-                            (partition, first + place, header, bytes(data))
-                            for place, (header, data) in enumerate(rows)
-                        ]
+            for partition in (2, 3):
+                copies.update((partition, r.header, r.data) for r in read_all(log, partition))
+            for partition in (0, 1):
+                logged += [
+                    (partition, int(r.transaction_id), r.header, r.data)
+                    for r in read_all(log, partition)
+                ]
         return logged, copies
 
-    def _kept_rows(self) -> Counter[tuple[int, int, int, bytes]]:
-        kept: Counter[tuple[int, int, int, bytes]] = Counter()
+    def _kept_rows(self) -> Counter[KeptRow]:
+        kept: Counter[KeptRow] = Counter()
         for done in sorted((self._directory / "rows").glob("batch=*/_SUCCESS")):
             for path in sorted(done.parent.glob("part-*.parquet")):
                 try:
@@ -220,8 +209,7 @@ class Run:
 
 @contextmanager
 def started(directory: Path, seed: int) -> Iterator[tuple[Run, waltz.WaltzClient]]:
-    cluster = start_cluster(directory / "data", "--partitions", "4")
-    try:
+    with running_cluster(directory / "data", "--partitions", "4") as cluster:
         run = Run(cluster, directory, seed)
         try:
             with waltz.open_client(
@@ -234,8 +222,6 @@ def started(directory: Path, seed: int) -> Iterator[tuple[Run, waltz.WaltzClient
                 yield run, client
         finally:
             run.pipeline.stop()
-    finally:
-        cluster.stop()
 
 
 def main() -> None:

@@ -27,6 +27,7 @@ import pyarrow as pa
 
 import waltz
 from tests.clusters import RunningCluster, running_cluster
+from tests.live.journal import read_all
 from waltz.errors import ConfigurationError
 from waltz.spark.sink import SinkAccess, write_rows
 from waltz.spark.sink_progress import TaskIdentity
@@ -83,11 +84,10 @@ class Run:
         self._zombies: list[BaseProcess] = []
         self._attempts = 0
         self._batches = 0
-        self._restarts: Counter[str] = Counter()
         self.kills: Counter[str] = Counter()
 
     def kill(self, count: int) -> None:
-        """Write batches until so many attempts and nodes have been hit. Raises AssertionError."""
+        """Write batches until `count` more parts have been hit. Raises AssertionError."""
         wanted = sum(self.kills.values()) + count
         while sum(self.kills.values()) < wanted:
             for task in range(TASKS):
@@ -140,14 +140,9 @@ class Run:
         return process.exitcode
 
     def _kill_node(self) -> None:
-        names = [str(each["name"]) for each in self._cluster.state["processes"]]
-        name = self._random.choice(
-            [each for each in names if "server" in each or "storage" in each]
-        )
-        self._cluster.kill(name)
-        self._restarts[name] += 1
-        self._cluster.wait_until_restarted(name, self._restarts[name])
-        self.kills["server" if "server" in name else "storage"] += 1
+        name = self._random.choice(self._cluster.names("server", "storage"))
+        self._cluster.kill_and_await(name)
+        self.kills[name.partition("-")[0]] += 1
 
     def _judge(self) -> None:
         wanted = Counter(
@@ -159,9 +154,7 @@ class Run:
         found: Counter[Row] = Counter()
         with waltz.open_reader(self._cluster.coordinator) as log:
             for partition in range(2):
-                for run in log.read(partition, 0, log.high_water_mark(partition) + 1):
-                    pairs = zip(run.headers.tolist(), run.data, strict=True)
-                    found.update((partition, header, bytes(data)) for header, data in pairs)
+                found.update((partition, r.header, r.data) for r in read_all(log, partition))
         assert found - wanted == Counter(), "rows that are there too often"
         assert wanted - found == Counter(), "rows that are missing"
 

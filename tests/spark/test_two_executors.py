@@ -11,7 +11,7 @@ import pytest
 
 import waltz
 from tests.clusters import ROOT, running_cluster
-from tests.spark.two_executors import COPY
+from tests.spark.killed_driver import COPY
 
 ROWS = 200
 SECONDS_MAX = 300.0

@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from tests.spark.killed_driver import copies_of
 from waltz.spark import spark_session
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-COPY = "copy of "
 Row = tuple[int, int, str]
 
 
@@ -60,9 +60,8 @@ def main(master: str, coordinator: str, directory: Path) -> None:
     tasks = log.mapInArrow(executors_at_work, "daemon long, rows long").collect()
     read = rows_of(log)
 
-    log.selectExpr(
-        "partition + 2 partition", "header", f"concat(cast('{COPY}' as binary), data) data"
-    ).write.format("waltz").options(cluster=coordinator, writeId="copies").mode("append").save()
+    copies = copies_of(log).write.format("waltz").options(cluster=coordinator, writeId="copies")
+    copies.mode("append").save()
 
     followed: list[Row] = []
 

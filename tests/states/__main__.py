@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import sys
-import tempfile
 from pathlib import Path
 
 import click
 
+from tests.live.launch import run_directory
 from tests.states.play import play
 from tests.states.table import STATES
 from tests.states.world import running_world
@@ -19,10 +19,8 @@ from tests.states.world import running_world
 def main(only: str | None, directory: Path | None) -> None:
     chosen = [state for state in STATES if only is None or only in state.name]
     failed = 0
-    with tempfile.TemporaryDirectory() as temporary:
-        place = directory or Path(temporary)
-        place.mkdir(parents=True, exist_ok=True)
-        with running_world(place) as world:
+    with run_directory(directory, "states") as files:
+        with running_world(files.path / "world") as world:
             for state in chosen:
                 played = play(world, state)
                 failed += bool(played.wrong)
@@ -34,6 +32,7 @@ def main(only: str | None, directory: Path | None) -> None:
                 for text in played.wrong:
                     click.echo(f"       {text}")
                 sys.stdout.flush()
+        files.is_kept = failed > 0
     click.echo(f"{len(chosen)} states, {failed} with something that is not so")
     sys.exit(1 if failed else 0)
 

@@ -1,4 +1,4 @@
-"""Runs one process of the cluster: the product's own, and what a state needs beside it.
+"""Runs one process of the cluster: the product's own, and what a state needs besides.
 
     python -m tests.states.node coordinator FILE host:port
     python -m tests.states.node storage|server ARGUMENTS of the command
@@ -76,6 +76,8 @@ async def run_coordinator(file: str, address: str) -> None:
     server = EmbeddedCoordinatorServer(file)
     await server.start(Address.parse(address))
     print("ready", flush=True)
+    # Nobody tells the process anything: what can be read is the end of standard input.
+    asyncio.get_running_loop().add_reader(sys.stdin, os._exit, 0)
     await server.run()
 
 

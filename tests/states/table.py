@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import signal
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -329,7 +328,7 @@ def modern_and_alive(world: World) -> None:
 
 
 def ended_cleanly(world: World) -> Truth:
-    world.finish("s3", signal.SIGTERM)
+    world.finish("s3")
     return without("s3")
 
 

@@ -1,7 +1,7 @@
 """A cluster whose processes a test starts, stops, starves, cuts off and damages.
 
-Owns the processes, the proxies before the storage nodes, and the questions that are asked. What it
-knows of the cluster it knows because it has done it: nothing is taken from the program.
+Owns the cluster, the proxies before its storage nodes, and the questions that are asked. What the
+test knows of the cluster it knows because it has done it: nothing is taken from the program.
 """
 
 from __future__ import annotations
@@ -10,28 +10,25 @@ import asyncio
 import contextlib
 import http.client
 import json
-import os
 import shutil
-import signal
-import subprocess
-import sys
 import threading
 import time
-from collections.abc import Coroutine, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 from tests.cli.operated_cluster import Said, run_tool
-from tests.clusters import ROOT, wait_until
-from tests.zookeepers import Proxy
+from tests.clusters import run_waltz, wait_until
+from tests.live.faults import Proxy
+from tests.live.launch import Cluster, free_addresses
 from waltz import NoCallbacks, open_client
-from waltz.cli.trial_directory import choose_ports
+from waltz.cluster.cluster_shell import StorageEntry
+from waltz.connections.loop_thread import LoopThread
 from waltz.errors import WaltzError
 from waltz.types import Address, parse_coordinator
 
-MIB: Final = 1 << 20
 ROOMY: Final = 1 << 40
 PARTITIONS: Final = 2
 HOLDERS: Final = ("s1", "s2", "s3")
@@ -39,13 +36,6 @@ SPARE: Final = "s4"
 SERVERS: Final = ("v1", "v2")
 APPEND_SECONDS: Final = 20.0
 REFUSED_SECONDS: Final = 3.0
-
-
-@dataclass
-class Process:
-    arguments: list[str]
-    environment: dict[str, str]
-    running: subprocess.Popen[str] | None = None
 
 
 @dataclass
@@ -78,34 +68,33 @@ class Answers:
 
 
 class World:
+    """For tests that wait in threads: the cluster runs on a loop in a thread of its own."""
+
     def __init__(self, directory: Path) -> None:
         self.directory = directory
-        self.processes: dict[str, Process] = {}
-        ports = choose_ports("127.0.0.1", 0, 1 + 4 * 4 + 2 * 2)
-        taken = iter(ports)
-        self.coordinator = f"127.0.0.1:{next(taken)}"
+        self._addresses = free_addresses(1 + 4 * 4 + 2 * 2)
+        self._loop = LoopThread("world", asyncio.new_event_loop())
+        place = next(self._addresses)
+        self.coordinator = str(place)
+        self._cluster = Cluster(directory, place, program="tests.states.node")
+        self.processes = {
+            "coordinator": self._cluster.add(
+                *("coordinator", "tests.states.node", "coordinator"),
+                *(str(directory / "coordinator.json"), self.coordinator),
+            )
+        }
         self.data: dict[str, str] = {}
         self.admin: dict[str, str] = {}
         self.servers: dict[str, str] = {}
-        self.http: dict[str, int] = {}
+        self.http: dict[str, Address] = {}
         self.proxies: dict[str, tuple[Proxy, Proxy]] = {}
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
-        self._thread.start()
-        self._add(
-            "coordinator", "coordinator", str(directory / "coordinator.json"), self.coordinator
-        )
         for name in (*HOLDERS, SPARE):
-            numbers = [next(taken) for _ in range(4)]
-            self._add_storage(name, *(f"127.0.0.1:{number}" for number in numbers))
+            self._add_storage(name)
         for name in SERVERS:
-            self.servers[name] = f"127.0.0.1:{next(taken)}"
-            self.http[name] = next(taken)
-            self._add(
-                *(name, "server", "--coordinator", self.coordinator),
-                *("--address", self.servers[name]),
-                *("--http-address", f"127.0.0.1:{self.http[name]}"),
-            )
+            address, self.http[name] = next(self._addresses), next(self._addresses)
+            self.servers[name] = str(address)
+            self._cluster.add_server(name, address, "--http-address", str(self.http[name]))
+        self.processes |= self._cluster.nodes
 
     # Making and ending
 
@@ -120,42 +109,28 @@ class World:
         for group in range(len(HOLDERS)):
             self.done("cluster", "auto-assign", "-g", str(group))
         self.done("admin storage", "sync-partitions")
-        self.start("v1")
-        self.start("v2")
+        for name in SERVERS:
+            self.start(name)
 
     def end(self) -> None:
-        for process in self.processes.values():
-            if process.running is not None:
-                process.running.kill()
-                process.running.communicate()
+        self.kill(*self.processes)
         for proxies in self.proxies.values():
             for proxy in proxies:
-                self._await(proxy.stop())
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(60)
-        self._loop.close()
+                self._loop.call(proxy.stop())
+        self._loop.stop()
 
-    def _add(self, name: str, *arguments: str, **environment: str) -> None:
-        self.processes[name] = Process([*arguments], environment)
-
-    def _add_storage(self, name: str, data: str, admin: str, own: str, own_admin: str) -> None:
+    def _add_storage(self, name: str) -> None:
         """The cluster knows a storage node by the addresses of its proxies, which can be cut."""
-        self.data[name], self.admin[name] = data, admin
-        proxies = Proxy(Address.parse(own)), Proxy(Address.parse(own_admin))
-        self._await(proxies[0].listen(Address.parse(data)))
-        self._await(proxies[1].listen(Address.parse(admin)))
-        self.proxies[name] = proxies
+        outer, outer_admin, own, own_admin = (next(self._addresses) for _ in range(4))
+        self.data[name], self.admin[name] = str(outer), str(outer_admin)
+        self.proxies[name] = Proxy(own), Proxy(own_admin)
+        for proxy, address in zip(self.proxies[name], (outer, outer_admin), strict=True):
+            self._loop.call(proxy.start(address))
         self.size(name).write_text(str(ROOMY))
-        self.files(name).mkdir()
-        self._add(
-            *(name, "storage", "--directory", str(self.files(name))),
-            *("--coordinator", self.coordinator, "--address", own, "--admin-address", own_admin),
-            *("--advertised", data, "--disk-free-min", "1MiB"),
-            WALTZ_STATE_DISK=str(self.size(name)),
+        self._cluster.add_storage(
+            *(name, StorageEntry(own, own_admin), "--advertised", str(outer)),
+            environment={"WALTZ_STATE_DISK": str(self.size(name))},
         )
-
-    def _await(self, call: Coroutine[Any, Any, None]) -> None:
-        asyncio.run_coroutine_threadsafe(call, self._loop).result(60)
 
     # What is done to it
 
@@ -166,47 +141,26 @@ class World:
         return self.directory / f"{name}.size"
 
     def start(self, name: str, **environment: str) -> None:
-        process = self.processes[name]
-        with (self.directory / f"{name}.log").open("a") as log:
-            process.running = subprocess.Popen(
-                [sys.executable, "-m", "tests.states.node", *process.arguments],
-                stdout=subprocess.PIPE,
-                stderr=log,
-                text=True,
-                cwd=ROOT,
-                env=os.environ | process.environment | environment,
-            )
-        assert process.running.stdout is not None
-        said = process.running.stdout.readline()
-        assert said == "ready\n", (self.directory / f"{name}.log").read_text()[-2000:]
-
-    def send(self, name: str, number: signal.Signals) -> None:
-        running = self.processes[name].running
-        assert running is not None
-        running.send_signal(number)
+        self._loop.call(self.processes[name].start(**environment))
 
     def stop(self, *names: str) -> None:
         """As a machine that hangs: nothing answers, nothing is closed."""
         for name in names:
-            self.send(name, signal.SIGSTOP)
+            self.processes[name].stop()
 
     def resume(self, *names: str) -> None:
         for name in names:
-            self.send(name, signal.SIGCONT)
+            self.processes[name].resume()
 
     def kill(self, *names: str) -> None:
         for name in names:
-            self.finish(name, signal.SIGKILL)
+            self._loop.call(self.processes[name].kill())
 
-    def finish(self, name: str, number: signal.Signals = signal.SIGTERM) -> None:
-        process = self.processes[name]
-        assert process.running is not None
-        process.running.send_signal(number)
-        process.running.communicate(timeout=60)
-        process.running = None
+    def finish(self, name: str) -> None:
+        self._loop.call(self.processes[name].end())
 
     def restart(self, name: str, **environment: str) -> None:
-        if self.processes[name].running is not None:
+        if self.processes[name].runs:
             self.finish(name)
         self.start(name, **environment)
 
@@ -216,13 +170,13 @@ class World:
 
         async def act() -> None:
             for proxy in self.proxies[name]:
-                gates = (proxy.requests, proxy.answers)
-                for gate in gates:
-                    gate.clear() if is_cut else gate.set()
-                if not is_cut:
+                if is_cut:
+                    proxy.hold()
+                else:
                     proxy.cut()
+                    proxy.let_go()
 
-        self._await(act())
+        self._loop.call(act())
 
     def fill(self, *names: str) -> None:
         """Take all room from the disks."""
@@ -283,17 +237,11 @@ class World:
         return found
 
     def _tool_process(self, *arguments: str) -> Said:
-        done = subprocess.run(
-            [sys.executable, "-m", "waltz.cli.main", *arguments, "--cluster", self.coordinator],
-            capture_output=True,
-            text=True,
-            timeout=300,
-            check=False,
-        )
+        done = run_waltz(*arguments, "--cluster", self.coordinator, seconds_max=300)
         return Said(done.returncode, done.stdout, done.stderr)
 
     def _http(self, name: str, path: str) -> tuple[int, str] | None:
-        connection = http.client.HTTPConnection("127.0.0.1", self.http[name], timeout=5)
+        connection = http.client.HTTPConnection(*self.http[name], timeout=5)
         try:
             connection.request("GET", path, headers={"Accept": "text/plain"})
             answer = connection.getresponse()

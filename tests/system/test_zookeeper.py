@@ -14,8 +14,9 @@ from typing import Any
 import pytest
 from kazoo import exceptions as kazoo_errors
 
+from tests.live.faults import Proxy, Side
 from tests.system.coordinators import answered
-from tests.zookeepers import Proxy, RunningZooKeeper
+from tests.zookeepers import RunningZooKeeper
 from waltz.errors import (
     CoordinationError,
     CoordinatorLostError,
@@ -90,12 +91,12 @@ def test_a_call_whose_answer_is_lost_is_unknown_and_made_once(zookeeper: Running
     async def story(scene: Scene) -> None:
         door, prefix = scene.door(), f"{scene.root}/s_"
         await door.read(scene.root)
-        scene.proxy.answers.clear()
+        scene.proxy.hold(Side.ANSWERS)
         creating = asyncio.ensure_future(door.create(prefix, b"", sequential=True))
         await scene.until_children("s_0000000000")
         assert not creating.done()
         scene.proxy.cut()
-        scene.proxy.answers.set()
+        scene.proxy.let_go(Side.ANSWERS)
         with pytest.raises(CoordinatorLostError) as raised:
             await creating
         assert raised.value.may_be_written
@@ -123,7 +124,7 @@ def test_what_was_asked_for_while_nobody_answered_is_not_done_later(
         await asyncio.wait(waiting, timeout=8)
         for call in waiting:
             call.cancel()
-        await scene.proxy.listen(address)
+        await scene.proxy.start(address)
         await answered(lambda: door.create(f"{scene.root}/last", b""))
         assert await scene.direct.children(scene.root) == ["last"]
 
@@ -138,11 +139,11 @@ def test_a_lost_read_is_asked_again_and_a_lost_wait_goes_on(zookeeper: RunningZo
         seen = await door.read(scene.root)
         waiting = asyncio.ensure_future(door.changed(scene.root, seen))
         await door.read(scene.root)
-        scene.proxy.answers.clear()
+        scene.proxy.hold(Side.ANSWERS)
         reading = asyncio.ensure_future(door.children(scene.root))
         await scene.direct.create(f"{scene.root}/new", None)
         scene.proxy.cut()
-        scene.proxy.answers.set()
+        scene.proxy.let_go(Side.ANSWERS)
         assert await reading == ["new"]
         await waiting
 
@@ -156,12 +157,12 @@ def test_a_server_that_falls_silent_is_noticed(zookeeper: RunningZooKeeper) -> N
         door, path = scene.door(), f"{scene.root}/e"
         await door.create(path, b"", ephemeral=True)
         seen = await scene.direct.read(path)
-        scene.proxy.requests.clear()
+        scene.proxy.hold(Side.REQUESTS)
         with pytest.raises(CoordinatorLostError):
             await door.write(path, b"", version=0)
         await scene.direct.changed(path, seen)
         scene.proxy.cut()
-        scene.proxy.requests.set()
+        scene.proxy.let_go(Side.REQUESTS)
         assert await answered(lambda: door.children(scene.root)) == []
         await door.create(path, b"", ephemeral=True)
         await scene.until_children("e")
@@ -181,8 +182,8 @@ def test_bytes_that_kazoo_does_not_understand_end_a_session_and_no_more(
         seen = await scene.direct.read(path)
         waiting = asyncio.ensure_future(answered(lambda: door.changed(f"{scene.root}/late", None)))
         await door.read(scene.root)
-        for connection in scene.proxy.clients:
-            connection.write((16).to_bytes(4) + (77).to_bytes(4) + bytes(12))
+        for link in scene.proxy.links:
+            link.write(Side.ANSWERS, (16).to_bytes(4) + (77).to_bytes(4) + bytes(12))
         await scene.direct.changed(path, seen)
         assert await answered(lambda: door.children(scene.root)) == []
         await door.create(path, b"", ephemeral=True)
@@ -196,7 +197,7 @@ def test_closing_while_nobody_answers_takes_no_longer(zookeeper: RunningZooKeepe
     async def story(scene: Scene) -> None:
         door = scene.door()
         await door.create(f"{scene.root}/e", b"", ephemeral=True)
-        scene.proxy.requests.clear()
+        scene.proxy.hold(Side.REQUESTS)
         async with asyncio.timeout(5):
             await door.close()
         scene.proxy.cut()

@@ -1,7 +1,7 @@
-"""Stands before a server and does to the connections that pass it what a schedule says.
+"""What can be done to connections, and the proxy that does it to those which pass through it.
 
-Owns the connections and what is going on with each of them. The server advertises this address, so
-that whoever finds the cluster through its servers always comes by.
+Owns the connections and what is going on with each of them. What is done to processes is in
+`launch.py`.
 """
 
 from __future__ import annotations
@@ -11,9 +11,10 @@ import contextlib
 import socket
 import struct
 from collections import Counter, deque
+from dataclasses import dataclass
+from enum import Enum
 from typing import Final
 
-from tests.chaos.schedule import Act, Deed, Side
 from waltz.types import Address
 
 READ_BYTES: Final = 64 * 1024
@@ -23,6 +24,43 @@ RECORDED_BYTES_MAX: Final = 1024 * 1024
 RECORDINGS_MAX: Final = 200
 AT_ONCE: Final = struct.pack("ii", 1, 0)
 """The value of SO_LINGER with which closing resets."""
+
+
+class Deed(Enum):
+    """What can be done to a connection that passes the proxy."""
+
+    DELAY = "hold what is sent, and let it through later"
+    TRICKLE = "let a few bytes through at a time"
+    CUT = "reset it"
+    CUT_SHORT = "let the next bytes through up to the middle of a frame, then reset it"
+    HALF_CLOSE = "end one way for its receiver, and swallow what comes"
+    SWALLOW = "let nothing through, tell nobody, and reset it in the end"
+    REPLAY = "send what a connection has carried to its server again, on a new one"
+
+
+class Side(Enum):
+    """Which way bytes go."""
+
+    REQUESTS = "from the client"
+    ANSWERS = "from the server"
+
+
+BOTH: Final = tuple(Side)
+LASTING: Final = (Deed.DELAY, Deed.TRICKLE, Deed.SWALLOW)
+
+
+@dataclass(frozen=True, slots=True)
+class Act:
+    """A deed, done for `seconds` if it lasts."""
+
+    deed: Deed
+    sides: tuple[Side, ...] = BOTH
+    seconds: float = 0.0
+    which: float | None = None
+    """Which of the connections, as a share of their list, below 1; None: all, and those that
+    come."""
+    share: float = 1.0
+    """Of bytes: how many pass, or are sent again."""
 
 
 class Way:
@@ -57,6 +95,10 @@ class Link:
         self.ways = {side: Way() for side in Side}
         self.recording = recording
         self._writers = {Side.REQUESTS: far, Side.ANSWERS: near}
+
+    def write(self, side: Side, data: bytes) -> None:
+        """Send bytes of the proxy's own that way."""
+        self._writers[side].write(data)
 
     def cut(self) -> None:
         """Reset both ends; what is under way is lost."""
@@ -106,51 +148,63 @@ def _reset(writer: asyncio.StreamWriter) -> None:
     writer.transport.abort()
 
 
-class ChaosProxy:
-    """The proxy before one server; `target` may be set once the server is there."""
+class Proxy:
+    """Stands before a server; `target` may be set once the server is there."""
 
     def __init__(self, target: Address | None = None) -> None:
         self.target = target
+        self.address = Address("127.0.0.1", 0)
+        """Where the proxy listens, or has listened."""
         self.arrivals: list[float] = []
         """When connections were made, by the loop's clock."""
         self.done: Counter[str] = Counter()
         """By deed, how many connections it has befallen."""
-        self._links: dict[Link, None] = {}
+        self.links: dict[Link, None] = {}
         self._recordings: deque[bytearray] = deque(maxlen=RECORDINGS_MAX)
-        self._on_all: dict[Act, None] = {}
+        self._on_all: list[Act] = []
         """The acts that befall new connections, too."""
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 
-    @property
-    def address(self) -> Address:
-        assert self._server is not None, "started"
-        return Address("127.0.0.1", self._server.sockets[0].getsockname()[1])
-
-    @property
-    def recorded_bytes(self) -> int:
-        """What can be sent again."""
-        return sum(map(len, self._recordings))
-
-    async def start(self) -> None:
-        self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
+    async def start(self, address: Address | None = None) -> None:
+        """Listen at `address`, or at a free one."""
+        host, port = address or Address("127.0.0.1", 0)
+        self._server = await asyncio.start_server(self._accept, host, port)
+        self.address = Address(host, self._server.sockets[0].getsockname()[1])
 
     async def stop(self) -> None:
-        assert self._server is not None, "started"
-        self._server.close()
+        """Nobody can connect any more, and connections are reset. Idempotent."""
+        if self._server is not None:
+            self._server.close()
         self.cut()
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
+    def hold(self, *sides: Side) -> None:
+        """Hold what is sent that way, or both ways, on all connections until `let_go`."""
+        self._begin(Act(Deed.DELAY, sides or BOTH))
+
+    def let_go(self, *sides: Side) -> None:
+        """Let through what was held by the same call of `hold`."""
+        self._finish(Act(Deed.DELAY, sides or BOTH), [])
+
     def cut(self) -> None:
-        for link in list(self._links):
+        for link in list(self.links):
             link.cut()
 
     async def perform(self, act: Act) -> None:
         """Do it, and return once it is over."""
         if act.deed is Deed.REPLAY:
             await self._replay(act)
+            return
+        if act.deed in LASTING:
+            links = self._begin(act)
+            self.done[act.deed.name] += len(links)
+            try:
+                await asyncio.sleep(act.seconds)
+            finally:
+                self._finish(act, links)
             return
         links = self._chosen(act)
         self.done[act.deed.name] += len(links)
@@ -167,24 +221,25 @@ class ChaosProxy:
                     for side in act.sides:
                         link.ways[side].swallows += 1
                         link.end(side)
-            case _:
-                await self._last(act, links)
 
-    async def _last(self, act: Act, links: list[Link]) -> None:
-        """Do what lasts for a while, to new connections as well."""
+    def _begin(self, act: Act) -> list[Link]:
+        """Begin what lasts, on new connections as well; return those that it befalls now."""
+        links = self._chosen(act)
         for link in links:
             _begin(act, link)
         if act.which is None:
-            self._on_all[act] = None
-        try:
-            await asyncio.sleep(act.seconds)
-        finally:
-            self._on_all.pop(act, None)
-            for link in list(self._links) if act.which is None else links:
-                _finish(act, link)
+            self._on_all.append(act)
+        return links
+
+    def _finish(self, act: Act, links: list[Link]) -> None:
+        if act.which is None:
+            self._on_all.remove(act)
+            links = list(self.links)
+        for link in links:
+            _finish(act, link)
 
     def _chosen(self, act: Act) -> list[Link]:
-        links = list(self._links)
+        links = list(self.links)
         if act.which is None or not links:
             return links
         return [links[int(act.which * len(links))]]
@@ -234,7 +289,7 @@ class ChaosProxy:
         recording = bytearray()
         self._recordings.append(recording)
         link = Link(writer, there_writer, recording)
-        self._links[link] = None
+        self.links[link] = None
         for act in self._on_all:
             self.done[act.deed.name] += 1
             _begin(act, link)
@@ -250,7 +305,7 @@ class ChaosProxy:
             for each in ways:
                 each.cancel()
             await asyncio.gather(*ways, return_exceptions=True)
-            del self._links[link]
+            del self.links[link]
             writer.close()
             there_writer.close()
 

@@ -8,17 +8,18 @@ from zlib import crc32
 
 import pytest
 
-from tests.smoke.journal import (
+from tests.live.journal import (
     Event,
     Step,
     encode_event,
     encode_fed,
+    encode_request,
     event_path,
     fed_path,
     read_fed,
     verdict_number,
 )
-from tests.smoke.judge import LOG, Judgement, judge, judge_partition
+from tests.live.judge import LOG, Account, Judgement, judge, judge_partition
 from waltz.sim.judges.history import Fed, Verdict
 from waltz.sim.judges.payload import Kind, Payload
 from waltz.types import ClientId, Generation, PartitionId, RequestId, TransactionId
@@ -58,6 +59,7 @@ def events(partition: int, client: int) -> list[Event]:
         found += [
             Event(Step.SUBMITTED, context, moment),
             Event(Step.ATTEMPTED, context, moment + 1, index, data),
+            Event(Step.PLACED, context, moment + 2, data=b"%d" % index),
             Event(Step.ENDED, context, moment + 2, committed),
         ]
     return found
@@ -176,7 +178,7 @@ def test_a_context_that_does_not_end_once_and_rightly_is_found(
 ) -> None:
     """DM-07"""
     kept = events(0, 0)
-    ending = kept.pop(2)._replace(detail=verdict_number(verdict))
+    ending = kept.pop(3)._replace(detail=verdict_number(verdict))
     kept += {"left out": [], "doubled": [ending, ending], "kept": [ending]}[step]
     event_path(journals, "client-1", 0).write_bytes(b"".join(map(encode_event, kept)))
     assert says(judged(journals), text)
@@ -198,3 +200,45 @@ def test_a_lost_update_is_found(journals: Path) -> None:
     found = judged(journals)
     assert says(found, "I7 lock safety")
     assert says(found, "I7 lost update")
+
+
+def test_an_append_that_was_told_another_place_is_found(journals: Path) -> None:
+    told = events(0, 0)
+    told[2] = told[2]._replace(data=b"7")
+    event_path(journals, "client-1", 0).write_bytes(b"".join(map(encode_event, told)))
+    assert says(judged(journals), "place: context 1 of client-1 was told transaction 7; it is 0")
+
+
+def test_what_no_client_has_written_is_found(journals: Path) -> None:
+    def add(records: list[Fed]) -> list[Fed]:
+        strange = records[-1]._replace(transaction_id=TransactionId(len(records)), data=b"strange")
+        return [*records, strange]
+
+    rewrite(journals, add, LOG, *CLIENTS)
+    assert says(judged(journals), "stranger: nobody has written transaction 20")
+
+
+def test_a_transaction_that_is_in_another_partition_as_well_is_found(journals: Path) -> None:
+    """Partitions are judged one at a time: there nobody has written it."""
+
+    def add(records: list[Fed]) -> list[Fed]:
+        return [*records, record(1, 0)._replace(transaction_id=TransactionId(len(records)))]
+
+    rewrite(journals, add, LOG, *CLIENTS)
+    assert says(judged(journals), "I1 durability: transaction 20")
+
+
+def test_an_outcome_and_the_requests_of_a_context_are_read_back() -> None:
+    request_id = record(0, 0).request_id
+    account = Account()
+    account.add(
+        "client-1",
+        PartitionId(0),
+        [
+            Event(Step.REQUESTED, 1, data=encode_request(request_id, 4)),
+            Event(Step.ASKED, 1, data=encode_request(request_id, None)),
+            Event(Step.ASKED, 1, data=encode_request(request_id, 5)),
+        ],
+    )
+    assert account.requests == [("client-1", request_id, 4)]
+    assert [told.transaction_id for told in account.history.outcomes] == [None, 5]

@@ -9,10 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.chaos.proxy import ChaosProxy
-from tests.chaos.schedule import BOTH, Act, Deed, Side
 from tests.client.applications import Recorder
 from tests.client.fake_cluster import until
+from tests.live.faults import BOTH, Act, Deed, Proxy, Side
 from tests.server.real_server import running_server
 from waltz.client.client_options import ClientOptions
 from waltz.client.client_shell import AsyncWaltzClient
@@ -28,7 +27,7 @@ class Echo:
     """A server that sends back what comes, behind a proxy."""
 
     def __init__(self) -> None:
-        self.proxy = ChaosProxy()
+        self.proxy = Proxy()
         self.heard = [bytearray()]
         self.ended = 0
         self._server: asyncio.Server | None = None
@@ -67,7 +66,7 @@ class Echo:
 
 
 def act(deed: Deed, sides: tuple[Side, ...] = BOTH, **more: float | None) -> Act:
-    return Act(at=0.0, deed=deed, server=0, sides=sides, **more)  # type: ignore[arg-type]
+    return Act(deed, sides, **more)  # type: ignore[arg-type]
 
 
 def play(scene: object) -> None:
@@ -174,7 +173,7 @@ def test_what_was_carried_is_sent_again() -> None:
 
 @contextlib.asynccontextmanager
 async def client_behind(
-    directory: Path, proxy: ChaosProxy
+    directory: Path, proxy: Proxy
 ) -> AsyncIterator[tuple[Host, Server, Recorder, AsyncWaltzClient]]:
     recorder = Recorder()
     async with running_server(directory, advertised=proxy.address) as (host, server):
@@ -193,7 +192,7 @@ def test_what_clients_have_sent_writes_nothing_when_it_is_sent_again(
     count = 20
 
     async def main() -> None:
-        proxy = ChaosProxy()
+        proxy = Proxy()
         await proxy.start()
         async with asyncio.timeout(60), client_behind(tmp_path, proxy) as found:
             _, server, recorder, client = found

@@ -1,7 +1,7 @@
 """What one client did and saw in one partition, in files: its contexts, and what it was handed.
 
 Owns the bytes of both files. A client's process writes them as it goes, from many threads; the
-judge reads them once the process has ended.
+judge reads them once the process has ended, or has flushed them and said so.
 """
 
 from __future__ import annotations
@@ -14,39 +14,57 @@ from threading import Lock
 from typing import Final, NamedTuple
 from zlib import crc32
 
+from waltz import LogReader
 from waltz.record import request_id_bytes, request_id_from
 from waltz.sim.judges.history import Fed, Verdict
-from waltz.types import TransactionId
+from waltz.types import RequestId, TransactionId
 
 _FED: Final = struct.Struct(">q16siI")
 _EVENT: Final = struct.Struct(">BIqiI")
+_REQUEST: Final = struct.Struct(">16sq")
 _VERDICTS: Final = tuple(Verdict)
 BUFFER_BYTES: Final = 256 * 1024
 
 
 class Step(Enum):
-    """What can happen to a context; an ending's detail is its verdict, an attempt's its header."""
+    """What can happen to a context. The detail of an attempt is its header, of an ending its
+    verdict."""
 
     SUBMITTED = 0
     ATTEMPTED = 1
     ENDED = 2
+    PLACED = 3
+    """`append` has returned a transaction ID: the data are its digits."""
+    REQUESTED = 4
+    """An attempt had this request, after this transaction: the data are of `encode_request`."""
+    ASKED = 5
+    """What became of a request, as `outcome` told; -1 is None: the data are as for REQUESTED."""
 
 
 class Event(NamedTuple):
     step: Step
     context: int
-    moment: int
+    moment: int = 0
     """Nanoseconds of this machine's clock."""
     detail: int = 0
     data: bytes = b""
+
+
+def encode_request(request_id: RequestId, number: int | None) -> bytes:
+    return _REQUEST.pack(request_id_bytes(request_id), -1 if number is None else number)
+
+
+def decode_request(data: bytes) -> tuple[RequestId, int]:
+    request_id, number = _REQUEST.unpack(data)
+    return request_id_from(request_id), number
 
 
 def verdict_number(verdict: Verdict) -> int:
     return _VERDICTS.index(verdict)
 
 
-def verdict_of(event: Event) -> Verdict:
-    return _VERDICTS[event.detail]
+def verdict_of(number: int) -> Verdict:
+    return _VERDICTS[number]
 
 
 def fed_path(directory: Path, who: str, partition_id: int) -> Path:
@@ -87,8 +105,9 @@ def read_fed(path: Path) -> Iterator[Fed]:
         )
 
 
-def read_events(path: Path) -> Iterator[Event]:
-    block = path.read_bytes()
+def read_events(path: Path, start: int = 0) -> Iterator[Event]:
+    """Yield what the file holds from its byte `start` on."""
+    block = path.read_bytes()[start:]
     position = 0
     while position < len(block):
         step, context, moment, detail, length = _EVENT.unpack_from(block, position)
@@ -97,16 +116,36 @@ def read_events(path: Path) -> Iterator[Event]:
         yield Event(Step(step), context, moment, detail, block[start:position])
 
 
+def read_partition(log: LogReader, partition: int, first: int, end: int) -> Iterator[Fed]:
+    """Yield what a reader finds in the log from the transaction `first` on, up to before `end`."""
+    for run in log.read(partition, first, end):
+        for index, data in enumerate(run.data):
+            yield Fed(
+                TransactionId(run.first_transaction_id + index),
+                request_id_from(run.request_ids[16 * index : 16 * index + 16]),
+                int(run.headers[index]),
+                bytes(data),
+            )
+
+
+def read_all(log: LogReader, partition: int) -> Iterator[Fed]:
+    return read_partition(log, partition, 0, log.high_water_mark(partition) + 1)
+
+
 class Journal:
     """Both files of one client and partition, being written."""
 
-    def __init__(self, directory: Path, who: str, partition_id: int) -> None:
+    def __init__(
+        self, directory: Path, who: str, partition_id: int, *, keeps_fed: bool = True
+    ) -> None:
+        """Without `keeps_fed` what is handed over is not written down."""
         self.checksum = 0
         """CRC-32 of everything that was handed over, in order."""
-        self.fed_count = 0
         self._lock = Lock()
-        self._fed = fed_path(directory, who, partition_id).open("wb", BUFFER_BYTES)
         self._events = event_path(directory, who, partition_id).open("wb", BUFFER_BYTES)
+        self._fed = None
+        if keeps_fed:
+            self._fed = fed_path(directory, who, partition_id).open("wb", BUFFER_BYTES)
 
     def note(self, event: Event) -> None:
         block = encode_event(event)
@@ -115,11 +154,16 @@ class Journal:
 
     def hand_over(self, records: list[Fed]) -> None:
         """One call at a time, as the client's callbacks are."""
-        block = encode_fed(records)
-        self.checksum = crc32(block, self.checksum)
-        self.fed_count += len(records)
-        self._fed.write(block)
+        if self._fed is not None:
+            block = encode_fed(records)
+            self.checksum = crc32(block, self.checksum)
+            self._fed.write(block)
+
+    def flush(self) -> None:
+        with self._lock:
+            self._events.flush()
 
     def close(self) -> None:
-        self._fed.close()
         self._events.close()
+        if self._fed is not None:
+            self._fed.close()
