@@ -152,9 +152,10 @@ docs: $(STAMP)
 	$(BIN)/python -m waltz.configuration.settings_document tools > docs/operating/tools-configuration.md
 	$(BIN)/python -m tests.rows > docs/rows.md
 	$(BIN)/python -m tests.api > docs/api.md
+	$(BIN)/python -m docs.pictures
 
 docs-check: docs
-	git diff --exit-code --stat docs/formats docs/rows.md docs/api.md docs/operating/*-configuration.md
+	git diff --exit-code --stat docs/formats docs/pictures docs/rows.md docs/api.md docs/operating/*-configuration.md
 
 clean:
 	rm -rf $(VENV) demo-output build dist .mypy_cache .pytest_cache .ruff_cache
