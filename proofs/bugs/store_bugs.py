@@ -39,7 +39,8 @@ def _acknowledging_all_sent(_: Callable[..., None]) -> Callable[..., None]:
 def _counting_what_is_sent(append: Callable[..., Any]) -> Callable[..., Any]:
     def appended(self: Any, batch: Any) -> Any:
         request = append(self, batch)
-        self.acknowledged_through = self._sent_through
+        if request is not None:
+            self.acknowledged_through = self._sent_through
         return request
 
     return appended

@@ -94,14 +94,14 @@ def test_appends_go_out_in_order_up_to_the_window() -> None:
 
 def test_the_newest_batch_goes_at_once_to_one_that_lacks_nothing_else() -> None:
     replica = live()
-    assert replica.append_next(AppendRecords(batch(1))) is None
+    assert replica.append(AppendRecords(batch(1))) is None
     first = AppendRecords(batch(0))
-    sent = replica.append_next(first)
+    sent = replica.append(first)
     assert sent is not None
     assert sent.request is first
     for number in range(1, BATCHES_IN_FLIGHT_MAX):
-        assert replica.append_next(AppendRecords(batch(number))) is not None
-    assert replica.append_next(AppendRecords(batch(BATCHES_IN_FLIGHT_MAX))) is None
+        assert replica.append(AppendRecords(batch(number))) is not None
+    assert replica.append(AppendRecords(batch(BATCHES_IN_FLIGHT_MAX))) is None
     replica.check_invariants()
 
 
@@ -141,6 +141,8 @@ def test_it_reads_one_batch_at_a_time_and_waits_longer_after_failures() -> None:
     assert not replica.is_busy
     replica.read_succeeded(batch(5, 5))
     copied = AppendRecords(batch(5, 5))
-    assert replica.append(copied).request is copied
+    sent = replica.append(copied)
+    assert sent is not None
+    assert sent.request is copied
     third = replica.read_from(source, TransactionId(10), TransactionId(10))
     assert third.delay_seconds == 0.0

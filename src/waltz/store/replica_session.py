@@ -207,29 +207,27 @@ class ReplicaSession:
             and self._in_flight_count < BATCHES_IN_FLIGHT_MAX
         )
 
-    def append_next(self, request: AppendRecords) -> SendRequest | None:
-        """Send the newest batch to a live one; None if it lacks others before, or has no room."""
-        lacks = self._sent_through + 1
-        is_free = self.source is None and self._in_flight_count < BATCHES_IN_FLIGHT_MAX
-        if request.batch.first_transaction_id != lacks or not is_free:
-            return None
-        return self.append(request)
-
     def feed(self, recent: RecentBatches) -> list[SendRequest]:
         """Send what is remembered and lacking here, as much as may be under way at a time."""
         effects: list[SendRequest] = []
-        while self._sent_through + 1 < recent.end and self.has_room:
-            batch = recent.starting_at(TransactionId(self._sent_through + 1))
-            if batch is None:
+        while self.lacks < recent.end and self.has_room:
+            batch = recent.starting_at(self.lacks)
+            sent = None if batch is None else self.append(AppendRecords(batch))
+            if sent is None:
                 break
-            effects.append(self.append(AppendRecords(batch)))
+            effects.append(sent)
         return effects
 
-    def append(self, request: AppendRecords) -> SendRequest:
+    def append(self, request: AppendRecords) -> SendRequest | None:
+        """Send a batch to a live replica; None if it lacks records before it, or has no room."""
         batch = request.batch
+        if (
+            batch.first_transaction_id != self._sent_through + 1
+            or self._in_flight_count >= BATCHES_IN_FLIGHT_MAX
+            or self.source is not None
+        ):
+            return None
         assert self._changed
-        assert batch.first_transaction_id == self._sent_through + 1
-        assert self._in_flight_count < BATCHES_IN_FLIGHT_MAX
         self._sent_through = batch.last_transaction_id
         self._in_flight_count += 1
         return SendRequest(self.link, request)

@@ -100,8 +100,7 @@ class ReplicasAssigned:
 class CloseRequested: ...
 
 
-_OwnEvent: TypeAlias = AppendsSubmitted | ReplicasAssigned | CloseRequested | MetadataEvent
-KeeperEvent: TypeAlias = SessionEvent | _OwnEvent
+KeeperEvent: TypeAlias = SessionEvent | AppendsSubmitted | ReplicasAssigned | CloseRequested
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,8 +250,25 @@ class SessionKeeper:
                     | ReplicaSuspected()
                 ):
                     self._inbox.append(event)
+                case AppendsSubmitted(records):
+                    if not self._fenced and records:
+                        self._queue.append(new_records(records))
+                case (
+                    MetadataRead()
+                    | MetadataReadFailed()
+                    | MetadataWritten()
+                    | MetadataWriteFailed()
+                ):
+                    self._take_metadata(event, now)
+                case ReplicasAssigned(assigned):
+                    self._assigned = assigned
+                    self._check_assignment(now)
+                case CloseRequested():
+                    self._run_session(now)
+                    self._close_session("the partition was closed", now)
+                    self.closed = True
                 case _:
-                    self._take(event, now)
+                    assert_never(event)
         if not self.closed:
             self._run_session(now)
             if self._membership.is_change:
@@ -265,23 +281,6 @@ class SessionKeeper:
         return effects
 
     # Events
-
-    def _take(self, event: _OwnEvent, now: float) -> None:
-        match event:
-            case AppendsSubmitted(records):
-                if not self._fenced and records:
-                    self._queue.append(new_records(records))
-            case ReplicasAssigned(assigned):
-                self._assigned = assigned
-                self._check_assignment(now)
-            case CloseRequested():
-                self._run_session(now)
-                self._close_session("the partition was closed", now)
-                self.closed = True
-            case MetadataRead() | MetadataReadFailed() | MetadataWritten() | MetadataWriteFailed():
-                self._take_metadata(event, now)
-            case _:
-                assert_never(event)
 
     def _check_assignment(self, now: float, *, at_once: bool = True) -> None:
         is_other = self._session is not None and self._assigned != self._membership.assigned
@@ -375,13 +374,20 @@ class SessionKeeper:
         session = self._session
         if session is None:
             return
-        if effects := session.step(events, now):
-            self._perform(effects)
+        for effect in session.step(events, now):
+            match effect:
+                case ReadMetadata() | WriteMetadata():
+                    self._coordinate(effect)
+                case _:
+                    self._effects.append(effect)
         if session.is_open:
             if not self._announced:
                 self._settle(session)
-            if self._queue and self._ahead is None and session.has_room:
-                self._pack(session)
+            if self._ahead is None:
+                # All that waits is one batch, as far as there is room.
+                while self._queue and session.has_room:
+                    batch = pack_records(session.next_transaction_id, self._next_batch())
+                    self._effects += session.append(batch)
         if session.ended is not None:
             self._close_session(session.ended, now)
             return
@@ -397,14 +403,6 @@ class SessionKeeper:
         elif session.would_gain_a_replica:
             self._renew("a replica can take part again", now, at_once=False)
 
-    def _perform(self, effects: Sequence[SessionEffect]) -> None:
-        for effect in effects:
-            match effect:
-                case ReadMetadata() | WriteMetadata():
-                    self._coordinate(effect)
-                case _:
-                    self._effects.append(effect)
-
     def _coordinate(self, effect: ReadMetadata | WriteMetadata) -> None:
         """Ask the coordinator for the session, unless it was asked something else just now."""
         self._ahead = None
@@ -415,14 +413,6 @@ class SessionKeeper:
         assert self._coordination is _Coordination.NOTHING
         self._coordination = _Coordination.SESSION
         self._effects.append(effect)
-
-    def _pack(self, session: StoreSession) -> None:
-        """Put what waits into flight, as far as there is room: all that waits is one batch."""
-        while True:
-            batch = pack_records(session.next_transaction_id, self._next_batch())
-            self._effects += session.append(batch)
-            if not self._queue or not session.has_room:
-                return
 
     def _next_batch(self) -> NewRecords:
         """Take the next records out of the queue: as many as a batch holds, at least one."""

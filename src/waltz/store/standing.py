@@ -8,6 +8,7 @@ coordinator: the metadata say who took part when the store session opened, not w
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -106,17 +107,17 @@ class ReplicaWords:
     """What the replicas of one partition have said, across its sessions."""
 
     def __init__(self) -> None:
-        self._words: dict[ReplicaId, _Word] = {}
+        self._words: defaultdict[ReplicaId, _Word] = defaultdict(_Word)
 
     def asked(self, replica_id: ReplicaId, mark: TransactionId | None) -> None:
         """The replica is asked for its condition; `mark` is the last commit."""
-        self._word(replica_id).asked_mark = NOTHING if mark is None else mark
+        self._words[replica_id].asked_mark = NOTHING if mark is None else mark
 
     def told(
         self, replica_id: ReplicaId, condition: Condition, now: float, *, says_refusal: bool
     ) -> None:
         """`says_refusal`: whether its version can say why it would refuse an append."""
-        word = self._word(replica_id)
+        word = self._words[replica_id]
         word.told_at, word.told_mark = now, word.asked_mark
         word.damaged_count = sum(
             each.next_transaction_id - each.first for each in condition.damaged
@@ -125,11 +126,11 @@ class ReplicaWords:
 
     def appended(self, replica_id: ReplicaId, now: float) -> None:
         """The replica has acknowledged an append."""
-        self._word(replica_id).appended_at = now
+        self._words[replica_id].appended_at = now
 
     def refused(self, replica_id: ReplicaId, reason: str, now: float) -> None:
         """The replica has answered that it does not do what it was asked for."""
-        word = self._word(replica_id)
+        word = self._words[replica_id]
         word.refused_at, word.refused = now, reason
 
     def report(
@@ -149,7 +150,7 @@ class ReplicaWords:
         not_before  a word that is older is not believed
         opened_at   when the session opened: one younger than `not_before` has not asked yet
         """
-        word = self._word(replica.replica_id)
+        word = self._words[replica.replica_id]
         heard_at = word.heard_at
         age = None if heard_at is None else now - heard_at
 
@@ -183,9 +184,6 @@ class ReplicaWords:
             text = "holds every commit; its version cannot say whether it would take an append"
             return found(Standing.UNKNOWN, None, text)
         return found(Standing.CURRENT, True, "holds every commit and takes appends")
-
-    def _word(self, replica_id: ReplicaId) -> _Word:
-        return self._words.setdefault(replica_id, _Word())
 
 
 def _takes_appends(word: _Word, not_before: float) -> bool | None:

@@ -253,7 +253,7 @@ class StoreSession:
 
     def append(self, batch: RecordBatch) -> Sequence[SessionEffect]:
         """Take `batch` into flight, and send it to whoever lacks nothing else."""
-        assert self.has_room
+        assert self.is_open
         assert self.high_water_mark is not None
         assert batch.first_transaction_id == self.next_transaction_id
         self.in_flight.append(batch)
@@ -263,7 +263,7 @@ class StoreSession:
         request = AppendRecords(batch)
         for replica in self._replicas.values():
             if replica.phase is Phase.LIVE:
-                if (sent := replica.append_next(request)) is not None:
+                if (sent := replica.append(request)) is not None:
                     self._effects.append(sent)
                 else:
                     self._is_fed = False
@@ -380,7 +380,9 @@ class StoreSession:
         reader.read_succeeded(copy)
         append = AppendRecords(copy)
         if reader.phase is Phase.LIVE:
-            self._effects.append(reader.append(append))
+            sent = reader.append(append)
+            assert sent is not None, "it read what it lacked, and had room"
+            self._effects.append(sent)
         else:
             self._send(SendRequest(reader.link, append))
 
