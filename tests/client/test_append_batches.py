@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from zlib import crc32
 
 import pytest
 
 from waltz.client.appends import append_batches
-from waltz.client.appends.append_batches import AppendBatches, append_request
+from waltz.client.appends.append_batches import AppendBatches
 from waltz.client.transaction import PartitionLocalLock, TransactionBuilder
 from waltz.types import ClientId, Generation, PartitionId, RequestId, TransactionId
 from waltz.wire.batch_protocol import AppendBatch
-from waltz.wire.client_protocol import CLIENT_CODEC
+from waltz.wire.before_batches import apart
+from waltz.wire.client_protocol import CLIENT_CODEC, AppendRequest
 
 
 def request(number: int, generation: int = 3) -> RequestId:
@@ -49,8 +51,19 @@ def test_a_batch_says_what_as_many_requests_say() -> None:
     (batch,) = gathered(*[(request(5 + n), each) for n, each in enumerate(drafts)])
     assert CLIENT_CODEC.decode(CLIENT_CODEC.encode(batch, 5)[7:], 5) == batch
     appends = batch.appends
-    requests = [
-        append_request(request(5 + n), d, TransactionId(5 + n)) for n, d in enumerate(drafts)
+    requests = apart(batch)
+    assert requests == [
+        AppendRequest(
+            request(5 + n),
+            TransactionId(5 + n),
+            each.write_locks,
+            each.read_locks,
+            each.append_locks,
+            each.plain_header,
+            each.plain_data,
+            crc32(each.plain_data),
+        )
+        for n, each in enumerate(drafts)
     ]
     assert batch.request_id == request(5)
     assert appends.client_high_water_marks.tolist() == [5, 6, 7]

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from waltz.client.appends.append_batches import AppendBatches, append_request
+from waltz.client.appends.append_batches import AppendBatches
 from waltz.client.bulk import Bulk, BulkRows, ManyAppends, lock_hashes
 from waltz.client.transaction import PartitionLocalLock, TransactionBuilder
 from waltz.errors import LocalProtocolError
@@ -59,8 +59,6 @@ def test_rows_say_what_drafts_say(appends: list[Any], draw: st.DataObject) -> No
     chosen = draw.draw(st.sets(st.sampled_from(range(len(appends))), min_size=1))
     places = np.array(sorted(chosen))
     assert rows.columns(places, MARK) == together([drafts[place] for place in places.tolist()])
-    for place in places.tolist():
-        assert rows.request(place, FIRST, MARK) == append_request(FIRST, drafts[place], MARK)
     assert rows.is_checked == any(each[2] or each[3] for each in appends)
 
 

@@ -12,8 +12,6 @@ from waltz.client.appends.bulk_appends import BULK_RETRY_SECONDS, BulkAppends
 from waltz.client.appends.submission import Submission
 from waltz.client.bulk import BulkRows, ManyAppends
 from waltz.types import NOTHING, ClientId, Generation, PartitionId, RequestId, TransactionId
-from waltz.wire.batch_protocol import AppendBatch
-from waltz.wire.client_protocol import AppendRequest
 
 P = PartitionId(0)
 
@@ -33,9 +31,9 @@ def many(count: int, *, locked: bool = False) -> Submission:
 class Server:
     """Takes messages, and decides them as `random` has it."""
 
-    def __init__(self, random: Random, version: int) -> None:
+    def __init__(self, random: Random, *, knows_batches: bool) -> None:
         self.random = random
-        self.version = version
+        self.knows_batches = knows_batches
         self.log: list[bytes] = []
         self.arrived: list[tuple[int, bytes]] = []
         self.number = 0
@@ -45,12 +43,9 @@ class Server:
 
     def turn(self) -> None:
         messages, self.number = self.appends.take_messages(
-            last(self.number), self.mark, self.version, self.now
+            last(self.number), self.mark, self.now, knows_batches=self.knows_batches
         )
         for message in messages:
-            if isinstance(message, AppendRequest):
-                self.arrived.append((message.request_id.sequence_number, message.data))
-                continue
             first = message.request_id.sequence_number
             self.arrived += enumerate(message.appends.bodies.data, first)
         self.appends.check_invariants()
@@ -90,17 +85,17 @@ class Server:
             decided = decided[len(run) :]
 
 
-@pytest.mark.parametrize("version", [4, 5])
+@pytest.mark.parametrize("knows_batches", [False, True])
 @pytest.mark.parametrize("seed", range(60))
 def test_each_row_is_in_the_log_once_and_where_it_says(
-    seed: int, version: int, monkeypatch: pytest.MonkeyPatch
+    seed: int, knows_batches: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """B-3, PM-44: under refusals, failures and locks, sent one by one or together."""
+    """B-3, PM-44: under refusals, failures and locks, with either bound of locked rows."""
     random = Random(seed)
     monkeypatch.setattr(bulk_appends, "BULK_ROWS_IN_FLIGHT_MAX", random.randint(1, 20))
     monkeypatch.setattr(bulk_appends, "BULK_LOCKED_ROWS_IN_FLIGHT_MAX", random.randint(4, 20))
     monkeypatch.setattr(bulk_appends, "BULK_BATCH_ROWS_MAX", random.randint(1, 5))
-    server = Server(random, version)
+    server = Server(random, knows_batches=knows_batches)
     submissions = [many(random.randint(1, 40), locked=random.random() < 0.5) for _ in range(2)]
     finished: list[Submission] = []
     for submission in submissions:
@@ -125,9 +120,8 @@ def test_each_row_is_in_the_log_once_and_where_it_says(
 
 
 def sent(appends: BulkAppends, mark: int = -1, now: float = 0.0) -> list[int]:
-    messages, _ = appends.take_messages(last(10), TransactionId(mark), 5, now)
-    assert all(isinstance(each, AppendBatch) for each in messages)
-    return [len(each.appends) for each in messages if isinstance(each, AppendBatch)]
+    messages, _ = appends.take_messages(last(10), TransactionId(mark), now)
+    return [len(each.appends) for each in messages]
 
 
 def test_so_many_rows_are_under_way_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -176,7 +170,8 @@ def test_fewer_locked_rows_are_sent_to_an_older_server(monkeypatch: pytest.Monke
     appends = BulkAppends()
     appends.add(many(20, locked=True))
     appends.add(many(20))
-    assert len(appends.take_messages(last(10), NOTHING, 4, 0.0)[0]) == 8
+    (*messages,), _ = appends.take_messages(last(10), NOTHING, 0.0, knows_batches=False)
+    assert sum(len(each.appends) for each in messages) == 8
     newer = BulkAppends()
     newer.add(many(20, locked=True))
     assert sent(newer) == [20]

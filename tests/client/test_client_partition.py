@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
 from random import Random
 from typing import Any
 
@@ -47,6 +48,7 @@ from waltz.limits import (
     NOT_READY_SECONDS_MIN,
 )
 from waltz.types import ClientId, Generation, PartitionId, RequestId, TransactionId
+from waltz.wire.before_batches import apart, joined
 from waltz.wire.client_protocol import (
     AppendRequest,
     FeedData,
@@ -59,7 +61,7 @@ from waltz.wire.client_protocol import (
     MountResponse,
     MountState,
 )
-from waltz.wire.fed import fed_apart
+from waltz.wire.fed import Fed
 from waltz.wire.message import Message
 
 ME = ClientId(7)
@@ -81,18 +83,34 @@ def submission(number: int = 1, mark: int = -1) -> Submission:
     return made
 
 
+def said_apart(effect: Effect) -> Effect:
+    if not isinstance(effect, SendMessages):
+        return effect
+    messages = [*chain.from_iterable(map(apart, effect.messages))]
+    return SendMessages(effect.connection_sequence, messages)
+
+
 class World:
     """A partition and what it has done; every step is checked."""
 
     def __init__(self, *, with_data: bool = False, **settings: Any) -> None:
         self.machine = ClientPartition(ME, PartitionId(2), with_data=with_data, **settings)
         self.now = 100.0
+        self.knows_batches = False
         self.step(GenerationRaised(Generation(3)))
 
     def step(self, *events: Event) -> Sequence[Effect]:
-        effects = self.machine.step(events, self.now)
+        """As the stream has it: a server that knows no batches says and hears single appends."""
+        heard: list[Event] = []
+        for event in events:
+            if isinstance(event, StreamOpened):
+                self.knows_batches = event.knows_batches
+            if isinstance(event, Received):
+                event = Received(event.connection_sequence, joined(event.messages))
+            heard.append(event)
+        effects = self.machine.step(heard, self.now)
         self.machine.check_invariants()
-        return effects
+        return effects if self.knows_batches else [*map(said_apart, effects)]
 
     def hear(self, *messages: Message, stream: int = 0) -> Sequence[Effect]:
         return self.step(Received(stream, messages))
@@ -345,7 +363,7 @@ def test_an_append_that_expired_in_flight_is_as_somebody_elses() -> None:
     assert only(effects, ReleaseRoom) == []
     (apply,) = only(effects, ApplyTransactions)
     assert isinstance(apply, ApplyTransactions)
-    assert apply.transactions == fed_apart([fed(0, 2, ME)])
+    assert list(apply.transactions) == [Fed(request(2), TransactionId(0), 0)]
     assert apply.own == {}
 
 

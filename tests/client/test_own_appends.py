@@ -25,7 +25,7 @@ from waltz.types import (
     TransactionId,
 )
 from waltz.wire.batch_protocol import AppendBatch, AppendRejected, Reason, Rejection
-from waltz.wire.client_protocol import AppendRequest, FlushResponse, LockFailure
+from waltz.wire.client_protocol import FlushResponse
 from waltz.wire.fed import FedRun
 
 GENERATION = Generation(3)
@@ -40,8 +40,8 @@ def rows(count: int) -> Submission:
 
 def sent(own: OwnAppends, *submissions: Submission) -> list[int]:
     """The numbers of what goes out, contexts first."""
-    assert own.send(submissions, GENERATION, 5) == []
-    messages = [*own.take_batches(), *own.take_rows(NOTHING, GENERATION, 5, 0.0)]
+    own.send(submissions, GENERATION)
+    messages = [*own.take_batches(), *own.take_rows(NOTHING, GENERATION, 0.0)]
     own.check_invariants()
     numbers: list[int] = []
     for message in messages:
@@ -118,7 +118,7 @@ def test_rows_that_lose_a_lock_wait_for_the_winner() -> None:
     context, bulk = submission(1), rows(3)
     assert sent(own, context, bulk) == [1, 2, 3, 4]
     own.hear(rejected(1, 3, Reason.LOCKED, at=7, lock=5), 0.0)
-    own.hear(LockFailure(request(4), TransactionId(9)), 0.0)
+    own.hear(rejected(4, 1, Reason.LOCKED, at=9), 0.0)
     own.settle(TransactionId(6))
     assert (sent(own), own.take_effects()) == ([], [])
     own.settle(TransactionId(7))
@@ -135,7 +135,7 @@ def test_rows_that_were_not_looked_at_are_sent_again_in_a_moment() -> None:
     own.hear(rejected(1, 2, Reason.STOPPING), 0.0)
     assert own.rows.send_at == BULK_RETRY_SECONDS
     assert sent(own) == []
-    later = own.take_rows(NOTHING, GENERATION, 5, BULK_RETRY_SECONDS)
+    later = own.take_rows(NOTHING, GENERATION, BULK_RETRY_SECONDS)
     assert [len(each.appends) for each in later if isinstance(each, AppendBatch)] == [2]
     assert own.rows.send_at is None
 
@@ -157,16 +157,25 @@ def test_a_refusal_of_more_than_was_sent_is_one_of_what_was_sent(reason: Reason)
     assert len(own) == 0
 
 
-def test_older_versions_say_one_by_one_and_may_refuse_a_row() -> None:
+def test_one_append_of_a_batch_may_be_refused_by_the_link() -> None:
+    """H11."""
     own = started()
     context, bulk = submission(1), rows(2)
-    requests = own.send([context, bulk], GENERATION, 4)
-    requests += own.take_rows(NOTHING, GENERATION, 4, 0.0)
-    assert all(isinstance(each, AppendRequest) for each in requests)
-    assert [each.request_id for each in requests] == [request(1), request(2), request(3)]
+    assert sent(own, context, bulk) == [1, 2, 3]
     assert own.refuse(request(3)) is bulk
     assert own.refuse(request(1)) is context
     assert own.refuse(request(1)) is None
+
+
+def test_a_server_that_leaves_refusals_unsaid_is_not_waited_for() -> None:
+    """CI-15: what it has refused would hold up all that follows until the next flush."""
+    own = started()
+    for number in range(1, 4):
+        assert own.has_room(1)
+        assert sent(own, submission(number)) == [number]
+    own.knows_batches = True
+    assert sent(own, submission(4)) == [4]
+    assert not own.has_room(1)
 
 
 def test_what_has_ended_is_not_told_of_and_nothing_is_left_after_the_end() -> None:
@@ -186,24 +195,23 @@ def test_what_has_ended_is_not_told_of_and_nothing_is_left_after_the_end() -> No
 LAST = SEQUENCE_NUMBERS_PER_CLIENT_ID
 
 
-@pytest.mark.parametrize("version", [4, 5])
-def test_rows_end_with_the_last_number_and_go_on_under_the_next_client_id(version: int) -> None:
+def test_rows_end_with_the_last_number_and_go_on_under_the_next_client_id() -> None:
     own = OwnAppends(ME, PartitionId(2), LAST - 3)
     bulk = rows(8)
-    own.send([bulk], GENERATION, version)
-    messages = own.take_rows(NOTHING, GENERATION, version, 0.0)
+    own.send([bulk], GENERATION)
+    messages = own.take_rows(NOTHING, GENERATION, 0.0)
     numbers = [
         each.request_id.sequence_number + place
         for each in messages
-        for place in range(len(each.appends) if isinstance(each, AppendBatch) else 1)
+        for place in range(len(each.appends))
     ]
     assert numbers == [LAST - 2, LAST - 1, LAST]
     assert own.runs_out
-    assert own.take_rows(NOTHING, GENERATION, version, 0.0) == []
+    assert own.take_rows(NOTHING, GENERATION, 0.0) == []
     own.decide(fed(0, (ME, LAST - 2, 3)))
     own.renew(OTHER)
     assert own.numbers_left == LAST
-    (first, *_) = own.take_rows(NOTHING, GENERATION, version, 0.0)
+    (first, *_) = own.take_rows(NOTHING, GENERATION, 0.0)
     assert first.request_id == request(1, client_id=OTHER)
     own.decide(fed(3, (ME, 1, 2), (OTHER, 1, 5)))
     own.check_invariants()

@@ -63,7 +63,7 @@ def rejected(
 
 def world(buffer_count_max: int = 10_000) -> World:
     made = World(buffer_count_max=buffer_count_max)
-    made.step(StreamOpened(0, 5))
+    made.step(StreamOpened(0, knows_batches=True))
     made.step(HighWaterMarkLoaded(NONE))
     made.hear(MountResponse(request(1), MountState.READY))
     return made
@@ -124,7 +124,7 @@ def test_what_waits_behind_batches_goes_out_on_the_next_stream() -> None:
     for number in range(4):
         made.step(Submitted([submission(number)]))
     made.step(StreamLost(0))
-    effects = made.step(StreamOpened(1, 5))
+    effects = made.step(StreamOpened(1, knows_batches=True))
     (mount,) = (each for each in sent(effects) if isinstance(each, MountRequest))
     effects = made.hear(MountResponse(mount.request_id, MountState.READY), stream=1)
     assert [type(each) for each in sent(effects)] == [FlushRequest, FeedRequest, AppendBatch]
@@ -222,7 +222,7 @@ def test_every_other_refusal_is_executed_again_at_once(reason: Reason) -> None:
 def test_data_are_asked_for_before_the_mount_and_handed_on() -> None:
     """PM-31."""
     made = World(with_data=True)
-    made.step(StreamOpened(0, 5))
+    made.step(StreamOpened(0, knows_batches=True))
     messages = sent(made.step(HighWaterMarkLoaded(NONE)))
     assert [type(each) for each in messages] == [DataWanted, MountRequest]
     made.hear(MountResponse(request(1), MountState.READY))
@@ -233,7 +233,7 @@ def test_data_are_asked_for_before_the_mount_and_handed_on() -> None:
 
 def test_an_older_server_is_not_asked_for_data_nor_sent_batches() -> None:
     made = World(with_data=True)
-    made.step(StreamOpened(0, 4))
+    made.step(StreamOpened(0))
     assert [type(each) for each in sent(made.step(HighWaterMarkLoaded(NONE)))] == [MountRequest]
 
 
@@ -253,6 +253,6 @@ def test_data_that_came_along_are_bounded() -> None:
 def test_what_was_not_sent_when_the_stream_is_lost_is_not_sent_on_the_next() -> None:
     made = world()
     assert RequestId(ME, request(1).generation, PartitionId(2), 1) == request(1)
-    messages = sent(made.step(Submitted([submission()]), StreamOpened(1, 5)))
+    messages = sent(made.step(Submitted([submission()]), StreamOpened(1, knows_batches=True)))
     assert [type(each) for each in messages] == [MountRequest]
     assert made.machine.own.monitor.count == 1

@@ -37,7 +37,7 @@ class World:
             lambda sequence, reason: self.broken.append((sequence, reason)),
         )
         self.requests.start()
-        self.requests.attach(P0, 0, 4)
+        self.requests.attach(P0, 0, knows_batches=True)
 
     async def answer(self) -> None:
         await asyncio.sleep(0.005)

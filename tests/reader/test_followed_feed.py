@@ -10,6 +10,7 @@ from waltz.errors import ClientAheadError, NotFoundError
 from waltz.reader.followed_feed import FeedCursor, FeedPhase
 from waltz.types import ClientId, Generation, PartitionId, RequestId, TransactionId
 from waltz.wire.batch_protocol import FeedBatch
+from waltz.wire.before_batches import joined
 from waltz.wire.client_protocol import (
     FeedData,
     FeedRequest,
@@ -19,7 +20,7 @@ from waltz.wire.client_protocol import (
     MountState,
 )
 from waltz.wire.columns import FeedColumns
-from waltz.wire.fed import Fed, fed_apart
+from waltz.wire.fed import Fed
 from waltz.wire.message import Message
 
 G3 = Generation(3)
@@ -35,7 +36,7 @@ def fed(*ids: int) -> list[FeedData]:
 
 
 def taken(*ids: int) -> list[Fed]:
-    return list(fed_apart(fed(*ids)))
+    return [Fed(OTHER, TransactionId(number), 0) for number in ids]
 
 
 def together(first: int, count: int) -> FeedBatch:
@@ -66,7 +67,7 @@ def test_batches_are_cut_to_what_is_next(batches: list[FeedBatch], expected: lis
 def test_what_comes_one_by_one_and_what_comes_together_follow_each_other() -> None:
     """CI-13: a server may be upgraded, and a log does not show it."""
     made = cursor(3, 9)
-    runs, _ = made.receive([*fed(2, 3, 4), together(5, 2), *fed(6, 7), together(0, 20)])
+    runs, _ = made.receive(joined([*fed(2, 3, 4), together(5, 2), *fed(6, 7), together(0, 20)]))
     assert [(run.first_transaction_id, len(run)) for run in runs] == [
         (3, 2),
         (5, 2),
@@ -77,7 +78,7 @@ def test_what_comes_one_by_one_and_what_comes_together_follow_each_other() -> No
 
 
 def received(made: FeedCursor, messages: Sequence[Message]) -> tuple[list[Fed], list[Message]]:
-    runs, replies = made.receive(messages)
+    runs, replies = made.receive(joined(messages))
     return [*chain.from_iterable(runs)], replies
 
 
@@ -98,7 +99,7 @@ def test_a_range_is_fed_by_the_mount_alone() -> None:
 def test_a_log_that_ends_before_the_range_does_is_an_error() -> None:
     made = cursor(0, 5)
     with pytest.raises(NotFoundError, match="ends before transaction 2; expected it to go on to 4"):
-        made.receive([*fed(0, 1), MountResponse(mine(1), MountState.READY)])
+        received(made, [*fed(0, 1), MountResponse(mine(1), MountState.READY)])
 
 
 def test_a_log_that_ends_before_the_start_is_an_error() -> None:
@@ -128,6 +129,6 @@ def test_answers_to_an_older_mount_are_ignored() -> None:
 
 def test_a_new_connection_goes_on_where_the_old_one_ended() -> None:
     made = cursor(0, 9)
-    made.receive(fed(0, 1))
+    received(made, fed(0, 1))
     assert made.mount(G3, 1) == MountRequest(mine(2), TransactionId(1), 1)
     assert received(made, fed(1, 2)) == (taken(2), [])

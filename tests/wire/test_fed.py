@@ -9,13 +9,13 @@ import pytest
 
 from waltz.types import ClientId, Generation, PartitionId, RequestId, TransactionId
 from waltz.wire.batch_protocol import FeedBatch
+from waltz.wire.before_batches import joined
 from waltz.wire.client_protocol import FeedData
 from waltz.wire.columns import Bodies, FeedColumns
 from waltz.wire.fed import (
     Fed,
     FedBuffer,
     FedRun,
-    fed_apart,
     fed_together,
     next_of,
 )
@@ -39,7 +39,9 @@ def test_one_by_one_and_together_are_the_same() -> None:
     """CS-15."""
     batch = FeedBatch(PartitionId(2), TransactionId(100), FeedColumns(RUNS, HEADERS, None))
     apart = [FeedData(each.request_id, each.transaction_id, each.header) for each in EXPECTED]
-    assert fed_together(batch) == fed_apart(apart) == EXPECTED
+    assert joined(apart) == [batch]
+    assert fed_together(batch) == EXPECTED
+    assert fed_together(batch).byte_count == 0
 
 
 def test_data_come_along_if_they_were_asked_for() -> None:
@@ -49,12 +51,6 @@ def test_data_come_along_if_they_were_asked_for() -> None:
     assert fed_together(batch) == [
         fed._replace(data=each) for fed, each in zip(EXPECTED, data, strict=True)
     ]
-
-
-def test_apart_and_together_make_the_same_run() -> None:
-    apart = [FeedData(each.request_id, each.transaction_id, each.header) for each in EXPECTED]
-    assert fed_apart(apart) == EXPECTED
-    assert fed_apart(apart).byte_count == 0
 
 
 @pytest.mark.parametrize("start", range(4))

@@ -14,8 +14,7 @@ from waltz.arrays import np
 from waltz.client.transaction import PartitionLocalLock, TransactionBuilder, TransactionContext
 from waltz.errors import LocalProtocolError
 from waltz.limits import DATA_BYTES_MAX, LOCKS_MAX
-from waltz.types import NOTHING, RequestId, TransactionId
-from waltz.wire.client_protocol import AppendRequest
+from waltz.types import NOTHING, TransactionId
 from waltz.wire.columns import LOCK_KINDS, AppendColumns, Bodies
 
 if TYPE_CHECKING:
@@ -100,21 +99,6 @@ class BulkRows:
         before = np.cumsum(counts) - counts
         total = int(counts.sum())
         return np.repeat(self._lock_starts[rows] - before, counts) + np.arange(total)
-
-    def request(self, row: int, request_id: RequestId, mark: TransactionId) -> AppendRequest:
-        """Return a row as a request of versions 0 to 4."""
-        hashes = self.lock_hashes[self._lock_places(np.array([row]))].tolist()
-        writes, reads, _ = self.lock_counts[row].tolist()
-        return AppendRequest(
-            request_id,
-            mark,
-            tuple(hashes[:writes]),
-            tuple(hashes[writes : writes + reads]),
-            tuple(hashes[writes + reads :]),
-            int(self.headers[row]),
-            self.data[row],
-            int(self.checksums[row]),
-        )
 
 
 class ManyAppends(TransactionContext):

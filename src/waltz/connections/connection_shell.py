@@ -11,6 +11,7 @@ import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
+from itertools import chain
 from types import TracebackType
 from typing import Final, Protocol, assert_never
 
@@ -162,10 +163,9 @@ class ServerConnection:
         return self._link.is_restorable
 
     @property
-    def version(self) -> int:
-        """Return the protocol version that was agreed on."""
-        assert self._link.version is not None
-        return self._link.version
+    def knows_batches(self) -> bool:
+        """Whether the server tells the outcome of each append, and knows ranges of records."""
+        return self._link.knows_batches
 
     async def receive(self) -> Sequence[Message] | None:
         """Return the messages that have arrived, possibly none; None once the connection has ended.
@@ -202,9 +202,8 @@ class ServerConnection:
         While the connection is broken, messages are kept up to a bound; beyond it the connection no
         longer `is_restorable`.
         """
-        encode = self._link.link.encode
         try:
-            self._write(b"".join(map(encode, messages)))
+            self._write(b"".join(map(self._link.encode, messages)))
         except LocalProtocolError:
             return self._send_possible(messages)
         except RemoteProtocolError:
@@ -215,9 +214,9 @@ class ServerConnection:
         self, messages: Sequence[Message]
     ) -> list[tuple[Message, LocalProtocolError]]:
         frames, refused = [], []
-        for message in messages:
+        for message in chain.from_iterable(map(self._link.apart, messages)):
             try:
-                frames.append(self._link.link.encode(message))
+                frames.append(self._link.encode(message))
             except LocalProtocolError as error:
                 refused.append((message, error))
         self._write(b"".join(frames))
@@ -390,9 +389,10 @@ class ServerWatcher(Protocol):
 class Side(Protocol):
     """The part of a client that talks on the connections of one role."""
 
-    def attach(self, partition_id: PartitionId, connection_sequence: int, version: int) -> None:
-        """From now on the partition's server is reached over this connection, which speaks
-        `version`."""
+    def attach(
+        self, partition_id: PartitionId, connection_sequence: int, *, knows_batches: bool
+    ) -> None:
+        """The partition's server can be talked to on this connection from now on."""
         ...
 
     def detach(self, partition_id: PartitionId, connection_sequence: int) -> None: ...
@@ -495,7 +495,9 @@ class Connections:
                 connection = self._open.get(sequence)
                 if connection is not None:  # otherwise it has just ended, and is detached next
                     side = self._sides[effect.role]
-                    side.attach(effect.partition_id, sequence, connection.version)
+                    side.attach(
+                        effect.partition_id, sequence, knows_batches=connection.knows_batches
+                    )
             case DetachPartition():
                 self._sides[effect.role].detach(effect.partition_id, effect.connection_sequence)
             case RaiseGeneration():

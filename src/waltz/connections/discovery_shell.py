@@ -76,8 +76,10 @@ class _Listening:
         self._side = side
         self._take = take
 
-    def attach(self, partition_id: PartitionId, connection_sequence: int, version: int) -> None:
-        self._side.attach(partition_id, connection_sequence, version)
+    def attach(
+        self, partition_id: PartitionId, connection_sequence: int, *, knows_batches: bool
+    ) -> None:
+        self._side.attach(partition_id, connection_sequence, knows_batches=knows_batches)
 
     def detach(self, partition_id: PartitionId, connection_sequence: int) -> None:
         self._side.detach(partition_id, connection_sequence)

@@ -141,7 +141,9 @@ class Requests:
 
     # As a side of `Connections`
 
-    def attach(self, partition_id: PartitionId, connection_sequence: int, version: int) -> None:
+    def attach(
+        self, partition_id: PartitionId, connection_sequence: int, *, knows_batches: bool
+    ) -> None:
         self._mailbox.put(PartitionAttached(partition_id, connection_sequence))
 
     def detach(self, partition_id: PartitionId, connection_sequence: int) -> None:

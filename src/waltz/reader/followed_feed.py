@@ -21,14 +21,13 @@ from waltz.types import (
 )
 from waltz.wire.batch_protocol import FeedBatch
 from waltz.wire.client_protocol import (
-    FeedData,
     FeedRequest,
     FeedSuspended,
     MountRequest,
     MountResponse,
     MountState,
 )
-from waltz.wire.fed import FedRun, fed_apart, next_of
+from waltz.wire.fed import FedRun, next_of
 from waltz.wire.message import Message
 
 
@@ -80,18 +79,9 @@ class FeedCursor:
         Raises NotFoundError: the log ends before `end`. ClientAheadError: even before `first` - 1.
         """
         runs: list[FedRun] = []
-        apart: list[FeedData] = []
         replies: list[Message] = []
         end = self.end
         for message in messages:
-            if type(message) is FeedData:
-                if message.transaction_id == self.position and self.position != end:
-                    apart.append(message)
-                    self.position += 1
-                continue
-            if apart:
-                runs.append(fed_apart(apart))
-                apart = []
             if type(message) is FeedBatch:
                 room = len(message.feed) if end is None else end - self.position
                 if (run := next_of(message, TransactionId(self.position), room)) is not None:
@@ -99,8 +89,6 @@ class FeedCursor:
                     self.position = run.next_transaction_id
             elif isinstance(message, MountResponse | FeedSuspended):
                 replies += self._hear(message)
-        if apart:
-            runs.append(fed_apart(apart))
         return runs, replies
 
     def _hear(self, message: MountResponse | FeedSuspended) -> list[Message]:

@@ -58,7 +58,6 @@ from waltz.reader.transaction_columns import (
 from waltz.record import RecordBatch
 from waltz.types import Address, ClientId, Generation, PartitionId, TransactionId
 from waltz.wire.batch_protocol import DataWanted
-from waltz.wire.client_protocol import BATCHES_SINCE
 from waltz.wire.fed import FedRun
 from waltz.wire.message import Message
 
@@ -367,7 +366,7 @@ class AsyncLogReader:
                 connection.close()
                 continue
             runs: AsyncGenerator[FedRun | RecordBatch, None]
-            if with_data and cursor.end is not None and connection.version >= BATCHES_SINCE:
+            if with_data and cursor.end is not None and connection.knows_batches:
                 runs = self._blocks_from(partition_id, cursor, connection, address, progress_at)
             else:
                 runs = self._feed_from(
@@ -403,7 +402,7 @@ class AsyncLogReader:
         not_ready_seconds = NOT_READY_SECONDS_MIN
         try:
             mount = cursor.mount(generation, sequence)
-            if with_data and connection.version >= BATCHES_SINCE:
+            if with_data:
                 connection.send([DataWanted(mount.request_id)])
             connection.send([mount])
             while not cursor.done:

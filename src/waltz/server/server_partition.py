@@ -225,10 +225,10 @@ class ServerPartition:
                 assert_never(event)
 
     def _receive(self, peer: Peer, messages: Sequence[ClientMessage], now: float) -> None:
-        if self._mounts.is_repeated(peer):
+        is_valid = self._mounts.is_valid(peer)
+        if not is_valid and self._mounts.is_repeated(peer):
             self._refuse_repeated(peer, messages)
             return
-        is_valid = self._mounts.is_valid(peer)
         connection_id = peer.connection_id
         unheard = stale = 0
         batches: list[AppendBatch] = []
@@ -249,7 +249,8 @@ class ServerPartition:
                 self._undecided.take(batches, connection_id)
                 batches = []
             unheard += not self._receive_other(peer, message, is_valid, now)
-            is_valid = self._mounts.is_valid(peer)
+            if type(message) is MountRequest:
+                is_valid = self._mounts.is_valid(peer)
         if batches:
             self._undecided.take(batches, connection_id)
         self._counters.requests_dropped += unheard + stale

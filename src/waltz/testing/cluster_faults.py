@@ -25,7 +25,7 @@ from waltz.errors import ConfigurationError, LocalProtocolError
 from waltz.host import Host
 from waltz.types import RequestId, TransactionId
 from waltz.wire.batch_protocol import AppendBatch, AppendRejected, Reason, Rejection
-from waltz.wire.client_protocol import AppendRequest, MountResponse
+from waltz.wire.client_protocol import MountResponse
 from waltz.wire.columns import AppendColumns, Bodies
 from waltz.wire.message import Message
 
@@ -161,12 +161,7 @@ class FaultyClient(AsyncWaltzClient):
         for message in messages:
             if isinstance(message, AppendBatch):
                 kept += self._let_through(connection_sequence, message)
-            elif not isinstance(message, AppendRequest) or not self._is_stopped(
-                connection_sequence,
-                message.request_id,
-                message.client_high_water_mark,
-                [*message.write_locks, *message.read_locks],
-            ):
+            else:
                 kept.append(message)
         return super().send(connection_sequence, kept)
 

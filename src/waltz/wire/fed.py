@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Final, NamedTuple, overload
 from waltz.arrays import np
 from waltz.types import RequestId, TransactionId
 from waltz.wire.batch_protocol import FeedBatch
-from waltz.wire.client_protocol import FeedData
 from waltz.wire.columns import request_ids_in
 
 if TYPE_CHECKING:
@@ -112,17 +111,8 @@ def _part(
         place += length
 
 
-def fed_apart(messages: Sequence[FeedData]) -> FedRun:
-    """What versions 0 to 4 say one by one, of transactions with dense IDs, at least one."""
-    return FedRun(
-        messages[0].transaction_id,
-        [(message.request_id, 1) for message in messages],
-        np.array([message.header for message in messages], np.int32),
-    )
-
-
 def fed_together(message: FeedBatch) -> FedRun:
-    """What version 5 says of many, in order."""
+    """Return the transactions of `message`."""
     feed = message.feed
     return FedRun(
         message.first_transaction_id,

@@ -15,7 +15,6 @@ from waltz.client.transaction import TransactionBuilder
 from waltz.limits import BATCH_APPENDS_MAX, BATCH_BYTES_MAX, BATCH_LOCKS_MAX
 from waltz.types import RequestId, TransactionId
 from waltz.wire.batch_protocol import AppendBatch
-from waltz.wire.client_protocol import AppendRequest
 from waltz.wire.columns import AppendColumns, Bodies
 
 
@@ -106,20 +105,4 @@ def _columns(drafts: Sequence[TransactionBuilder], marks: Sequence[TransactionId
         np.array(counts, np.uint16).reshape(-1, 3),
         np.fromiter(chain.from_iterable(locks), np.int32, sum(counts)),
         Bodies(data, np.fromiter(map(crc32, data), np.uint32, count)),
-    )
-
-
-def append_request(
-    request_id: RequestId, draft: TransactionBuilder, mark: TransactionId
-) -> AppendRequest:
-    """Return the append as versions 0 to 4 say it, one by one."""
-    return AppendRequest(
-        request_id,
-        mark,
-        draft.write_locks,
-        draft.read_locks,
-        draft.append_locks,
-        draft.plain_header,
-        draft.plain_data,
-        crc32(draft.plain_data),
     )

@@ -17,7 +17,6 @@ from waltz.client.bulk import Bulk, Rows
 from waltz.limits import BATCH_LOCKS_MAX
 from waltz.types import NOTHING, SEQUENCE_NUMBER_MAX, RequestId, TransactionId
 from waltz.wire.batch_protocol import AppendBatch
-from waltz.wire.client_protocol import BATCHES_SINCE, AppendRequest
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -32,9 +31,9 @@ BULK_BYTES_IN_FLIGHT_MAX: Final = 3 * 1024 * 1024
 connection that breaks."""
 
 BULK_LOCKED_ROWS_IN_FLIGHT_MAX: Final = 2_000
-"""The same towards servers of older versions, for rows with locks that are checked, those in the
-log and not applied included: by chance one in two hundred meets another in a lock table of 30,000
-slots, and with four times as many, one in six. From version 5 on the table grows with them."""
+"""The same towards servers without batches, for rows with locks that are checked, those in the log
+and not applied included: by chance one in two hundred meets another in a lock table of 30,000
+slots, and with four times as many, one in six. A server with batches has a table that grows."""
 
 BULK_RETRY_SECONDS: Final = 0.05
 """Until rows are sent again that a server refuses for other reasons than their locks."""
@@ -92,13 +91,14 @@ class BulkAppends:
         self,
         last: RequestId,
         mark: TransactionId,
-        version: int,
         now: float,
         numbers_left: int = SEQUENCE_NUMBER_MAX,
-    ) -> tuple[list[AppendBatch | AppendRequest], int]:
+        *,
+        knows_batches: bool = True,
+    ) -> tuple[list[AppendBatch], int]:
         """Return what is to be sent now by a client that has applied up to `mark`, and the last
         sequence number then; they follow on that of `last`, at most `numbers_left`."""
-        messages: list[AppendBatch | AppendRequest] = []
+        messages: list[AppendBatch] = []
         number = last.sequence_number
         end = number + numbers_left
         if self.send_at is not None:
@@ -109,9 +109,9 @@ class BulkAppends:
             bulk = submission.bulk
             assert bulk is not None
             while submission.undecided and bulk.waiting:
-                rows_max = min(self._room(bulk, mark, version), end - number)
+                rows_max = min(self._room(bulk, mark, knows_batches=knows_batches), end - number)
                 if not rows_max:
-                    return messages, number  # whoever comes later does not overtake
+                    return messages, number  # a later submission does not overtake
                 rows = bulk.cut(rows_max, BULK_BATCH_BYTES_MAX, BATCH_LOCKS_MAX)
                 first = last._replace(sequence_number=number + 1)
                 numbers = np.arange(number + 1, number + 1 + len(rows))
@@ -121,21 +121,16 @@ class BulkAppends:
                 self._bytes_out += bulk.byte_count(rows)
                 self._last = first
                 submission.client_high_water_mark = mark
-                if version >= BATCHES_SINCE:
-                    messages.append(AppendBatch(first, bulk.rows.columns(rows, mark)))
-                    continue
-                for row, each in zip(rows.tolist(), numbers.tolist(), strict=True):
-                    request_id = first._replace(sequence_number=each)
-                    messages.append(bulk.rows.request(row, request_id, mark))
+                messages.append(AppendBatch(first, bulk.rows.columns(rows, mark)))
         return messages, number
 
-    def _room(self, bulk: Bulk, mark: TransactionId, version: int) -> int:
+    def _room(self, bulk: Bulk, mark: TransactionId, *, knows_batches: bool) -> int:
         """Return how many rows may be sent in one message now."""
         under_way, limit, batch = self.rows_out, BULK_ROWS_IN_FLIGHT_MAX, BULK_BATCH_ROWS_MAX
         if bulk.rows.is_checked:
             # What is in the log and not applied is refused like what is under way.
             under_way += max(0, self._last_committed - mark)
-            if version < BATCHES_SINCE:
+            if not knows_batches:
                 limit = BULK_LOCKED_ROWS_IN_FLIGHT_MAX
                 batch = limit // 4
         # Less than a batch waits: small messages would be followed by small ones for ever.

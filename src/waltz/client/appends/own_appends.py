@@ -1,4 +1,4 @@
-"""What a client has sent to one partition: contexts one by one, and the rows of `append_many`.
+"""A client's appends to one partition: of contexts, and the rows of `append_many`.
 
 Owns the client ID in use, its sequence numbers, the transaction monitor, and which answers wait for
 a transaction to be applied first. Must not know mounts, connections or the feed's position. Always:
@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from itertools import takewhile
-from typing import Final, TypeAlias
+from typing import Final
 
-from waltz.client.appends.append_batches import AppendBatches, append_request
+from waltz.client.appends.append_batches import AppendBatches
 from waltz.client.appends.bulk_appends import BulkAppends
 from waltz.client.appends.submission import Submission, note_requests
 from waltz.client.appends.transaction_monitor import TransactionMonitor
@@ -34,8 +34,7 @@ from waltz.types import (
     TransactionId,
 )
 from waltz.wire.batch_protocol import AppendBatch, AppendRejected, Reason
-from waltz.wire.client_protocol import BATCHES_SINCE, AppendRequest, FlushResponse, LockFailure
-from waltz.wire.columns import request_ids_in
+from waltz.wire.client_protocol import FlushResponse
 from waltz.wire.fed import FedRun
 
 CLIENT_BATCHES_IN_FLIGHT_MAX: Final = 2
@@ -48,9 +47,6 @@ mounts that come while a client waits for its next client ID."""
 CLIENT_ID_RENEWAL_SHARE: Final = 31 / 32
 """Of these numbers, how many a partition has used up when its client asks for its next client ID:
 at 100,000 appends per second 11 minutes before the last."""
-
-
-Appends: TypeAlias = list[AppendBatch | AppendRequest]
 
 
 class OwnAppends:
@@ -71,6 +67,8 @@ class OwnAppends:
         self.released = 0
         """How many have made room for others since that was asked for last."""
         self.client_id = client_id
+        self.knows_batches = False
+        """Whether the server tells the outcome of each append."""
         self._partition_id = partition_id
         self._batches_out: deque[int] = deque()
         """The last sequence numbers of those that may have undecided appends."""
@@ -127,13 +125,10 @@ class OwnAppends:
 
     # Sending
 
-    def send(
-        self, submissions: Sequence[Submission], generation: Generation, version: int
-    ) -> Appends:
-        """Number and register what was executed, at most `numbers_left`; return what is to be sent
-        at once.
+    def send(self, submissions: Sequence[Submission], generation: Generation) -> None:
+        """Number and register submissions that were executed, at most `numbers_left`.
 
-        What goes into batches comes with the next `take_batches`, and rows with `take_rows`.
+        The next `take_batches` returns their appends, and `take_rows` their rows.
         """
         ready: list[Submission] = []
         drafts: list[TransactionBuilder] = []
@@ -144,22 +139,21 @@ class OwnAppends:
                 ready.append(submission)
                 drafts.append(draft)
         if not ready:  # they ended while they waited
-            return []
+            return
         assert len(ready) <= self.numbers_left
         first = self._request_id(generation, self.sequence_number + 1)
         self.sequence_number += len(ready)
         self.monitor.register(first, ready)
         note_requests(first, ready)
         marks = [submission.client_high_water_mark for submission in ready]
-        if version >= BATCHES_SINCE:
-            self.batches.add(first, drafts, marks)
-            return []
-        return [*map(append_request, request_ids_in([(first, len(ready))]), drafts, marks)]
+        self.batches.add(first, drafts, marks)
 
     def take_batches(self) -> list[AppendBatch]:
+        """Return what is to be sent now, once."""
         taken = self.batches.take()
-        for batch in taken:
-            self._batches_out.append(batch.request_id.sequence_number + len(batch.appends) - 1)
+        if self.knows_batches:
+            for batch in taken:
+                self._batches_out.append(batch.request_id.sequence_number + len(batch.appends) - 1)
         return taken
 
     def has_room(self, waiting: int) -> bool:
@@ -167,7 +161,8 @@ class OwnAppends:
 
         What waits becomes one batch, and many small ones would cost everybody on the way as much
         as many large ones. So one goes ahead of the first undecided one only if it is as large as
-        what is undecided: a window of contexts that come back together stays together."""
+        what is undecided: a window of contexts that come back together stays together. A server
+        that leaves refusals unsaid is never waited for."""
         batches_out, oldest = self._batches_out, self.monitor.first_registered
         while batches_out and (oldest is None or batches_out[0] < oldest.sequence_number):
             batches_out.popleft()
@@ -176,12 +171,12 @@ class OwnAppends:
         return len(batches_out) < CLIENT_BATCHES_IN_FLIGHT_MAX and waiting >= self.monitor.count
 
     def take_rows(
-        self, mark: TransactionId, generation: Generation, version: int, now: float
-    ) -> Appends:
+        self, mark: TransactionId, generation: Generation, now: float
+    ) -> list[AppendBatch]:
         """Return rows that are to be sent now, by a client that has applied up to `mark`."""
         last = self._request_id(generation, self.sequence_number)
         messages, self.sequence_number = self.rows.take_messages(
-            last, mark, version, now, self.numbers_left
+            last, mark, now, self.numbers_left, knows_batches=self.knows_batches
         )
         return messages
 
@@ -231,16 +226,11 @@ class OwnAppends:
         if has_rows:
             self.retries += self.monitor.flush(first)
 
-    def hear(self, message: LockFailure | AppendRejected | FlushResponse, now: float) -> None:
-        match message:
-            case LockFailure(request_id, beaten_by):
-                self.rows.hold([request_id.sequence_number], [beaten_by])
-                self._hold(self.monitor.abort(request_id), beaten_by)
-            case AppendRejected():
-                self._hear_rejections(message, now)
-            case FlushResponse():
-                if message not in self._held_flushes:
-                    self._held_flushes.append(message)
+    def hear(self, message: AppendRejected | FlushResponse, now: float) -> None:
+        if isinstance(message, AppendRejected):
+            self._hear_rejections(message, now)
+        elif message not in self._held_flushes:
+            self._held_flushes.append(message)
 
     def _hear_rejections(self, message: AppendRejected, now: float) -> None:
         """Take out what is not in the log and never will be: it is executed again.

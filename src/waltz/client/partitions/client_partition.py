@@ -66,18 +66,15 @@ from waltz.wire.batch_protocol import (
     OutcomeResponse,
 )
 from waltz.wire.client_protocol import (
-    BATCHES_SINCE,
-    FeedData,
     FeedRequest,
     FeedSuspended,
     FlushRequest,
     FlushResponse,
-    LockFailure,
     MountRequest,
     MountResponse,
     MountState,
 )
-from waltz.wire.fed import FedBuffer, FedRun, FedRuns, fed_apart, next_of
+from waltz.wire.fed import FedBuffer, FedRun, FedRuns, next_of
 from waltz.wire.message import Message
 
 FEED_BUFFER_TRANSACTIONS_MAX: Final = 10_000
@@ -112,7 +109,7 @@ class ClientPartition:
         sequence_number: int = 0,
         with_data: bool = False,
     ) -> None:
-        """`with_data`: the feed is to bring the data along, as far as its version can.
+        """`with_data`: the feed is to bring the data along, if the server can do that.
         `ahead_seconds_max`: how long a server that says AHEAD is asked again before it is believed.
         """
         self.phase = Phase.DETACHED
@@ -131,7 +128,6 @@ class ClientPartition:
         self._apply_count_max = apply_count_max
         self._buffer_count_max = buffer_count_max
         self._connection_sequence: int | None = None
-        self._version = 0
         self._with_data = with_data
         self._questions = OutcomeQuestions()
         self.mark_known = False
@@ -273,7 +269,8 @@ class ClientPartition:
             return
         if self._connection_sequence is not None:
             self._lose_stream()
-        self._connection_sequence, self._version = event.connection_sequence, event.version
+        self._connection_sequence = event.connection_sequence
+        self.own.knows_batches = event.knows_batches
         is_idle = not (len(self.own) or self._in_hand.runs or self._buffer.count)
         if self.mark_known and not is_idle:
             # An own append may lie between our mark and one that another process has moved on;
@@ -299,7 +296,7 @@ class ClientPartition:
         # Some mounts are never answered (hazards H2, H3, H5), so they are repeated.
         self._mount_at = now + MOUNT_SECONDS_MAX
         assert self._connection_sequence is not None
-        if self._with_data and self._version >= BATCHES_SINCE:
+        if self._with_data:
             self._post(DataWanted(self._mount_request_id))
         self._post(MountRequest(self._mount_request_id, self.fed, self._connection_sequence))
 
@@ -366,7 +363,7 @@ class ClientPartition:
             submissions = [*submissions]
             self._waiting.extend(submissions[left:])
             submissions = submissions[:left]
-        self._outbox += self.own.send(submissions, self.generation, self._version)
+        self.own.send(submissions, self.generation)
         self._nudge_at = now + self._long_wait_seconds
 
     def _send_waiting(self, now: float) -> None:
@@ -379,7 +376,7 @@ class ClientPartition:
     def _send_rows(self, now: float) -> None:
         if self.phase is not Phase.MOUNTED or self._held:
             return
-        rows = self.own.take_rows(self.high_water_mark, self.generation, self._version, now)
+        rows = self.own.take_rows(self.high_water_mark, self.generation, now)
         if rows:
             self._post_appends()
             self._outbox += rows
@@ -432,21 +429,9 @@ class ClientPartition:
         # what was read already is kept.
         limit = self._buffer_count_max if self._apply_at is not None else 1 << 62
         expected = self.fed + 1
-        apart: list[FeedData] = []
         for message in messages:
-            if type(message) is FeedData:
-                transaction_id = message.transaction_id
-                # Repetitions, and what follows something dropped, are not the next (CI-13).
-                if transaction_id != expected or self._buffer.count + len(apart) >= limit:
-                    self._gap_seen |= transaction_id >= expected
-                    continue
-                apart.append(message)
-                expected += 1
-                continue
-            if apart:
-                self._keep(fed_apart(apart))
-                apart = []
             if type(message) is FeedBatch:
+                # Repetitions, and transactions after a dropped one, are not the next (CI-13).
                 room = limit - self._buffer.count
                 if (run := next_of(message, TransactionId(expected), room)) is not None:
                     self._keep(run)
@@ -457,8 +442,6 @@ class ClientPartition:
                 continue
             self.fed = TransactionId(expected - 1)
             self._hear(message, now)
-        if apart:
-            self._keep(fed_apart(apart))
         if self.fed < expected - 1:
             self.fed = TransactionId(expected - 1)
             if self.phase is Phase.MOUNTING:
@@ -478,7 +461,7 @@ class ClientPartition:
                     self._feeds -= 1
                     # Two feeds may be under way after a gap; one that is ahead is of no use.
                     self._feed_due |= self._feeds <= 0 or self._gap_seen
-            case LockFailure() | AppendRejected() | FlushResponse():
+            case AppendRejected() | FlushResponse():
                 self.own.hear(message, now)
                 self._settle()
             case OutcomeResponse():
@@ -507,7 +490,7 @@ class ClientPartition:
         """Ask behind the appends of this stream, on which the server does not decide them later."""
         if self.phase is not Phase.MOUNTED:
             return
-        for question in self._questions.ask(now, self._version):
+        for question in self._questions.ask(now, knows_batches=self.own.knows_batches):
             if isinstance(question, OutcomeRefused):
                 self._effects.append(question)
             else:

@@ -32,11 +32,12 @@ class GenerationRaised:
 class StreamOpened:
     """The partition's server is connected; the sequence number grows from stream to stream.
 
-    `version` is the one agreed on: from 5 on appends are sent, and fed, in batches.
+    `knows_batches`: the server tells the outcome of each append, and can be asked for it. A server
+    that does not know batches leaves most refusals unsaid.
     """
 
     connection_sequence: int
-    version: int = 0
+    knows_batches: bool = False
 
 
 @dataclass(frozen=True, slots=True)

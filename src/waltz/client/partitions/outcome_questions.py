@@ -12,7 +12,6 @@ from typing import Final
 from waltz.errors import LocalProtocolError
 from waltz.types import RequestId, TransactionId
 from waltz.wire.batch_protocol import Outcome, OutcomeRequest, OutcomeResponse
-from waltz.wire.client_protocol import BATCHES_SINCE
 
 OUTCOME_RETRY_SECONDS: Final = 0.2
 """Until an outcome that nobody knows yet is asked for again."""
@@ -28,8 +27,8 @@ class OutcomeKnown:
 
 @dataclass(frozen=True, slots=True)
 class OutcomeRefused:
-    """Nobody can say what became of an append: the request was never made, or the server's version
-    has no word for it."""
+    """Nobody can say what became of an append: the request was never made, or the server cannot be
+    asked."""
 
     request_id: RequestId
     error: LocalProtocolError
@@ -60,18 +59,18 @@ class OutcomeQuestions:
         self._unsent = dict.fromkeys(self.after)
         self._again.clear()
 
-    def ask(self, now: float, version: int) -> list[OutcomeRequest | OutcomeRefused]:
-        """Return what to ask now, and of what a server of that version cannot be asked."""
+    def ask(self, now: float, *, knows_batches: bool) -> list[OutcomeRequest | OutcomeRefused]:
+        """Return the questions to ask now, refused if the server does not know them."""
         for request_id in [each for each, at in self._again.items() if at <= now]:
             del self._again[request_id]
             self._unsent[request_id] = None
         unsent, self._unsent = self._unsent, {}
-        if version >= BATCHES_SINCE:
+        if knows_batches:
             return [OutcomeRequest(each, self.after[each]) for each in unsent]
         for each in unsent:
             del self.after[each]
         error = LocalProtocolError(
-            f"version {version} of the protocol cannot say what became of an append,"
+            "version 4 of the protocol, and any before, cannot say what became of an append,"
             " upgrade servers"
         )
         return [OutcomeRefused(each, error) for each in unsent]

@@ -16,21 +16,24 @@ class StreamSide:
 
     def __init__(self, runners: dict[PartitionId, PartitionRunner]) -> None:
         self._runners = runners
-        self._attached: dict[PartitionId, tuple[int, int]] = {}
-        """Connection sequence and version of the protocol."""
+        self._attached: dict[PartitionId, StreamOpened] = {}
 
     def welcome(self, runner: PartitionRunner) -> None:
         """Tell a partition that has become active about the stream that is there for it."""
         if (attached := self._attached.get(runner.partition_id)) is not None:
-            runner.mailbox.put(StreamOpened(*attached))
+            runner.mailbox.put(attached)
 
-    def attach(self, partition_id: PartitionId, connection_sequence: int, version: int) -> None:
-        self._attached[partition_id] = (connection_sequence, version)
+    def attach(
+        self, partition_id: PartitionId, connection_sequence: int, *, knows_batches: bool
+    ) -> None:
+        opened = StreamOpened(connection_sequence, knows_batches)
+        self._attached[partition_id] = opened
         if partition_id in self._runners:
-            self._runners[partition_id].mailbox.put(StreamOpened(connection_sequence, version))
+            self._runners[partition_id].mailbox.put(opened)
 
     def detach(self, partition_id: PartitionId, connection_sequence: int) -> None:
-        if self._attached.get(partition_id, (None,))[0] == connection_sequence:
+        attached = self._attached.get(partition_id)
+        if attached is not None and attached.connection_sequence == connection_sequence:
             del self._attached[partition_id]
         if partition_id in self._runners:
             self._runners[partition_id].mailbox.put(StreamLost(connection_sequence))

@@ -140,7 +140,7 @@ def of_batches(messages: Sequence[AppendBatch], connection_id: int, first_arriva
     byte_counts = np.fromiter(map(len, data), np.int64, count)
     byte_counts += BATCHED_APPEND_BYTES
     if columns.lock_hashes.size:
-        byte_counts += LOCK_BYTES * lock_counts.sum(axis=1)
+        byte_counts += LOCK_BYTES * np.add.reduce(lock_counts, axis=1)
     return Appends(
         np.arange(first_arrival, first_arrival + count),
         Senders(connection_ids, byte_counts, request_ids),

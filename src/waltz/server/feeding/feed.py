@@ -216,18 +216,17 @@ class Feeds:
                 turn.with_data.add(feed.connection_id)
             feed.next_transaction_id = TransactionId(feed.next_transaction_id + count)
             feed.quota -= count
-            if feed.quota:
-                self._fetches.go_on(
-                    feed.next_transaction_id,
-                    turn.high_water_mark,
-                    turn.now,
-                    with_data=feed.connection_id in self._with_data,
-                )
         if not feed.quota:
             self._finish(feed, turn)
         elif feed.next_transaction_id > turn.high_water_mark:
             self._enqueue(feed, Place.AT_HEAD)
         else:
+            self._fetches.go_on(
+                feed.next_transaction_id,
+                turn.high_water_mark,
+                turn.now,
+                with_data=feed.connection_id in self._with_data,
+            )
             self._enqueue(feed, Place.FAR)
 
     def _serve_far(self, far: deque[Feed], turn: _Turn) -> None:

@@ -56,14 +56,15 @@ class _Shelf(Generic[B]):
         self.batches: dict[TransactionId, CachedBatch[B]] = {}
         self.first_ids: list[TransactionId] = []
 
-    def put(self, batch: B) -> None:
+    def put(self, batch: B) -> CachedBatch[B]:
         first = batch.first_transaction_id
         if first not in self.batches:
             if self.first_ids and first < self.first_ids[-1]:
                 insort(self.first_ids, first)
             else:
                 self.first_ids.append(first)
-        self.batches[first] = CachedBatch(batch)
+        self.batches[first] = entry = CachedBatch(batch)
+        return entry
 
     def find(self, transaction_id: TransactionId) -> CachedBatch[B] | None:
         place = bisect_right(self.first_ids, transaction_id)
@@ -118,7 +119,8 @@ class FeedCache:
 
     def add(self, partition_id: PartitionId, batch: RecordBatch | HeaderColumns) -> None:
         """Keep `batch`, which is committed; an empty one is nothing to keep."""
-        if not len(batch):
+        count = len(batch)
+        if not count:
             return
         shelves = self._shelves.get(partition_id)
         if shelves is None:
@@ -128,15 +130,14 @@ class FeedCache:
         known = shelves.of(with_data=place.with_data).batches.get(first)
         if known is None:
             self._order.append(place)
-        elif len(known.batch) >= len(batch):
+        elif len(known.batch) >= count:
             return
         else:
             self.byte_count -= known.byte_count
         if isinstance(batch, RecordBatch):
-            shelves.records.put(batch)
+            self.byte_count += shelves.records.put(batch).byte_count
         else:
-            shelves.headers.put(batch)
-        self.byte_count += shelves.of(with_data=place.with_data).batches[first].byte_count
+            self.byte_count += shelves.headers.put(batch).byte_count
         if self.byte_count > self._bytes_max:
             self._evict(keep=place)
 

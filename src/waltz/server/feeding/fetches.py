@@ -213,6 +213,8 @@ class Fetches:
     @property
     def resumes_at(self) -> float | None:
         """When a read that waits may be started; None if none has to."""
+        if not self._put_off:  # as nearly always
+            return self.retry_at
         times = [until for until, _ in self._put_off.values()][:1]
         if self.retry_at is not None:
             times.append(self.retry_at)
