@@ -13,8 +13,8 @@ from waltz.cluster.storage_placement import (
     assign_replicas,
     auto_assign,
     check_majority,
-    exchange_replicas,
     remove_storage_node,
+    replace_replicas,
     unassign_replicas,
 )
 from waltz.errors import ConfigurationError
@@ -104,22 +104,22 @@ def test_seven_partitions_are_dealt_out_over_three_nodes() -> None:
     refused(lambda: auto_assign(FULL, 3), "has partitions assigned already, to c:6000")
 
 
-def test_a_node_is_exchanged_for_another_of_its_group() -> None:
+def test_a_node_is_replaced_by_another_of_its_group() -> None:
     """ST-40"""
-    exchanged = exchange_replicas(FULL, C, D)
-    assert exchanged.partitions == {A: ALL, B: ALL, C: (), D: ALL}
-    one = exchange_replicas(FULL, C, D, [PartitionId(1)])
+    replaced = replace_replicas(FULL, C, D)
+    assert replaced.partitions == {A: ALL, B: ALL, C: (), D: ALL}
+    one = replace_replicas(FULL, C, D, [PartitionId(1)])
     assert one.partitions == {
         A: ALL,
         B: ALL,
         C: tuple(p for p in ALL if p != 1),
         D: (PartitionId(1),),
     }
-    assert exchange_replicas(one, C, D).partitions == exchanged.partitions, "the rest later"
-    refused(lambda: exchange_replicas(one, C, D, [PartitionId(1)]), "does not hold partitions 1")
-    refused(lambda: exchange_replicas(FULL, B, D), "of group 2, d:6000 of group 3")
-    refused(lambda: exchange_replicas(FULL, A, B), "both hold partitions 0, 1, 2")
-    refused(lambda: exchange_replicas(EMPTY, A, B), "no storage node a:6000")
+    assert replace_replicas(one, C, D).partitions == replaced.partitions, "the rest later"
+    refused(lambda: replace_replicas(one, C, D, [PartitionId(1)]), "does not hold partitions 1")
+    refused(lambda: replace_replicas(FULL, B, D), "of group 2, d:6000 of group 3")
+    refused(lambda: replace_replicas(FULL, A, B), "both hold partitions 0, 1, 2")
+    refused(lambda: replace_replicas(EMPTY, A, B), "no storage node a:6000")
 
 
 def test_what_is_left_of_a_partition_s_replicas_has_to_be_able_to_go_on() -> None:

@@ -25,8 +25,8 @@ from waltz.cluster.storage_placement import (
     StoragePlacement,
     add_storage_node,
     assign_replicas,
-    exchange_replicas,
     remove_storage_node,
+    replace_replicas,
     unassign_replicas,
 )
 from waltz.errors import PostponedError
@@ -359,7 +359,7 @@ class Stage:
         await self._change(
             lambda placement: self._with_node(placement, name, placement.groups[old])
         )
-        await self._change(partial(exchange_replicas, leaving=old, joining=node))
+        await self._change(partial(replace_replicas, leaving=old, joining=node))
         await self._change(partial(remove_storage_node, node=old))
 
     def _with_node(self, placement: StoragePlacement, name: str, group: int) -> StoragePlacement:

@@ -29,8 +29,8 @@ from waltz.cluster.storage_placement import (
     add_storage_node,
     assign_replicas,
     check_majority,
-    exchange_replicas,
     remove_storage_node,
+    replace_replicas,
     unassign_replicas,
 )
 from waltz.cluster.storage_placement import auto_assign as deal_out
@@ -287,7 +287,7 @@ def exchange(
     partitions, or for those that are named."""
     leaving = ReplicaId(str(storage))
     change = partial(
-        exchange_replicas,
+        replace_replicas,
         leaving=leaving,
         joining=ReplicaId(str(joining)),
         partition_ids=partition_ids,

@@ -131,7 +131,7 @@ def auto_assign(placement: StoragePlacement, group: int) -> StoragePlacement:
     )
 
 
-def exchange_replicas(
+def replace_replicas(
     placement: StoragePlacement,
     leaving: ReplicaId,
     joining: ReplicaId,

@@ -1,12 +1,12 @@
-"""The control file of a storage directory, open: whose it is, what its partitions have promised.
+"""The open control file of a storage directory: its owner, and the promises of its partitions.
 
 Owns the creation of `waltz-storage.ctl` in one step, the lock of the directory, and the order of
-updates: of a partition's twin structs only the one not in use is ever overwritten, and the node
-file, where copies and session fences are, follows. So a copy that is one update ahead of the
-control file proves that the control file has lost one, and a control file that was cut is restored
-from the copies. When the cluster gets more partitions both
-files grow, the node file first; whatever a crash leaves of that is finished at the next opening.
-Knows nothing of segments.
+updates: only the unused one of a partition's twin structs is ever overwritten; the node file, which
+has copies and session fences, is updated after that. So a copy that is one update ahead of the
+control file proves that the control file has lost an update, and a control file that was cut short
+is restored from the copies. When the cluster gets more partitions both files grow, the node file
+first; growth that a crash has interrupted is finished at the next opening. Knows nothing of
+segments.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ _PUT_BACK: Final = (
     f"put it back, or make an empty one with `touch {{}}/{CONTROL_FILE_NAME}`, which the next start"
     f" restores from {NODE_FILE_NAME}"
 )
-_EXCHANGE: Final = (
+_REPLACE: Final = (
     "move the directory to another place, make an empty one of its name and start with"
     " --assign-all: servers fill it up, if a majority of the other replicas is well"
 )
@@ -94,22 +94,22 @@ class ControlFile:
         self._raw_file = file
         self._file = SyncedFile(file, CONTROL_FILE_NAME)
         self.partition_count = node_file.header.partition_count
-        """The whole cluster's, as both files have it."""
+        """The partitions of the whole cluster, in both files."""
         self._node_file = node_file
         self._trace_file = trace_file
         self._release = release
         self._entries = entries
-        """Without those that are as in a fresh directory."""
+        """Entries of partitions that are not as in a fresh directory."""
         self._ours = {number for number, entry in entries.items() if self._is_copied(number, entry)}
         self._traced = {number for number in self._ours if node_file.slot(number).is_traced}
         self.was_created = was_created
-        """Whether this opening made the file: the directory was fresh."""
+        """Whether the directory was fresh, so that this opening made the file."""
         self.notes = tuple(notes)
-        """What did not check out at opening and was restored, or does no harm; for people."""
+        """For people: faults found at opening that were repaired or do no harm."""
 
     @property
     def directory_id(self) -> UUID:
-        """What tells this directory from every other one of the cluster."""
+        """The identity of this directory, unique in the cluster."""
         return self._node_file.header.directory_id
 
     @property
@@ -125,11 +125,12 @@ class ControlFile:
         return found
 
     def info(self, partition_id: PartitionId) -> PartitionInfo:
-        """Raises CorruptionError: what is known of the partition cannot be trusted."""
+        """Return the partition's promises. Raises CorruptionError: they cannot be trusted."""
         return self._entry(partition_id)[0].info
 
     def fence(self, partition_id: PartitionId) -> SessionId:
-        """Return the session below which every one is refused, durably. Raises CorruptionError."""
+        """Return the session below which all sessions are refused, durably. Raises
+        CorruptionError."""
         return self.promises(partition_id)[1]
 
     def promises(self, partition_id: PartitionId) -> tuple[PartitionInfo, SessionId]:
@@ -145,9 +146,9 @@ class ControlFile:
         return partition_id in self._ours
 
     def make_ours(self, partition_id: PartitionId) -> None:
-        """Say durably that from here on the partition's index is this release's.
+        """Note durably that this release wrote the partition's index.
 
-        It must be complete and synced: whoever opens the partition next takes it as proof. Raises
+        The index must be complete and synced: at the next opening it is taken as proof. Raises
         SegmentFailedError, CorruptionError.
         """
         is_traced = self._trace_file.trace(partition_id) is not None
@@ -172,7 +173,7 @@ class ControlFile:
         self._trace_file.keep(partition_id, trace)
 
     def doubt(self, partition_id: PartitionId, info: PartitionInfo) -> None:
-        """Replace the partition's info by one that promises less, durably; its fence stays.
+        """Durably replace the partition's promises by weaker ones; its fence stays.
 
         Raises SegmentFailedError, CorruptionError.
         """
@@ -180,21 +181,21 @@ class ControlFile:
         if entry.info == info:
             return
         if fence > self._node_file.slot(partition_id).fence:
-            # The struct alone has it, and is about to lose it.
+            # The fence is in the struct only, and the struct is about to lose it.
             self._remember(partition_id, fence, index_is_ours=partition_id in self._ours)
-        # Into both structs: damage to one must not bring back what cannot be vouched for.
+        # Into both structs: damage to one must not bring back promises that cannot be vouched for.
         entry = self._write_struct(partition_id, entry, info)
         self._write_struct(partition_id, entry, info)
         self._remember(partition_id, fence, index_is_ours=partition_id in self._ours)
 
     def raise_fence(self, partition_id: PartitionId, session_id: SessionId) -> None:
-        """Return once every session below `session_id` is refused durably. Raises
+        """Return once all sessions below `session_id` are refused durably. Raises
         SegmentFailedError, CorruptionError."""
         if session_id > self.fence(partition_id):
             self._remember(partition_id, session_id, index_is_ours=partition_id in self._ours)
 
     def update(self, partition_id: PartitionId, info: PartitionInfo) -> None:
-        """Replace the partition's info; return once that is durable in both files.
+        """Replace the partition's promises; return once that is durable in both files.
 
         Raises SegmentFailedError, CorruptionError.
         """
@@ -216,9 +217,9 @@ class ControlFile:
         try:
             fences.append(self._node_file.slot(partition_id).fence)
         except CorruptionError:
-            pass  # then nobody knows it
+            pass  # then the fence is unknown
         if isinstance(entry, Entry):
-            # Into both structs: damage to one must not bring back what was given up.
+            # Into both structs: damage to one must not bring back promises that were given up.
             entry = self._write_struct(partition_id, entry, FRESH)
             self._write_struct(partition_id, entry, FRESH)
         else:
@@ -228,11 +229,11 @@ class ControlFile:
         self._remember(partition_id, max(fences), index_is_ours=False)
 
     def grow(self, partition_count: int) -> None:
-        """Make room for the partitions that the cluster has got; return once that is durable.
+        """Make room for partitions that were added to the cluster; return once that is durable.
 
-        No update may be under way. With as many partitions as there are, or fewer, nothing is
-        done. Raises SegmentFailedError, OSError: the number is what it was, and may be tried again
-        unless a write or a sync has failed.
+        No update may be under way. Nothing is done if there are `partition_count` partitions or
+        more. Raises SegmentFailedError, OSError: the number has not changed; the call may be
+        repeated unless a write or a sync has failed.
         """
         if partition_count <= self.partition_count:
             return
@@ -264,7 +265,7 @@ class ControlFile:
         return entry, slot
 
     def _is_copied(self, partition_id: PartitionId, entry: Entry | CorruptionError) -> bool:
-        """Whether the node file calls the index ours, and nobody has changed the entry since."""
+        """Whether the node file calls the index ours and the entry has not changed since."""
         try:
             slot = self._node_file.slot(partition_id)
         except CorruptionError:
@@ -309,9 +310,9 @@ def open_control_file(
 ) -> ControlFile:
     """Open the control file of `directory`, or make it with `assigned` partitions, and lock it.
 
-    `directory_id` is for a directory that has none yet. What one of the files has lost is restored
-    from the other. A directory that was made for fewer partitions grows; the new ones are assigned
-    to nobody. Raises OSError; and, before anything was touched, ConfigurationError: no such
+    `directory_id` is for a directory that has none yet. Content that one of the files has lost is
+    restored from the other. A directory that was made for fewer partitions grows; the new ones are
+    not assigned. Raises OSError; and, before anything was touched, ConfigurationError: no such
     directory, or a format of another release; DirectoryInUseError; ForeignDirectoryError: another
     key, more partitions than the cluster has, or partitions without a control file.
     """
@@ -348,7 +349,7 @@ def open_control_file(
                 f"{directory} was made for {made_for} partitions; grown to {partition_count}"
             )
         entries = _read_entries(file, node_file, notes)
-        # What a killed process wrote is seen, but promises are kept only for what is durable.
+        # Writes of a killed process are seen, but a promise must be durable before it counts.
         file.sync()
         disk.sync_directory(directory)
         return ControlFile(
@@ -379,10 +380,10 @@ def _header(
     notes: list[str],
 ) -> bytes:
     """Return the control file's header. A file that has lost its header gets a new one: partitions
-    that the node file has a copy of are judged by that, the others have promised nothing.
+    of which the node file has a copy are judged by that copy, the others have promised nothing.
 
-    The header goes last, so that whatever a crash leaves is restored again. Raises OSError; and,
-    before anything was touched, ConfigurationError: the node file cannot help.
+    The header is written last, so that after a crash the file is restored again. Raises OSError,
+    and, before anything was touched, ConfigurationError: the node file cannot help.
     """
     header = file.read_at(0, CONTROL_HEADER.size)
     if len(header) == CONTROL_HEADER.size and any(header):
@@ -392,7 +393,7 @@ def _header(
         raise ConfigurationError(
             f"{CONTROL_FILE_NAME} in {directory} has {file.size()} bytes, expected at least"
             f" {CONTROL_HEADER.size}, and there is no {NODE_FILE_NAME} to restore it from: put"
-            f" either of them back from a copy, or {_EXCHANGE}"
+            f" either of them back from a copy, or {_REPLACE}"
         )
     count = _count_in_node_file(disk, path, [partition_count], cluster_key)
     found = _decoded(disk, path, count, cluster_key)
@@ -412,7 +413,7 @@ def _header(
             f"{CONTROL_FILE_NAME} in {directory} has {file.size()} bytes, expected at least"
             f" {CONTROL_HEADER.size}, and {NODE_FILE_NAME} knows nothing of partitions"
             f" {', '.join(lost)}, whose directories are there: put both back from a copy, or"
-            f" {_EXCHANGE}"
+            f" {_REPLACE}"
         )
     entries = bytearray(content[CONTROL_HEADER.size :])
     for partition_id in found.slots:
@@ -461,7 +462,7 @@ def _open_node_file(
 
 
 def _count_in_node_file(disk: Disk, path: str, counts: Sequence[int], cluster_key: UUID) -> int:
-    """Raises FileNotFoundError."""
+    """Return how many partitions the node file is for. Raises FileNotFoundError."""
     file = disk.open_to_read(path)
     try:
         content = file.read_at(0, node_file_bytes(max(counts)))
@@ -485,7 +486,7 @@ def _grow(file: File, made_for: int, node_file: NodeFile) -> None:
 def _read_entries(
     file: File, node_file: NodeFile, notes: list[str]
 ) -> dict[PartitionId, Entry | CorruptionError]:
-    """Return what holds for the partitions that are not fresh, repaired where it can be."""
+    """Return the entries of the partitions that are not fresh, repaired where possible."""
 
     def struct_copy(partition_id: PartitionId) -> bytes:
         try:
@@ -501,7 +502,7 @@ def _read_entries(
         if judgement.repair is not None:
             file.write_at(offset, judgement.repair)
         elif isinstance(entry, Entry) and struct_copy(partition_id) != encode_entry(entry):
-            # It may be what a failed sync has left in memory alone.
+            # A failed sync may have left this entry in memory only.
             file.write_at(struct_offset(partition_id, entry.twin), encode_entry(entry))
         if judgement.note is not None:
             notes.append(judgement.note)
@@ -514,7 +515,7 @@ def _create(
     """Make the node file and the control file and return the release of the lock.
 
     The lock is taken before the control file has its name, so that of two processes in one fresh
-    directory only one makes it; None if the other one was faster.
+    directory only one makes the file; None if the other process was faster.
     """
     _check_fresh(disk, directory, node_header)
     content = encode_fresh_file(
@@ -553,13 +554,13 @@ def _create(
 
 
 def _check_fresh(disk: Disk, directory: str, node_header: NodeHeader) -> None:
-    """Raises ForeignDirectoryError: there was a control file once."""
+    """Raises ForeignDirectoryError: there once was a control file."""
     if leftovers := _partition_directories(disk, directory):
         is_restorable = disk.exists(f"{directory}/{NODE_FILE_NAME}")
         back = _PUT_BACK.format(directory) if is_restorable else "put it back"
         raise ForeignDirectoryError(
             f"{directory} holds partitions {', '.join(leftovers)} but no {CONTROL_FILE_NAME}:"
-            f" {back}, or {_EXCHANGE}"
+            f" {back}, or {_REPLACE}"
         )
     path = f"{directory}/{NODE_FILE_NAME}"
     try:
@@ -571,7 +572,7 @@ def _check_fresh(disk: Disk, directory: str, node_header: NodeHeader) -> None:
     if found.slots:
         raise ForeignDirectoryError(
             f"{path} remembers sessions of partitions {', '.join(map(str, sorted(found.slots)))},"
-            f" but there is no {CONTROL_FILE_NAME}: {_PUT_BACK.format(directory)}, or {_EXCHANGE}"
+            f" but there is no {CONTROL_FILE_NAME}: {_PUT_BACK.format(directory)}, or {_REPLACE}"
         )
 
 
@@ -580,7 +581,7 @@ def _partition_directories(disk: Disk, directory: str) -> list[str]:
 
 
 def _decoded(disk: Disk, path: str, count: int, cluster_key: UUID) -> NodeFileContent:
-    """Raises as `decode_node_file`; OSError."""
+    """Return the content of the node file. Raises as `decode_node_file`; OSError."""
     file = disk.open_to_read(path)
     try:
         content = file.read_at(0, node_file_bytes(count))
@@ -592,7 +593,8 @@ def _decoded(disk: Disk, path: str, count: int, cluster_key: UUID) -> NodeFileCo
 def _check_header(
     header: bytes, directory: str, cluster_key: UUID, partition_count: int
 ) -> tuple[int, int]:
-    """Return when the file was created, and for how many partitions, as it says."""
+    """Return the time of creation and the number of partitions in the header. Raises
+    ConfigurationError, ForeignDirectoryError."""
     version, created, found_key, found_count, _ = CONTROL_HEADER.unpack(header)
     if version != FORMAT_VERSION:
         raise ConfigurationError(

@@ -1,4 +1,4 @@
-"""The control file's bytes: what each partition has promised, and what holds if some were lost.
+"""The control file's bytes: the promises of each partition, and what holds if bytes were lost.
 
 Owns the layout of `waltz-storage.ctl` and the judgement between a partition's twin structs and the
 copy of the current one that the node file keeps. Opens nothing.
@@ -49,7 +49,7 @@ FORMAT_VERSION: Final = 0
 
 CONTROL_HEADER: Final = struct.Struct(">iq16si96s")
 COUNT_OFFSET: Final = 28
-"""Of the number of partitions, in the header."""
+"""The byte of the header at which the number of partitions begins."""
 PARTITION_ID: Final = struct.Struct(">i")
 PARTITION_STRUCT: Final = struct.Struct(">qqqii")
 CHECKSUM: Final = struct.Struct(">I")
@@ -69,10 +69,10 @@ ASSIGNED: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class PartitionInfo:
-    """What a replica has promised durably.
+    """The durable promises of a replica.
 
-    `low_water_mark` is the cluster's high-water mark when session `session_id` began here,
-    `local_low_water_mark` what this replica held and had synced at that moment: never more.
+    `low_water_mark` is the cluster's high-water mark when session `session_id` started here.
+    `local_low_water_mark` is the last record that this replica held, synced, at that moment.
     """
 
     session_id: SessionId = NO_SESSION
@@ -115,7 +115,7 @@ def encode_struct(info: PartitionInfo, sequence_number: int) -> bytes:
 
 
 def decode_struct(data: bytes) -> tuple[PartitionInfo, int] | None:
-    """Return the struct in these bytes and its sequence number; None if it does not check out."""
+    """Return the struct in `data` and its sequence number; None if it does not check out."""
     if len(data) != STRUCT_BYTES:
         return None
     body = data[: PARTITION_STRUCT.size]
@@ -128,7 +128,8 @@ def decode_struct(data: bytes) -> tuple[PartitionInfo, int] | None:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A partition's current struct: which of the twins it is, 0 or 1, and its sequence number."""
+    """A partition's current struct, with its sequence number and its place among the twins, 0 or
+    1."""
 
     info: PartitionInfo
     sequence_number: int
@@ -150,9 +151,9 @@ class Judgement:
 
     entry: Entry | CorruptionError
     repair: bytes | None = None
-    """What the 76 bytes should be; None: as they are."""
+    """The bytes that should replace the 76; None: they are right."""
     note: str | None = None
-    """What did not check out, for people."""
+    """For people: what did not check out."""
 
 
 def judge_partition(
@@ -160,10 +161,10 @@ def judge_partition(
 ) -> Judgement:
     """Judge a partition's 76 bytes by the copy of its current struct in the node file.
 
-    Two valid structs are believed, whatever the copy says: the Java original may have written since
-    it was made. If one fails and the copy has the next sequence number, the failed one was that
-    update. If both fail, the copy is all there is. A partition ID that is wrong above the very
-    struct that was copied, or above fresh ones, is itself the damage.
+    Two valid structs are believed, whatever the copy says: the Java original may have written after
+    the copy was made. If one struct fails and the copy has the next sequence number, the failed
+    struct was that update. If both fail, only the copy is left. If the partition ID is wrong but
+    the struct is the one that was copied, or the structs are fresh, only the ID is damaged.
     """
     place = f"partition {partition_id} in {CONTROL_FILE_NAME}"
     copied = decode_struct(struct_copy)
@@ -214,7 +215,7 @@ def _twins(data: bytes) -> list[tuple[PartitionInfo, int] | None]:
 
 
 def _current_struct(data: bytes, partition_id: PartitionId) -> Entry | CorruptionError:
-    """Return the current one of the twins: valid, and the later one."""
+    """Return the current struct of the twins: the later valid one."""
     place = f"partition {partition_id} in {CONTROL_FILE_NAME}"
     if len(data) != PARTITION_BYTES:
         return CorruptionError(f"{place} is cut off: {len(data)} of {PARTITION_BYTES} bytes")
@@ -250,12 +251,12 @@ def encode_fresh_file(
 def grown(
     content: bytes, made_for: int, partition_count: int, copied: Collection[PartitionId]
 ) -> tuple[tuple[int, bytes], tuple[int, bytes]]:
-    """Return what is to be written where, in this order, each durable before the next, so that a
-    control file of `made_for` partitions has `partition_count`.
+    """Return two writes, offset and bytes each, that make a control file of `made_for` partitions
+    one of `partition_count`; the first must be durable before the second.
 
-    `content` is what it has of `partition_count` partitions. Entries that lie behind its end
-    already stay: it was the number in the header that was damaged. `copied` are the partitions of
-    which the node file has a copy; one of them whose entry is lost is judged by that.
+    `content` is the file as far as `partition_count` partitions reach. Entries beyond `made_for`
+    that exist already stay: then the number in the header was damaged. `copied` are the partitions
+    of which the node file has a copy; if the entry of one is lost, its copy decides.
     """
     entries = []
     for partition_id in map(PartitionId, range(made_for, partition_count)):
@@ -264,7 +265,7 @@ def grown(
         if isinstance(_current_struct(data, partition_id), Entry):
             entries.append(data)
         elif partition_id in copied:
-            entries.append(data.ljust(PARTITION_BYTES, LOST))  # the copy holds
+            entries.append(data.ljust(PARTITION_BYTES, LOST))  # the copy decides
         else:
             entries.append(PARTITION_ID.pack(partition_id) + FRESH_STRUCTS)
     first = partition_offset(PartitionId(made_for))
@@ -272,7 +273,7 @@ def grown(
 
 
 def header_notes(header: bytes, node: NodeHeader) -> list[str]:
-    """Return what is odd about the control file's header; no reason not to start."""
+    """Return notes on oddities of the control file's header that do not prevent a start."""
     _, created, _, _, reserved = CONTROL_HEADER.unpack(header)
     notes = []
     if created != node.control_file_created_milliseconds:

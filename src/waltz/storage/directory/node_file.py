@@ -1,8 +1,8 @@
-"""The node file: what this release remembers of a directory beside the control file.
+"""The node file: what this release remembers of a directory in addition to the control file.
 
 Owns `waltz-storage.node`: the directory's identity, and per partition the session fence and a copy
-of the partition's current control struct, as opaque bytes. Everything stands in it twice, in two
-equal areas, so that one lost sector loses nothing. Knows nothing of what a struct says; which of
+of the partition's current control struct, as opaque bytes. The file has everything twice, in two
+equal areas, so that one lost sector loses nothing. Knows nothing of a struct's meaning; which of
 the two files is right is judged in `control_file.py`. The Java original ignores this file.
 
     offset  size  header
@@ -62,24 +62,27 @@ NODE_HEADER_BYTES: Final = NODE_HEADER.size + CHECKSUM.size
 SLOT_BYTES: Final = SLOT.size + CHECKSUM.size
 STRUCT_COPY_BYTES: Final = 36
 AREA_ALIGNMENT_BYTES: Final = 4096
-"""No block of a disk or file system reaches into both areas."""
+"""The second area starts at a multiple of this: no block of a disk or file system reaches into both
+areas."""
 
 assert NODE_HEADER_BYTES == 128
 assert SLOT_BYTES == 64
 
 INDEX_IS_OURS: Final = 1
 IS_TRACED: Final = 2
-"""Earlier releases write 0 for it, so that a trace they know nothing of is not believed."""
+"""The flag that the trace is up to date. Earlier releases, which know no trace, write it as 0, so
+that the trace is not believed after them."""
 
 NEVER_WRITTEN: Final = bytes(SLOT_BYTES)
 LOST: Final = b"\xff"
-"""Stands where a file was cut off: no slot is made of it."""
+"""The byte that stands for a part that was cut off: no valid slot consists of it."""
 NO_COPY: Final = bytes(STRUCT_COPY_BYTES)
 
 
 @dataclass(frozen=True, slots=True)
 class NodeHeader:
-    """Whose directory this is; only the number of partitions ever changes, and only grows."""
+    """The identity of the directory; only the number of partitions ever changes, and it only
+    grows."""
 
     cluster_key: UUID
     partition_count: int
@@ -93,8 +96,8 @@ class Slot:
     """What is remembered of one partition.
 
     `struct_copy` is the control struct that this release wrote or found last, zeros if none.
-    `index_is_ours` says that this release was the last to write the partition's index then,
-    `is_traced` that it has kept a trace of the partition's segments (`trace.py`).
+    `index_is_ours` says that this release was the last to write the partition's index at that time,
+    `is_traced` that it has kept a trace of the partition's segments (`trace_file.py`).
     """
 
     fence: SessionId = NO_SESSION
@@ -109,14 +112,14 @@ EMPTY_SLOT: Final = Slot()
 
 @dataclass(frozen=True, slots=True)
 class NodeFileContent:
-    """What a node file says, and what has to be written where to make it whole again."""
+    """The content of a node file, and the writes that make the file whole again."""
 
     header: NodeHeader
     slots: Mapping[PartitionId, Slot | CorruptionError]
-    """Without those that were never written."""
+    """Slots that were ever written."""
     repairs: tuple[tuple[int, bytes], ...]
     notes: tuple[str, ...]
-    """What did not check out, for people."""
+    """For people: what did not check out."""
 
 
 def encode_header(header: NodeHeader) -> bytes:
@@ -144,7 +147,7 @@ def encode_slot(partition_id: PartitionId, slot: Slot) -> bytes:
 
 
 def decode_slot(data: bytes, partition_id: PartitionId) -> Slot | None:
-    """Return the slot in these bytes; None if they do not check out or are another partition's."""
+    """Return the slot in `data`; None if it does not check out or is another partition's."""
     if data == NEVER_WRITTEN:
         return EMPTY_SLOT
     body = data[: SLOT.size]
@@ -163,7 +166,7 @@ def decode_slot(data: bytes, partition_id: PartitionId) -> Slot | None:
 
 
 def area_offsets(partition_count: int) -> tuple[int, int]:
-    """Return where the two areas start."""
+    """Return the bytes at which the two areas start."""
     size = _area_bytes(partition_count)
     return 0, -(-size // AREA_ALIGNMENT_BYTES) * AREA_ALIGNMENT_BYTES
 
@@ -179,14 +182,14 @@ def _area_bytes(partition_count: int) -> int:
 def decode_node_file(
     content: bytes, *, cluster_key: UUID, partition_count: int, place: str
 ) -> NodeFileContent:
-    """Return what the file at `place` says; every byte of it is looked at.
+    """Return the content of the file at `place`; every byte is checked.
 
-    Raises ConfigurationError: no header checks out, or a format of another release.
-    ForeignDirectoryError: of another cluster.
+    Raises ConfigurationError: no header checks out, or the format is another release's;
+    ForeignDirectoryError: the file is another cluster's.
     """
     size = _area_bytes(partition_count)
     starts = area_offsets(partition_count)
-    # What was cut off must not look as if it had never been written.
+    # A part that was cut off must not look as if it had never been written.
     whole = content.ljust(node_file_bytes(partition_count), LOST)
     areas = [whole[start : start + size] for start in starts]
     repairs: list[tuple[int, bytes]] = []
@@ -217,7 +220,7 @@ def decode_node_file(
         _, slot, right = max(valid, key=lambda each: each[0])
         for copy, data in enumerate(found):
             if data != right:
-                # Both, for the good one may be what a failed sync has left in memory alone.
+                # Both copies, for a failed sync may have left the good one in memory only.
                 repairs += [(start + offset, right) for start in starts]
                 notes.append(
                     f"{place}: copy {copy + 1} of the slot of partition {partition_id} was damaged"
@@ -236,10 +239,10 @@ def decode_node_file(
 
 
 def node_file_count(content: bytes, counts: Sequence[int], cluster_key: UUID) -> int:
-    """Return for how many partitions a node file was made: as the first copy of its header says,
-    or else the second one, which lies where one of `counts` puts it; the cluster's own before one
-    of another. Without either the first of `counts`: whoever decodes the file by it is told what is
-    wrong."""
+    """Return how many partitions a node file was made for, according to the first copy of its
+    header, or else the second, which lies where one of `counts` puts it; a header of the cluster's
+    own counts before a foreign one. Without either return the first of `counts`: decoding the file
+    by it tells what is wrong."""
     starts = (0, *(area_offsets(count)[1] for count in counts))
     heads = [content[start : start + NODE_HEADER_BYTES] for start in starts]
     sound = [head for head in heads if len(head) == NODE_HEADER_BYTES and _is_sound(head)]
@@ -256,8 +259,8 @@ def _is_sound(head: bytes) -> bool:
 
 
 def _own(heads: Iterable[bytes], cluster_key: UUID) -> list[bytes]:
-    """Return those sound headers that are the cluster's own: a block of records that strayed here
-    may have a checksum in the same place."""
+    """Return the sound headers that are the cluster's own: a block of records that strayed here may
+    have a matching checksum in the same place."""
     return [head for head in heads if NODE_HEADER.unpack_from(head)[2] == cluster_key.bytes]
 
 
@@ -295,7 +298,7 @@ def _check_owner(header: NodeHeader, cluster_key: UUID, partition_count: int, pl
 
 
 def _written(areas: list[bytes]) -> Iterator[PartitionId]:
-    """Partitions of which some copy is not all zeros."""
+    """Yield the partitions that have a copy which is not all zeros."""
     words = np.stack([np.frombuffer(area, np.uint64, offset=NODE_HEADER_BYTES) for area in areas])
     rows = words.reshape(len(areas), -1, SLOT_BYTES // 8).any(axis=(0, 2))
     return (PartitionId(number) for number in np.flatnonzero(rows).tolist())
@@ -321,7 +324,7 @@ class NodeFile:
         return frozenset(self._slots)
 
     def slot(self, partition_id: PartitionId) -> Slot:
-        """Raises CorruptionError: neither copy can be trusted."""
+        """Return the partition's slot. Raises CorruptionError: neither copy can be trusted."""
         slot = self._slots.get(partition_id, EMPTY_SLOT)
         if isinstance(slot, CorruptionError):
             raise CorruptionError(str(slot))
@@ -336,7 +339,7 @@ class NodeFile:
         index_is_ours: bool,
         is_traced: bool = False,
     ) -> None:
-        """Replace the slot; return once that is durable, twice. Raises SegmentFailedError."""
+        """Replace the slot; return once both copies are durable. Raises SegmentFailedError."""
         found = self._slots.get(partition_id, EMPTY_SLOT)
         number = 0 if isinstance(found, CorruptionError) else found.sequence_number
         slot = Slot(fence, struct_copy, index_is_ours, number + 1, is_traced)
@@ -346,11 +349,11 @@ class NodeFile:
         self._slots[partition_id] = slot
 
     def grow(self, disk: Disk, directory: str, partition_count: int) -> NodeFile:
-        """Put a file of more partitions in the place of this one, in one step and durably, and
-        return it, open; this one is closed.
+        """Replace this file, in one step and durably, by one of more partitions; return the new
+        file, open, with this one closed.
 
-        No update may be under way. Raises SegmentFailedError: an update has failed before, so that
-        nobody knows what holds. OSError: this file is in its place, and open.
+        No update may be under way. Raises SegmentFailedError: an earlier update has failed, so that
+        nobody knows what the disk holds; OSError: this file is still in place, and open.
         """
         self._file.check_sound()
         header = replace(self.header, partition_count=partition_count)
@@ -369,9 +372,9 @@ def create_node_file(
     header: NodeHeader,
     slots: Mapping[PartitionId, Slot | CorruptionError] = MappingProxyType({}),
 ) -> None:
-    """Put a node file with `slots` in place, in one step and durably. Raises OSError.
+    """Make a node file with `slots`, in one step and durably. Raises OSError.
 
-    Whoever calls holds the directory's lock; what is left of an earlier attempt is replaced.
+    The caller holds the directory's lock; the remains of an earlier attempt are replaced.
     """
     path = f"{directory}/{NODE_FILE_NAME}"
     temporary = f"{path}.new"
@@ -400,9 +403,9 @@ def create_node_file(
 def open_node_file(
     disk: Disk, directory: str, *, cluster_key: UUID, partition_count: int
 ) -> NodeFile:
-    """Open the node file, restoring what one of its copies has lost.
+    """Open the node file and repair each copy from the other.
 
-    Whoever calls holds the directory's lock. Raises ConfigurationError, ForeignDirectoryError,
+    The caller holds the directory's lock. Raises ConfigurationError, ForeignDirectoryError,
     FileNotFoundError, OSError.
     """
     file = disk.open(f"{directory}/{NODE_FILE_NAME}")
@@ -415,9 +418,9 @@ def open_node_file(
         )
         cut_off = node_file_bytes(partition_count) - file.size()
         if cut_off > 0:
-            # The repairs lengthen the file; no hole may then pass for a slot never written.
+            # The repairs lengthen the file; a hole must not pass for a slot that was never written.
             file.write_at(file.size(), LOST * cut_off)
-        # What a killed process wrote is durable before anything rests on it, repairs too.
+        # Writes of a killed process, and repairs, must be durable before anything rests on them.
         file.sync()
         second = area_offsets(partition_count)[1]
         for repairs in (

@@ -1,4 +1,4 @@
-"""The reserve file: disk space of the node, to be given back when others have filled the disk.
+"""The reserve file: disk space of the node that is released when other programs fill the disk.
 
 Owns the file `waltz-storage.reserve` in the storage directory, which is empty and yet has space
 allocated. Decides nothing: `space.py` says when it is held.
@@ -15,7 +15,7 @@ RESERVE_NAME: Final = "waltz-storage.reserve"
 
 
 class Reserve:
-    """Not held until it is taken, whatever an earlier process has left."""
+    """The reserve of one node; it counts as not held until this process takes it."""
 
     def __init__(self, disk: Disk, directory: str) -> None:
         self.is_held = False
@@ -23,10 +23,10 @@ class Reserve:
         self._path = f"{directory}/{RESERVE_NAME}"
 
     def take(self) -> None:
-        """Allocate what of it is not allocated yet. Raises OSError: there is no room for it, and
-        none is taken.
+        """Allocate the part of the reserve that is not allocated yet. Raises OSError: there is not
+        enough space, and none is taken.
 
-        It need not survive a power cut, so nothing is synced.
+        The reserve need not survive a power cut, so nothing is synced.
         """
         file = self._disk.open(self._path, create=not self._disk.exists(self._path))
         try:
@@ -40,7 +40,7 @@ class Reserve:
         self.is_held = True
 
     def give_back(self) -> None:
-        """Let others have the space; once this returns it can be used. Raises OSError."""
+        """Release the space; it can be used once this returns. Raises OSError."""
         self.is_held = False
         if not self._disk.exists(self._path):
             return

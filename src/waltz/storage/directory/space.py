@@ -1,14 +1,14 @@
-"""Room on the file system: when appends are refused, so that everything else still works.
+"""Free space of the file system: when to refuse appends, so that everything else still works.
 
-Owns the two thresholds, the count of what was let through since the last reading, and when the
-reserve is given back and taken again. Is fed with readings and the time; `reserve.py` has the file,
-`upkeep` the clock.
+Owns the two thresholds, the count of bytes admitted since the last reading, and when the reserve is
+released and taken again. Is fed with readings and the time; `reserve.py` has the file,
+`upkeep_shell.py` the clock.
 
-    ok      appends go on
-    low     appends go on, and the operator is warned
-    short   appends are refused; reads, session requests, truncation and repair go on
+    ok      appends are taken
+    low     appends are taken, and the operator is warned
+    short   appends are refused; reads, session requests, truncation and repair still work
 
-The state follows the disk, never an operator: it is left again as soon as a reading allows.
+The state follows the disk alone, without an operator: it ends as soon as a reading allows.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from waltz.host import Space
 from waltz.limits import DISK_FREE_BYTES_MIN, DISK_FREE_PERCENT_MIN, SPACE_RESERVE_BYTES
 
 SPACE_LOW_FACTOR: Final = 2
-"""Times the minimum below which the operator is warned."""
+"""The operator is warned below this many times the minimum."""
 
 SPACE_RETURN_FACTOR: Final = 1.1
-"""Times a threshold that has to be free again for the state below it to end."""
+"""A state ends once this many times its threshold is free again."""
 
 SPACE_HOLD_SECONDS: Final = 5.0
-"""How long a file system that a write has found full counts as full, whatever it says."""
+"""How long a file system counts as full after a write has found it full, whatever it reports."""
 
 
 UNITS: Final = {"": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
@@ -57,7 +57,7 @@ def is_no_space(error: BaseException | None) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class FreeMinimum:
-    """storage.diskFreeMin: what stays free, the smaller of a share and a number of bytes."""
+    """storage.diskFreeMin: the space kept free, the smaller of a share and a number of bytes."""
 
     percent: float = DISK_FREE_PERCENT_MIN
     size_bytes: int = DISK_FREE_BYTES_MIN
@@ -92,14 +92,14 @@ class SpaceState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class _Reading:
-    """What a file system had free, and how much of what was let through was in it already."""
+    """A file system's free space, and how many of the admitted bytes it already included."""
 
     space: Space
     settled_bytes: int
 
 
 class SpaceAccount:
-    """One partition's part in what was let through; used by one thread at a time."""
+    """One partition's share of the admitted bytes; used by one thread at a time."""
 
     def __init__(self, guard: SpaceGuard) -> None:
         self._guard = guard
@@ -107,20 +107,21 @@ class SpaceAccount:
         self.settled_bytes = 0
 
     def check(self, size_bytes: int) -> None:
-        """Let `size_bytes` through. Raises UnavailableError with the numbers and the remedy."""
-        # Counted before it is judged: of two partitions that ask at once, one sees the other.
+        """Admit `size_bytes`. Raises UnavailableError with the numbers and the remedy."""
+        # Counted before it is judged: if two partitions ask at once, one sees the other's bytes.
         self.admitted_bytes += size_bytes
         if not self._guard.is_admitting():
             self.admitted_bytes -= size_bytes
             raise UnavailableError(self._guard.refusal())
 
     def settle(self) -> None:
-        """All that was let through is written by now, or never will be."""
+        """Note that all admitted bytes are written by now, or never will be."""
         self.settled_bytes = self.admitted_bytes
 
 
 class SpaceGuard:
-    """The room of one node. `observe`, `meet_full` and `reserve_wanted` belong to one thread."""
+    """The free space of one node. Only one thread may call `observe`, `meet_full` and
+    `reserve_wanted`."""
 
     def __init__(self, path: str, minimum: FreeMinimum, space: Space) -> None:
         """`space` is the first reading of the file system of `path`."""
@@ -129,12 +130,12 @@ class SpaceGuard:
         self._path = path
         self._minimum = minimum
         self.minimum_bytes = minimum.of(space.total_bytes)
-        """What has to stay free."""
+        """The bytes that have to stay free."""
         self._reading = _Reading(space, 0)
         self._has_reserve = False
         self._accounts: tuple[SpaceAccount, ...] = ()
         self._held_until: float | None = None
-        """When a file system that was found full may be believed again."""
+        """Until when a file system that a write found full counts as full."""
 
     def account(self) -> SpaceAccount:
         """Return the account of one more partition."""
@@ -144,7 +145,7 @@ class SpaceGuard:
 
     @property
     def free_bytes(self) -> int:
-        """What is free if all is written that was let through."""
+        """The bytes that are free once all admitted bytes are written."""
         reading = self._reading
         free_bytes = reading.space.free_bytes + reading.settled_bytes
         for account in self._accounts:
@@ -156,14 +157,14 @@ class SpaceGuard:
         return self._reading.space.total_bytes
 
     def is_admitting(self) -> bool:
-        """Whether all that was let through fits; if not, nothing more does until a reading says
-        so."""
+        """Whether all admitted bytes fit; if not, no more are admitted before the next reading that
+        allows it."""
         if self.state is not SpaceState.SHORT and self.free_bytes < self.minimum_bytes:
             self.state = SpaceState.SHORT
         return self.state is not SpaceState.SHORT
 
     def refusal(self) -> str:
-        """What whoever wants to append is told while the state is short."""
+        """Return the answer to appends while the state is short."""
         keeps_reserve = self._has_reserve and self.free_bytes >= SPACE_RESERVE_BYTES
         size = self._return_bytes() if keeps_reserve else self._reserve_bytes()
         full = " and a write has just found it full" if self._held_until is not None else ""
@@ -175,7 +176,7 @@ class SpaceGuard:
         )
 
     def settled_bytes(self) -> int:
-        """What a reading that is taken from now on has in it."""
+        """Return the admitted bytes that a reading taken from now on includes."""
         return sum(account.settled_bytes for account in self._accounts)
 
     def observe(
@@ -202,14 +203,14 @@ class SpaceGuard:
         return self.state
 
     def meet_full(self, now: float) -> None:
-        """A write has found the file system full, whatever the readings say."""
+        """Note that a write has found the file system full, whatever the readings say."""
         self.state = SpaceState.SHORT
         self._held_until = now + SPACE_HOLD_SECONDS
 
     def reserve_wanted(self, *, held: bool) -> bool:
         """Whether the reserve should be held from now on.
 
-        Far enough apart that giving it back is no reason to take it again.
+        The two thresholds are so far apart that a released reserve is not taken again at once.
         """
         free = self._reading.space.free_bytes
         if held:
@@ -217,9 +218,9 @@ class SpaceGuard:
         return self._held_until is None and free >= self._reserve_bytes()
 
     def _return_bytes(self) -> int:
-        """With what is free a node that has its reserve takes appends again."""
+        """Return the free bytes at which a node that holds its reserve takes appends again."""
         return int(self.minimum_bytes * SPACE_RETURN_FACTOR)
 
     def _reserve_bytes(self) -> int:
-        """With what is free a node takes its reserve again."""
+        """Return the free bytes at which a node takes its reserve again."""
         return SPACE_RESERVE_BYTES + max(self._return_bytes(), 2 * SPACE_RESERVE_BYTES)

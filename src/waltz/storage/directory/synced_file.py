@@ -1,6 +1,6 @@
-"""A small file in which promises are kept: each change is durable when the call returns.
+"""A small file of promises: each change is durable when the call returns.
 
-Owns what is believed of such a file after a failure: nothing. Knows nothing of what is written.
+Owns the rule that after a failure nothing in the file is believed. Knows nothing of the content.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from waltz.errors import SegmentFailedError
 from waltz.host import File
 
 NO_SPACE: Final = (errno.ENOSPC, errno.EDQUOT)
-"""What leaves the file as it was."""
+"""Errors that leave the file as it was."""
 
 
 class SyncedFile:

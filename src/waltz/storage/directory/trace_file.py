@@ -1,9 +1,9 @@
-"""The trace file: which segment of each partition is the newest, remembered outside its directory.
+"""The trace file: remembers the newest segment of each partition, outside its directory.
 
 Owns `waltz-storage.trace`. Without it a partition that has lost both files of its newest segment
 looks like one that never had them, and would vote as if it had never acknowledged their records.
-The Java original ignores this file, and so does an earlier release of ours; flag 2 of the
-partition's slot in the node file says that the trace is up to date.
+The Java original and earlier releases of ours ignore this file; flag 2 of the partition's slot in
+the node file says that the trace is up to date.
 
 32 bytes per partition, big-endian
 
@@ -15,10 +15,10 @@ partition's slot in the node file says that the trace is up to date.
         24     4  CRC-32 of the directory ID and the bytes before it
         28     4  reserved, zero
 
-Zeros were never written. Everything stands in it twice; the second area starts at the next multiple
-of 4096. An update writes the first area and syncs, then the second and syncs. A segment is created
-durably before the trace names it, and the trace forgets a segment durably before it is removed. So
-a segment that the trace names, and that is not there, is lost.
+A trace of zeros was never written. The file has everything twice; the second area starts at the
+next multiple of 4096. An update writes the first area and syncs, then writes the second and syncs.
+A segment is created durably before the trace names it, and the trace forgets a segment durably
+before it is removed. So a segment that the trace names, and that is not there, is lost.
 """
 
 from __future__ import annotations
@@ -37,14 +37,15 @@ TRACE: Final = struct.Struct(">iIqq")
 CHECKSUM: Final = struct.Struct(">I4x")
 TRACE_BYTES: Final = TRACE.size + CHECKSUM.size
 AREA_ALIGNMENT_BYTES: Final = 4096
-"""No block of a disk or file system reaches into both areas."""
+"""The second area starts at a multiple of this: no block of a disk or file system reaches into both
+areas."""
 UPDATES: Final = 2**32
 
 assert TRACE_BYTES == 32
 
 
 class Trace(NamedTuple):
-    """What a partition's directory must hold at least."""
+    """The least that a partition's directory must hold."""
 
     newest: TransactionId
     """First transaction ID of the newest segment, whose two files were durable."""
@@ -75,7 +76,7 @@ def decode_trace(
 
 
 def trace_offsets(partition_count: int, partition_id: PartitionId) -> tuple[int, int]:
-    """Return where the two copies of a partition's trace start."""
+    """Return the bytes at which the two copies of a partition's trace start."""
     area = partition_count * TRACE_BYTES
     second = -(-area // AREA_ALIGNMENT_BYTES) * AREA_ALIGNMENT_BYTES
     return partition_id * TRACE_BYTES, second + partition_id * TRACE_BYTES
@@ -86,8 +87,8 @@ def trace_file_bytes(partition_count: int) -> int:
 
 
 def trace_file_count(content: bytes, partition_count: int) -> int:
-    """Return for how many partitions a file was made: for fewer than the cluster has by now if its
-    size and the zeros between its areas say so, else for `partition_count`."""
+    """Return how many partitions a file was made for: fewer than the cluster has by now if its size
+    and the zeros between its areas say so, otherwise `partition_count`."""
     for count in range(1, partition_count):
         start = trace_offsets(count, PartitionId(0))[1]
         if trace_file_bytes(count) == len(content):
@@ -96,18 +97,18 @@ def trace_file_count(content: bytes, partition_count: int) -> int:
 
 
 class TraceContent(NamedTuple):
-    """What a trace file says, by partition."""
+    """The content of a trace file, by partition."""
 
     known: dict[PartitionId, tuple[int, Trace]]
     """The trace that counts, with the number of its update."""
     whole: frozenset[PartitionId]
-    """Those of which both copies are equal."""
+    """Partitions whose two copies are equal."""
     notes: tuple[str, ...]
-    """What did not check out, for people."""
+    """For people: what did not check out."""
 
 
 def decode_trace_file(content: bytes, directory_id: UUID, partition_count: int) -> TraceContent:
-    """Return what the file says; every byte of it is looked at."""
+    """Return the content as values; every byte is checked."""
     known: dict[PartitionId, tuple[int, Trace]] = {}
     whole, notes = set(), []
     for partition_id in map(PartitionId, range(partition_count)):
@@ -151,13 +152,13 @@ class TraceFile:
         self._known, self._whole = found.known, set(found.whole)
 
     def trace(self, partition_id: PartitionId) -> Trace | None:
-        """Return the trace; None: there is none that checks out."""
+        """Return the partition's trace; None: there is none that checks out."""
         known = self._known.get(partition_id)
         return None if known is None else known[1]
 
     def keep(self, partition_id: PartitionId, trace: Trace) -> None:
-        """Replace the trace; return once that is durable, twice. What is there already is not
-        written again. Raises SegmentFailedError."""
+        """Replace the trace; return once both copies are durable. An equal trace is not written
+        again. Raises SegmentFailedError."""
         update, before = self._known.get(partition_id, (0, None))
         if trace == before and partition_id in self._whole:
             return
@@ -168,9 +169,9 @@ class TraceFile:
                 self._file.write_at(offset, data)
                 self._file.sync()
         except OSError as error:
-            # Written anew with the next try. Should a sync that failed have dropped what another
-            # partition wrote, that one's trace is older than its segments, or misses some that were
-            # cut: it tells less, or makes the partition abstain once; it never vouches for more.
+            # The next call writes both copies. If the failed sync has dropped another partition's
+            # write, that partition's trace is older than its segments, or names some that were cut:
+            # it proves less, or makes the partition abstain once; it never vouches for more.
             self._whole.discard(partition_id)
             raise SegmentFailedError(
                 f"{TRACE_FILE_NAME}, partition {partition_id}: {error}"
@@ -179,11 +180,11 @@ class TraceFile:
         self._whole.add(partition_id)
 
     def grow(self, disk: Disk, directory: str, partition_count: int) -> TraceFile:
-        """Put a file of more partitions in the place of this one, in one step and durably, and
-        return it, open; this one is closed.
+        """Replace this file, in one step and durably, by one of more partitions; return the new
+        file, open, with this one closed.
 
-        No update may be under way. With as many partitions as there are, or fewer, nothing is
-        done. Raises OSError: this file is in its place, and open.
+        No update may be under way. With `partition_count` partitions or more nothing is done.
+        Raises OSError: this file is still in place, and open.
         """
         if partition_count <= self._partition_count:
             return self
@@ -227,9 +228,9 @@ def open_trace_file(
         made_for = trace_file_count(content, partition_count)
         missing = trace_file_bytes(made_for) - file.size()
         if missing > 0:
-            # Not as a hole: an update must not need space.
+            # Written, not left as a hole: an update must not need space.
             file.write_at(file.size(), bytes(missing))
-        # What a killed process wrote is durable before anything rests on it.
+        # Writes of a killed process must be durable before anything rests on them.
         file.sync()
         disk.sync_directory(directory)
         return TraceFile(file, directory_id, made_for).grow(disk, directory, partition_count)

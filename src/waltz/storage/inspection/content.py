@@ -23,9 +23,10 @@ from waltz.types import NOTHING, TransactionId
 
 @dataclass(frozen=True, slots=True)
 class Statistics:
-    """The count of records that check out, and the sizes of their data: None where there are none.
+    """The count of records that check out, and the sizes of their data: None if there are none.
 
-    `total_bytes` counts whole records, as they lie on disk; `gaps` places that do not check out.
+    `total_bytes` counts whole records, as they lie on disk; `gaps` counts places that do not check
+    out.
     """
 
     rows: int
@@ -39,7 +40,7 @@ class Statistics:
 
 
 def target_partitions(disk: Disk, target: Target) -> list[PartitionFiles]:
-    """Return what `target` names, partition by partition; one segment as a partition of its own.
+    """Return the partitions that `target` names; a single segment counts as a partition.
 
     Raises OSError.
     """
@@ -57,8 +58,8 @@ def target_partitions(disk: Disk, target: Target) -> list[PartitionFiles]:
 def partition_parts(
     disk: Disk, files: PartitionFiles, start: TransactionId | None = None
 ) -> Iterator[tuple[TransactionId, Run | Gap]]:
-    """Yield what lies in the segments, each with the segment's first ID; segments that end before
-    `start` are passed over. Raises OSError."""
+    """Yield the runs and gaps of the segments, each with its segment's first ID; segments that end
+    before `start` are skipped. Raises OSError."""
     for segment in files.segments:
         following = files.following(segment.first)
         if start is not None and following is not None and following <= start:
@@ -102,9 +103,9 @@ def statistics(parts: Iterator[Run | Gap], progress: Callable[[int], None]) -> S
 class Digests:
     """SHA-256 of a partition's records from 0 on, back to back as they lie on disk.
 
-    `by_last` has it for each last transaction ID that was asked for and is there. The records
-    that check out, without a gap, end with `last_transaction_id`; `reason` says why, None for the
-    end of the last file.
+    `by_last` has the digest for each requested last transaction ID that is there. The records that
+    check out, without a gap, end with `last_transaction_id`; `reason` says why they end there, None
+    if it is the end of the last file.
     """
 
     by_last: dict[TransactionId, str]
@@ -120,7 +121,7 @@ def digests(
     lasts: Collection[TransactionId],
     progress: Callable[[int], None],
 ) -> Digests:
-    """Raises OSError."""
+    """Return the digests of a partition's records up to each of `lasts`. Raises OSError."""
     found = sha256()
     by_last = {NOTHING: found.hexdigest()} if NOTHING in lasts else {}
     rest = sorted(last for last in lasts if last > NOTHING)

@@ -1,4 +1,4 @@
-"""What can be wrong with the files of a storage node, and a bounded report of it."""
+"""The kinds of faults in the files of a storage node, and a bounded report of them."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from typing import Any, Final
 from waltz.types import TransactionId
 
 FINDINGS_KEPT_MAX: Final = 100
-"""Of one look at files, named one by one; all are counted (the original: 100)."""
+"""Findings that one report names; all are counted (the original: 100)."""
 
 
 class Kind(Enum):
-    """What a finding is; the value is how people are told."""
+    """The kind of a finding; the value is its name for people."""
 
     DAMAGE = "damage"
     """Records that were durable do not check out; they must come back from other replicas."""
@@ -24,15 +24,15 @@ class Kind(Enum):
     INDEX = "index wrong"
     """Index entries do not say where their records lie; they can be made anew from the data."""
     PROMISE = "damaged promise"
-    """What the node has promised for a partition does not check out."""
+    """The node's promises for a partition do not check out."""
     INDEX_SHORT = "index short"
-    """Entries are missing at the index's end, as a crash leaves it; the next start adds them."""
+    """Entries are missing at the index's end, as after a crash; the next start adds them."""
     TORN_TAIL = "torn tail"
     """Bytes at the end that no answer rested on; the next start cuts them."""
     ORPHAN = "orphan file"
-    """A file that a crash has left, or nobody knows; the node does not use it."""
+    """A file that a crash has left, or of unknown origin; the node does not use it."""
     NOTE = "note"
-    """Unusual, and nothing is wrong."""
+    """Something unusual that is not wrong."""
 
     @property
     def is_damage(self) -> bool:
@@ -42,8 +42,8 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something wrong at a place: a file, or in it the transactions `first` to `next - 1`, which
-    are None where a finding concerns no transactions."""
+    """A fault in a file, or in its transactions `first` to `next - 1`; both are None where a
+    finding concerns no transactions."""
 
     kind: Kind
     path: str
@@ -54,7 +54,7 @@ class Finding:
 
     @property
     def count(self) -> int:
-        """How many transactions it concerns."""
+        """The number of transactions that it concerns."""
         if self.first is None or self.next_transaction_id is None:
             return 0
         return self.next_transaction_id - self.first
@@ -73,9 +73,9 @@ class Finding:
 
 @dataclass(slots=True)
 class Report:
-    """What was looked at and what was found; keeps the first findings and counts all.
+    """The numbers of things checked, and the findings; keeps the first findings and counts all.
 
-    A record fails where it does not check out or is missing, an entry where it is wrong or missing.
+    A record fails if it does not check out or is missing, an entry if it is wrong or missing.
     """
 
     files: int = 0
@@ -114,7 +114,7 @@ class Report:
 
     @property
     def findings(self) -> list[Finding]:
-        """Those that are kept, damage first."""
+        """The findings kept, damage first."""
         return (self._damage + self._harmless)[:FINDINGS_KEPT_MAX]
 
     @property

@@ -1,7 +1,7 @@
 """One segment judged: its two headers, every record, every index entry.
 
 Owns the difference between damage, a torn tail and an index that is merely behind. Knows nothing of
-other segments: what they demand of this one comes as an `Expectation`.
+other segments: their demands on this one come as an `Expectation`.
 """
 
 from __future__ import annotations
@@ -33,20 +33,21 @@ from waltz.types import PartitionId, TransactionId
 FIRST: Final = TransactionId(0)
 
 CREATION_MILLISECONDS_MAX: Final = 60_000
-"""The original makes the index file, then the data file, each with the time of that moment."""
+"""How far the creation times of the two files may differ: the original takes the time of each file
+at the moment it makes it."""
 
 PARTITION_OF_REQUEST: Final = slice(8, 12)
-"""Where a request ID has its partition."""
+"""The bytes of a request ID that are its partition ID."""
 
 Progress = Callable[[int], None]
-"""Told how many bytes were looked at since the last time."""
+"""Called with the number of bytes checked since the last call."""
 
 
 @dataclass(frozen=True, slots=True)
 class Expectation:
-    """What must hold for a segment; None where nobody can say.
+    """Requirements on a segment; None where there is nothing to compare with.
 
-    `following` is the first ID of the next segment, None for the last one. All records before
+    `following` is the first ID of the next segment, None for the last segment. All records before
     `durable_next` were promised. With `index_is_proof` every index entry proves that its record was
     durable.
     """
@@ -59,8 +60,8 @@ class Expectation:
 
 
 def proved_next(view: SegmentView, expected: Expectation) -> TransactionId:
-    """Return the ID before which every record of the segment is known to have been durable: by the
-    same rule as the node's, see `recovery.py`."""
+    """Return the ID before which every record of the segment is known to have been durable, by the
+    node's own rule in `segment_recovery.py`."""
     first, count = view.data.first_transaction_id, view.index.count
     if expected.following is not None:
         return expected.following
@@ -68,7 +69,7 @@ def proved_next(view: SegmentView, expected: Expectation) -> TransactionId:
     header = view.index_file.read_at(0, SEGMENT_HEADER_BYTES)
     is_own = not any(header_problems(header, first, expected))
     if expected.index_is_proof:
-        # What is in a hole, or under a header that was hit, was written too.
+        # A hole was once an entry, and so were entries under a damaged header.
         proved = max(proved, TransactionId(first + count))
     elif is_own and count:
         indexed_last = first + count - 1
@@ -78,7 +79,7 @@ def proved_next(view: SegmentView, expected: Expectation) -> TransactionId:
 
 
 class SegmentCheck:
-    """Looks at one segment, once; `run` or `run_one` returns what it found."""
+    """Checks one segment, once; `run` or `run_one` returns the report."""
 
     def __init__(
         self,
@@ -102,7 +103,7 @@ class SegmentCheck:
         self._report = Report(files=view.has_data + view.has_index)
 
     def run(self) -> Report:
-        """Check all of it."""
+        """Check the whole segment."""
         view = self._view
         self._report.bytes = view.data_file.size() + view.index_file.size()
         if not view.has_data:
@@ -144,7 +145,8 @@ class SegmentCheck:
         return self._report
 
     def _walk_to(self, transaction_id: TransactionId) -> Iterator[Run | Gap]:
-        """Yield the record if it is where the index has it, else all from the start on."""
+        """Yield the record if it is where the index has it, otherwise all records from the start
+        on."""
         for offset in self._view.entries(transaction_id - self._first, 1).tolist():
             if self._view.data.record_end(transaction_id, offset) is not None:
                 run = read_run(self._view.data, transaction_id, offset)
@@ -153,7 +155,7 @@ class SegmentCheck:
         yield from walk(self._view)
 
     def _is_unfinished(self) -> bool:
-        """Whether it is what a crash in the creation of a segment leaves, and nothing is lost."""
+        """Whether a crash left the segment while it was created, so that nothing is lost."""
         header = self._view.data_file.read_at(0, SEGMENT_HEADER_BYTES)
         return (
             self._proved == self._first
@@ -212,7 +214,7 @@ class SegmentCheck:
     # Records
 
     def _check_records(self) -> None:
-        """Check records and the entries that belong to them."""
+        """Check the records and their index entries."""
         next_transaction_id = self._first
         end = SEGMENT_HEADER_BYTES
         for part in walk(self._view):
@@ -238,7 +240,7 @@ class SegmentCheck:
             self._add(Kind.DAMAGE, self._data_path, text, following_first, next_transaction_id)
 
     def _add_tail(self, gap: Gap) -> None:
-        """Judge bytes that follow all that is proved."""
+        """Judge the bytes after the last record known to have been durable."""
         size = self._view.data.size
         head = self._view.data.read(gap.offset, RECORD_HEADER.size)
         if len(head) == RECORD_HEADER.size:
@@ -291,7 +293,7 @@ class SegmentCheck:
         following: TransactionId,
         offset: int | None = None,
     ) -> None:
-        """Add damage to records that were not counted, for they are not there to be."""
+        """Add damage of missing records, which are not counted yet."""
         self._report.records += following - first
         self._add(Kind.DAMAGE, self._data_path, text, first, following, offset)
 
@@ -321,7 +323,7 @@ class SegmentCheck:
             self._add(Kind.INDEX_SHORT, self._index_path, text)
         known_next = max(self._good_next, self._proved)
         if end > known_next:
-            # The original writes an entry before its record, so that a crash may leave it alone.
+            # The original writes an entry before its record, so a crash may leave only the entry.
             text = "entries for records that are not there"
             self._add(Kind.TORN_TAIL, self._index_path, text, known_next, end)
         elif end < self._good_next:
@@ -342,7 +344,7 @@ class SegmentCheck:
 
 
 def header_problems(header: bytes, first: TransactionId, expected: Expectation) -> Iterator[str]:
-    """Yield what is wrong with a segment file's header."""
+    """Yield the faults of a segment file's header."""
     if len(header) < SEGMENT_HEADER_BYTES:
         yield f"header of {len(header)} bytes; expected {SEGMENT_HEADER_BYTES}"
         return
@@ -364,13 +366,13 @@ def header_problems(header: bytes, first: TransactionId, expected: Expectation) 
 
 
 def partitions_by_request(batch: RecordBatch) -> NDArray[np.int32]:
-    """The partition of each record by its request ID."""
+    """Return the partition of each record, according to its request ID."""
     rows = np.ascontiguousarray(batch.request_ids()[:, PARTITION_OF_REQUEST])
     return rows.view(">i4").ravel().astype(np.int32)
 
 
 def stretches(flags: NDArray[np.bool_]) -> Iterator[tuple[int, int]]:
-    """Yield begin and end of each stretch of true values."""
+    """Yield the begin and the end of each stretch of true values."""
     if not flags.any():
         return
     edges = np.flatnonzero(np.diff(flags.astype(np.int8), prepend=0, append=0))

@@ -1,7 +1,7 @@
-"""What the node has promised for its partitions: control file and node file, judged together.
+"""The node's promises for its partitions: control file and node file, judged together.
 
-Owns the findings about both files, and what holds for a partition in spite of them: the same as the
-node would hold, by the same code.
+Owns the findings about both files, and the promises that hold in spite of them: the node would come
+to the same ones, by the same code.
 """
 
 from __future__ import annotations
@@ -52,27 +52,28 @@ KNOWN_FLAGS = AVAILABLE | READS_DIFFER | ASSIGNED
 
 @dataclass(frozen=True, slots=True)
 class Promises:
-    """What is promised in a storage directory; control and node are None where they are missing or
-    beyond reading."""
+    """The promises in a storage directory; control and node are None if the file is missing or
+    unreadable."""
 
     control: Control | None
     node: NodeFileContent | None
     partition_count: int
-    """Of the whole cluster, as far as that is known."""
+    """The partitions of the whole cluster, as far as that is known."""
     judgements: Mapping[PartitionId, Judgement]
     traces: Mapping[PartitionId, Trace]
-    """Those that hold, of the partitions that have one."""
+    """The traces that check out, by partition."""
     findings: tuple[Finding, ...]
 
     @property
     def cluster_key(self) -> UUID | None:
-        """By the node file if there is one, for that one has a checksum."""
+        """The key in the node file if there is one, for that file has a checksum; otherwise the one
+        in the control file."""
         if self.node is not None:
             return self.node.header.cluster_key
         return None if self.control is None else self.control.cluster_key
 
     def info(self, partition_id: PartitionId | None) -> PartitionInfo | None:
-        """What holds for the partition; None if nothing that can be trusted."""
+        """Return the partition's promises; None if none can be trusted."""
         if partition_id is None or partition_id >= self.partition_count:
             return None
         judgement = self.judgements.get(partition_id)
@@ -81,7 +82,8 @@ class Promises:
         return None if isinstance(judgement.entry, CorruptionError) else judgement.entry.info
 
     def slot(self, partition_id: PartitionId | None) -> Slot | None:
-        """What the node file remembers of the partition; None if nothing, or nothing to trust."""
+        """Return the partition's slot in the node file; None if there is none that can be
+        trusted."""
         if self.node is None or partition_id is None:
             return None
         slot = self.node.slots.get(partition_id)
@@ -107,8 +109,8 @@ NO_PROMISES = Promises(None, None, 0, {}, {}, ())
 def read_promises(disk: Disk, directory: str, wait: Callable[[], None] | None = None) -> Promises:
     """Read both files of the storage directory.
 
-    `wait` is called between two looks: a node may write one of the files while the other is read,
-    so that a finding is believed only if the second look finds it too. None: nobody writes.
+    `wait` is called between two readings: a node may write one of the files while the other is
+    read, so a finding is believed only if the second reading has it too. None: nobody writes.
     Raises OSError.
     """
     promises = _read_once(disk, directory)
@@ -131,7 +133,7 @@ def _read_once(disk: Disk, directory: str) -> Promises:
         return Promises(None, None, 0, {}, {}, (Finding(Kind.PROMISE, path, str(error)),))
     findings = [Finding(Kind.HEADER, path, problem) for problem in _header_problems(control)]
     node = _read_node_file(disk, directory, control, findings)
-    # Without a node file that confirms it the count in the header is believed as far as it goes.
+    # Without a node file that confirms it, the header's count is believed as far as entries go.
     count = len(control.entries) if node is None else node.header.partition_count
     judgements = _judge(control, node, count)
     findings += [
@@ -151,7 +153,7 @@ def _read_traces(
     node: NodeFileContent,
     findings: list[Finding],
 ) -> dict[PartitionId, Trace]:
-    """Return the traces that hold; add what is wrong with their file."""
+    """Return the traces that check out; add the faults of their file to `findings`."""
     path = f"{directory}/{TRACE_FILE_NAME}"
     count = node.header.partition_count
     expected = [
@@ -192,7 +194,8 @@ def _header_problems(control: Control) -> list[str]:
 def _read_node_file(
     disk: Disk, directory: str, control: Control, findings: list[Finding]
 ) -> NodeFileContent | None:
-    """Return what the node file says, None if there is none to read; add what is wrong with it."""
+    """Return the content of the node file, None if there is none to read; add its faults to
+    `findings`."""
     path = f"{directory}/{NODE_FILE_NAME}"
     try:
         size = file_size(disk, path)

@@ -1,8 +1,8 @@
 """The records of segments that nothing is appended to any more, checked while they are read.
 
-For whoever reads a storage directory, or a copy of one, as the log that it is. Owns which segments
-are sealed and that a read is either all of a range or an error. Opens files to read only and takes
-no lock.
+For programs that read a storage directory, or a copy of one, as a log. Owns which segments are
+sealed, and the rule that a read returns all of a range or raises. Opens files to read only and
+takes no lock.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from waltz.types import PartitionId, TransactionId
 
 @dataclass(frozen=True, slots=True)
 class SealedSegment:
-    """A segment that another one follows: it has all transactions from `first` to before `end`."""
+    """A segment that another one follows: it has the transactions `first` to `end` - 1."""
 
     directory: str
     partition_id: PartitionId
@@ -39,7 +39,7 @@ class SealedSegment:
 
 def sealed_segments(disk: Disk, path: str) -> tuple[UUID, Sequence[SealedSegment]]:
     """Return the cluster's key and the sealed segments of the storage directory at the absolute
-    `path`, partitions in order and each in order.
+    `path`, ordered by partition and transaction ID.
 
     Raises ConfigurationError: not a storage directory; OSError.
     """
@@ -69,9 +69,9 @@ def read_sealed(
     first: TransactionId,
     end: TransactionId,
 ) -> Iterator[RecordBatch]:
-    """Yield the records from `first` to before `end`, which the segment has, all of them checked.
+    """Yield the records `first` to `end` - 1, which the segment has, each one checked.
 
-    Raises CorruptionError: the segment is another one's, damaged or not whole; OSError.
+    Raises CorruptionError: the file belongs elsewhere, is damaged or not whole; OSError.
     """
     files = list_partition(disk, segment.directory)
     data_path = files.path(segment.first, DATA_SUFFIX)

@@ -1,6 +1,6 @@
-"""What is there: the control file as it stands, partition directories, segments.
+"""Lists the files of a storage directory: the control file as it stands, partitions, segments.
 
-Owns turning a path that a person gave into places, and names of files into IDs. Judges nothing.
+Owns the meaning of a path that a person gave, and of file names. Judges nothing.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ PARTITION_NAME: Final = re.compile(r"0|[1-9][0-9]{0,9}")
 
 @dataclass(frozen=True, slots=True)
 class ControlEntry:
-    """A partition in the control file. `found_id` is the ID that it carries; the twins are its two
+    """A partition in the control file. `found_id` is the ID in the entry; the twins are its two
     structs with their sequence numbers, None where the checksum fails."""
 
     partition_id: PartitionId
@@ -52,7 +52,7 @@ class ControlEntry:
 
     @property
     def current(self) -> int | None:
-        """Which of the twins counts, 0 or 1; None if neither can be trusted."""
+        """The twin that counts, 0 or 1; None if neither can be trusted."""
         numbers = {number: twin[1] for number, twin in enumerate(self.twins) if twin is not None}
         if len(numbers) == 2 and numbers[0] == numbers[1]:
             return None
@@ -66,7 +66,7 @@ class ControlEntry:
 
 @dataclass(frozen=True, slots=True)
 class Control:
-    """A control file as it stands. `entries` are those that the file is long enough for."""
+    """A control file as it stands; `entries` has as many entries as the file is long enough for."""
 
     path: str
     content: bytes
@@ -78,7 +78,8 @@ class Control:
 
 
 def read_control(disk: Disk, path: str) -> Control:
-    """Raises ConfigurationError: no such file. CorruptionError: too short for a header. OSError."""
+    """Return the control file at `path`. Raises ConfigurationError: there is no such file;
+    CorruptionError: it is too short for a header; OSError."""
     try:
         content = read_file(disk, path, bytes_max=CONTROL_FILE_BYTES_MAX)
     except FileNotFoundError:
@@ -123,7 +124,7 @@ def read_file(disk: Disk, path: str, *, bytes_max: int) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class SegmentFiles:
-    """What is there of a segment, in bytes; None for a file that is missing."""
+    """The sizes of a segment's files in bytes; None for a missing file."""
 
     first: TransactionId
     data_bytes: int | None
@@ -136,7 +137,7 @@ class SegmentFiles:
 
 @dataclass(frozen=True, slots=True)
 class PartitionFiles:
-    """What is there of a partition; `partition_id` is None where no directory's name tells it."""
+    """The files of a partition; `partition_id` is None if the directory's name does not tell it."""
 
     directory: str
     partition_id: PartitionId | None
@@ -149,7 +150,7 @@ class PartitionFiles:
 
     @property
     def chain(self) -> tuple[SegmentFiles, ...]:
-        """The segments without index files at the end that have no data file and no entry: a crash
+        """The segments, without those at the end that have no data file and an empty index: a crash
         in the middle of a roll-over leaves one."""
         count = len(self.segments)
         while count and self.segments[count - 1].is_bare_index:
@@ -157,7 +158,7 @@ class PartitionFiles:
         return self.segments[:count]
 
     def following(self, first: TransactionId) -> TransactionId | None:
-        """The first ID of the next segment; None for the last one."""
+        """Return the first ID of the next segment; None for the last segment."""
         return min((segment.first for segment in self.chain if segment.first > first), default=None)
 
     @property
@@ -199,10 +200,10 @@ def file_size(disk: Disk, path: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What a path names: a storage directory, in it a partition, in that a segment.
+    """The meaning of a path: a storage directory, a partition in it, or a segment of a partition.
 
-    The directory is None where there is none around the partition, the partition directory and the
-    segment's first ID are None where all of them are meant.
+    The directory is None if the partition is in none; the partition directory and the segment's
+    first ID are None if all of them are meant.
     """
 
     directory: str | None
@@ -211,9 +212,9 @@ class Target:
 
 
 def find_target(disk: Disk, path: str) -> Target:
-    """Return what the absolute `path` names.
+    """Return the meaning of the absolute `path`.
 
-    Raises ConfigurationError: nothing of a storage node; OSError.
+    Raises ConfigurationError: it is nothing of a storage node; OSError.
     """
     if not disk.exists(path):
         raise ConfigurationError(f"no such file or directory: {path}")
@@ -242,7 +243,7 @@ def find_target(disk: Disk, path: str) -> Target:
 
 
 def _names(disk: Disk, path: str) -> list[str] | None:
-    """Names in the directory; None if it is a file."""
+    """Return the names in the directory; None if `path` is a file."""
     try:
         return list(disk.list_directory(path))
     except NotADirectoryError:
@@ -250,22 +251,22 @@ def _names(disk: Disk, path: str) -> list[str] | None:
 
 
 def _around(disk: Disk, partition_directory: str) -> str | None:
-    """The storage directory that a partition directory is in; None if it is in none."""
+    """Return the storage directory that a partition directory is in; None if it is in none."""
     directory = dirname(partition_directory)
     is_inside = PARTITION_NAME.fullmatch(basename(partition_directory)) is not None
     return directory if is_inside and disk.exists(f"{directory}/{CONTROL_FILE_NAME}") else None
 
 
 def partition_directories(disk: Disk, directory: str) -> list[str]:
-    """The directories in a storage directory that are named by a number, by that number."""
+    """Return the directories in a storage directory whose names are numbers, in their order."""
     names = [name for name in disk.list_directory(directory) if PARTITION_NAME.fullmatch(name)]
     paths = [f"{directory}/{name}" for name in sorted(names, key=int)]
     return [path for path in paths if _names(disk, path) is not None]
 
 
 def end_of_log(disk: Disk, files: PartitionFiles) -> TransactionId | None:
-    """Return the ID after the last record, found by the last segment's index and what follows it;
-    None if there is no segment or the index does not lead there. Raises OSError."""
+    """Return one past the last record, found by the last segment's index and the data after the
+    last entry; None if there is no segment or the index is no help. Raises OSError."""
     whole = [segment for segment in files.segments if segment.data_bytes is not None]
     if not whole:
         return None

@@ -1,7 +1,7 @@
-"""A storage directory, a partition, a segment or one record judged.
+"""Judges a storage directory, a partition, a segment or one record.
 
 Owns what belongs together: promises, the chain of segments, files that have no place in it. A
-running node may write meanwhile: what is found is believed only if a second look finds it too.
+running node may write at the same time: a finding is believed only if a second look has it too.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ FIRST: Final = TransactionId(0)
 
 
 def ignore_progress(count: int) -> None:
-    """For whoever does not want to know."""
+    """Do nothing: for callers that show no progress."""
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """How to verify. `wait` is called between the two looks; None: nobody writes meanwhile, and one
+    """The way to verify. `wait` is called between the two looks; None: no node is running, and one
     look is enough."""
 
     data_checksums: bool = False
@@ -60,7 +60,7 @@ class Options:
 
 
 def verify(disk: Disk, target: Target, options: Options) -> Report:
-    """Judge all that `target` names, and the promises that concern it. Raises OSError."""
+    """Judge everything that `target` names, and its promises. Raises OSError."""
     report = Report()
     promises = _promises(disk, target, options)
     for finding in promises.findings:
@@ -84,7 +84,7 @@ def verify_transaction(
 ) -> Report:
     """Judge one record and its index entry, in a partition or a segment.
 
-    Raises NotFoundError: it is beyond what is there; OSError.
+    Raises NotFoundError: there is no such record; OSError.
     """
     assert target.partition_directory is not None
     promises = _promises(disk, target, options)
@@ -109,7 +109,7 @@ def _promises(disk: Disk, target: Target, options: Options) -> Promises:
 
 
 def _confirmed(report: Report, look_again: Callable[[], Report], options: Options) -> Report:
-    """Return `report` without those findings that a second look does not find."""
+    """Return `report` without the findings that a second look does not have."""
     if not report.findings or options.wait is None:
         return report
     options.wait()
@@ -128,7 +128,7 @@ def _confirmed(report: Report, look_again: Callable[[], Report], options: Option
 def _verify_names(
     disk: Disk, directory: str, promises: Promises, partitions: Sequence[str]
 ) -> list[Finding]:
-    """Judge what is in a storage directory beside its partitions, and what is not."""
+    """Judge the names in a storage directory: strange files, and partitions without directory."""
     findings = []
     known = {
         CONTROL_FILE_NAME,
@@ -162,7 +162,7 @@ def _stranger(path: str) -> Finding:
 
 
 def remembered_next(disk: Disk, files: PartitionFiles) -> TransactionId:
-    """One past the last record that was durable, by the file in which the node remembers damage."""
+    """Return one past the last record that was durable according to the damage file."""
     if DAMAGE_FILE_NAME not in files.others:
         return FIRST
     found = _read_damage(disk, f"{files.directory}/{DAMAGE_FILE_NAME}")
@@ -170,16 +170,16 @@ def remembered_next(disk: Disk, files: PartitionFiles) -> TransactionId:
 
 
 def _read_damage(disk: Disk, path: str) -> Remembered | None:
-    """None: it does not check out."""
+    """Return the content of the damage file; None: it does not check out."""
     try:
         content = read_file(disk, path, bytes_max=DAMAGE_FILE_BYTES_MAX)
     except FileNotFoundError:
-        return NONE  # all is repaired meanwhile
+        return NONE  # the damage has been repaired in the meantime
     return decode_damage(content)
 
 
 def _remembered(disk: Disk, path: str) -> Finding | None:
-    """Judge the file in which the node remembers damage; None: it is gone, all is repaired."""
+    """Judge the damage file; None: there is none, for all damage is repaired."""
     found = _read_damage(disk, path)
     if found is None:
         return Finding(Kind.PROMISE, path, "does not check out; the next start reads all records")
@@ -234,7 +234,7 @@ def _verify_segment(
 
 
 def _check_chain(disk: Disk, files: PartitionFiles, promises: Promises) -> Report:
-    """Judge what is in a partition's directory, and what is not; its segments by their names."""
+    """Judge the files of a partition's directory, missing ones included, by their names."""
     report = Report()
     for name in files.others:
         path = f"{files.directory}/{name}"

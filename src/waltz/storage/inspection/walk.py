@@ -1,7 +1,7 @@
 """The records of a data file in order, and the gaps between those that check out.
 
-Owns looking at files that may change meanwhile. The way around a bad record is the node's own:
-`examination.py`. Decides nothing about what a gap means.
+Owns the reading of files that may change at the same time. The way around a bad record is the
+node's own: `examination.py`. Decides nothing about the meaning of a gap.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from waltz.types import TransactionId
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Records that check out, back to back, the first of them at byte `offset` of the file."""
+    """Consecutive records that check out, the first of them at byte `offset` of the file."""
 
     batch: RecordBatch
     offset: int
@@ -34,7 +34,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """From byte `offset` on there is no valid record `first`; the next one that there is, is
+    """There is no valid record `first` at byte `offset`; the next valid record is
     `next_transaction_id` at byte `end`, or there is none up to the end of the file."""
 
     first: TransactionId
@@ -45,9 +45,9 @@ class Gap:
 
 
 class Snapshot:
-    """A file at the size that it had when it was opened: what was cut off since reads as zeros.
+    """A file at the size that it had when it was opened; bytes cut off since then read as zeros.
 
-    Implements `host.File` as far as reading goes.
+    Implements the reading part of `host.File`.
     """
 
     def __init__(self, file: File) -> None:
@@ -81,7 +81,7 @@ READ_ONLY: Final = "an inspection changes nothing"
 
 
 class SegmentView:
-    """Both files of a segment, open to read; a missing one reads as empty."""
+    """Both files of a segment, open to read; a missing file reads as empty."""
 
     def __init__(self, data_file: File, index_file: File, first: TransactionId) -> None:
         self.data_file = data_file
@@ -106,8 +106,8 @@ class SegmentView:
 def open_view(
     disk: Disk, data_path: str, index_path: str, first: TransactionId
 ) -> Iterator[SegmentView]:
-    """Open both files as they are now, the index first: so it names nothing that the data file
-    does not have yet. Raises OSError."""
+    """Open both files as they are now, the index first, so that it names no record that the data
+    file does not have yet. Raises OSError."""
     index_file = _open(disk, index_path)
     try:
         data_file = _open(disk, data_path)
@@ -127,8 +127,8 @@ def _open(disk: Disk, path: str) -> File:
 
 
 def walk(view: SegmentView) -> Iterator[Run | Gap]:
-    """Yield what lies in a data file. The last of it is a gap exactly if bytes are left over that
-    are no record."""
+    """Yield the runs and gaps of a data file. The last one is a gap if and only if the file ends
+    with bytes that are no record."""
     data = view.data
     position, transaction_id = SEGMENT_HEADER_BYTES, data.first_transaction_id
     while position < data.size:
@@ -149,8 +149,8 @@ def walk(view: SegmentView) -> Iterator[Run | Gap]:
 
 
 def read_run(data: DataFile, transaction_id: TransactionId, position: int) -> Run | None:
-    """Return the records from byte `position` on as far as they check out and fit a window, at
-    least one; None if the first does not check out."""
+    """Return the records from byte `position` on that check out and fit a window, at least one;
+    None if the first does not check out."""
     for window in (SCAN_BYTES, RECORD_BYTES_MAX):
         buffer = data.read(position, window)
         offsets = scan_records(buffer, transaction_id)

@@ -1,1 +1,1 @@
-"""The replica's log on disk: segments, their indexes, what is damaged and how it is mended."""
+"""The replica's log on disk: segments, their indexes, damaged records and their repair."""

@@ -3,8 +3,9 @@
 Owns the arithmetic of damaged ranges and `damaged.json`. Damaged is not absent: the records were
 durable, so this replica may not vote as if it had never had them, nor as if it had them.
 
-What the file calls damaged is looked at again when the partition is opened, for it may be good
-again. That it was durable stays true until it is cut; so the file goes before a truncation cuts.
+The records that the file calls damaged are examined again when the partition is opened, for they
+may be good again. That they were durable stays true until they are cut off; so the file is updated
+before a truncation cuts.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ FIRST: Final = TransactionId(0)
 
 
 Damage = tuple[DamagedRange, ...]
-"""Ascending. None reaches from one segment into the next, and those of one segment do not touch."""
+"""Damaged ranges, ascending. No range reaches from one segment into the next, and no two ranges of
+one segment touch."""
 
 
 def range_text(damaged: DamagedRange) -> str:
@@ -40,7 +42,7 @@ def damage_text(damage: Sequence[DamagedRange]) -> str:
 
 
 def damage_from(damage: Damage, transaction_id: TransactionId) -> DamagedRange | None:
-    """Return the first range that does not end before `transaction_id`."""
+    """Return the first range that ends after `transaction_id`, or None."""
     for found in damage:
         if found.next_transaction_id > transaction_id:
             return found
@@ -48,7 +50,7 @@ def damage_from(damage: Damage, transaction_id: TransactionId) -> DamagedRange |
 
 
 def without(damage: Damage, first: TransactionId, next_transaction_id: TransactionId) -> Damage:
-    """Return what is left of `damage` outside the records `first` to `next_transaction_id - 1`."""
+    """Return the part of `damage` outside of the records `first` to `next_transaction_id - 1`."""
     left = []
     for start, end in damage:
         if start < min(end, first):
@@ -59,7 +61,7 @@ def without(damage: Damage, first: TransactionId, next_transaction_id: Transacti
 
 
 def left_of(damage: Damage, other: Iterable[DamagedRange]) -> Damage:
-    """Return what of `damage` is in none of the ranges `other`."""
+    """Return the part of `damage` that is in none of the ranges `other`."""
     for found in other:
         damage = without(damage, *found)
     return damage
@@ -68,8 +70,8 @@ def left_of(damage: Damage, other: Iterable[DamagedRange]) -> Damage:
 def united(
     damage: Iterable[DamagedRange], more: Iterable[DamagedRange], firsts: Sequence[TransactionId]
 ) -> Damage:
-    """Return all of both; ranges that touch or overlap become one, but never across the start of a
-    segment, of which `firsts` has all."""
+    """Return the ranges of both. Ranges that touch or overlap become one, but never across the
+    start of a segment; `firsts` has the starts of all segments."""
     starts = set(firsts)
     result: list[DamagedRange] = []
     for found in sorted([*damage, *more]):
@@ -83,7 +85,7 @@ def united(
 
 
 class Remembered(NamedTuple):
-    """What the file says: the damage, and one past the last record that was durable then."""
+    """The file's content: the damage, and one past the last record that was durable then."""
 
     damage: Damage
     durable_next: TransactionId
@@ -93,7 +95,7 @@ NONE: Final = Remembered((), FIRST)
 
 
 class DamageFile:
-    """`damaged.json` in a partition's directory; there is none while nothing is damaged."""
+    """`damaged.json` in a partition's directory; it does not exist while nothing is damaged."""
 
     def __init__(self, disk: Disk, directory: str) -> None:
         self._disk = disk
@@ -101,7 +103,7 @@ class DamageFile:
         self._path = f"{directory}/{DAMAGE_FILE_NAME}"
 
     def load(self) -> Remembered | None:
-        """Return what was remembered; None: the file is there and cannot be trusted.
+        """Return the file's content; None: the file is there and cannot be trusted.
 
         Raises OSError.
         """
@@ -115,7 +117,7 @@ class DamageFile:
         return decode_damage(content)
 
     def save(self, damage: Damage, durable_next: TransactionId) -> None:
-        """Return once it is remembered durably. Raises OSError."""
+        """Write the file; return once that is durable. Raises OSError."""
         if not damage:
             if self._disk.exists(self._path):
                 self._disk.remove(self._path)
@@ -141,10 +143,11 @@ class KnownDamage:
         self.ranges: Damage = ()
         self._file = file
         self._remembered: Remembered | None = NONE
-        """What the file says; None: it cannot be trusted."""
+        """The file's content; None: it cannot be trusted."""
 
     def load(self) -> Remembered | None:
-        """Start anew, and return what the file says; None: it cannot be trusted. Raises OSError."""
+        """Start anew from the file and return its content; None: it cannot be trusted. Raises
+        OSError."""
         self.ranges = ()
         self._remembered = self._file.load()
         return self._remembered
@@ -157,20 +160,20 @@ class KnownDamage:
         *,
         firsts: Sequence[TransactionId],
     ) -> None:
-        """Have exactly `found` among the records `first` to `next_transaction_id - 1`."""
+        """Replace the damage among the records `first` to `next_transaction_id - 1` by `found`."""
         self.ranges = united(without(self.ranges, first, next_transaction_id), found, firsts)
 
     def remember(self, durable_next: TransactionId) -> None:
-        """Have the file say what is known, if that has changed and the disk allows.
+        """Write the known damage to the file, if it has changed and the disk allows.
 
-        If it does not, that must not keep good records from being read; the next call tries again.
+        A disk that refuses must not keep good records from being read; the next call tries again.
         """
         if self._remembered is None or self.ranges != self._remembered.damage:
             with suppress(OSError):
                 self.save(durable_next)
 
     def save(self, durable_next: TransactionId) -> None:
-        """Have the file say what is known. Raises OSError."""
+        """Write the known damage to the file. Raises OSError."""
         known = Remembered(self.ranges, durable_next) if self.ranges else NONE
         if known != self._remembered:
             self._file.save(*known)
@@ -186,7 +189,7 @@ def encode_damage(damage: Damage, durable_next: TransactionId) -> bytes:
 
 
 def decode_damage(content: bytes) -> Remembered | None:
-    """Return what is in the file; None if it does not check out."""
+    """Return the content as values; None if it does not check out."""
     try:
         found = json.loads(content)
         ranges = [[int(first), int(following)] for first, following in found["damaged"]]

@@ -1,14 +1,14 @@
-"""What a data file really holds from a place on: good records, damaged ones, and where it ends.
+"""Examines a data file from a place on: finds its good records, its damaged ones and its end.
 
-Owns the judgement of records. A good one has the ID that its place demands, its own partition and a
-right checksum, and ends where the index has the next one. Where the two disagree the index is right
-if a good record lies where it says, or if they never agree again: then a block of the data is an
-old one or another one's. Else the entry is wrong. Around a bad record the way leads by the index,
-or by the record's own length. Changes nothing. Knows nothing of marks; what was durable comes as an
-argument.
+Owns the judgement of records. A good record has the ID that its place demands, the partition's own
+ID and a right checksum, and ends where the index has the next record. Where data and index
+disagree, the index is right if a good record lies at the indexed place, or if the two never agree
+again: then a block of the data is an old one or belongs elsewhere. Otherwise the index entry is
+wrong. The place after a bad record is known from the index, or from that record's own length.
+Changes nothing. Knows nothing of marks; how much was durable comes as an argument.
 
-Between the good record before it and the good one after it a damaged range has known first and last
-bytes. A range that nothing good follows has no known end.
+The good records before and after a damaged range tell its first and its last byte. The end of a
+range that no good record follows is unknown.
 """
 
 from __future__ import annotations
@@ -33,30 +33,30 @@ from waltz.storage.log.segment import (
 from waltz.types import PartitionId, TransactionId
 
 SCAN_BYTES: Final = 4 * 1024 * 1024
-"""Read at a time when a data file is scanned."""
+"""Bytes read at a time when a data file is scanned."""
 
 READABLE_BYTES: Final = 4096
-"""Of what cannot be read, only blocks of this size are given up."""
+"""Size of the blocks of which an unreadable one is replaced by zeros."""
 
 ENTRIES_AT_A_TIME: Final = 65_536
 
 AGREEMENT_RECORDS: Final = 64
-"""Looked at further to see whether index and data agree again."""
+"""Records examined further to see whether index and data agree again."""
 
 
 @dataclass(frozen=True, slots=True)
 class DataFile:
-    """A data file with its index, as an examination looks at them."""
+    """The parts of a data file and its index that an examination may read."""
 
     file: File
     size: int
-    """Nothing beyond this byte is looked at."""
+    """Nothing beyond this byte is read."""
     index: IndexFile
     first_transaction_id: TransactionId
     partition_id: PartitionId | None
-    """Whose the records must be; None: anybody's."""
+    """The partition that the records must belong to; None: any."""
     full_at: TransactionId | None = None
-    """The records before this one are known to end at byte `size`; None: it is not known."""
+    """The records before this one are known to end at byte `size`; None: this is not known."""
 
     def read(self, offset: int, count: int) -> bytes:
         """Return the bytes, with zeros for those that cannot be read."""
@@ -76,7 +76,8 @@ class DataFile:
             return bytes(count)
 
     def claimed_end(self, offset: int) -> int | None:
-        """Where a record at byte `offset` ends by its own word, if that is possible."""
+        """Return where a record at byte `offset` ends according to its own length; None: that
+        length is impossible."""
         if not SEGMENT_HEADER_BYTES <= offset <= self.size - RECORD_OVERHEAD_BYTES:
             return None
         length = RECORD_HEADER.unpack(self.read(offset, RECORD_HEADER.size))[3]
@@ -84,7 +85,8 @@ class DataFile:
         return end if 0 <= length <= DATA_BYTES_MAX and end <= self.size else None
 
     def record_end(self, transaction_id: TransactionId, offset: int) -> int | None:
-        """Where record `transaction_id` ends, if it lies at byte `offset` and checks out."""
+        """Return where record `transaction_id` ends; None: it does not lie at byte `offset` or does
+        not check out."""
         end = self.claimed_end(offset)
         if end is None:
             return None
@@ -92,8 +94,8 @@ class DataFile:
         return end if len(offsets) == 2 else None
 
     def scan(self, buffer: bytes, start: TransactionId) -> NDArray[np.int64]:
-        """Return the places in `buffer` of the good records from `start` on, and where the last one
-        ends."""
+        """Return the places in `buffer` of the good records from `start` on, and the end of the
+        last one."""
         offsets = scan_records(buffer, start)
         if self.partition_id is None:
             return offsets
@@ -101,17 +103,19 @@ class DataFile:
         return offsets if stranger is None else offsets[: stranger + 1]
 
     def entries(self, start: TransactionId, count: int) -> NDArray[np.int64]:
-        """Where the index has the `count` records from `start` on; 0 where it does not say."""
+        """Return the indexed places of the `count` records from `start` on; 0 where the index has
+        none."""
         return self.index.entries(start - self.first_transaction_id, count)
 
     def indexed_place(self, transaction_id: TransactionId) -> int | None:
-        """Where the index has the record, if it lies there and checks out."""
+        """Return the indexed place of the record; None: it does not lie there or does not check
+        out."""
         (offset,) = self.entries(transaction_id, 1).tolist()
         return offset if self.record_end(transaction_id, offset) is not None else None
 
     def place_before(self, transaction_id: TransactionId) -> tuple[TransactionId, int]:
-        """A good record before `transaction_id` and its place, nearby if the index is right there;
-        else the first record and where it belongs."""
+        """Return a good record before `transaction_id` and its place: a nearby one if the index is
+        right there, otherwise the segment's first record and its place."""
         distance = 1
         while (candidate := TransactionId(transaction_id - distance)) > self.first_transaction_id:
             offset = self.indexed_place(candidate)
@@ -124,8 +128,8 @@ class DataFile:
 def scan_file(
     data: DataFile, start: TransactionId, offset: int, *, until: TransactionId | None = None
 ) -> NDArray[np.int64]:
-    """Return the offsets of the records that check out one behind the other from byte `offset` on,
-    which is the place of record `start`, up to `until`; and where the last one ends."""
+    """Return the offsets of consecutive records that check out, from record `start` at byte
+    `offset` up to `until`, and the end of the last one."""
     parts: list[NDArray[np.int64]] = []
     window = SCAN_BYTES
     while offset < data.size and (until is None or start < until):
@@ -149,8 +153,8 @@ def scan_file(
 def find_good_record(
     data: DataFile, after: TransactionId, offset: int, *, last: TransactionId
 ) -> tuple[TransactionId, int] | None:
-    """Return the first record after `after`, up to `last`, that lies where the index says, or where
-    the length of `after` says if the index does not, and its place. `offset` is that of `after`."""
+    """Return the first good record after `after`, up to `last`, and its place, which the index
+    tells, or else the length of record `after` at byte `offset`; None: there is none."""
     start = TransactionId(after + 1)
     place = data.claimed_end(offset)
     if (
@@ -160,7 +164,7 @@ def find_good_record(
         and data.record_end(start, place) is not None
     ):
         return start, place
-    # What was durable may be far beyond what the index has.
+    # The durable records may reach far beyond the index.
     last = TransactionId(min(last, data.first_transaction_id + data.index.count - 1))
     while start <= last:
         count = min(ENTRIES_AT_A_TIME, last - start + 1)
@@ -179,8 +183,8 @@ def find_good_record(
 def _first_good(
     data: DataFile, ids: NDArray[np.int64], places: NDArray[np.int64]
 ) -> tuple[TransactionId, int] | None:
-    """The first of these records that checks out at its place; IDs are compared window by window
-    before anything else is."""
+    """Return the first of these records that checks out at its place, or None; IDs are compared
+    first, window by window."""
     position = 0
     while position < len(ids):
         base = int(places[position])
@@ -199,18 +203,18 @@ def _first_good(
 
 @dataclass(frozen=True, slots=True)
 class Examination:
-    """What was found from record `start` on."""
+    """The findings from record `start` on."""
 
     start: TransactionId
     offsets: NDArray[np.int64]
-    """The place of each record; of a damaged one, but the first of its range, 0. Ends with the
-    first one of a lost end."""
+    """The place of each record; 0 for the damaged ones except the first of each range. If the end
+    is lost, the first record of the lost range is the last here."""
     next_transaction_id: TransactionId
     end: int
-    """Where the last good record ends."""
+    """The byte where the last good record ends."""
     damage: Damage
     has_lost_end: bool
-    """Whether the last range is followed by nothing good."""
+    """Whether no good record follows the last damaged range."""
 
     def is_whole(self, next_transaction_id: TransactionId) -> bool:
         """Whether the record before `next_transaction_id` is there and good."""
@@ -225,8 +229,8 @@ def examine(
     durable_next: TransactionId,
     until: TransactionId | None = None,
 ) -> Examination:
-    """Examine the records from `start`, whose place is byte `offset`, up to `until`, or as far as
-    they check out. A bad one below `durable_next` is damaged, any other one is the end."""
+    """Examine the records from `start`, which is at byte `offset`, up to `until`, or as far as they
+    check out. A bad record below `durable_next` is damaged; any other bad record is the end."""
     parts: list[NDArray[np.int64]] = []
     damage: list[DamagedRange] = []
     position = start
@@ -258,7 +262,7 @@ def _scan_agreed(
     durable_next: TransactionId,
     until: TransactionId | None,
 ) -> NDArray[np.int64]:
-    """As `scan_file`, but only as far as the index does not contradict."""
+    """Scan as `scan_file` does, but only as far as the index does not contradict the data."""
     reach = until
     while True:
         found = scan_file(data, start, offset, until=reach)
@@ -267,7 +271,7 @@ def _scan_agreed(
             break
         if start + len(found) - 1 < reach:
             break
-        # What follows tells which of the two is right.
+        # The records that follow tell whether index or data is right.
         reach = min(durable_next, TransactionId(reach + AGREEMENT_RECORDS))
     if until is not None:
         agreed = min(agreed, max(0, until - start))
@@ -275,7 +279,8 @@ def _scan_agreed(
 
 
 def _agreed_count(data: DataFile, start: TransactionId, found: NDArray[np.int64]) -> int:
-    """How many records one behind the other, with places `found`, the index does not contradict."""
+    """Return how many of the consecutive records at the places `found` the index does not
+    contradict."""
     count = len(found) - 1
     entries = data.entries(start, count + 1)
     if start + count == data.full_at or (entries[count] == 0 and found[count] == data.size):
@@ -294,8 +299,8 @@ def _agreed_count(data: DataFile, start: TransactionId, found: NDArray[np.int64]
 
 
 def examine_segment(segment: Segment, first: TransactionId, until: TransactionId) -> Examination:
-    """Examine the durable records of an open segment from a good one before `first` to `until`, or
-    to the end of a range that goes on there."""
+    """Examine the durable records of an open segment, from a good record before `first` to `until`,
+    or to the end of a damaged range that continues there."""
     data = data_of_segment(segment)
     start, offset = data.place_before(first)
     until = min(until, segment.durable_next)
@@ -303,7 +308,7 @@ def examine_segment(segment: Segment, first: TransactionId, until: TransactionId
 
 
 def is_good(segment: Segment, transaction_id: TransactionId) -> bool:
-    """Whether a durable record of an open segment, and those around it before it, check out."""
+    """Whether a durable record of an open segment, and the records just before it, check out."""
     data = data_of_segment(segment)
     start, offset = data.place_before(transaction_id)
     until = TransactionId(transaction_id + 1)
@@ -311,7 +316,8 @@ def is_good(segment: Segment, transaction_id: TransactionId) -> bool:
 
 
 def data_of_segment(segment: Segment) -> DataFile:
-    """Return what an examination may look at: where nothing is known to be the end, all of it."""
+    """Return the parts of a segment that an examination may read: the whole data file if its end is
+    lost."""
     return DataFile(
         segment.data_file,
         segment.data_file.size() if segment.has_lost_end else segment.durable_size,

@@ -1,9 +1,9 @@
 """The index file of a segment: per record the place of its first byte in the data file.
 
 Owns the order in which entries become durable: an entry is written only once its record is synced,
-and none for a record after a multiple of 64,000 before all those up to that multiple are synced. So
-what a crash leaves of it has no holes before the last multiple that it reaches beyond. A place of 0
-is no entry: a hole, or beyond the end.
+and no entry after a multiple of 64,000 is written before all entries up to that multiple are
+synced. So after a crash the file has no holes before the last multiple that it reaches beyond. A
+place of 0 is no entry: a hole, or beyond the end.
 Source: Waltz Internals, "Segment Index File".
 """
 
@@ -20,14 +20,14 @@ from waltz.storage.log.preallocation import Preallocation
 from waltz.types import TransactionId
 
 INDEX_PREALLOCATED_BYTES: Final = 8 * 64_000
-"""The same for an index file: as much as is written between two syncs."""
+"""Bytes reserved ahead of the end of an index file: as many as are written between two syncs."""
 
 
 ENTRY_BYTES: Final = 8
 
 
 class IndexFile:
-    """An open index file with `header_bytes` before its entries. Whatever fails raises OSError."""
+    """An open index file with `header_bytes` before its entries. All failures raise OSError."""
 
     def __init__(
         self, file: File, first_transaction_id: TransactionId, *, header_bytes: int
@@ -42,8 +42,8 @@ class IndexFile:
         """Entries that the file has room for, holes included."""
 
     def entries(self, start: int, count: int) -> NDArray[np.int64]:
-        """Return the `count` entries from the zero-based `start` on: 0 where there is none, or
-        none that can be read."""
+        """Return the `count` entries from the zero-based `start` on: 0 for an entry that is not
+        there or cannot be read."""
         try:
             return self._read(start, count)
         except OSError:
@@ -57,7 +57,7 @@ class IndexFile:
         return entries
 
     def proved_count(self) -> int:
-        """One past the last entry that is there, or that cannot be read: it may be one."""
+        """Return one past the last entry; what cannot be read counts as an entry."""
         end = self.count
         while end > 0:
             start = max(0, end - INDEX_SYNC_RECORDS)
@@ -71,7 +71,7 @@ class IndexFile:
         return 0
 
     def reserve(self, count: int) -> None:
-        """Have space for the first `count` entries."""
+        """Reserve space for the first `count` entries."""
         end = self._offset(count)
         if end > self._preallocation.end:
             self._preallocation.cover(
@@ -79,8 +79,8 @@ class IndexFile:
             )
 
     def write(self, start: int, offsets: NDArray[np.int64]) -> None:
-        """Write `offsets` as the entries from the zero-based `start` on; their records are synced.
-        Of the new entries those up to the last multiple are durable then."""
+        """Write `offsets` as the entries from the zero-based `start` on; their records are synced
+        already. Return once the new entries up to the last multiple are durable."""
         data = memoryview(offsets.astype(">i8").tobytes())
         count = offsets.size
         position = 0
@@ -99,7 +99,7 @@ class IndexFile:
             position = end
 
     def put(self, start: int, offsets: NDArray[np.int64]) -> None:
-        """The same, and all of them are durable then."""
+        """Write `offsets` as `write` does; return once all entries are durable."""
         self.write(start, offsets)
         self.sync()
 
@@ -110,14 +110,14 @@ class IndexFile:
             self.is_synced = True
 
     def resize(self, count: int) -> None:
-        """Have exactly `count` entries, durably: none behind them, holes where there are fewer."""
+        """Cut or lengthen the file, durably, to `count` entries; new entries are holes."""
         self._preallocation.truncate(self._offset(count))
         self.file.sync()
         self.is_synced = True
         self.count = count
 
     def give_back(self) -> None:
-        """Give back what space is reserved ahead."""
+        """Release the space reserved ahead."""
         self._preallocation.give_back(self._offset(self.count))
 
     def close(self) -> None:

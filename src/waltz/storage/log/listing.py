@@ -1,7 +1,7 @@
-"""Which segments a partition's directory tells of, a data file or an index.
+"""Lists the segments of a partition's directory: those with a data file or an index.
 
-Owns the judgement of names and of what a crash in the middle of a roll-over leaves. Opens no
-segment.
+Owns the judgement of file names and of the files that a crash in the middle of a roll-over leaves.
+Opens no segment.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ def segment_names(home: SegmentHome, suffix: str) -> list[TransactionId]:
 def find_segments(
     home: SegmentHome, trust: Trust, remove: Callable[[TransactionId], None]
 ) -> list[TransactionId]:
-    """Return the first transaction IDs of all segments of which something tells.
+    """Return the first transaction IDs of all segments that a file or `trust` tells of.
 
-    `remove` removes a segment of which nothing is known to be durable. Raises OSError.
+    `remove` removes a segment in which nothing is known to be durable. Raises OSError.
     """
     firsts = segment_names(home, DATA_SUFFIX)
     while trust.ceiling is not None and len(firsts) > 1 and firsts[-1] >= trust.ceiling:
@@ -40,7 +40,7 @@ def find_segments(
         remove(firsts.pop())
     known = max(trust.local_low_water_mark, trust.newest)
     if firsts and firsts[-1] > known and is_unfinished(home, firsts[-1]):
-        # A crash in the middle of a roll-over; the next append makes it anew.
+        # Left by a crash in the middle of a roll-over; the next append makes the segment anew.
         home.disk.remove(home.path(firsts.pop(), DATA_SUFFIX))
         home.disk.sync_directory(home.directory)
     without_data = set(segment_names(home, INDEX_SUFFIX)).difference(firsts)
@@ -57,7 +57,7 @@ def find_segments(
 
 
 def holds_segments(home: SegmentHome) -> bool:
-    """Whether the directory is there and has a data file, or an index with entries. Raises
+    """Whether the directory exists and has a data file, or an index with entries. Raises
     OSError."""
     if not home.disk.exists(home.directory):
         return False

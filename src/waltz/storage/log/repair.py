@@ -1,7 +1,7 @@
-"""Putting records back where damaged ones are.
+"""Replaces damaged records by good ones.
 
-Owns the question where their bytes belong: behind the good record before them, and before the good
-one after them, which they must reach exactly. Writes nothing that would touch a good record.
+Owns the question where their bytes belong: right after the good record before them, and exactly up
+to the good record after them. Writes nothing that would touch a good record.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ def repair_segment(
     *,
     wall_milliseconds: int,
 ) -> None:
-    """Put `batch` in place of the first records of `damaged`, durably; a lost data file is made
-    anew. The batch starts where the range does and does not exceed it.
+    """Replace the first records of `damaged` by `batch`, durably; a lost data file is made anew.
+    The batch starts where the range does and does not exceed it.
 
-    Raises StorageError: it does not fit, and nothing was written; CorruptionError: a record next to
-    the range is not good either; SegmentFailedError; UnavailableError: no space.
+    Raises StorageError: the batch does not fit, and nothing was written; CorruptionError: a record
+    next to the range is not good either; SegmentFailedError; UnavailableError: no space.
     """
     assert batch.first_transaction_id == damaged.first
     assert batch.next_transaction_id <= damaged.next_transaction_id

@@ -13,8 +13,8 @@ Owns both files' bytes. Knows nothing of sessions or of other segments.
 then, in the data file (.seg), records back to back as `waltz.record` lays them out; in the index
 file (.idx), per record the 8-byte offset of its first byte in the data file. Big-endian.
 
-What holds always: the index entries of records are written right after the sync of these records,
-before anybody is told of it. So an index entry proves that its record was durable.
+Always true: the index entries of records are written right after the sync of these records, before
+any answer tells of it. So an index entry proves that its record was durable.
 Source: Waltz Internals, "Segment Data File", "Segment Index File".
 """
 
@@ -54,10 +54,10 @@ NAME_DIGITS: Final = 19
 
 
 PARTITION_PLACE: Final = 16
-"""Where in a record the partition ID of its request ID is, 4 bytes."""
+"""The byte of a record at which the partition ID of its request ID begins, 4 bytes long."""
 
 SET_ASIDE_SUFFIX: Final = ".damaged"
-"""Ends the name of a data file that was not what its name says, once it is made anew."""
+"""The ending that a data file with foreign content gets when a new one takes its place."""
 
 RECORD_BYTES_MAX: Final = DATA_BYTES_MAX + RECORD_OVERHEAD_BYTES
 
@@ -66,7 +66,7 @@ assert SEGMENT_HEADER_BYTES == 128
 
 @dataclass(frozen=True, slots=True)
 class SegmentHome:
-    """Where one partition's segments live, and what their headers must say."""
+    """The place of one partition's segments, and what their headers must say."""
 
     disk: Disk
     directory: str
@@ -112,8 +112,8 @@ class SegmentHome:
 def first_stranger(
     block: bytes, offsets: NDArray[np.int64], partition_id: PartitionId
 ) -> int | None:
-    """Return which of the records at `offsets` is the first that was asked for in another
-    partition, by its request ID; None if none was. The last offset is an end."""
+    """Return the index of the first of the records at `offsets` whose request ID names another
+    partition; None if there is none. The last offset is the end of the last record."""
     if offsets.size == 2:
         place = int(offsets[0]) + PARTITION_PLACE
         found = int.from_bytes(block[place : place + 4], "big", signed=True)
@@ -127,8 +127,8 @@ def first_stranger(
 
 
 class NoFile:
-    """Stands for a data file that is not there, or is not this segment's: there is nothing in it,
-    and nothing can be written. Implements `host.File`."""
+    """Stands for a data file that does not exist or is not this segment's: it is empty, and nothing
+    can be written. Implements `host.File`."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -162,7 +162,7 @@ class Segment:
     """An open segment. Made by `create_segment` or `open_segment`.
 
     The first failed write or sync ends all writing to it: a failed sync may leave lost pages marked
-    clean, so that a second one would succeed with nothing on disk. What was synced before is still
+    clean, so that a second sync would succeed with nothing on disk. Records synced before are still
     read.
     """
 
@@ -180,10 +180,10 @@ class Segment:
         self.first_transaction_id = first_transaction_id
         self.next_transaction_id = TransactionId(first_transaction_id + record_count)
         self.size = size
-        """Where the last record ends, or with a lost end the last good one."""
+        """The byte where the last record ends; with a lost end, where the last good record ends."""
         self.has_lost_end = has_lost_end
-        """Whether the newest records are damaged, and it is not known where they ended: nothing can
-        be appended."""
+        """Whether the newest records are damaged and it is unknown where they ended: nothing can be
+        appended."""
         self.failed = False
         self.partition_id = home.partition_id
         self.data_path = home.path(first_transaction_id, DATA_SUFFIX)
@@ -196,9 +196,9 @@ class Segment:
         self.durable_next = self.next_transaction_id
         """One past the last record that is synced."""
         self.durable_size = size
-        """Where it ends."""
+        """The byte where the last synced record ends."""
         self._bytes_to_index = 0
-        """Synced in the data file since the index was."""
+        """Bytes synced in the data file since the last sync of the index."""
 
     # Appending
 
@@ -224,10 +224,10 @@ class Segment:
         self.next_transaction_id = TransactionId(self.next_transaction_id + count)
 
     def sync(self) -> None:
-        """Return once all that was written is durable, with one sync and now and then another one
-        for the index.
+        """Return once everything written is durable. That takes one sync, and now and then a second
+        one, for the index.
 
-        Raises SegmentFailedError; the segment is then back at what was durable before.
+        Raises SegmentFailedError; the segment is then back at its last durable record.
         """
         if self.failed:
             raise self._closed()
@@ -255,7 +255,7 @@ class Segment:
         self._not_indexed = []
 
     def write_index(self) -> None:
-        """Have data and index durable. Raises SegmentFailedError."""
+        """Return once data and index are durable. Raises SegmentFailedError."""
         self.sync()
         try:
             self.index.sync()
@@ -263,7 +263,7 @@ class Segment:
             self._fail("sync of the index", error)
 
     def give_back(self) -> None:
-        """Give back the space that is reserved ahead. Raises SegmentFailedError."""
+        """Release the space reserved ahead. Raises SegmentFailedError."""
         try:
             if not self.has_lost_end:
                 self._preallocation.give_back(self.size)
@@ -276,8 +276,9 @@ class Segment:
     def read(
         self, first_transaction_id: TransactionId, *, count_max: int, bytes_max: int
     ) -> RecordBatch:
-        """Return records from `first_transaction_id` on, every one checked: as many as are here,
-        fit `count_max` and `bytes_max`, but one at least; empty beyond the end.
+        """Return records from `first_transaction_id` on, each one checked: at least one, at most
+        `count_max`, and no more than `bytes_max` bytes unless the first is larger; empty beyond the
+        end.
 
         Raises CorruptionError, OSError.
         """
@@ -285,7 +286,7 @@ class Segment:
         count = min(count_max, self.next_transaction_id - first_transaction_id)
         if count <= 0:
             return empty_batch(first_transaction_id)
-        # No more of the index is read than may fit.
+        # No more index entries are read than records may fit.
         count = min(count, bytes_max // RECORD_OVERHEAD_BYTES + 1)
         offsets = self._offsets(first_transaction_id - self.first_transaction_id, count)
         fitting = np.searchsorted(offsets, offsets[0] + bytes_max, side="right") - 1
@@ -303,7 +304,7 @@ class Segment:
         return batch
 
     def _tell_fault(self, batch: RecordBatch, start: int) -> NoReturn:
-        """Raise CorruptionError for what was read at byte `start`, where the index has `batch`."""
+        """Raise CorruptionError for the bytes read at `start`, where the index has `batch`."""
         where = f"{self.data_path} from byte {start}"
         try:
             found = batch_from_block(batch.block, batch.first_transaction_id)
@@ -319,7 +320,7 @@ class Segment:
     def truncate(self, last_transaction_id: TransactionId) -> None:
         """Remove every record after `last_transaction_id`, which is here or just before the first.
 
-        The index goes first, so that it never names what is not there.
+        The index is cut first, so that it never names records that are not there.
         Raises SegmentFailedError; CorruptionError if the last record to keep is damaged.
         """
         self.write_index()
@@ -335,7 +336,7 @@ class Segment:
             self._preallocation.truncate(size)
             self.data_file.sync()
         except OSError as error:
-            # Nobody knows how much of it is on disk: what was to go is not read any more.
+            # Nobody knows how much of this is on disk: the records to be cut are not read any more.
             self._forget_after(next_transaction_id, size)
             self._fail(f"truncation to transaction {last_transaction_id}", error)
         self._forget_after(next_transaction_id, size)
@@ -347,8 +348,8 @@ class Segment:
         self.has_lost_end = False
 
     def correct_index(self, start: TransactionId, offsets: NDArray[np.int64]) -> int:
-        """Make the entries of the records from `start` on say `offsets`, durably; an offset of 0 is
-        not known. Return how many of the entries that were there said something else.
+        """Replace the entries of the records from `start` on by `offsets`, durably; where an offset
+        is 0, which means unknown, the entry stays. Return how many existing entries were wrong.
 
         Raises SegmentFailedError.
         """
@@ -363,8 +364,8 @@ class Segment:
         return healed
 
     def repeat_index(self, start: TransactionId, offsets: NDArray[np.int64]) -> None:
-        """Write the entries from `start` on as they are, but `offsets` where these are known, for a
-        failed sync may have dropped them unseen. Raises SegmentFailedError."""
+        """Write the entries from `start` on again, as `offsets` where these are known, for a failed
+        sync may have dropped entries unseen. Raises SegmentFailedError."""
         position = start - self.first_transaction_id
         entries = self.index.entries(position, len(offsets))
         self._put_entries(position, np.where(offsets > 0, offsets, entries))
@@ -377,14 +378,15 @@ class Segment:
         self._indexed_count = max(self._indexed_count, position + len(entries))
 
     def regain_end(self, size: int) -> None:
-        """A lost end was found to be all right: the last record ends at byte `size`."""
+        """Note that the records of a lost end are good after all; the last ends at byte `size`."""
         assert self.has_lost_end
         self.size = self.durable_size = size
         self.has_lost_end = False
 
     def overwrite(self, batch: RecordBatch, offset: int, *, at_lost_end: bool) -> None:
-        """Put `batch` where its records belong, at byte `offset`, durably, and read it back. At a
-        lost end nothing is known to follow it; with the last record the end is found again.
+        """Write `batch` where its records belong, at byte `offset`, durably, and read it back. At a
+        lost end nothing is known to follow the batch; if it has the last record, the end is known
+        again.
 
         Raises SegmentFailedError; UnavailableError: no space, and then nothing was written.
         """
@@ -412,8 +414,8 @@ class Segment:
             self.has_lost_end = has_next
 
     def make_data_file(self, home: SegmentHome, wall_milliseconds: int) -> None:
-        """Have a data file, durably, where there is only NoFile: empty but for its header. A file
-        of that name that is not this segment's is kept under another name.
+        """Make the data file that is missing (NoFile), durably: empty except for its header. A file
+        of the same name that is not this segment's is kept under another name.
 
         Raises SegmentFailedError; UnavailableError: no space.
         """
@@ -433,8 +435,8 @@ class Segment:
         self._preallocation = Preallocation(self.data_file)
 
     def restore_headers(self, home: SegmentHome) -> int:
-        """Write anew what is not right any more in the headers of the two files, which were when
-        these were opened; return how many that were. Raises SegmentFailedError."""
+        """Rewrite the headers of the two files that have become wrong since the files were opened;
+        return how many. Raises SegmentFailedError."""
         restored = 0
         for file in (self.data_file, self.index.file):
             if isinstance(file, NoFile) or self.failed:
@@ -442,7 +444,7 @@ class Segment:
             try:
                 found = file.read_at(0, SEGMENT_HEADER_BYTES)
             except OSError:
-                continue  # nor could a reason to write it be read
+                continue  # whether the header is wrong cannot be read
             wall_milliseconds = SEGMENT_HEADER.unpack(found.ljust(SEGMENT_HEADER_BYTES, b"\0"))[1]
             right = home.header(self.first_transaction_id, wall_milliseconds)
             if found == right:
@@ -461,9 +463,10 @@ class Segment:
         self.index.close()
 
     def _offsets(self, start: int, count: int) -> NDArray[np.int64]:
-        """The offsets of `count` records from the zero-based `start`, and where the last one ends.
+        """Return the offsets of `count` records from the zero-based `start` on, and the end of the
+        last one.
 
-        Raises CorruptionError: they cannot be true.
+        Raises CorruptionError: the offsets are impossible.
         """
         end = start + count + 1
         indexed = max(0, min(end, self._indexed_count) - start)
@@ -488,7 +491,8 @@ class Segment:
         return offsets
 
     def _reserve(self, count: int, following: int, end: int, threshold: int) -> None:
-        """Have space for `count` records before `following`, the last of which ends at `end`."""
+        """Reserve space for `count` records before `following`, the last of which ends at byte
+        `end`."""
         try:
             if end > self._preallocation.end:
                 self._preallocation.cover(end, ahead=data_bytes_ahead(end), limit=threshold)
@@ -503,7 +507,7 @@ class Segment:
 
     def _fail(self, action: str, error: OSError) -> NoReturn:
         self.failed = True
-        # State follows the bytes, never leads them.
+        # Back to the durable state: memory never claims more than the disk holds.
         self.size = self.durable_size
         self.next_transaction_id = self.durable_next
         kept = self.next_transaction_id - self.first_transaction_id - self._indexed_count
@@ -519,9 +523,9 @@ def no_space(what: str) -> UnavailableError:
 def create_segment(
     home: SegmentHome, first_transaction_id: TransactionId, wall_milliseconds: int
 ) -> Segment:
-    """Make an empty segment; return once it and its names are durable.
+    """Make an empty segment; return once its files and their names are durable.
 
-    An index file without data file, left by a crash in here, is taken over. Raises
+    An index file without a data file, left by a crash in this function, is reused. Raises
     SegmentFailedError; UnavailableError: no space, and then there is no data file.
     """
     header = home.header(first_transaction_id, wall_milliseconds)
@@ -550,9 +554,10 @@ def create_segment(
 
 
 def create_file(disk: Disk, path: str, header: bytes) -> File:
-    """Make the file, which must not be there; return once its header is synced, its name is not.
+    """Make the file, which must not exist; return once its header is synced. Its name is not synced
+    yet.
 
-    Raises OSError, and then the file is not there, if the disk allows.
+    Raises OSError, and then the file is removed if the disk allows.
     """
     file = disk.open(path, create=True)
     try:
@@ -567,7 +572,7 @@ def create_file(disk: Disk, path: str, header: bytes) -> File:
 
 
 def create_index(home: SegmentHome, first_transaction_id: TransactionId, header: bytes) -> File:
-    """Make or empty the index file; return once its header is synced, its name is not.
+    """Make or empty the index file; return once its header is synced. Its name is not synced yet.
 
     Raises OSError.
     """

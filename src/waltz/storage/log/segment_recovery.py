@@ -3,11 +3,11 @@
 Owns the judgement between a torn tail, which is cut, and damage, which never is. Knows nothing of
 sessions; the marks come as arguments.
 
-An index entry of ours is written after the sync of its record. The original writes it before, yet
-none for a transaction ID of a later thousand before everything below that thousand is synced. So
-whoever wrote a directory, an index that reaches into a thousand proves that all records below that
-thousand were durable; if nobody but this release wrote it since it was last recovered, every entry
-proves its record.
+We write an index entry after the sync of its record. The original writes it before that sync, but
+writes no entry of a later thousand of transaction IDs before all records below that thousand are
+synced. So an index that reaches into a thousand proves that all records below that thousand were
+durable, no matter which of the two wrote it. If only this release has written the directory since
+its last recovery, every entry proves that its record was durable.
 Source: Waltz Internals, "Recovery".
 """
 
@@ -47,12 +47,12 @@ from waltz.storage.log.segment import (
 from waltz.types import NOTHING, TransactionId
 
 KEY_BITS_HIT_MAX: Final = 8
-"""A cluster key that differs from ours in no more bits is ours."""
+"""A cluster key that differs from ours in at most this many bits is ours, damaged."""
 
 
 @dataclass(frozen=True, slots=True)
 class TornTail:
-    """What recovery cut off a last segment: bytes that no answer ever rested on."""
+    """The bytes that recovery cut off the last segment; no answer ever rested on them."""
 
     path: str
     next_transaction_id: TransactionId
@@ -62,7 +62,7 @@ class TornTail:
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """An open segment, and what was found on the way."""
+    """An open segment, and what opening it found."""
 
     segment: Segment
     torn: TornTail | None
@@ -73,18 +73,19 @@ class Opened:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trust:
-    """What is known to have been durable, whatever the files now say."""
+    """The records known to have been durable, whatever the files say now."""
 
     local_low_water_mark: TransactionId
-    """All records up to here."""
+    """All records up to this one were durable."""
     index_is_proof: bool
-    """All records up to any index entry. False: the index may be the original's."""
+    """Whether all records up to any index entry were durable. False: the original may have written
+    the index."""
     ceiling: TransactionId | None = None
-    """Nothing from here on, because of a failure; None: no failure is known."""
+    """No record from this one on is taken as durable, for a write failed; None: none failed."""
     durable_next: TransactionId = NOTHING
-    """All records before this one, as was remembered with their damage or with the trace."""
+    """All records before this one were durable, according to the damage file or the trace."""
     newest: TransactionId = NOTHING
-    """The segment that begins here was there with both its files; NOTHING: no trace was kept."""
+    """The segment that begins here had both its files; NOTHING: no trace was kept."""
 
 
 def open_segment(
@@ -96,19 +97,19 @@ def open_segment(
     wall_milliseconds: int,
     lose: Callable[[], None] = lambda: None,
 ) -> Opened:
-    """Open a segment and make its end and its index true.
+    """Open a segment, find its end and correct its index.
 
-    `lose` is called, before anything is changed, if newest records were lost and the index does not
-    tell how many there were.
+    `lose` is called, before anything is changed, if the newest records were lost and the index does
+    not tell how many there were.
 
-    `following` is the first ID of the next segment, None for the last one. A segment that is not
-    the last was synced before the next one was made, so all of it must be there. In the last one
-    every record must be there that `trust` tells of. What must be there and does not check out is
-    damage; what follows in the last segment is kept as far as it checks out and is cut from there.
-    A complete segment may end before `following`, if its own index agrees: then one after it is
-    missing altogether. Unlike the original's, this never cuts a record that was once durable, and a
-    useless index makes the scan start earlier.
-    Raises CorruptionError: both files are those of another cluster or release; OSError.
+    `following` is the first ID of the next segment, None for the last segment. A segment that is
+    not the last was synced before the next one was made, so it must have all its records. The last
+    segment must have every record that `trust` tells of. A record that must be there and does not
+    check out is damage. Later records of the last segment are kept as far as they check out; the
+    rest is cut off. A complete segment may end before `following` if its own index agrees: then the
+    segment after it is missing altogether. Unlike the original, this never cuts a record that was
+    once durable, and a useless index makes the scan start earlier.
+    Raises CorruptionError: both files belong to another cluster or release; OSError.
     """
     data_file = _open_data(home, first_transaction_id)
     files = [data_file]
@@ -135,7 +136,7 @@ def open_segment(
             torn = _cut_tail(home, data, found, durable_next, trust)
         record_count = found.next_transaction_id - first_transaction_id
         if following is None or index.count != record_count:
-            # Where records are lost, holes in the index keep their place.
+            # Holes in the index keep the places of lost records.
             index.resize(record_count)
         segment = Segment(
             home,
@@ -158,7 +159,8 @@ def open_segment(
 
 
 def _floor(trust: Trust) -> int:
-    """One past the last record that was durable by what stands outside of the segment."""
+    """Return one past the last record that was durable according to facts outside of the
+    segment."""
     floor = max(trust.local_low_water_mark + 1, trust.durable_next)
     return floor if trust.ceiling is None else min(floor, trust.ceiling)
 
@@ -170,18 +172,19 @@ def _cut_tail(
     durable_next: TransactionId,
     trust: Trust,
 ) -> TornTail | None:
-    """Cut what follows the last record, and have durable what is left. Raises OSError."""
+    """Cut the bytes after the last record and sync the rest. Raises OSError."""
     if found.has_lost_end or isinstance(data.file, NoFile):
         return None
     cut_bytes = data.size - found.end
     if cut_bytes and not trust.index_is_proof:
         _read_all(data.file, found.end)
-    # After a failed sync, also of the process before this one, what is seen, the size included,
-    # need not be on disk: say it again. A record that comes back would be voted for.
+    # After a failed sync, also one of the process before this one, the size that is seen need not
+    # be the size on disk, nor the content: set both again. A cut record must never come back, for
+    # it would be voted for.
     data.file.truncate(found.end)
     if found.next_transaction_id > durable_next and trust.index_is_proof:
         _repeat(data, found, durable_next)
-    # Found in the system's memory is not on disk yet, and may be voted for from now on.
+    # Records may be voted for from now on, and those found may be in the system's memory only.
     data.file.sync()
     if not cut_bytes:
         return None
@@ -190,16 +193,16 @@ def _cut_tail(
 
 
 def _read_all(file: File, offset: int) -> None:
-    """Raise OSError if something from byte `offset` on cannot be read: a write cut short leaves
-    nothing unreadable, so what is there may have been durable."""
+    """Raise OSError if a byte from `offset` on cannot be read: a write that was cut short leaves
+    nothing unreadable, so these bytes may have been durable."""
     while block := file.read_at(offset, SCAN_BYTES):
         offset += len(block)
 
 
 def _repeat(data: DataFile, found: Examination, durable_next: TransactionId) -> None:
-    """Write the records from `durable_next` on as they are, and the header if none is known to have
-    been durable: the process before this one may have died of a failed sync, and then they are seen
-    but would never be written. Raises OSError."""
+    """Write the records from `durable_next` on again as they are, and the header if no record is
+    known to have been durable: the process before this one may have died of a failed sync, after
+    which they are seen but would never reach the disk. Raises OSError."""
     offset = 0
     if durable_next > data.first_transaction_id:
         unknown = found.offsets[max(0, durable_next - found.start) :]
@@ -211,7 +214,7 @@ def _repeat(data: DataFile, found: Examination, durable_next: TransactionId) -> 
 
 
 def _mend_index(segment: Segment, found: Examination, *, is_new: bool, has_failed: bool) -> int:
-    """Make the index say what was found; return how many entries of those that it had were wrong.
+    """Correct the index; return how many of its entries were wrong.
 
     Raises SegmentFailedError.
     """
@@ -227,8 +230,8 @@ def _mend_index(segment: Segment, found: Examination, *, is_new: bool, has_faile
 
 
 def is_unfinished(home: SegmentHome, first_transaction_id: TransactionId) -> bool:
-    """Whether the data file is what a crash in `create_segment` leaves: no whole header, and no
-    record that the index knows of. Raises OSError."""
+    """Whether the data file was left by a crash in `create_segment`: it has no whole header, and
+    the index knows no record. Raises OSError."""
     file = home.disk.open(home.path(first_transaction_id, DATA_SUFFIX))
     try:
         header = file.read_at(0, SEGMENT_HEADER_BYTES + 1)
@@ -240,7 +243,8 @@ def is_unfinished(home: SegmentHome, first_transaction_id: TransactionId) -> boo
 
 
 def indexed_count(home: SegmentHome, first_transaction_id: TransactionId) -> int:
-    """One past the last entry in the index file; 0 if it is missing or not this segment's.
+    """Return one past the last entry in the index file; 0 if the file is missing or not this
+    segment's.
 
     Raises OSError.
     """
@@ -266,7 +270,7 @@ def _has_own_header(home: SegmentHome, first: TransactionId, file: File, path: s
 
 
 def _read_header(file: File) -> bytes:
-    """Raises OSError: it cannot be read, and not the second time either."""
+    """Return the header. Raises OSError: it cannot be read, at the second attempt either."""
     try:
         return file.read_at(0, SEGMENT_HEADER_BYTES)
     except OSError:
@@ -274,7 +278,7 @@ def _read_header(file: File) -> bytes:
 
 
 def _open_data(home: SegmentHome, first: TransactionId) -> File:
-    """Return the data file; a NoFile if there is none or if its header is not this segment's.
+    """Return the data file; a NoFile if it does not exist or its header is not this segment's.
 
     Raises CorruptionError, OSError.
     """
@@ -294,9 +298,9 @@ def _open_data(home: SegmentHome, first: TransactionId) -> File:
 
 
 def _refuse_foreign(home: SegmentHome, first: TransactionId, data_file: File) -> None:
-    """Raise if both files say that they belong elsewhere, or neither can be read: two files do not
-    err alike, so this is no damage of a segment. Only a cluster key that is all but ours is: keys
-    are random, so that another cluster's differs in half of its bits."""
+    """Raise if both headers name the same other place, or neither can be read: damage does not hit
+    two files alike, so this is no damaged segment. The exception is a cluster key that is almost
+    ours: keys are random, so another cluster's differs in about half of its bits."""
     index_path = home.path(first, INDEX_SUFFIX)
     if not home.disk.exists(index_path):
         return
@@ -314,7 +318,7 @@ def _refuse_foreign(home: SegmentHome, first: TransactionId, data_file: File) ->
 
 
 def _is_all_but(header: bytes, own: bytes) -> bool:
-    """Whether only the cluster key is not our own's, and that in a few bits."""
+    """Whether the header differs from our own only in a few bits of the cluster key."""
     version, _, key, *place = SEGMENT_HEADER.unpack(header)
     own_version, _, own_key, *own_place = SEGMENT_HEADER.unpack(own)
     bits = (int.from_bytes(key) ^ int.from_bytes(own_key)).bit_count()
@@ -323,7 +327,7 @@ def _is_all_but(header: bytes, own: bytes) -> bool:
 
 def _refuse_unreadable(home: SegmentHome, first: TransactionId) -> None:
     """Raise OSError if there is a data file whose header cannot be read: nobody knows then whether
-    there is something in it."""
+    it has records."""
     path = home.path(first, DATA_SUFFIX)
     if not home.disk.exists(path):
         return
@@ -335,7 +339,7 @@ def _refuse_unreadable(home: SegmentHome, first: TransactionId) -> None:
 
 
 def _identity(file: File) -> bytes | None:
-    """What a header says of its file, but for the time of creation; None if there is no header."""
+    """Return a file's header without the time of creation; None if there is no header."""
     try:
         header = _read_header(file)
     except OSError:
@@ -348,12 +352,13 @@ def _identity(file: File) -> bytes | None:
 def _open_index(
     home: SegmentHome, first: TransactionId, wall_milliseconds: int, data_file: File
 ) -> tuple[File, int | None]:
-    """Return the index file; if it had to be made anew, because there was none or its header was
-    not this segment's, also for how many entries it had room: a header that tells of another
-    segment may be this one's that was hit, and a damaged record would then be cut as a torn tail.
+    """Return the index file. If it had to be made anew, because it did not exist or its header was
+    not this segment's, return also how many entries the old file had room for: its header may be
+    this segment's own, damaged, and without that number a damaged record would be cut as a torn
+    tail.
 
-    Raises OSError: also if neither it nor all data can be read, for then it may be all that tells
-    which records there were.
+    Raises OSError: also if neither the index nor all data can be read, for then the index may be
+    the only evidence of the records.
     """
     path = home.path(first, INDEX_SUFFIX)
     lost_count = 0
@@ -389,7 +394,7 @@ def _examine_complete(data: DataFile, following: TransactionId, lost_count: int)
     found = examine(data, start, offset, durable_next=TransactionId(indexed_next), until=following)
     ends_early = found.has_lost_end or found.end == data.size
     if found.next_transaction_id == first or not ends_early:
-        # Nothing tells whether its own records are lost or those of a segment after it.
+        # Nothing tells whether records of this segment are lost or a whole segment after it.
         return examine(data, start, offset, durable_next=following, until=following)
     return found
 
@@ -401,7 +406,7 @@ def _examine_last(data: DataFile, trust: Trust, durable_next: TransactionId) -> 
     start, offset = _start_of_scan(data, trust)
     found = examine(data, start, offset, durable_next=durable_next)
     if not found.has_lost_end and _is_large_record(data, found):
-        # It is no torn tail, and another release may have been asked to keep it.
+        # The record is no torn tail: another release with a higher bound may have stored it.
         whole = TransactionId(found.next_transaction_id + 1)
         found = examine(data, start, offset, durable_next=whole)
     if trust.ceiling is None or found.next_transaction_id <= max(trust.ceiling, start):
@@ -420,15 +425,15 @@ def _examine_last(data: DataFile, trust: Trust, durable_next: TransactionId) -> 
 def _durable_next(
     home: SegmentHome, data: DataFile, trust: Trust, lost_count: int
 ) -> TransactionId:
-    """One past the last record that is known to have been durable; `lost_count` is that of entries
-    in an index file that is no more. Raises OSError."""
+    """Return one past the last record known to have been durable; `lost_count` is the number of
+    entries in an index file that had to be made anew. Raises OSError."""
     first, index = data.first_transaction_id, data.index
     proved = max(int(first), trust.local_low_water_mark + 1, trust.durable_next)
     if index.count:
         indexed_last = first + index.count - 1
         proved = max(proved, indexed_last - indexed_last % INDEX_CHECKPOINT_RECORDS)
     if trust.index_is_proof:
-        # An entry that is a hole was written, too.
+        # A hole was once an entry, too.
         proved = max(proved, first + index.count, first + lost_count)
     if isinstance(data.file, NoFile) and not (trust.index_is_proof and index.proved_count()):
         proved = max(proved, _next_in_strange_file(home, data))
@@ -438,9 +443,10 @@ def _durable_next(
 
 
 def _next_in_strange_file(home: SegmentHome, data: DataFile) -> int:
-    """One past the last record in a data file whose header is not this segment's. Raises OSError.
+    """Return one past the last record in a data file whose header is not this segment's. Raises
+    OSError.
 
-    Nothing of it is believed, but what looks like the records that belong here is not nothing.
+    None of its records is served, but those that look like this segment's count as lost ones.
     """
     path = home.path(data.first_transaction_id, DATA_SUFFIX)
     if not home.disk.exists(path):
@@ -455,17 +461,17 @@ def _next_in_strange_file(home: SegmentHome, data: DataFile) -> int:
 
 
 def _start_of_scan(data: DataFile, trust: Trust) -> tuple[TransactionId, int]:
-    """Where a scan may start: what lies before the place needs no other look.
+    """Return a record and its place at which the scan may start: earlier records need no check.
 
-    That is a multiple at which the index was synced. The entry at the multiple itself may be
-    missing after a crash, so there are earlier places to fall back to, further and further apart.
-    Where the index is whole, only the newest records are looked at.
+    It is a multiple at which the index was synced. The entry of the multiple itself may be missing
+    after a crash; then earlier multiples are tried, further and further apart. With a whole index
+    only the newest records are scanned.
     """
     first, index = data.first_transaction_id, data.index
     indexed_last = first + index.count - 1
     is_whole = trust.index_is_proof or indexed_last <= trust.local_low_water_mark
-    # After a failure entries are seen that a sync has dropped: all since the last sync are told
-    # again.
+    # After a failure, entries are seen that a sync has dropped: all since the last sync are checked
+    # and written again.
     if is_whole and trust.ceiling is None and index.count:
         start = _start_of_newest(data)
         if start is not None and (offset := data.indexed_place(start)) is not None:
@@ -482,7 +488,8 @@ def _start_of_scan(data: DataFile, trust: Trust) -> tuple[TransactionId, int]:
 
 
 def _start_of_newest(data: DataFile) -> TransactionId | None:
-    """The first of the newest records; None if entries since the last sync are impossible."""
+    """Return the first of the newest records; None if index entries since the last sync are
+    impossible."""
     first, index = data.first_transaction_id, data.index
     indexed_last = first + index.count - 1
     position = max(0, indexed_last // INDEX_SYNC_RECORDS * INDEX_SYNC_RECORDS - first)
@@ -500,7 +507,7 @@ def _start_of_newest(data: DataFile) -> TransactionId | None:
 
 
 def _is_large_record(data: DataFile, found: Examination) -> bool:
-    """Whether what looks like a whole record beyond our bound follows the last good one."""
+    """Whether the last good record is followed by a whole record that is larger than our bound."""
     head = data.read(found.end, RECORD_HEADER.size)
     if len(head) < RECORD_HEADER.size:
         return False

@@ -1,11 +1,11 @@
-"""The segments of one partition, as one log: find, open, append with roll-over, read, mend.
+"""The segments of one partition, as one log: find, open, append with roll-over, read, repair.
 
-Owns the partition's directory, the list of what is in it, and which records are damaged. Knows
-nothing of sessions, permission or failures remembered: after a SegmentFailedError whoever holds the
-chain writes no more.
+Owns the partition's directory, the list of its segments, and which records are damaged. Knows
+nothing of sessions and permissions, and remembers no failure: after a SegmentFailedError the
+chain's owner must not write again.
 
-What holds always: damaged records are never served, never cut as if they had not been there, and
-never keep the others from being served.
+Always true: damaged records are never served, never cut as if they had not been there, and never
+keep the other records from being served.
 Source: Waltz Internals, "Segment".
 """
 
@@ -64,15 +64,15 @@ NO_TRUST: Final = Trust(local_low_water_mark=NOTHING, index_is_proof=False)
 
 @dataclass(frozen=True, slots=True)
 class ScrubStep:
-    """What one call of `scrub` has read again."""
+    """The result of one call of `scrub`."""
 
     next_transaction_id: TransactionId
-    """Where to go on; the partition's next ID once its end is reached."""
+    """The record to continue with; the partition's next ID once its end is reached."""
     bytes_read: int
     records: int
-    """Good ones."""
+    """Good records read."""
     damaged: tuple[DamagedRange, ...]
-    """What was not known to be damaged before."""
+    """Damage that was not known before."""
     indexes_healed: int
 
 
@@ -89,9 +89,9 @@ class SegmentChain:
         keep_trace: Callable[[Trace], None] | None = None,
     ) -> None:
         """`keep_trace` makes the trace of the segments durable, or raises SegmentFailedError; None:
-        none is kept."""
+        no trace is kept."""
         self.indexes_healed = 0
-        """Wrong index entries and headers that were put right since the node started."""
+        """Wrong index entries and headers that were corrected since the node started."""
         self._home = home
         self._disk = home.disk
         self._segment_bytes_threshold = segment_bytes_threshold
@@ -103,19 +103,19 @@ class SegmentChain:
         """First IDs of all segments, ascending."""
         self._last: Segment | None = None
         self._complete: OrderedDict[TransactionId, Segment] = OrderedDict()
-        """Complete segments that are open, the one used longest ago first."""
+        """Complete segments that are open, the least recently used one first."""
         self._damage = KnownDamage(DamageFile(home.disk, home.directory))
 
     # Opening and closing
 
     def open(self, trust: Trust, lose: Callable[[], None] = lambda: None) -> TornTail | None:
-        """Open all segments, making the first one if there is none; return what had to be cut.
+        """Open all segments, making the first one if there is none; return what had to be cut off.
 
-        `lose` is called, before anything is changed, if newest records were lost and nothing tells
-        how many there were.
-        Of each the headers, the sizes and the last record are checked, of the last one the newest
-        records too, and what was known to be damaged. Raises what leaves no idea of the log, with
-        nothing open: StorageError, OSError, UnavailableError.
+        `lose` is called, before anything is changed, if the newest records were lost and nothing
+        tells how many there were. Checked are the headers, the size and the last record of each
+        segment, the newest records of the last segment, and all records known to be damaged.
+        Raises StorageError, OSError, UnavailableError if nothing can be said of the log; nothing is
+        open then.
         """
         self.close_files()
         try:
@@ -127,7 +127,7 @@ class SegmentChain:
     def _open(self, trust: Trust, lose: Callable[[], None]) -> TornTail | None:
         if not self._disk.exists(self._home.directory):
             self._disk.make_directory(self._home.directory)
-        # Names that a killed process gave and did not sync are seen, but a power cut takes them.
+        # File names that a killed process did not sync are seen, but a power cut would remove them.
         self._disk.sync_directory(dirname(self._home.directory))
         self._disk.sync_directory(self._home.directory)
         remembered = self._damage.load()
@@ -135,7 +135,7 @@ class SegmentChain:
             known = max(trust.durable_next, remembered.durable_next)
             trust = replace(trust, durable_next=known)
         if trust.ceiling is not None and trust.newest >= trust.ceiling:
-            # What is removed next must not be missed, neither now nor afterwards.
+            # The trace must not name segments that are removed next, neither now nor later.
             self._note(Trace(FIRST, min(trust.durable_next, trust.ceiling)))
             trust = replace(trust, newest=NOTHING)
         self._firsts = find_segments(self._home, trust, self._remove)
@@ -153,14 +153,14 @@ class SegmentChain:
         while position < len(self._firsts) - 1:
             segment = self._complete_segment(self._firsts[position])
             if segment.next_transaction_id < self._firsts[position + 1]:
-                # It ends there by its own word: the one after it is missing altogether.
+                # According to its own index it ends there: the segment after it is missing.
                 self._firsts.insert(position + 1, segment.next_transaction_id)
             position += 1
         if self._firsts[-1] < trust.newest:
             lose()
         self._last, torn = self._open_segment(self._firsts[-1], trust, following=None, lose=lose)
         if isinstance(self._last.data_file, NoFile) and not self._last.has_lost_end:
-            # Nothing was in it.
+            # The lost data file had no records.
             self._last.make_data_file(self._home, self._wall_milliseconds())
         everything = DamagedRange(FIRST, self.next_transaction_id)
         for found in (everything,) if remembered is None else remembered.damage:
@@ -169,7 +169,7 @@ class SegmentChain:
         return torn
 
     def close(self) -> None:
-        """Bring the index up to date, give back reserved space and close all files.
+        """Bring the index up to date, release reserved space and close all files.
 
         Raises SegmentFailedError.
         """
@@ -209,7 +209,7 @@ class SegmentChain:
             self._remove(first)
 
     def trace(self) -> None:
-        """Have the trace say what is here. Raises SegmentFailedError."""
+        """Bring the trace up to date. Raises SegmentFailedError."""
         self._note(Trace(self._writer.first_transaction_id, self._writer.durable_next))
 
     def _note(self, trace: Trace) -> None:
@@ -217,7 +217,7 @@ class SegmentChain:
             self._keep_trace(trace)
         self._trace = trace
 
-    # What is here
+    # State
 
     @property
     def is_open(self) -> bool:
@@ -234,7 +234,7 @@ class SegmentChain:
 
     @property
     def damage(self) -> Damage:
-        """The records that are known not to be what they were."""
+        """The ranges of records known to be damaged."""
         return self._damage.ranges
 
     # Writing
@@ -249,7 +249,7 @@ class SegmentChain:
             self._write(batch)
         except UnavailableError as error:
             if self.next_transaction_id > batch.first_transaction_id:
-                # A part of it had gone into the segment that was full then.
+                # A part of the batch was written before a segment was full.
                 try:
                     self._truncate(TransactionId(batch.first_transaction_id - 1))
                 except CorruptionError as damage:
@@ -264,7 +264,7 @@ class SegmentChain:
             is_full = last.size > self._segment_bytes_threshold and not is_empty
             if is_full or last.has_lost_end:
                 last = self._roll_over(last)
-            # A segment exceeds the threshold by its last record at most.
+            # A segment exceeds the threshold by its last record only.
             room = self._segment_bytes_threshold - last.size
             if count == 1 or batch.offsets[-2] <= room:
                 last.write(batch, threshold=self._segment_bytes_threshold)
@@ -276,16 +276,16 @@ class SegmentChain:
             batch = batch.slice(last.next_transaction_id, count)
 
     def sync(self) -> None:
-        """Return once all that was written is durable. Raises SegmentFailedError."""
+        """Return once everything written is durable. Raises SegmentFailedError."""
         self._writer.sync()
 
     def write_index(self) -> None:
-        """Have data and index durable. Raises SegmentFailedError."""
+        """Return once data and index are durable. Raises SegmentFailedError."""
         self._writer.write_index()
 
     def check_cut(self, last_transaction_id: TransactionId, accepted: Damage = ()) -> None:
-        """Raises CorruptionError, OSError: a truncation cannot end there, because that record is
-        damaged or an earlier one is that is not among `accepted`."""
+        """Raises CorruptionError, OSError: the log cannot be cut after `last_transaction_id`,
+        because that record is damaged, or an earlier one that is not among `accepted`."""
         damage = left_of(self.damage, accepted)
         if damage and last_transaction_id >= damage[0].first:
             raise CorruptionError(
@@ -296,9 +296,9 @@ class SegmentChain:
             self.read(last_transaction_id, count_max=1, bytes_max=1)
 
     def truncate(self, last_transaction_id: TransactionId, accepted: Damage = ()) -> None:
-        """Remove every record after `last_transaction_id`, and with them what is damaged.
+        """Remove every record after `last_transaction_id`, damaged ones included.
 
-        Raises CorruptionError, OSError: `check_cut` does; SegmentFailedError.
+        Raises CorruptionError, OSError: as `check_cut`; SegmentFailedError.
         """
         self.check_cut(last_transaction_id, accepted)
         self._truncate(last_transaction_id)
@@ -309,18 +309,18 @@ class SegmentChain:
         last = self._segment_of(self._firsts[kept - 1])
         self._damage.replace(following, BEYOND_ALL, (), firsts=self._firsts)
         try:
-            # What the file calls durable is to be cut.
+            # The damage file goes first: it calls records durable that are about to be cut.
             self._damage.save(following)
         except OSError as error:
             raise SegmentFailedError(
                 f"{self._home.directory}: {DAMAGE_FILE_NAME} cannot be written: {error}"
             ) from error
-        # Likewise what the trace would miss.
+        # The trace, too, must not name what is about to be cut.
         durable_next = min(self._trace.durable_next, following)
         self._note(Trace(min(self._trace.newest, last.first_transaction_id), durable_next))
         if last is not self._last:
             self._make_last(last)
-        # The newest one goes first, each durably, so that a crash leaves no gap.
+        # The newest segment is removed first, each one durably, so that a crash leaves no gap.
         while len(self._firsts) > kept:
             removed = self._firsts.pop()
             try:
@@ -334,7 +334,7 @@ class SegmentChain:
         last.truncate(last_transaction_id)
 
     def _make_last(self, segment: Segment) -> None:
-        """Close those behind it."""
+        """Make `segment` the last one and close all later ones."""
         self._writer.close()
         self._last = segment
         self._complete.pop(segment.first_transaction_id)
@@ -353,12 +353,12 @@ class SegmentChain:
         self._last = create_segment(self._home, first, self._wall_milliseconds())
         self._firsts.append(first)
         self._keep_open(last)
-        # Before its first record is written: from here on it cannot get lost without a word.
+        # Before its first record is written: from here on a loss of the segment is noticed.
         self._note(Trace(first, first))
         return self._last
 
     def _remove(self, first: TransactionId) -> None:
-        """The index goes first, durably, so that it never tells of data that are not there."""
+        """Remove both files, the index first and durably, so that it never names missing data."""
         for suffix in (INDEX_SUFFIX, DATA_SUFFIX):
             path = self._home.path(first, suffix)
             if self._disk.exists(path):
@@ -370,11 +370,12 @@ class SegmentChain:
     def read(
         self, first_transaction_id: TransactionId, *, count_max: int, bytes_max: int
     ) -> RecordBatch:
-        """Return records from `first_transaction_id` on, every one checked, across segments: as
-        many as are here and fit, one at least, and none from the first damaged one on; empty if the
-        first is not here.
+        """Return records from `first_transaction_id` on, across segments, each one checked: at
+        least one, at most `count_max`, and no more than `bytes_max` bytes unless the first is
+        larger. The batch ends before the first damaged record; it is empty if the first record is
+        not here.
 
-        Raises CorruptionError: the first one is damaged; OSError.
+        Raises CorruptionError: the first record is damaged; OSError.
         """
         if not 0 <= first_transaction_id < self.next_transaction_id:
             return empty_batch(FIRST)
@@ -401,20 +402,22 @@ class SegmentChain:
     def _read_in(
         self, segment: Segment, first: TransactionId, count_max: int, bytes_max: int
     ) -> RecordBatch:
-        """Read in one segment around damage; what does not check out is examined."""
+        """Read in one segment, up to the next damage; records that do not check out are
+        examined."""
         count = self._count_of_good(first, count_max)
         try:
             return segment.read(first, count_max=count, bytes_max=bytes_max)
         except (CorruptionError, OSError):
             if first >= segment.durable_next:
                 raise
-            # The entry behind them says where they end.
+            # One more, for its index entry tells where these records end.
             self._examine(segment, first, TransactionId(first + count + 1))
             self._remember()
         return segment.read(first, count_max=self._count_of_good(first, count), bytes_max=bytes_max)
 
     def _count_of_good(self, first: TransactionId, count_max: int) -> int:
-        """Records from `first` on up to the next damaged one. Raises CorruptionError: it is one."""
+        """Return how many records from `first` on come before the next damaged one, at most
+        `count_max`. Raises CorruptionError: record `first` is damaged."""
         damaged = self._damage_at(first)
         if damaged is not None:
             raise CorruptionError(
@@ -431,8 +434,8 @@ class SegmentChain:
     def checksum(self, first: TransactionId, last: TransactionId) -> str:
         """Return the SHA-256, in hexadecimal digits, of the bytes of the records `first` to `last`.
 
-        A CRC would not do: each record ends with its own. Raises NotFoundError: they are not all
-        here; CorruptionError, OSError.
+        A CRC would not do, for each record ends with its own. Raises NotFoundError: some of the
+        records are not here; CorruptionError, OSError.
         """
         if not 0 <= first <= last + 1 <= self.next_transaction_id:
             raise NotFoundError(
@@ -449,11 +452,12 @@ class SegmentChain:
     # Checking and mending
 
     def scrub(self, first: TransactionId, bytes_max: int) -> ScrubStep:
-        """Read the durable records from `first` on again, about `bytes_max` bytes of them, against
-        checksum, ID and index; damaged ones once more, for they may have been unreadable only.
+        """Read about `bytes_max` bytes of durable records from `first` on again and check them
+        against checksum, ID and index; also damaged ones, which may have been unreadable for a
+        while only.
 
-        Raises StorageError: what is wrong in an index cannot be put right, or a segment that others
-        follow is not known to be durable to its end; OSError.
+        Raises StorageError: an index cannot be corrected, or a complete segment is not known to be
+        durable to its end; OSError.
         """
         known, healed = self.damage, self.indexes_healed
         position, end = TransactionId(max(0, first)), self._writer.durable_next
@@ -473,7 +477,7 @@ class SegmentChain:
                     f"{segment.data_path}: records from {position} on are not known to be durable,"
                     f" and those before {end} are"
                 )
-            # As many as may fit: what is wrong further on is no matter of this slice.
+            # At most as many as may fit: errors further on are not a matter of this slice.
             fitting = (bytes_max - bytes_read) // RECORD_OVERHEAD_BYTES + 1
             count_max = min(fitting, segment.durable_next - position)
             try:
@@ -492,10 +496,10 @@ class SegmentChain:
         return ScrubStep(position, bytes_read, records, found, self.indexes_healed - healed)
 
     def repair(self, batch: RecordBatch) -> None:
-        """Put `batch` in place of damaged records, from the first one of a range on, durably. What
-        is here already is not written again.
+        """Durably replace damaged records by `batch`, from the first one of a range on. A batch
+        that is here already is not written again.
 
-        Raises StorageError: it belongs nowhere, or does not fit, and nothing was written;
+        Raises StorageError: the batch has no place, or does not fit, and nothing was written;
         SegmentFailedError; UnavailableError: no space.
         """
         first, following = batch.first_transaction_id, batch.next_transaction_id
@@ -534,7 +538,7 @@ class SegmentChain:
             first = segment.next_transaction_id
 
     def _examine(self, segment: Segment, first: TransactionId, until: TransactionId) -> None:
-        """Find out which records around these are damaged, and put right what their index says.
+        """Find out which of these and the adjoining records are damaged, and correct their index.
 
         Raises SegmentFailedError, OSError.
         """
@@ -550,14 +554,15 @@ class SegmentChain:
     # Segments
 
     def _segment_of(self, transaction_id: TransactionId) -> Segment:
-        """Raises CorruptionError, OSError."""
+        """Return the segment of the transaction, open. Raises CorruptionError, OSError."""
         first = self._firsts[bisect_right(self._firsts, transaction_id) - 1]
         if self._last is not None and first == self._last.first_transaction_id:
             return self._last
         return self._complete_segment(first)
 
     def _complete_segment(self, first: TransactionId) -> Segment:
-        """Return the segment, open and the one used last. Raises CorruptionError, OSError."""
+        """Return a complete segment, open and marked as used last. Raises CorruptionError,
+        OSError."""
         segment = self._complete.get(first)
         if segment is None:
             following = self._firsts[bisect_right(self._firsts, first)]
