@@ -1,1 +1,1 @@
-"""Benchmarks: `python -m bench`. Every figure stands beside what this machine can do at all."""
+"""Benchmarks: `python -m bench`. Every figure is next to what this machine can do at all."""

@@ -1,4 +1,4 @@
-"""What the client costs per transaction, and where: make bench-client
+"""The client's cost per transaction, and its places: make bench-client
 
 A workload of `waltz bench` with the client in a process of its own, for the figures; then the same
 for one round under a profiler, which shows where the client's own time goes: the submitting
@@ -37,7 +37,7 @@ SHOWN = 20
 
 
 def profiled(work: Callable[[], object]) -> str:
-    """Do `work` and return where the time of all its threads went, by own time."""
+    """Run `work` and return a profile of all its threads, by own time."""
     profiles: list[cProfile.Profile] = []
 
     def begin(*_: Any) -> None:
@@ -62,7 +62,7 @@ def profiled(work: Callable[[], object]) -> str:
 
 
 def profile_of(workload: Workload) -> str:
-    """Write one round from this process and return where its time went."""
+    """Write one round from this process and return the profile of its time."""
 
     def work() -> None:
         # Opened in here: only threads that begin under the profiler are seen.

@@ -1,4 +1,4 @@
-"""How long a partition takes no appends after a process has died or was told to end.
+"""The time for which a partition takes no appends after a process has died or was told to end.
 
 make bench-failover
 python -m bench.failover --kills 50 --session 4000 --json result.json
@@ -7,7 +7,7 @@ Three servers and three storage nodes on a real ZooKeeper, all processes of this
 client that appends to every partition all the time, one transaction after the other. The time of a
 server's loss is that from the signal to the first commit after the longest pause, for each
 partition it had; of a storage node's, that from the signal to the commit of the first append that
-was begun after it, for each partition there is. Beside it stands the longest pause between two
+was begun after it, for each partition there is. Next to it is the longest pause between two
 commits of a partition in the second after the signal, and in one without any.
 """
 
@@ -37,29 +37,31 @@ PARTITIONS = 12
 DATA = bytes(128)
 
 PAUSE_SECONDS = 0.01
-"""Between two appends of one partition: the machine should not be busy with the measuring."""
+"""Seconds between two appends of one partition: the machine should not be busy with the
+measuring."""
 
 QUIET_SECONDS = 1.0
-"""Before each signal: every partition takes appends, and nothing moves."""
+"""Seconds before each signal in which every partition takes appends, and nothing moves."""
 
 WATCH_SECONDS = 1.0
-"""After a storage node was killed pauses are looked for."""
+"""Seconds after a storage node was killed in which pauses are looked for."""
 
 AFTER_SECONDS = 0.5
-"""After the last of the partitions has committed again: for what might still come."""
+"""Seconds after the last partition has committed again, for late effects."""
 
 NOTHING_EVERY = 5
-"""Rounds between two looks at what pauses there are without any loss."""
+"""Rounds between two measurements of the pauses without any loss."""
 
 SERVER_SECONDS_MAX = 0.5
-"""On top of the session's time-out, where the ZooKeeper has to notice; in all, where it is told."""
+"""The most seconds beyond the session's time-out, if the ZooKeeper has to notice the loss; the most
+in all, if the server ends in order."""
 
 STORAGE_SECONDS_MAX = 0.05
 
 
 @dataclass
 class Commits:
-    """When the appends of each partition ended."""
+    """The times at which the appends of each partition ended."""
 
     ended: list[list[float]] = field(default_factory=lambda: [[] for _ in range(PARTITIONS)])
     begun: list[list[float]] = field(default_factory=lambda: [[] for _ in range(PARTITIONS)])
@@ -69,18 +71,18 @@ class Commits:
         self.ended[partition].append(ended)
 
     def first_begun_after(self, partition: int, since: float) -> float | None:
-        """When the first append ended that was begun after `since`; None: none has."""
+        """Return when the first append ended that was begun after `since`; None if none has."""
         place = bisect_right(self.begun[partition], since)
         return self.ended[partition][place] if place < len(self.ended[partition]) else None
 
     def longest_pause(self, partition: int, since: float) -> tuple[float, float]:
-        """How long the longest pause was that ended after `since`, and when it ended."""
+        """Return the length of the longest pause that ended after `since`, and when it ended."""
         times = self.ended[partition]
         pauses = [(after - before, after) for before, after in pairwise(times) if after > since]
         return max(pauses, default=(0.0, since))
 
     def forget(self) -> None:
-        """Only the last one of each partition is of use for what comes."""
+        """Keep only the last append of each partition."""
         for times in (*self.ended, *self.begun):
             del times[:-1]
 
@@ -91,7 +93,7 @@ class Figure:
 
     name: str
     requirement: float | None
-    """The most that the median may be; None for what is there to compare with."""
+    """The most that the median may be; None for figures of comparison."""
     samples: list[float] = field(default_factory=list)
     signals: int = 0
 
@@ -177,7 +179,7 @@ class Measuring:
         await node.start()
 
     async def lose_nothing(self, figure: Figure) -> None:
-        """What the pauses of the same length of time are when nothing happens."""
+        """Measure the pauses in the same length of time without any loss."""
         await self.settle()
         began = time.monotonic()
         await asyncio.sleep(WATCH_SECONDS)
@@ -186,7 +188,7 @@ class Measuring:
 
 
 async def measure(kills: int, session_milliseconds: int, seed: str, seconds: float) -> list[Figure]:
-    """Measure `kills` rounds, or as many as begin within `seconds`."""
+    """Measure `kills` rounds, or those that begin within `seconds`."""
     end = time.monotonic() + seconds
     session = session_milliseconds / 1000
     killed = Figure("server killed", session + SERVER_SECONDS_MAX)

@@ -1,11 +1,11 @@
 """The performance gate: make bench-gate
 
-A few quick workloads, each figure a speed in multiples of what the machine does by itself in the
-same minute, against the accepted ones in `accepted.json`. What is below 70 % fails.
+A few quick workloads, each figure a speed in multiples of what the machine does alone in the same
+minute, against the accepted ones in `accepted.json`. A figure below 70 % of it fails.
 
 A figure that falls short is measured again before it counts, and the best of the attempts is
 taken: a regression is there each time, a busy neighbour is not. On a machine that changes its own
-speed meanwhile a figure that falls short by no more than that is told and not judged.
+speed meanwhile a figure that falls short by no more than that is shown and not judged.
 
     python -m bench.gate --accept        # the figures of this run become the accepted ones
 """
@@ -31,18 +31,18 @@ ACCEPTED: Final = Path(__file__).with_name("accepted.json")
 SHARE_MIN: Final = 0.7
 ATTEMPTS_MAX: Final = 3
 SECONDS_MAX: Final = 25.0
-"""After that no attempt begins any more; the whole is to take less than a minute."""
+"""Seconds after which no attempt begins any more; the whole gate is to take less than a minute."""
 
 UNSTEADY: Final = 1.6
-"""So much may two calibrations of a run differ, and count as one machine."""
+"""The factor by which two calibrations of a run may differ and still count as one machine."""
 
 SECONDS: Final = {"one-at-a-time": 1.0, "submit-locks": 1.5, "append-many": 1.0}
 ROUNDS: Final = 3
 PREFILL: Final = 20_000
 
 FIGURE: Final = "{workload}: pack+crc per processor time"
-"""What is measured of each workload: how much of the calibration's `pack_seconds` all processes
-take for a transaction. Not of its latency: the disk has a part in that, and disks differ."""
+"""The figure of each workload: the processor time of all processes per transaction, as a multiple
+of the calibration's `pack_seconds`. Not its latency: that depends on the disk, and disks differ."""
 
 
 def quick_workloads() -> list[Workload]:
@@ -52,7 +52,7 @@ def quick_workloads() -> list[Workload]:
         for each in choose(read_workloads(), [name])
     ]
     (feed,) = choose(read_workloads(), ["feed-callbacks"])
-    # On the cluster of the others, which has as many partitions.
+    # On the cluster of the other workloads, which has the same number of partitions.
     chosen.append(replace(feed, prefill=PREFILL, rounds=ROUNDS, warm_up_seconds=0.0))
     return [replace(each, partitions=4) for each in chosen]
 
@@ -87,7 +87,8 @@ class Verdict:
 
     @property
     def fails(self) -> bool:
-        """Whether it falls short, and the machine's own changes cannot be the reason."""
+        """Return whether the figure falls short, and changes of the machine cannot be the
+        reason."""
         if self.share is None or not self.falls_short:
             return False
         return self.unsteadiness <= UNSTEADY or self.share * self.unsteadiness < SHARE_MIN
@@ -105,7 +106,7 @@ class Verdict:
 
 
 def unsteadiness(calibrations: Sequence[Calibration]) -> float:
-    """Return how many times slower the slowest of them is than the fastest."""
+    """Return the slowest of the calibrations as a multiple of the fastest."""
     values = [each.pack_seconds for each in calibrations]
     return max(values) / min(values)
 
@@ -180,7 +181,7 @@ def main() -> int:
             print("accepted on an unsteady machine: accept again on a quiet one")
     if any(each.fails for each in verdicts):
         print(
-            f"below {SHARE_MIN:.0%} of what was accepted, in the best of {ATTEMPTS_MAX} attempts:"
+            f"below {SHARE_MIN:.0%} of the accepted figure, in the best of {ATTEMPTS_MAX} attempts:"
             " something got slower; `python -m bench.client` shows where the time goes"
         )
         return 1

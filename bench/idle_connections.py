@@ -1,11 +1,11 @@
-"""Thousands of connections that say nothing, or a byte a second: what they cost a server and a
-storage node, and those who work meanwhile.
+"""Measures thousands of connections that send nothing, or a byte per second: their cost to a server
+and a storage node, and to clients that work meanwhile.
 
 make bench-idle
 python -m bench.idle_connections --connections 1000 --json
 
-Each line is a cluster of its own. The connections come from a process of its own, from as many
-addresses of this machine as the bound of connections per address demands.
+Each line is a cluster of its own. The connections come from a process of its own, and from several
+addresses of this machine, because connections per address are bounded.
 """
 
 from __future__ import annotations
@@ -40,17 +40,17 @@ from waltz.wire.lifecycle_protocol import LIFECYCLE_SINCE
 from waltz.wire.storage_protocol import STORAGE_CODEC, OpenRequest
 
 APPENDS: Final = 1_000
-"""One at a time, before and during."""
+"""Appends, one at a time, before and during."""
 
 WARM_UP: Final = 300
 PARTITIONS: Final = 4
 DIALS_AT_A_TIME: Final = 100
 STRANGER_SECONDS_MAX: Final = 30.0
 MEMORY_BYTES_MAX: Final = 100 * 1024 * 1024
-"""What 10,000 of them may cost."""
+"""The most memory that 10,000 connections may cost."""
 
 SLOWER_MAX: Final = 2.0
-"""How many times longer the p99 of others may be."""
+"""The most by which connections may multiply the p99 of other clients."""
 
 TARGETS: Final = {"server": "server-1", "storage": "storage-1"}
 BEHAVIOURS: Final = (
@@ -63,8 +63,8 @@ BEHAVIOURS: Final = (
 
 @dataclass(frozen=True)
 class Cost:
-    """Of one behaviour against one process: memory in bytes (PSS), p99 in seconds; how many of the
-    connections were still open at the end."""
+    """The cost of one behaviour against one process: memory in bytes (PSS), p99 in seconds; and the
+    number of connections that were still open at the end."""
 
     target: str
     behaviour: str
@@ -82,7 +82,7 @@ class Cost:
 
 
 class Idler(asyncio.Protocol):
-    """One of them."""
+    """One idle connection."""
 
     def __init__(self, opening: bytes, trickle: bytes) -> None:
         """Sends all of `opening` at once; `trickle` over and over, a byte a second."""
@@ -108,10 +108,10 @@ class Idler(asyncio.Protocol):
 
 
 def opening(target: str, key: UUID) -> tuple[bytes, bytes]:
-    """What makes a connection known, and an empty frame after that.
+    """Return the bytes that make a connection known, and an empty frame for later.
 
-    To a server as the original's clients speak: with version 5 a handshake would follow, and
-    whoever is silent for `server.idleTimeout` is cut off.
+    To a server in the protocol of the original's clients: with version 5 a handshake would follow,
+    and a client that is silent for `server.idleTimeout` is cut off.
     """
     codec = CLIENT_CODEC.up_to(LIFECYCLE_SINCE - 1) if target == "server" else STORAGE_CODEC
     hello = Hello((max(codec.versions),), "idle").encode()
@@ -122,7 +122,8 @@ def opening(target: str, key: UUID) -> tuple[bytes, bytes]:
 
 
 async def hold(target: str, behaviour: str, address: Address, count: int, key: UUID) -> None:
-    """Open them, say `open`, go on until standard input ends, and say how many are left."""
+    """Open the connections, print `open`, keep them until standard input ends, and print how many
+    are left."""
     hello, keep_alive = opening(target, key)
     is_known = behaviour.endswith("after the Hello")
     loop = asyncio.get_running_loop()
@@ -193,7 +194,7 @@ def idle_connections(
 
 
 def append_seconds(client: waltz.WaltzClient, count: int) -> list[float]:
-    """How long each of `count` appends takes, one at a time."""
+    """Return the seconds of each of `count` appends, one at a time."""
     taken = []
     for number in range(count):
         start = time.perf_counter()
@@ -219,8 +220,8 @@ def working_cluster(directory: Path) -> Iterator[RunningCluster]:
 def measure(
     cluster: RunningCluster, target: str, behaviour: str, count: int, appends: int = APPENDS
 ) -> Cost:
-    """Let a client work without the connections, with them, and without them again: what else the
-    machine does changes meanwhile."""
+    """Let a client work without the connections, with them, and without them again, since the
+    machine's other load changes meanwhile."""
     with waltz.open_client(cluster.coordinator, waltz.NoCallbacks()) as client:
         pid = cluster.pid(TARGETS[target])
         alone = append_seconds(client, appends // 2)
@@ -272,7 +273,7 @@ def report(costs: list[Cost], calibration: Calibration, *, as_json: bool) -> Non
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="What connections cost that say nothing.")
+    parser = argparse.ArgumentParser(description="Measure the cost of silent connections.")
     parser.add_argument("--connections", type=int, default=10_000)
     parser.add_argument("--target", choices=TARGETS, help="this one only")
     parser.add_argument("--behaviour", choices=BEHAVIOURS, help="this one only")

@@ -1,7 +1,7 @@
-"""Waltz beside its original in Java: make original
+"""Waltz next to its original in Java: make original
 
-The original's figures stand here: it is in no package registry, and was measured by itself, before.
-Those of Waltz are what `waltz bench 'original-*' --with-tls --json` has written.
+The original's figures are in this file: it is in no package registry, and was measured earlier.
+Those of Waltz are the output of `waltz bench 'original-*' --with-tls --json`.
 
     python -m bench.original bench/original.json > docs/original.md
     python -m bench.original > docs/original.md       # the original's figures alone
@@ -51,7 +51,7 @@ NAME_FIRST: Final = "original-"
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """Transactions a second; latencies of an append in milliseconds, None where none was taken."""
+    """Transactions per second; latencies of an append in milliseconds, None if not measured."""
 
     rate: float
     p50: float | None = None
@@ -98,7 +98,7 @@ APPENDS: Final[Mapping[str, Three]] = {
         Measured(14_161, 16.8, 33),
     ),
 }
-"""By partitions, then clients x the transactions that each has outstanding; 5 is its default."""
+"""By partitions, then clients x the outstanding transactions of each; 5 is its default."""
 
 BODIES_OF_ONE: Final = (Measured(5_788), Measured(5_387), Measured(4_313))
 BODIES_OF_FOUR: Final = (Measured(6_317), Measured(6_506), Measured(5_443))
@@ -111,8 +111,8 @@ FEEDS: Final[Mapping[str, Three]] = {
     "feed-bodies-by-call-1": BODIES_OF_ONE,
     "feed-bodies-by-call-4": BODIES_OF_FOUR,
 }
-"""By partitions; of what was written last. The original knows no other way to bodies than one call
-each; Waltz brings them along unless it is told not to."""
+"""By partitions; of the newest records. The original gets bodies only by one call each; Waltz sends
+them along unless told not to."""
 
 ALONE: Final = """\
 ## What has no counterpart
@@ -140,7 +140,7 @@ def originals() -> dict[str, Measured]:
 
 
 def page(value: Mapping[str, Any] | None) -> str:
-    """Return the page. `value` is what `waltz bench --json` has written, None: nothing yet."""
+    """Return the page. `value` is the output of `waltz bench --json`; None if there is none yet."""
     return "\n".join(_lines(value)).rstrip() + "\n"
 
 
@@ -202,7 +202,7 @@ def main() -> int:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("figures", type=Path, nargs="?", help="what `waltz bench --json` wrote")
+    parser.add_argument("figures", type=Path, nargs="?", help="output of `waltz bench --json`")
     given = parser.parse_args()
     value = None if given.figures is None else json.loads(given.figures.read_text())
     print(page(value), end="")

@@ -1,7 +1,8 @@
 """`python -m bench.storage`: one storage node against the bare disk of the same moment.
 
-What is compared writes and syncs the same bytes, in turns, into the same directory: `pwrite` and
-`fdatasync` into a growing file, and a partition's `process`. A ratio of 1 is all that the disk has.
+Both sides of a comparison write and sync the same bytes, by turns, into the same directory:
+`pwrite` and `fdatasync` into a growing file, and a partition's `process`. A ratio of 1 is the speed
+of the disk.
 """
 
 from __future__ import annotations
@@ -86,7 +87,7 @@ def with_ratio(
     return Figure(name, ours, unit, raw, ratio, text, is_met)
 
 
-# What is written
+# The load
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +104,7 @@ class Shape:
 
     @property
     def groups(self) -> int:
-        """In one round."""
+        """Return the groups of one round."""
         return min(ROUND_GROUPS_MAX, max(ROUND_GROUPS_MIN, ROUND_BYTES // self.group_bytes))
 
 
@@ -120,7 +121,7 @@ SOCKET_SHAPES = [SHAPES[0], SHAPES[6], SHAPES[9]]
 
 
 class Source:
-    """Records without end, packed outside of what is timed."""
+    """An endless supply of records, packed outside of the timed part."""
 
     def __init__(self, size: int) -> None:
         data = os.urandom(size)
@@ -352,7 +353,7 @@ async def restart(
 
 
 def drop_cached(directory: Path) -> None:
-    """Let the system forget what it has of the files."""
+    """Drop the system's cache of the files."""
     for path in directory.rglob("*"):
         if path.is_file():
             descriptor = os.open(path, os.O_RDONLY)
@@ -365,7 +366,7 @@ def drop_cached(directory: Path) -> None:
 
 
 def measure_slices(size: int) -> Iterator[Figure]:
-    """A partition in this process that does nothing else: what a byte costs."""
+    """Measure, with a partition in this process that does nothing else, the cost of a byte."""
     with scratch() as directory:
         partition = open_partition(directory / "ours")
         shape = Shape("", MIB // (size + 40), size)
@@ -408,7 +409,7 @@ async def measure_scrub(directory: Path) -> list[Figure]:
     ]  # fmt: skip
 
 
-# All of it
+# The whole
 
 
 def measure(restart_bytes: int) -> Iterator[Figure]:
@@ -450,7 +451,7 @@ def table_of(figures: Sequence[Figure]) -> Table:
     "--restart-mib",
     default=1024,
     show_default=True,
-    help="What a node holds that restarts; 0: skip.",
+    help="Content of a node that restarts; 0: skip.",
 )
 def main(as_json: bool, restart_mib: int) -> None:
     """Measure one storage node on the disk of the current directory."""

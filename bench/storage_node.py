@@ -1,7 +1,7 @@
 """A storage node as a process of its own: `python -m bench.storage_node DIRECTORY [SCRUB]`.
 
-Prints where it listens and how long opening its directory took; SIGTERM stops it, and then it
-prints what it has scrubbed. With SCRUB that begins at once.
+Prints its address and how long opening its directory took; SIGTERM stops it, and then it prints
+what it has scrubbed. With SCRUB, scrubbing begins at once.
 """
 
 from __future__ import annotations
@@ -74,12 +74,12 @@ class NodeProcess:
     process: subprocess.Popen[str]
     address: Address
     ready_seconds: float
-    """From the start of the process to its first word."""
+    """Seconds from the start of the process to its first line."""
     open_seconds: float
-    """Of that, what the node took; the rest is Python."""
+    """The node's share of that; the rest is Python."""
 
     def stop(self) -> dict[str, float]:
-        """Return what it says about scrubbing."""
+        """Stop the node; return its report on scrubbing."""
         self.process.send_signal(signal.SIGTERM)
         assert self.process.stdout is not None
         report: dict[str, float] = json.loads(self.process.stdout.readline())

@@ -42,14 +42,14 @@ PARTITIONS: Final = 4
 SERVERS: Final = 1
 SUBMITTERS: Final = 4
 MARKER: Final = "waltz-demo-output"
-"""A file that says that a directory is ours to empty."""
+"""A file that marks a directory as one that this program may empty."""
 
 console = Console(highlight=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """Where everything of a run lies."""
+    """The directories and files of a run."""
 
     directory: Path
 
@@ -75,10 +75,10 @@ class Places:
 
     @contextmanager
     def emptied(self) -> Iterator[None]:
-        """Have the directory for this run alone, empty.
+        """Lock the directory for this run, and empty it.
 
-        Raises DemoError, and touches nothing: another run has it, or it holds what is not from a
-        run before.
+        Raises DemoError, and touches nothing: another run has it, or it holds files that are not
+        from an earlier run.
         """
         self.directory.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(self.directory, os.O_RDONLY)
@@ -173,7 +173,7 @@ async def submit(
 
 
 async def derive(places: Places, cluster: Cluster, story: Story) -> list[Proof]:
-    """Have Spark make the tables and prove them; return what was proved."""
+    """Have Spark make the tables and prove them; return the proofs."""
     arguments = ["--cluster", cluster.coordinator, "--directory", str(places.tables)]
     proofs = []
     with status("Spark starts"):
@@ -202,7 +202,7 @@ def told_of(said: dict[str, Any]) -> tuple[str, Proof | None]:
                 f" transactions, {said['differences']} differences"
             )
             return text, Proof(
-                "The derived tables are what the log says",
+                "The derived tables equal the log",
                 f"Spark folds all {said['transactions']:,} transactions again and compares every"
                 " row of every table with the fold.",
                 f"{said['differences']} differences",
@@ -219,7 +219,7 @@ def told_of(said: dict[str, Any]) -> tuple[str, Proof | None]:
                 f" compared, {said['transactions']:,} transactions.",
                 verdict,
             )
-    raise DemoError(f"the Spark job says what the demo does not know: {said}")
+    raise DemoError(f"the Spark job printed an unknown part: {said}")
 
 
 async def compare(places: Places, cluster: Cluster, total: int, story: Story) -> Proof:
@@ -261,9 +261,9 @@ def status(text: str) -> Iterator[None]:
 async def part(
     places: Places, name: str, arguments: list[str]
 ) -> AsyncGenerator[dict[str, Any], None]:
-    """Run one part of the job in a process of its own, and yield what it says, line by line.
+    """Run one part of the job in a process of its own, and yield its output, line by line.
 
-    Raises DemoError: it failed, with the last lines it said.
+    Raises DemoError: it failed, with the last lines of its log.
     """
     log = places.logs / f"{name}.log"
     with log.open("wb") as errors:
@@ -304,7 +304,9 @@ def main() -> int:
         dest="limit",
         help="the whole year",
     )
-    parser.add_argument("--seed", type=int, default=1, help="of what is killed, and when")
+    parser.add_argument(
+        "--seed", type=int, default=1, help="seed of which node is killed, and when"
+    )
     parser.add_argument("--directory", type=Path, default=Path("demo-output"))
     given = parser.parse_args()
     if not 1 <= given.limit <= FLIGHT_COUNT:

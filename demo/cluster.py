@@ -22,7 +22,7 @@ LOG_LINES_SHOWN: Final = 5
 
 
 class DemoError(Exception):
-    """The demo cannot go on; the text is for the person who started it."""
+    """The demo cannot continue; the text is for the person who started it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class Member:
 
 
 class Cluster:
-    """A running cluster: where its coordinator is, and which processes it has."""
+    """A running cluster: the address of its coordinator, and its processes."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -109,7 +109,7 @@ async def running_cluster(
 ) -> AsyncIterator[Cluster]:
     """Run a new cluster in `directory` for as long as the block; stop it whatever happens.
 
-    Raises DemoError: it did not start, with the last lines it said.
+    Raises DemoError: it did not start, with the last lines of its log.
     """
     with log.open("wb") as output:
         process = await asyncio.create_subprocess_exec(

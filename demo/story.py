@@ -1,4 +1,4 @@
-"""The story of a run: each phase is told in one line when it ends, and is kept for the report."""
+"""The story of a run: each phase is told in one line when it ends, and kept for the report."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ class Moment:
 
 
 class Story:
-    """The moments of one run, in the order in which they were told."""
+    """The moments of one run, in order."""
 
     def __init__(
         self, show: Callable[[str], None], clock: Callable[[], float] = time.monotonic
     ) -> None:
-        """`show` takes each line as it is told; `clock` counts seconds."""
+        """`show` gets each line at once; `clock` counts seconds."""
         self._show = show
         self._clock = clock
         self._started = clock()

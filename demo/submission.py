@@ -18,7 +18,7 @@ from demo.story import Story
 
 SAMPLE_SECONDS: Final = 1.0
 PAUSE_SECONDS_MAX: Final = 15.0
-"""How long after a storage node was killed a pause counts as its doing."""
+"""Seconds after a storage node was killed in which a pause counts as caused by that."""
 
 MENTION_SECONDS: Final = 5.0
 """Pause between two lines about how the submission gets on."""
@@ -28,21 +28,21 @@ COUNTS: Final = ("submitted", "completed", "applied", "executed", "conflicts")
 
 @dataclass
 class Submitter:
-    """One process, and the last thing it said."""
+    """One process, and the last line it printed."""
 
     share: int
     process: asyncio.subprocess.Process
     log: Path
     said: dict[str, Any] = field(default_factory=dict)
     gaps: list[tuple[float, float]] = field(default_factory=list)
-    """When it spoke, and the longest time without a completion before that."""
+    """Per line: its time, and the longest time without a completion before it."""
 
     @property
     def done(self) -> bool:
         return bool(self.said.get("done"))
 
     async def follow(self) -> None:
-        """Take what it says until it ends. Raises DemoError: it ended before it was done."""
+        """Take the process's lines until it ends. Raises DemoError: it ended before it was done."""
         assert self.process.stdout is not None
         async for line in self.process.stdout:
             self.said = json.loads(line)
@@ -56,12 +56,12 @@ class Submitter:
 
 @dataclass
 class Submission:
-    """What the submission came to. Times are seconds since its start."""
+    """The result of the submission. Times are seconds since its start."""
 
     seconds: float = 0.0
     counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(COUNTS, 0))
     rates: list[tuple[float, float]] = field(default_factory=list)
-    """One sample per second: when, and transactions completed per second."""
+    """One sample per second: its time, and transactions completed per second."""
 
     storage: str = ""
     killed_at: float | None = None
@@ -122,7 +122,7 @@ class Run:
                 show(self.result)
                 await breaker
                 for each in self._submitters:
-                    # The end of its input is what it waits for.
+                    # The process waits for the end of its input.
                     assert each.process.stdin is not None
                     each.process.stdin.close()
                 await asyncio.gather(*followers)

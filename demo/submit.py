@@ -1,7 +1,7 @@
-"""One of the processes that write flights to the log, and apply what all of them have written.
+"""One of the processes that write flights to the log, and apply the flights of all of them.
 
 It takes every n-th flight, so that the legs of one aircraft come from different processes and the
-aircraft's lock really decides. Every line it prints is its progress as JSON.
+aircraft's lock really decides. It prints its progress, a line of JSON at a time.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ under way at once, and more are refused."""
 
 
 class Progress:
-    """What happened so far; callbacks of many threads count here."""
+    """The counts so far; callbacks of many threads count here."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -62,7 +62,8 @@ class Progress:
             self._longest_gap_seconds = max(self._longest_gap_seconds, self._gap())
 
     def fail(self, reason: str) -> None:
-        """Remember the first `reason` why a flight cannot be written; there is no going on."""
+        """Remember the first `reason` why a flight cannot be written; the process cannot
+        continue."""
         with self._lock:
             self._failure = self._failure or reason
             self._changed.notify_all()
@@ -112,8 +113,8 @@ class FlightContext(TransactionContext):
         return self._aircraft_id % partition_count
 
     def execute(self, builder: TransactionBuilder) -> bool:
-        # The lock is refused if another leg was written after what this database has seen, so the
-        # next number is right whenever the append is accepted.
+        # The lock is refused if another leg was written after those that this database has seen, so
+        # the next number is right whenever the append is accepted.
         self._progress.count("executed")
         leg = self._legs.last_leg(self._flight.aircraft) + 1
         builder.set_header(self._flight.kind)
@@ -184,7 +185,8 @@ def say(progress: Progress, *, done: bool = False) -> None:
 
 
 def stopped_by_end_of_input() -> threading.Event:
-    """Return an event that is set when standard input ends: whoever started this wants no more."""
+    """Return an event that is set when standard input ends: the process that started this one wants
+    no more."""
     ended = threading.Event()
 
     def watch() -> None:

@@ -1,9 +1,9 @@
 """The Spark job: the log becomes tables, which are proven equal to it.
 
 A stream decodes the log into the table `events`, checked row by row with CRC-32; quantiles of
-delays are made from that. What can be counted or added up is kept by a pipeline, whose file is
-written beside the tables. Then that is verified, and the storage nodes' copies are compared.
-Run as `python -m demo.tables`; each line that it prints is a part that is done, as JSON.
+delays are made from that. A pipeline keeps everything that can be counted or added up; its file is
+written next to the tables. Then that is verified, and the storage nodes' copies are compared. Run
+as `python -m demo.tables`; each line that it prints is a part that is done, as JSON.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ SUMMARIES: Final = {
     "by_day": ("month", "day"),
     "by_origin_and_hour": ("origin", "hour"),
 }
-"""Summary tables of delays and cancellations, and what a row of each stands for."""
+"""Summary tables of delays and cancellations, with the keys of their rows."""
 
 QUANTILES: Final = (0.5, 0.9, 0.99)
 
@@ -67,7 +67,7 @@ TABLES: Final[dict[str, Any]] = {
         "keys": ["aircraft"],
         "measures": {"legs": "count(*)", "last_leg": "max(leg)", "distance": "sum(distance)"},
     },
-    # What must equal the log and the database; every table has the last transaction ID anyway.
+    # These must equal the log and the database; every table has the last transaction ID anyway.
     "by_partition": {
         "keys": ["partition"],
         "measures": {
@@ -108,8 +108,8 @@ def main() -> int:
 
 
 def make_tables(cluster: str, directory: Path) -> list[str]:
-    """Make every table in `directory`, and prove them; print each part that is done. Return what
-    differs."""
+    """Make every table in `directory`, and prove them; print each part that is done. Return the
+    differences."""
     directory.mkdir(parents=True)
     kept, copies = definitions(cluster, directory)
     access = LogAccess(cluster)

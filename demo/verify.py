@@ -1,8 +1,9 @@
-"""Does everything agree? The source, the log, the database and Spark's tables, to the last row.
+"""Checks that everything agrees: the source, the log, the database and Spark's tables, to the last
+row.
 
-Each side is read by its own means: the file of flights, a log reader, SQL rows encoded anew, and
-what Spark computed. The log is compared with each of the others.
-Run as `python -m demo.verify`; the exit code is 1 when something differs.
+Each side is read in its own way: the file of flights, a log reader, SQL rows encoded again, and
+what Spark computed. The log is compared with each of the others. Run as `python -m demo.verify`;
+the exit code is 1 when something differs.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ class Event(NamedTuple):
 
 
 class PartitionFigures(NamedTuple):
-    """What a partition comes to; `digest` is the sum of the checks of all its transactions."""
+    """The sums of a partition; `digest` is the sum of the checks of all its transactions."""
 
     transactions: int
     last_transaction_id: int
@@ -80,10 +81,10 @@ def partition_figures(events: Iterable[Event]) -> PartitionFigures:
 
 
 class LogAudit:
-    """What must hold of the log alone, and of the log and its source.
+    """Checks what must hold of the log alone, and of the log and its source.
 
     IDs are dense. Legs of an aircraft follow one another from 1, which is what its lock is for.
-    Every flight is there once, and its data is what was to be written.
+    Every flight is there once, with the data that was to be written.
     """
 
     def __init__(self, flights: Sequence[Flight]) -> None:
@@ -104,7 +105,7 @@ class LogAudit:
             self._missing[number - 1] = 0
             flight = self._flights[number - 1]
             if (event.header, event.data) != (flight.kind, transaction_data(flight, leg)):
-                raise MismatchError(f"{where}: {_shown(event)} is not what flight {number} says")
+                raise MismatchError(f"{where}: {_shown(event)} does not match flight {number}")
             before = self.aircraft.get(flight.aircraft, Aircraft(0, 0))
             if leg != before.last_leg + 1:
                 raise MismatchError(
@@ -113,7 +114,7 @@ class LogAudit:
             self.aircraft[flight.aircraft] = Aircraft(leg, before.distance + flight.distance)
 
     def finish(self) -> None:
-        """Raises MismatchError: a flight is not in the log."""
+        """Raise MismatchError if a flight is not in the log."""
         index = self._missing.find(1)
         if index >= 0:
             raise MismatchError(f"flight {index + 1} is not in the log")
@@ -122,7 +123,7 @@ class LogAudit:
 def expect_equal_events(
     partition_id: int, log: Sequence[Event], side: str, checks: Iterable[Check]
 ) -> None:
-    """Raises MismatchError: `side`, whose transactions have `checks`, differs from `log`.
+    """Raise MismatchError if `side`, whose transactions have `checks`, differs from `log`.
 
     Both are in the order of transaction IDs.
     """
@@ -148,15 +149,13 @@ def expect_equal_events(
 def expect_equal_figures(
     partition_id: int, log: PartitionFigures, side: str, figures: PartitionFigures
 ) -> None:
-    """Raises MismatchError: the sums that `side` has of a partition differ from those of `log`."""
+    """Raise MismatchError if the sums of a partition in `side` differ from those of `log`."""
     if figures != log:
-        raise MismatchError(
-            f"partition {partition_id}: {side} comes to {figures}, the log to {log}"
-        )
+        raise MismatchError(f"partition {partition_id}: {side} has {figures}, the log {log}")
 
 
 def expect_equal_rows(what: str, log: dict[Any, Any], side: str, other: dict[Any, Any]) -> None:
-    """Raises MismatchError: the first row, by key, that `side` has otherwise."""
+    """Raise MismatchError for the first row, by key, that differs in `side`."""
     for key in sorted(log.keys() | other.keys()):
         if log.get(key) != other.get(key):
             raise MismatchError(
@@ -233,7 +232,7 @@ class Agreement(NamedTuple):
 def verify(
     log: LogReader, database: Engine, tables: Tables, flights: Sequence[Flight]
 ) -> Agreement:
-    """Return what agrees on all sides. Raises MismatchError."""
+    """Return the figures on which all sides agree. Raises MismatchError."""
     audit = LogAudit(flights)
     spark_figures = tables.partition_figures()
     nothing = PartitionFigures(0, -1, 0, 0, 0)

@@ -1,1 +1,2 @@
-"""The same loads against what a user would pick instead, as far as it can be run here."""
+"""The same loads against the systems that a user might pick instead, as far as they can be run
+here."""

@@ -44,13 +44,13 @@ def peers() -> list[Peer]:
 
 
 def measure(peer: Peer, seconds: float, rounds: int) -> dict[str, Any]:
-    """Return what is known of a peer: the median round, by rate, of each load."""
+    """Return the results of a peer: the median round, by rate, of each load."""
     say(f"{peer.name}: calibrating")
     calibration = calibrate()
     found: dict[str, dict[str, Any]] = {}
     missing: dict[str, str] = {}
     with tempfile.TemporaryDirectory(dir=Path.cwd(), prefix="bench-") as scratch:
-        Path(scratch).chmod(0o755)  # PostgreSQL runs as somebody else
+        Path(scratch).chmod(0o755)  # PostgreSQL runs as another user
         directory = Path(scratch) / "data"
         directory.mkdir()
         try:
@@ -89,7 +89,7 @@ def main() -> int:
     parser.add_argument("--only", help="peers whose name has this in it")
     parser.add_argument("--seconds", type=float, default=10.0, help="of a round")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--trial", action="store_true", help="the page is to say so")
+    parser.add_argument("--trial", action="store_true", help="mark the page as a trial")
     parser.add_argument("--json", type=Path, help="write the figures there")
     parser.add_argument("--print", dest="printed", type=Path, help="only print these figures")
     given = parser.parse_args()

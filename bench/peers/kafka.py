@@ -54,12 +54,12 @@ POM = f"""\
 """
 CLUSTER_ID = "d2FsdHotYmVuY2gtMDAwMA"
 PARTITIONS: Final = {"log": 1, "batches": 4}
-"""Of each topic."""
+"""Partitions of each topic."""
 ADMIN_SECONDS_MAX = 5.0
 WARM_UP: Final = LOADS[1:3]
 WARM_UP_SECONDS = 30.0
-"""Of each: until Java has compiled what is called often, which takes more than a minute of its
-processors' time, Kafka does a fifth of what it can."""
+"""Seconds of warm-up: until Java has compiled the code that is called often, which takes more than
+a minute of its processors' time, Kafka does a fifth of what it can."""
 LOG_CRITICAL = 2
 
 
@@ -134,7 +134,7 @@ class SyncedKafka(Kafka):
 
 
 class Produces(Protocol):
-    """What is needed of confluent_kafka.Producer."""
+    """The methods of confluent_kafka.Producer that are needed."""
 
     def produce(
         self,
@@ -151,7 +151,7 @@ class Produces(Protocol):
 def keep_producing(
     producer: Produces, topic: str, load: Load, seconds: float
 ) -> tuple[int, float, float, float]:
-    """Keep the load's batches outstanding for so long, in turn over the partitions; return
+    """Keep the load's batches outstanding for `seconds`, by turns over the partitions; return
     batches, seconds, p50 and p99. The answer to a batch's last record begins the next batch."""
     data = load.data
     taken: list[float] = []
@@ -211,7 +211,7 @@ def properties(
 
 
 def has_topics(admin: AdminClient, settings: Mapping[str, str]) -> bool:
-    """Whether all topics have all replicas in sync; makes them once all nodes are there."""
+    """Return whether all topics have all replicas in sync; create them once all nodes are there."""
     from confluent_kafka import KafkaException
     from confluent_kafka.cimpl import NewTopic
 
@@ -256,7 +256,7 @@ def jars() -> Path:
 
 
 def run(command: Sequence[str]) -> None:
-    """Raises UnavailableHereError with the end of what it said."""
+    """Run a command. Raises UnavailableHereError with the end of its output."""
     done = subprocess.run(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
     )

@@ -1,4 +1,4 @@
-"""The league table, printed from what was measured: nobody types in it."""
+"""The league table, printed from the measured figures only."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ NOT_HERE = {
 
 
 def table(value: Mapping[str, Any]) -> str:
-    """Return the page. `value` is what `python -m bench.peers --json` has written."""
+    """Return the page. `value` is the output of `python -m bench.peers --json`."""
     return "\n".join(_lines(value)).rstrip() + "\n"
 
 

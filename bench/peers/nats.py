@@ -64,7 +64,7 @@ class Nats(Peer):
         return asyncio.run(self._apply(load, seconds))
 
     async def _creates(self) -> bool:
-        """Whether there is a stream now; there is none before the nodes have a leader."""
+        """Return whether the stream exists now; it cannot before the nodes have a leader."""
         import nats
 
         connection = await nats.connect(f"nats://127.0.0.1:{self._ports[0]}")

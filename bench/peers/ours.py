@@ -36,10 +36,10 @@ class Ours(Peer):
             yield
 
     def begin(self, text: str) -> None:
-        """Nothing is shown meanwhile."""
+        """Show nothing."""
 
     def tick(self, transactions: int) -> None:
-        """Nothing is shown meanwhile."""
+        """Show nothing."""
 
     def apply(self, load: Load, seconds: float) -> tuple[int, float, float, float]:
         found = self.measure(load, seconds)

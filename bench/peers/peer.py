@@ -1,4 +1,4 @@
-"""What all peers have in common: the loads, how they are driven, and what is counted."""
+"""Shared by all peers: the loads, their drivers, and the figures."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ STOP_SECONDS_MAX: Final = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """Appends of so many bytes; `outstanding` calls at a time with `batch` appends each."""
+    """Appends of `data_bytes` each; `outstanding` calls at a time with `batch` appends each."""
 
     name: str
     data_bytes: int
@@ -51,7 +51,7 @@ LOADS: Final = tuple(
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What came of a load: seconds; latency of a call; processor time of all processes together,
+    """The result of a load: seconds; latency of a call; processor time of all processes together,
     the driver's too, in seconds."""
 
     transactions: int
@@ -62,19 +62,20 @@ class Found:
 
 
 class UnavailableHereError(Exception):
-    """It cannot be run on this machine; the text says what is missing."""
+    """The peer cannot be run on this machine; the text says what is missing."""
 
 
 class Peer(ABC):
-    """A system that is started in a directory, and given loads. It knows what it has started."""
+    """A system that is started in a directory, and given loads. It keeps the processes it has
+    started."""
 
     name: str
     durability: str
-    """What an answer to an append promises, as it is run here."""
+    """The promise of an answer to an append, with the settings used here."""
     driver: str
-    """What makes the load."""
+    """The program that makes the load."""
     batching: str
-    """What a batch is."""
+    """The meaning of a batch."""
 
     def __init__(self) -> None:
         self._running: list[int] = []
@@ -85,7 +86,7 @@ class Peer(ABC):
 
     @abstractmethod
     def apply(self, load: Load, seconds: float) -> tuple[int, float, float, float]:
-        """Apply the load for about so long; return appends, seconds, p50 and p99 in seconds."""
+        """Apply the load for about `seconds`; return appends, seconds, p50 and p99 in seconds."""
 
     @contextmanager
     def process(
@@ -124,7 +125,8 @@ class Peer(ABC):
         return Found(transactions, taken, p50, p99, self._processor_seconds() - before)
 
     def _processor_seconds(self) -> float:
-        """Own, of what was driven with, and of the peer's processes and all their children."""
+        """Return the processor time of this process, its children, and the peer's processes with
+        all their children."""
         times = os.times()
         own = times.user + times.system + times.children_user + times.children_system
         return own + sum(tree_seconds(pid) for pid in self._running)
@@ -150,7 +152,7 @@ def tree_seconds(pid: int) -> float:
 
 
 def program(name: str, package: str, *places: str) -> str:
-    """Return where a program is. Raises UnavailableHereError: it is not installed."""
+    """Return the path of a program. Raises UnavailableHereError: it is not installed."""
     paths = os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", *places])
     found = shutil.which(name, path=paths)
     if found is None:
@@ -159,7 +161,7 @@ def program(name: str, package: str, *places: str) -> str:
 
 
 def free_ports(count: int) -> list[int]:
-    """Return ports that nobody listens on now."""
+    """Return ports that are free now."""
     with ExitStack() as stack:
         listeners = [
             stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)
@@ -168,7 +170,7 @@ def free_ports(count: int) -> list[int]:
 
 
 def wait_for(is_ready: Callable[[], bool], what: str, log: Path) -> None:
-    """Return once `is_ready` says so. Raises UnavailableHereError with the end of the log."""
+    """Return once `is_ready` returns True. Raises UnavailableHereError with the end of the log."""
     deadline = time.monotonic() + START_SECONDS_MAX
     while not is_ready():
         if time.monotonic() > deadline:
@@ -184,7 +186,7 @@ def succeeds(*command: str, user: str | None = None) -> bool:
 async def closed_loop(
     call: Callable[[], Awaitable[object]], outstanding: int, seconds: float
 ) -> tuple[int, float, float, float]:
-    """Keep so many calls outstanding for so long; return calls, seconds, p50 and p99."""
+    """Keep `outstanding` calls under way for `seconds`; return calls, seconds, p50 and p99."""
     taken: list[float] = []
     start = time.perf_counter()
 
@@ -198,7 +200,7 @@ async def closed_loop(
 
 
 def summary(taken: Sequence[float], seconds: float) -> tuple[int, float, float, float]:
-    """Return of calls that took so long each: how many, `seconds`, p50 and p99."""
+    """Return, for calls with these durations: their number, `seconds`, p50 and p99."""
     cuts = quantiles(taken, n=100) if len(taken) > 1 else [*taken] * 99
     return len(taken), seconds, cuts[49], cuts[98]
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from bench.peers.peer import Load, Peer, free_ports, program, succeeds, wait_for
 
 TRIAL_CALLS = 500
-"""To learn how many there are in the time that is wanted."""
+"""Calls from which the number of calls for the wanted time is estimated."""
 
 
 class Redis(Peer):

@@ -27,7 +27,7 @@ def test_a_node_takes_a_partition_and_gives_it_up(operated: OperatedCluster) -> 
     assert "Partition:0 is not assigned" in again.err
     unasked = operated.tool("admin storage", "remove-partition", "-s", place.admin, "-p", "1", "-d")
     assert unasked.code == 2
-    assert "Nobody can be asked here: give --force" in unasked.err
+    assert "There is no terminal to ask on: give --force" in unasked.err
     assert list((place.directory / "1").glob("*.seg"))
     operated.done("admin storage", "remove-partition", "-s", place.admin, "-p", "1", "-d", "-f")
     assert not list((place.directory / "1").glob("*.seg"))

@@ -145,7 +145,7 @@ def test_on_a_terminal_the_name_is_asked_for(blank: OperatedCluster, typed: str,
     )
     os.close(ours)
     os.close(theirs)
-    assert "Type its name to go on" in done.stderr
+    assert "Type its name to continue" in done.stderr
     assert done.returncode == code, done.stderr
     if code:
         blank.done("cluster", "delete", "-n", "typed")

@@ -73,7 +73,7 @@ def test_what_is_parked_is_listed_and_shown(application: Applying, run: Run) -> 
 def test_the_next_transaction_is_skipped_and_no_other(application: Applying, run: Run) -> None:
     assert "only that can be skipped" in str(run("skip", *AT, "7").exception)
     done = run("skip", *AT, "1", "--reason", "ticket 5")
-    assert done.output == "partition 0 goes on after transaction 1\n"
+    assert done.output == "partition 0 continues after transaction 1\n"
     assert Applying(application.engine).get_client_high_water_mark(P0) == 1
     entry = json.loads(run("list", "--json").output)[1]
     assert (entry["transaction"], entry["bytes"], entry["error"]) == (1, None, "ticket 5")

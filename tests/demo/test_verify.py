@@ -366,9 +366,9 @@ def test_a_gap_between_transactions_is_found() -> None:
 
 def test_data_or_header_other_than_the_flights_is_found() -> None:
     right = event(0, FLIGHTS[0], 1)
-    with pytest.raises(MismatchError, match="is not what flight 1 says"):
+    with pytest.raises(MismatchError, match="does not match flight 1"):
         audit(right._replace(data=right.data.replace(b'"EWR"', b'"JFK"')))
-    with pytest.raises(MismatchError, match="is not what flight 1 says"):
+    with pytest.raises(MismatchError, match="does not match flight 1"):
         audit(right._replace(header=CANCELLED))
 
 

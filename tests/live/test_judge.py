@@ -117,7 +117,7 @@ def test_a_transaction_that_all_have_lost_is_missed(journals: Path) -> None:
     rewrite(journals, lose, LOG, *CLIENTS)
     found = judged(journals)
     assert says(found, "I1 durability: context 20 of client-2 was reported committed")
-    assert says(found, "lost write: nobody was fed context 20")
+    assert says(found, "lost write: no follower was fed context 20")
 
 
 def test_a_transaction_that_is_there_twice_is_found(journals: Path) -> None:

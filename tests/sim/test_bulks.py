@@ -76,7 +76,7 @@ def test_what_is_returned_is_looked_up_in_what_was_applied() -> None:
     assert (user.errors, user.history.open_count("client")) == ([], 0)
     liar = application()
     called(Bulk(Random(1), liar, 1, PLAN, 9), Log(liar, shift=1))
-    assert "is said to be transaction 1 of partition 0" in liar.errors[0]
+    assert "was reported as transaction 1 of partition 0" in liar.errors[0]
 
 
 @pytest.mark.parametrize(

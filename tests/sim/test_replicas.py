@@ -159,7 +159,7 @@ def test_a_change_of_replicas_that_does_not_come_to_its_end_is_found() -> None:
     assert settledness({P: {"a", "b"}}, {P: {"b", "a"}}) == []
     for members in ({"a"}, {"a", "b", "c"}, set[str]()):
         (violation,) = settledness({P: members}, {P: {"a", "b"}})
-        assert violation.startswith("I12 convergence: the metadata of partition 0 name")
+        assert violation.startswith("I12 convergence: the metadata of partition 0 names")
 
 
 def committed_history() -> History:

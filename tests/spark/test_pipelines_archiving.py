@@ -81,7 +81,7 @@ def test_the_first_transaction_that_differs_is_named(
         "transaction": changed,
         "columns": ["header"],
         "file": file.path,
-        "text": f"WALTZ-2008 partition 1, transaction {changed}: header: the log is what was"
+        "text": f"WALTZ-2008 partition 1, transaction {changed}: header: the log equals what was"
         f" archived, {file.path} was changed since",
     }
     # A forger who knows the manifests forges them, too; the log is still there to be compared.
@@ -93,7 +93,7 @@ def test_the_first_transaction_that_differs_is_named(
     assert Archive.open(again).contents().files[0].blocks == (forged_block,)
     (difference,) = verify_archive(spark, access, again).differences
     assert (difference.transaction_id, difference.columns) == (changed, ("header",))
-    assert f"{file.path} is what was archived, the log is not" in str(difference)
+    assert f"{file.path} equals what was archived, the log does not" in str(difference)
 
 
 ARCHIVED = [b"%d" % number for number in range(9)]
@@ -150,7 +150,7 @@ def test_a_change_is_named_on_whichever_side_it_is(tmp_path: Path, name: str) ->
     difference = compared(tmp_path, other_column(name, 5))
     assert difference is not None
     assert (difference.transaction_id, difference.columns) == (5, (name,))
-    assert "is what was archived, the log is not" in difference.detail
+    assert "equals what was archived, the log does not" in difference.detail
     # The other way round: the archive is of the changed log.
     (tmp_path / "other").mkdir()
     archive_all(tmp_path / "other", other_column(name, 5))
@@ -161,7 +161,7 @@ def test_a_change_is_named_on_whichever_side_it_is(tmp_path: Path, name: str) ->
     difference = compared(tmp_path / "other", ListedLog(ARCHIVED))
     assert difference is not None
     assert (difference.transaction_id, difference.columns) == (5, (name,))
-    assert "the log is what was archived" in difference.detail
+    assert "the log equals what was archived" in difference.detail
 
 
 @pytest.mark.parametrize(

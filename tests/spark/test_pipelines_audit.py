@@ -122,7 +122,7 @@ def test_a_node_that_is_down_is_told_and_never_called_equal(
     assert others == [COUNT, COUNT]
     lines = found.to_text().splitlines()
     assert f"  {down.name}: not compared: {down.trouble}" in lines
-    assert lines[-1] == "no difference in what was compared, which is not everything"
+    assert lines[-1] == "no difference in what was compared, but not everything could be compared"
 
 
 def test_a_single_copy_is_equal_to_nothing_but_the_archive(
@@ -146,7 +146,7 @@ def test_a_single_copy_is_equal_to_nothing_but_the_archive(
     assert first[left.name].compared == first["the archive"].compared == COUNT
     assert first[left.name].trouble is None
     assert first[left.name].note == (
-        "no server has told the high-water mark; compared to the last that is known"
+        "no server gave the high-water mark; compared up to the last known one"
     )
     assert len([each for each in first.values() if each.trouble]) == 2
 

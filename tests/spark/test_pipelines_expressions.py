@@ -56,7 +56,7 @@ def judge(spark: SparkSession, **changed: Any) -> None:
         ("max(timestamp'now')", "depends on the time, place or user of the run"),
         ("max(cast('to' || 'day' as date))", "depends on the time, place or user of the run"),
         ("max(to_date('yesterday'))", "depends on the time, place or user of the run"),
-        ("max((select 1))", "a subquery reads what is not in the log"),
+        ("max((select 1))", "a subquery reads data outside of the log"),
         ("max(row_number() over (order by a))", "not of one row alone"),
         ("sum(explode(xs))", "not of one row alone"),
         ("sum(d)", "n is double; expected numbers, texts"),

@@ -120,7 +120,7 @@ def test_rows_that_are_missing_or_too_many_are_told_with_their_place() -> None:
     state = folded(rows(5, 3))
     missing = explained(WrongRow(("k",), state, None), "t", ["key"], MEASURES, [])
     assert str(missing) == (
-        "WALTZ-2008 table t, row key = 'k': missing; the log comes to this row from partition 0,"
+        "WALTZ-2008 table t, row key = 'k': missing; the log gives this row from partition 0,"
         " transaction 0"
     )
     found = (*finished(state)[:-4], 1, 17, 1, 18)

@@ -1,6 +1,6 @@
-"""A run of several workloads: calibrates before each, starts the clusters they want, ends them.
+"""A run of several workloads: calibrates before each, starts the clusters they need, ends them.
 
-Owns what is shown meanwhile and how the whole is reported.
+Owns the display of progress and the report of the whole.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from waltz.types import ClusterAddress, TlsSettings
 
 
 class Shown:
-    """What happens, on standard error; moving only on a terminal."""
+    """Shows progress on standard error; it is animated only on a terminal."""
 
     def __init__(self, console: Console, status: Status) -> None:
         self._console = console
@@ -61,7 +61,8 @@ class Targets:
         self._count = 0
 
     def target_for(self, workload: Workload) -> Target:
-        """Raises ConfigurationError: the given one cannot be what the workload wants."""
+        """Return the cluster for a workload. Raises ConfigurationError: the given one does not suit
+        it."""
         shape = shape_of(workload)
         if self._given is not None:
             if shape.slow_sync_seconds or shape.is_fresh:
@@ -100,7 +101,7 @@ def opened_targets(
 def measure(
     workloads: Sequence[Workload], targets: Targets, shown: Shown, directory: Path
 ) -> Iterator[Result]:
-    """Calibrate, then do each workload; yield what came of it."""
+    """Calibrate, then run each workload; yield its result."""
     for workload in workloads:
         shown.start(workload.name)
         shown.begin("calibrating")
@@ -116,11 +117,11 @@ def run_all(
     cluster: ClusterAddress | None = None,
     tls: TlsSettings | None = None,
 ) -> list[Result]:
-    """Do the workloads, show progress on standard error, and return what came of them.
+    """Run the workloads, show progress on standard error, and return their results.
 
     With `cluster` None clusters are started below `directory`, on whose disk the machine is
-    calibrated. Raises ConfigurationError: workload and cluster do not go together; WaltzError:
-    something did not arrive; SystemExit: SIGTERM or SIGHUP came.
+    calibrated. Raises ConfigurationError: workload and cluster do not fit; WaltzError: a
+    transaction did not arrive; SystemExit: SIGTERM or SIGHUP came.
     """
     console = Console(stderr=True, highlight=False)
     results: list[Result] = []
@@ -134,7 +135,7 @@ def run_all(
 
 
 def report(results: Sequence[Result], load: float) -> dict[str, Any]:
-    """Return the JSON object: the machine as it was found, and the results in their order."""
+    """Return the JSON object: the state of the machine, and the results in their order."""
     return {
         "cores": os.cpu_count(),
         "load_before": load,

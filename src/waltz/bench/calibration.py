@@ -1,4 +1,4 @@
-"""What this machine does without us: the yardstick of every other figure of the same run."""
+"""Measures what this machine does alone: the yardstick of every other figure of the same run."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ENTRIES: Final = 256
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """Medians of this run, in seconds, and what Python it was."""
+    """Medians of this run, in seconds, and the version of Python."""
 
     sync_seconds: float
     """One `pwrite` of 4 KiB with `fdatasync`."""
@@ -44,7 +44,7 @@ class Calibration:
     python: str
     """The interpreter: implementation and version."""
     call_seconds: float
-    """One call of a method in Python, and what comes with it: see `Noting`."""
+    """One call of a method in Python, and what goes with it: see `Noting`."""
 
     def lines(self) -> list[str]:
         small = f"{self.sync_seconds * 1e6:.0f} us, p99 {self.sync_seconds_p99 * 1e6:.0f} us"
@@ -59,9 +59,10 @@ class Calibration:
 
 
 def timed(function: Callable[[], object], count: int) -> float:
-    """Return the seconds one of `count` calls of `function` takes, the median of five rounds.
+    """Return the seconds of one of `count` calls of `function`, the median of five rounds.
 
-    For what only computes: it is processor time, so that others who want the core do not count.
+    For functions that only compute: it is processor time, so that other users of the core do not
+    count.
     """
     rounds = []
     for _ in range(5):
@@ -73,7 +74,7 @@ def timed(function: Callable[[], object], count: int) -> float:
 
 
 def calibrate(directory: Path | None = None) -> Calibration:
-    """Measure the machine and the disk that `directory`, by default this one, lies on."""
+    """Measure the machine and the disk of `directory`, by default the current one."""
     place = directory or Path.cwd()
     syncs = measure_syncs(place, BLOCK_BYTES, SYNCS)
     large = os.urandom(BLOCK_BYTES_LARGE)
@@ -114,8 +115,8 @@ def measure_pack() -> float:
 
 
 class Noting:
-    """What Python does most around an append: calls of methods, attributes that are read and set,
-    small tuples, a dictionary. All of it is the interpreter's own time."""
+    """The operations that Python does most around an append: calls of methods, attributes that are
+    read and set, small tuples, a dictionary. All of it is the interpreter's own time."""
 
     def __init__(self) -> None:
         self._count = 0

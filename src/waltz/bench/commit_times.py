@@ -1,8 +1,9 @@
-"""When transactions were committed, noted by a real server: for measurements only.
+"""Commit times of transactions, noted by a real server: for measurements only.
 
-The product tells nobody. Where the hook (`hook.py`) calls `install`, a server writes down each
-batch that its store commits: as the store tells of it, before locks, caches and feeds have moved.
-That is when a majority's answers are in; their syncs ended earlier by the way of an answer.
+The product does not report them. Where the hook (`hook.py`) calls `install`, a server writes down
+each batch that its store commits, at the moment when the store reports it, before locks, caches and
+feeds have moved. At that moment the answers of a majority have arrived; their syncs ended one
+answer's travel time earlier.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ def note_commits(path: Path) -> None:
 
 
 def read_commits(path: Path) -> NDArray[np.int64]:
-    """Return what was noted so far, in its order: a row of the three figures of `NOTE` each."""
+    """Return everything noted so far, in order: a row of the three figures of `NOTE` each."""
     return np.fromfile(path, np.int64).reshape(-1, 3)
 
 
@@ -69,9 +70,9 @@ def committed_at(
     partition_ids: NDArray[np.int64],
     transaction_ids: NDArray[np.int64],
 ) -> NDArray[np.int64]:
-    """Return when each of these transactions was committed.
+    """Return the commit time of each of these transactions.
 
-    Raises WaltzError: of one of them nothing was noted.
+    Raises WaltzError: nothing was noted for one of them.
     """
     found = np.zeros(len(transaction_ids), np.int64)
     for partition_id in np.unique(partition_ids).tolist():

@@ -1,7 +1,6 @@
-"""What the processes of a started cluster do besides, for a measurement: the product has no such
-knobs. A `sitecustomize.py`, which Python runs at its start where it is on the path, calls the
-`install` of some modules; each of them looks whether its process is meant.
-"""
+"""Changes the processes of a started cluster for a measurement: the product has no switches for
+this. A `sitecustomize.py`, which Python runs at its start if it is on the path, calls the `install`
+of some modules; each of them checks whether its process is meant."""
 
 from __future__ import annotations
 
@@ -11,10 +10,10 @@ from pathlib import Path
 
 
 def write_hook(directory: Path, installed: Mapping[str, str]) -> dict[str, str]:
-    """Leave the hook in `directory`, which must not exist, and return the environment in which it
-    works: that of this process, with the values that are given.
+    """Create the hook in `directory`, which must not exist, and return the environment in which it
+    works: that of this process, with the given values added.
 
-    `installed`: by module, what it is told; each finds that in its own variable (`variable`).
+    `installed`: by module, its value, which the module finds in its own variable (`variable`).
     """
     directory.mkdir()
     lines = [f"import {module}\n{module}.install()\n" for module in installed]
@@ -25,5 +24,5 @@ def write_hook(directory: Path, installed: Mapping[str, str]) -> dict[str, str]:
 
 
 def variable(module: str) -> str:
-    """Return the name of the environment variable that tells a module what to do."""
+    """Return the name of the environment variable that has a module's value."""
     return module.upper().replace(".", "_")

@@ -1,4 +1,4 @@
-"""What is written: payloads, keys, locks, and when each transaction is due."""
+"""The content of a load: payloads, keys, locks, and when each transaction is due."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ def payloads(workload: Workload, random: np.random.Generator) -> list[bytes]:
 
 
 class Keys:
-    """Draws the keys of locks, all different within one transaction as far as they can be."""
+    """Draws the keys of locks, all different within one transaction as far as possible."""
 
     def __init__(self, workload: Workload, client: int, random: np.random.Generator) -> None:
-        """`client` keeps the keys of one client apart from those of another, where no two
-        transactions are to meet."""
+        """`client` keeps the keys of one client apart from those of another, if no two transactions
+        are to meet."""
         self._per_transaction = workload.write_locks + workload.read_locks
         self._count = workload.keys
         self._next = client << 48
@@ -44,7 +44,7 @@ class Keys:
         self._drawn: list[int] = []
 
     def draw(self, transactions: int) -> NDArray[np.int64]:
-        """Return the keys of so many transactions, a row each."""
+        """Return the keys of `transactions` transactions, a row each."""
         count = transactions * self._per_transaction
         if self._count is None:
             first, self._next = self._next, self._next + count
@@ -69,10 +69,10 @@ class Keys:
 
 
 class Pace:
-    """Says when each call is due: at its intended time, however late the one before was.
+    """Yields when each call is due: at its intended time, however late the previous one was.
 
-    That is what keeps a pause from hiding itself: whoever had to wait is late, and counts as such.
-    Without a rate each is due when the window has room, which is when it is asked for.
+    So a pause cannot hide itself: a call that had to wait is late, and counts as late. Without a
+    rate a call is due when the window has room, which is when it is asked for.
     """
 
     def __init__(self, start: int, end: int, rate: float | None) -> None:

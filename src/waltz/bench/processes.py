@@ -1,5 +1,5 @@
-"""What the system says of running processes: processor time and memory. Linux only; elsewhere
-nothing is said."""
+"""Processor time and memory of running processes, from the system. Linux only; elsewhere there are
+no figures."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ TICKS_PER_SECOND: Final = os.sysconf("SC_CLK_TCK")
 
 
 def processor_seconds(pid: int) -> float:
-    """Return what the process has used, all its threads together; 0 for one that has gone."""
+    """Return the processor time of the process, all its threads together; 0 if it has gone."""
     try:
         after_name = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
@@ -29,12 +29,12 @@ def processor_by_role(pids: Mapping[int, str]) -> dict[str, float]:
 
 
 def resident_bytes(pid: int) -> int:
-    """Memory of the process; what it shares with others counts in full (RSS). 0: it has gone."""
+    """Return the memory of the process, shared pages in full (RSS); 0 if it has gone."""
     return _memory(pid, "Rss:")
 
 
 def proportional_bytes(pid: int) -> int:
-    """Memory of the process; what it shares with others counts in part (PSS). 0: it has gone."""
+    """Return the memory of the process, shared pages in part (PSS); 0 if it has gone."""
     return _memory(pid, "Pss:")
 
 

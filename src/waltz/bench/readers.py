@@ -18,11 +18,12 @@ from waltz.errors import ConfigurationError, OperationTimeoutError
 COLLECT_SECONDS_MAX: Final = 120.0
 
 Access = tuple[str, waltz.TlsSettings | None]
-"""Where the cluster is, and how its connections are secured."""
+"""The address of the cluster, and the TLS settings of its connections."""
 
 
 class Following(waltz.WaltzClientCallbacks):
-    """Applies everything after `marks` and remembers what came when, but for the warm-up's."""
+    """Applies everything after `marks` and remembers the time of each transaction outside of the
+    warm-up."""
 
     def __init__(
         self, marks: Mapping[int, int], writers: frozenset[int], *, bodies: bool, prefetch: bool
@@ -55,7 +56,7 @@ class Following(waltz.WaltzClientCallbacks):
             self._came.notify_all()
 
     def wait_for(self, count: int) -> None:
-        """Raises OperationTimeoutError: they did not come."""
+        """Wait until `count` transactions came. Raises OperationTimeoutError: they did not."""
         with self._came:
             if not self._came.wait_for(lambda: len(self.seen) >= count, COLLECT_SECONDS_MAX):
                 raise OperationTimeoutError(
@@ -66,10 +67,10 @@ class Following(waltz.WaltzClientCallbacks):
 
 @dataclass(frozen=True, slots=True)
 class Followed:
-    """What a consumer was handed in a round, an entry each; times in nanoseconds."""
+    """The transactions that a consumer got in a round, an entry each; times in nanoseconds."""
 
     since: int
-    """When it came."""
+    """The time at which the consumer started."""
     client_ids: NDArray[np.int64]
     headers: NDArray[np.int64]
     partition_ids: NDArray[np.int64]
@@ -90,7 +91,7 @@ class Consumer:
         self._processor = 0.0
 
     def prepare(self, writers: frozenset[int]) -> None:
-        """Note where the log ends; come at once unless the workload wants a backlog."""
+        """Note the end of the log; start at once unless the workload wants a backlog."""
         cluster, tls = self._access
         with waltz.open_reader(cluster, tls=tls) as log:
             marks = {each: int(log.high_water_mark(each)) for each in range(log.partition_count)}
@@ -109,7 +110,7 @@ class Consumer:
             self._come()
 
     def collect(self, count: int) -> Followed:
-        """Return what came once it is as many, and leave."""
+        """Return the transactions once `count` of them came, and close."""
         assert self._callbacks is not None
         assert self._client is not None
         self._callbacks.wait_for(count)
@@ -133,7 +134,7 @@ class Consumer:
 
 
 class CatchingUp(waltz.WaltzClientCallbacks):
-    """Applies one transaction per call, from the marks on, until so many came."""
+    """Applies one transaction per call, from the marks on, until `count` of them came."""
 
     def __init__(self, marks: Mapping[int, int], count: int, workload: Workload) -> None:
         self._marks = marks
@@ -157,7 +158,7 @@ class CatchingUp(waltz.WaltzClientCallbacks):
 
 @dataclass(frozen=True, slots=True)
 class ReadPart:
-    """What one reading client read in a round."""
+    """The part of one reading client in a round."""
 
     transactions: int
     seconds: float
@@ -177,7 +178,8 @@ def ranges(access: Access, workload: Workload) -> dict[int, tuple[int, int]]:
 
 
 def catch_up(access: Access, workload: Workload) -> ReadPart:
-    """Open a client that has applied nothing of the range, and wait until it has all of it."""
+    """Open a client that has applied nothing of the range, and wait until it has applied all of
+    it."""
     cluster, tls = access
     found = ranges(access, workload)
     count = sum(end - first for first, end in found.values())
@@ -217,7 +219,7 @@ def _count(partition_id: int, columns: waltz.TransactionColumns) -> int:
 
 
 def _to_arrow() -> Callable[[int, waltz.TransactionColumns], int]:
-    """Return what makes record batches as Spark's tasks do, and counts their rows.
+    """Return a function that makes record batches as Spark's tasks do, and counts their rows.
 
     Raises ConfigurationError: pyarrow or pyspark is missing.
     """

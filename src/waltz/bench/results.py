@@ -1,4 +1,4 @@
-"""What came of a workload: figures per round, their medians, and multiples of the calibration."""
+"""The results of a workload: figures per round, their medians, and multiples of the calibration."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ QUANTILES: Final = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p99.9": 0.999, "max": 
 
 @dataclass(frozen=True, slots=True)
 class Samples:
-    """How long things took, in nanoseconds; with `counts`, an entry stands for so many of them."""
+    """Durations in nanoseconds; with `counts`, each entry stands for that many transactions."""
 
     nanoseconds: NDArray[np.int64]
     counts: NDArray[np.int64] | None = None
 
     def quantiles(self, wanted: Sequence[float]) -> list[float]:
-        """Return quantiles in seconds: of those that were taken, none in between."""
+        """Return quantiles in seconds: measured values only, without interpolation."""
         assert len(self.nanoseconds), "no samples"
         if self.counts is None:
             values = np.quantile(self.nanoseconds, wanted, method="inverted_cdf")
@@ -59,15 +59,16 @@ class Round:
     transactions: int
     seconds: float
     latency: Samples | None = None
-    """From the intended time of each to its application at the client that wrote it."""
+    """From the intended time of each transaction to its application at the client that wrote it."""
     tail: Samples | None = None
-    """From the intended time of each to its application at the consumers."""
+    """From the intended time of each transaction to its application at the consumers."""
     lag: Samples | None = None
-    """From its application at the writer to that at the consumers; may be below zero."""
+    """From the application of each transaction at the writer to that at the consumers; may be below
+    zero."""
     from_commit: Samples | None = None
-    """From its commit at the server to its application at the consumers."""
+    """From the commit of each transaction at the server to its application at the consumers."""
     drain_seconds: float | None = None
-    """From the consumers' coming until they had nothing left to catch up with."""
+    """From the start of the consumers until they had caught up."""
     refused: int = 0
     """Locks; each is tried again and is in the latency."""
     processor: dict[str, float] = field(default_factory=dict)
@@ -81,14 +82,14 @@ class Round:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What came of a workload."""
+    """The results of a workload."""
 
     workload: Workload
     calibration: Calibration
     rounds: tuple[Round, ...] = ()
 
     def samples(self) -> Samples | None:
-        """Return the latencies of all rounds, at the consumers where there are some."""
+        """Return the latencies of all rounds, at the consumers if there are any."""
         found = [each.tail or each.latency for each in self.rounds]
         kept = [each for each in found if each is not None]
         return joined(kept) if kept else None
@@ -108,7 +109,7 @@ class Result:
         return found | {"all": sum(found.values())} if found else {}
 
     def latency(self, of: str = "latency") -> dict[str, float]:
-        """Return the median over the rounds of each percentile; empty where nothing was timed."""
+        """Return the median over the rounds of each percentile; empty if nothing was timed."""
         rounds: list[dict[str, float]] = [
             samples.latency() for each in self.rounds if (samples := getattr(each, of)) is not None
         ]
@@ -119,7 +120,7 @@ class Result:
         )
 
     def multiples(self) -> dict[str, float]:
-        """Return the figures as multiples of what the machine did by itself in the same run."""
+        """Return the figures as multiples of what the machine did alone in the same run."""
         found: dict[str, float] = {}
         if self.workload.verb == "idle" or not self.rounds:
             return found
@@ -161,7 +162,7 @@ class Result:
         }
 
     def lines(self) -> list[str]:
-        """Return what is printed: the name and figures, then a line for each more that there is."""
+        """Return the printed lines: the name and figures, then a line for each further figure."""
         head = f"{self.workload.name}:"
         if self.workload.verb == "idle":
             return [head, *_memory_lines(self.rounds[-1].memory)]

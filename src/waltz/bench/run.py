@@ -1,4 +1,4 @@
-"""One workload against one cluster: warm-up, rounds, and what each of them showed."""
+"""One workload against one cluster: warm-up, rounds, and the figures of each."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from waltz.bench.writers import Written
 from waltz.errors import WaltzError
 
 AHEAD_SECONDS: Final = 0.1
-"""Between telling the writers and their start, so that all start at once."""
+"""Seconds between the message to the writers and their start, so that all start at once."""
 
 CAUGHT_UP_SECONDS: Final = 0.1
 """A consumer that is closer to the writer than that has no backlog any more."""
 
 
 class Watcher(Protocol):
-    """Is shown what happens while it does."""
+    """Is shown the progress of a run."""
 
     def begin(self, text: str) -> None: ...
     def tick(self, transactions: int) -> None: ...
@@ -150,11 +150,11 @@ def written_round(
     commits: NDArray[np.int64] | None = None,
     is_late: bool,
 ) -> Round:
-    """Put together what writers and consumers saw of a round; `commits`: what the server noted, if
-    it did; `is_late`: the consumers came late.
+    """Return the round that writers and consumers saw; `commits`: the server's notes, if any;
+    `is_late`: the consumers started late.
 
-    Raises WaltzError: nothing was written, a consumer was handed something else than was, or
-    something that the server has not noted.
+    Raises WaltzError: nothing was written, or a consumer got a transaction that was not written, or
+    that the server has not noted.
     """
     total = sum(each.transactions for each in written)
     if not total:

@@ -1,4 +1,4 @@
-"""SIGTERM and SIGHUP end a measurement as Ctrl-C does: what it has started ends, its files go."""
+"""SIGTERM and SIGHUP end a measurement as Ctrl-C does: its processes end, its files are deleted."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ ENDING: Final = (signal.SIGTERM, signal.SIGHUP)
 def ended_in_order() -> Iterator[None]:
     """Let the first of these signals raise SystemExit in the block, with 128 + its number.
 
-    Those that follow are ignored until the block ends: they must not cut short what the first one
-    set off. One that was ignored before, as `nohup` has it, stays so. For the main thread.
+    Later ones are ignored until the block ends: they must not cut short what the first one began. A
+    signal that was ignored before, for example under `nohup`, stays ignored. For the main thread.
     """
     former = {
         number: handler

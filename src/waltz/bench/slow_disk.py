@@ -1,7 +1,7 @@
 """A disk that takes longer to sync, in a real storage node: for trials only.
 
-The product has no such knob. Where the hook (`hook.py`) calls `install` it slows the one storage
-node that the environment names, and leaves every other process as it is.
+The product has no such switch. Where the hook (`hook.py`) calls `install` it slows the one storage
+node that the environment names, and leaves every other process unchanged.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ ENVIRONMENT: Final = variable(__name__)
 
 
 def told(storage: str, seconds: float) -> str:
-    """Return what the hook is told, so that the storage node of that name takes `seconds` longer
-    for each sync."""
+    """Return the hook's value that makes the storage node of that name take `seconds` longer for
+    each sync."""
     return f"{storage}:{seconds}"
 
 

@@ -28,8 +28,8 @@ SLOW_STORAGE: Final = "storage-3"
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A running cluster; `pids`: the role of each of its processes, none where that is unknown.
-    `commits`: where its server notes when it commits what (`commit_times.py`), None: nowhere."""
+    """A running cluster; `pids`: the role of each of its processes, none if unknown. `commits`: the
+    file in which its server notes commits (`commit_times.py`), None if it does not."""
 
     cluster: str
     tls: TlsSettings | None
@@ -39,13 +39,13 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What a workload wants of a cluster that is started for it."""
+    """The requirements of a workload on a cluster that is started for it."""
 
     partitions: int
     tls: bool
     slow_sync_seconds: float
     is_fresh: bool
-    """Nobody else may have used it."""
+    """Whether no other workload may have used the cluster."""
     notes_commits: bool = False
 
 
@@ -55,8 +55,7 @@ def shape_of(workload: Workload) -> Shape:
         workload.tls,
         workload.slow_sync_seconds,
         is_fresh=workload.verb == "idle",
-        # Whoever comes late waits for himself: nothing is learnt from when what he missed was
-        # committed.
+        # A late consumer waits on itself; commit times of what it missed mean nothing.
         notes_commits=workload.consumers > 0 and not workload.consumers_after_seconds,
     )
 
@@ -65,7 +64,7 @@ def shape_of(workload: Workload) -> Shape:
 def trial_cluster(directory: Path, shape: Shape) -> Iterator[Target]:
     """Run a cluster in `directory`, which must not exist, until the block ends.
 
-    Raises ConfigurationError with what `waltz up` said, if it does not start.
+    Raises ConfigurationError with the output of `waltz up`, if it does not start.
     """
     installed = {}
     if shape.slow_sync_seconds:

@@ -1,7 +1,7 @@
-"""Workloads as data: what is done to a cluster, by whom and how fast.
+"""Workloads as data: the calls made to a cluster, their clients and their rate.
 
-Owns the file they stand in and its faults. A file is a mapping from names to workloads; those in
-`workloads.yaml` come with the program.
+Owns the form of their file and the check of it. A file is a mapping from names to workloads; those
+in `workloads.yaml` come with the program.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ FOR_EACH: Final = "for"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
-    """What one measurement does; the fields are the keys of the file."""
+    """One measurement; the fields are the keys of the file."""
 
     name: str
     verb: str
@@ -39,13 +39,14 @@ class Workload:
     `feed` catches up with callbacks; `read` reads ranges; `idle` does nothing."""
     about: str = ""
     data_bytes: int = 128
-    """Of each transaction; the second half of it compresses well."""
+    """Bytes of each transaction; the second half of the data compresses well."""
     partitions: int = 4
-    """How many of the cluster are used, from 0 on; a cluster that is started has as many."""
+    """Partitions of the cluster that are used, from 0 on; a cluster that is started has this
+    many."""
     clients: int = 1
     """Processes that write, or follow the feed."""
     window: int = 256
-    """How many transactions, or calls of `append_many`, one client has outstanding."""
+    """Transactions, or calls of `append_many`, that one client has outstanding."""
     batch: int = 1000
     """Transactions in a call of `append_many`."""
     rate: float | None = None
@@ -53,17 +54,19 @@ class Workload:
     write_locks: int = 0
     read_locks: int = 0
     keys: int | None = None
-    """How many keys the locks are drawn from; none: no two transactions meet."""
+    """Keys that the locks are drawn from; None: no two transactions meet."""
     skew: float = 0.0
-    """Of the draw: a key's share is 1 / rank ** skew (Zipf); 0 is uniform."""
+    """Skew of the draw: a key's share is 1 / rank ** skew (Zipf); 0 is uniform."""
     consumers: int = 0
     """Clients, processes of their own, that write nothing and apply everything."""
     consumers_after_seconds: float = 0.0
-    """The consumers are away at the start of a round for so long, and have a backlog then."""
+    """Seconds at the start of a round during which the consumers are away; they have a backlog
+    then."""
     bodies: bool = False
     """Whether data is read, not headers only: by consumers, `feed` and `read`."""
     prefetch: bool = True
-    """Whether data that callbacks read is fetched many at a time, or by one call each."""
+    """Whether data that callbacks read is fetched many transactions at a time, or by one call
+    each."""
     arrow: bool = False
     """Whether `read` ends in Arrow record batches."""
     prefill: int = 0
@@ -79,7 +82,8 @@ class Workload:
     """Added to each sync of one storage node of a cluster that is started."""
 
     def __post_init__(self) -> None:
-        """Raises ConfigurationError: a value out of range, or two that exclude each other."""
+        """Check the values. Raises ConfigurationError: one is out of range, or two exclude each
+        other."""
         self._expect(self.verb in VERBS, f"verb is {self.verb!r}; expected one of {VERBS}")
         for name, low, high in (
             ("data_bytes", 0, DATA_BYTES_MAX),
@@ -143,7 +147,7 @@ class Workload:
 
     @property
     def client_options(self) -> dict[str, Any]:
-        """What all clients of the workload are opened with."""
+        """Return the options with which all clients of the workload are opened."""
         return {} if self.protocol is None else {"protocol_version_max": self.protocol}
 
     def short(self, seconds: float, rounds: int) -> Workload:
@@ -162,8 +166,8 @@ KEYS: Final = {field.name: field.type for field in fields(Workload)}
 def read_workloads(path: Path = READY_MADE) -> dict[str, Workload]:
     """Return the workloads of a file by name, in its order.
 
-    `like: NAME` takes over what an earlier one says. `for: {key: [values]}` makes one per value,
-    or combination of values, with the values in the name. Raises ConfigurationError.
+    `like: NAME` copies the keys of an earlier one. `for: {key: [values]}` makes one per value, or
+    combination of values, with the values in the name. Raises ConfigurationError.
     """
     try:
         content = yaml.safe_load(path.read_text())

@@ -1,8 +1,8 @@
-"""The processes of a workload: what a child does, and how its parent tells it.
+"""The processes of a workload: the work of a child, and the commands of its parent.
 
-A child does what it is told and answers each time, until the pipe closes. It ignores Ctrl-C and
-the end of its terminal: its parent gets those, and ends it. When its parent is killed it ends at
-once, whatever it does.
+A child carries out commands and answers each, until the pipe closes. It ignores Ctrl-C and the end
+of its terminal: its parent gets those, and ends it. When its parent is killed it ends at once,
+whatever it is doing.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from waltz.bench.writers import Progress, prefill, write, writing
 from waltz.errors import WaltzError
 
 ANSWER_SECONDS_MAX: Final = 600.0
-"""Beyond what a round lasts."""
+"""Seconds that an answer may take beyond the length of a round."""
 
 STOP_SECONDS_MAX: Final = 10.0
 
@@ -40,7 +40,7 @@ class Worker:
     def __init__(self, role: str, number: int, workload: Workload, access: Access) -> None:
         context = multiprocessing.get_context("spawn")
         self.sent: Any = context.RawValue("q", 0)
-        """How many transactions it has sent so far."""
+        """The number of transactions it has sent so far."""
         self.connection, theirs = context.Pipe()
         self.process = context.Process(
             target=_serve,
@@ -55,7 +55,7 @@ class Worker:
         self.connection.send((verb, arguments))
 
     def answer(self) -> Any:
-        """Raises WaltzError: it failed, or is not there any more."""
+        """Return the child's answer. Raises WaltzError: it failed, or has ended."""
         try:
             is_done, answer = self.connection.recv()
         except EOFError:
@@ -74,7 +74,7 @@ class Worker:
 
 @contextmanager
 def workers(role: str, count: int, workload: Workload, access: Access) -> Iterator[list[Worker]]:
-    """Run so many of them until the block ends; an interrupted block does not wait for them."""
+    """Run `count` workers until the block ends; an interrupted block does not wait for them."""
     found: list[Worker] = []
     try:
         found.extend(Worker(role, number, workload, access) for number in range(count))
@@ -91,7 +91,7 @@ def workers(role: str, count: int, workload: Workload, access: Access) -> Iterat
 def tell_all(
     told: Sequence[Worker], verb: str, *, tick: Callable[[], None], **arguments: Any
 ) -> list[Any]:
-    """Tell all of them the same and return their answers; `tick` is called while they work.
+    """Give all workers the same command and return their answers; `tick` is called while they work.
 
     Raises WaltzError: one of them failed, or does not answer.
     """
@@ -101,7 +101,7 @@ def tell_all(
 
 
 def answers(told: Sequence[Worker], *, tick: Callable[[], None]) -> list[Any]:
-    """Return what each of them answers to what it was told. Raises as `tell_all`."""
+    """Return the answer of each worker to its command. Raises as `tell_all`."""
     waiting = {worker.connection: number for number, worker in enumerate(told)}
     found: list[Any] = [None] * len(told)
     deadline = time.monotonic() + ANSWER_SECONDS_MAX
@@ -126,7 +126,7 @@ def _serve(
         signal.signal(number, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     logging.basicConfig(level=logging.ERROR)
-    # As docs/operating/bench.md advises whoever writes as much.
+    # As docs/operating/bench.md advises for writers at this rate.
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 100)
@@ -169,7 +169,7 @@ def _writer(number: int, workload: Workload, access: Access, progress: Progress)
         ways = writing(client, workload, number, progress)
 
         def begin() -> int:
-            """Mount everything; that is no part of what is measured."""
+            """Mount all partitions, which is not part of the measurement; return the client ID."""
             for partition_id in range(workload.partitions):
                 client.append(partition_id, b"", header=-1)
             return client.client_id

@@ -1,4 +1,4 @@
-"""Clients that write: one process each, told by its parent what to do, a round at a time."""
+"""Clients that write: one process each, which gets commands from its parent, a round at a time."""
 
 from __future__ import annotations
 
@@ -17,17 +17,18 @@ from waltz.bench.workload import Workload
 from waltz.errors import WaltzError
 
 WARMING: Final = -1
-"""The header of what is written before a round; in a round it is the number of the transaction."""
+"""The header of appends before a round; in a round it is the number of the transaction."""
 
 FLUSH_SECONDS_MAX: Final = 120.0
 
 Progress = Callable[[int], None]
-"""Is told how many transactions were sent since the last time."""
+"""Is called with the number of transactions sent since the last call."""
 
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What one client wrote in a round: nanoseconds of the monotonic clock, an entry per call.
+    """The transactions that one client wrote in a round: nanoseconds of the monotonic clock, an
+    entry per call.
 
     `counts` are the transactions of each call, None for one each; headers count on from 0.
     """
@@ -106,7 +107,7 @@ class Timed(waltz.TransactionContext):
 
 
 class Writing(Protocol):
-    """One way to write: carries out calls until the pace ends, and waits for all of them."""
+    """One way to write: makes calls until the pace ends, and waits for all of them."""
 
     def run(self, pace: Pace, tally: Tally, *, is_counted: bool) -> list[int] | None:
         """Return the transactions of each call, None for one each."""
@@ -164,7 +165,7 @@ class OneByOne:
 
 
 class ManyAtATime:
-    """Calls of `append_many`, from as many threads as the window has."""
+    """Makes calls of `append_many`, from the number of threads in the window."""
 
     def __init__(
         self, client: waltz.WaltzClient, workload: Workload, number: int, progress: Progress
@@ -238,7 +239,7 @@ def write(
     *,
     is_counted: bool,
 ) -> Written:
-    """Write from `start`, in nanoseconds of the monotonic clock, for so many seconds.
+    """Write from `start`, in nanoseconds of the monotonic clock, for `seconds`.
 
     Raises WaltzError: one of the calls failed, or was not applied.
     """

@@ -1,4 +1,4 @@
-"""`waltz admin`: what one storage node or one server is told to do, and asked.
+"""`waltz admin`: commands to one running storage node or server, and questions to it.
 
 Owns where its commands are, and one line about each.
 """
@@ -39,12 +39,12 @@ STORAGE_PLACES: Final = {
     "sync-partitions": Place(
         "waltz.cli.admin_sync",
         "sync_partitions",
-        "Let every storage node take what the cluster's metadata assign to it.",
+        "Let every storage node take what the cluster's metadata assigns to it.",
     ),
     "validate": Place(
         "waltz.cli.admin_storage",
         "validate",
-        "See whether every storage node answers on both of its ports.",
+        "Check that every storage node answers on both of its ports.",
     ),
     "max-transaction-id": Place(
         "waltz.cli.admin_storage",

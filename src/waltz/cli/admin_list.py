@@ -1,4 +1,4 @@
-"""`waltz admin storage list`: what each storage node has taken, beside what it is assigned."""
+"""`waltz admin storage list`: what each storage node has taken, next to what it is assigned."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Holding:
 
 @dataclass(frozen=True, slots=True)
 class Holdings:
-    """What a node said, or in `trouble` why it said nothing."""
+    """What a node reported; `trouble` is the reason if it did not answer."""
 
     node: str
     trouble: str | None

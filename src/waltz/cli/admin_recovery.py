@@ -24,7 +24,10 @@ BATCH_RECORDS_DEFAULT = 1_000
 @click.command("recover-partition")
 @cluster_options
 @click.option(
-    *("-s", "--source-storage", "source"), type=ADDRESS, required=True, help="Copied from here."
+    *("-s", "--source-storage", "source"),
+    type=ADDRESS,
+    required=True,
+    help="The node to copy from.",
 )
 @click.option(
     *("-d", "--destination-storage", "destination"), type=ADDRESS, required=True, help="To here."
@@ -64,10 +67,10 @@ def recover_partition(
     destination_tls: str | None,
     as_json: bool,
 ) -> None:
-    """Copy a partition to a node that servers may not use (availability -o false), from another.
+    """Copy a partition from another node to one that servers may not use (availability -o false).
 
     What the source held when its store session began is copied; servers copy the rest once they may
-    use the node. It may be stopped, and goes on when called again.
+    use the node. The command may be stopped, and resumes when called again.
     """
     number = PartitionId(partition_id)
     secured = secured_by_file(source_tls), secured_by_file(destination_tls)

@@ -1,4 +1,4 @@
-"""`waltz admin server`: which partitions a running server would like to have."""
+"""`waltz admin server`: the partitions that a running server prefers."""
 
 from __future__ import annotations
 
@@ -58,8 +58,8 @@ def change_preference(
     add: bool,
     as_json: bool,
 ) -> None:
-    """Raises ConfigurationError: no such partition. UnavailableError: the server does not answer,
-    or could not note it."""
+    """Add or remove preferred partitions. Raises ConfigurationError: no such partition.
+    UnavailableError: the server does not answer, or could not note it."""
 
     async def work(host: Host, root: str) -> bool:
         params = await read_cluster_params(host.coordinator, root)

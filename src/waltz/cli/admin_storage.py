@@ -1,7 +1,7 @@
 """`waltz admin storage`: what storage nodes have taken, and whether servers may use it.
 
-A partition is served by a node once two things say so: the cluster's metadata assign it, and the
-node has taken it. These commands are about the second.
+A node serves a partition if two things are true: the cluster's metadata assigns it, and the node
+has taken it. These commands are about the second.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ storage_option = click.option(
 def add_partition(
     place: ClusterPlace, storage: Address, partition_ids: tuple[PartitionId, ...], as_json: bool
 ) -> None:
-    """Let a node take partitions, with the files of another time if they are still there."""
+    """Let a node take partitions, together with earlier files of theirs if it still has them."""
     target = _assign(place, storage, partition_ids, assigned=True)
     _tell(target, partition_ids, "has taken", as_json=as_json)
 
@@ -62,7 +62,7 @@ def add_partition(
 @storage_option
 @partitions_option
 @click.option("-d", "--delete-storage-files", is_flag=True, help="Otherwise its files stay.")
-@click.option("-f", "--force", is_flag=True, help="Though the cluster counts on it; and unasked.")
+@click.option("-f", "--force", is_flag=True, help="Even if the cluster counts on it; no question.")
 @json_option
 def remove_partition(
     place: ClusterPlace,
@@ -91,10 +91,11 @@ def remove_partition(
 
 
 def _confirm(what: str, expected: str) -> None:
-    """Have it typed. Raises click.UsageError: nobody is there to do so, or it is another text."""
+    """Have the user type `expected`. Raises click.UsageError: there is no terminal, or the text
+    differs."""
     if not sys.stdin.isatty():
-        raise click.UsageError(f"{what} Nobody can be asked here: give --force")
-    if click.prompt(f"{what}\nType {expected} to go on", err=True) != expected:
+        raise click.UsageError(f"{what} There is no terminal to ask on: give --force")
+    if click.prompt(f"{what}\nType {expected} to continue", err=True) != expected:
         raise click.UsageError("it was not confirmed, and nothing was done")
 
 
@@ -129,7 +130,7 @@ def _assign(
     required=True,
     help="Whether servers may use it.",
 )
-@click.option("-f", "--force", is_flag=True, help="Though the partition takes no appends then.")
+@click.option("-f", "--force", is_flag=True, help="Even if the partition then takes no appends.")
 @json_option
 def availability(
     place: ClusterPlace,
@@ -170,7 +171,7 @@ def availability(
     required=True,
     help="Whether servers may append to it.",
 )
-@click.option("-f", "--force", is_flag=True, help="Though the partition takes no appends then.")
+@click.option("-f", "--force", is_flag=True, help="Even if the partition then takes no appends.")
 @json_option
 def access(
     place: ClusterPlace,
@@ -183,9 +184,9 @@ def access(
 ) -> None:
     """Let servers read partitions of a node, append to them, both, or neither.
 
-    A replica without reads takes part in everything and is never read from. One without writes
-    takes no part in a store session: it is as good as away, but can be read by tools. A node of the
-    Java original knows both or neither only: availability.
+    A replica without reads takes part in everything and is never read from. A replica without
+    writes takes no part in a store session: to servers it is away, but tools can read it. A node of
+    the Java original knows only both or neither: availability.
     """
     is_readable, is_writable = reads == "on", writes == "on"
 
@@ -218,7 +219,7 @@ def _tell(
 @cluster_options
 @json_option
 def validate(place: ClusterPlace, as_json: bool) -> None:
-    """See whether every storage node answers on both of its ports; ends with 1 if one does not."""
+    """Check that every storage node answers on both of its ports; end with 1 if one does not."""
 
     async def work(host: Host, root: str) -> Mapping[str, Sequence[str]]:
         params = await read_store_params(host.coordinator, root)

@@ -1,4 +1,4 @@
-"""`waltz admin storage sync-partitions`: nodes take what the cluster's metadata assign to them."""
+"""`waltz admin storage sync-partitions`: nodes take what the cluster's metadata assigns to them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ from waltz.wire.admin_protocol import AdminSuccessResponse, PartitionAssignmentR
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """What a node had not taken and should have, and the reverse; `trouble` ended it early."""
+    """The partitions that a node should have taken and had not, and the reverse; `trouble` is set
+    if it stopped answering."""
 
     node: ReplicaId
     trouble: str | None
@@ -43,7 +44,7 @@ class Difference:
 @click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
 @json_option
 def sync_partitions(place: ClusterPlace, force: bool, dry_run: bool, as_json: bool) -> None:
-    """Let every storage node take what the cluster's metadata assign to it.
+    """Let every storage node take what the cluster's metadata assigns to it.
 
     What a node has taken beyond that is given up only with --force. Ends with 1 if a node does not
     answer, or something is left.

@@ -1,4 +1,4 @@
-"""`waltz bench`: what a cluster and this machine can do, as workloads from a file."""
+"""`waltz bench`: measures a cluster and this machine with workloads from a file."""
 
 from __future__ import annotations
 
@@ -48,10 +48,12 @@ def list_workloads(workloads: Sequence[Workload], *, as_json: bool) -> None:
     "--directory",
     type=click.Path(file_okay=False, exists=True, path_type=Path),
     default=Path(),
-    help="On whose disk to calibrate and start clusters; default: here.",
+    help="Directory for calibration and clusters; default: here.",
 )
-@click.option("--seconds", type=click.FloatRange(min=0.1), help="Of each round, for all.")
-@click.option("--rounds", type=click.IntRange(min=1), help="How many, for all.")
+@click.option(
+    "--seconds", type=click.FloatRange(min=0.1), help="Length of each round, for all workloads."
+)
+@click.option("--rounds", type=click.IntRange(min=1), help="Number of rounds, for all workloads.")
 @click.option(
     "--protocol",
     type=click.IntRange(0, CLIENT_CODEC.versions[-1]),
@@ -76,12 +78,12 @@ def bench(
 ) -> None:
     """Measure workloads: NAMES, or patterns like 'original-*'; all of a --file by default.
 
-    Latency counts from the time at which a transaction was due. Every figure is given as a
-    multiple of what this machine does by itself in the same run, too.
+    Latency counts from the time at which a transaction was due. Every figure is also given as a
+    multiple of what this machine alone does in the same run.
     """
     if cluster is not None and with_tls:
         raise click.UsageError("--with-tls is for a cluster that is started; use --tls-ca ...")
-    # Imported late: a server's process has these commands, too, and no use for what is behind this.
+    # Imported late: a server's process imports these commands, too, and never uses the benchmark.
     from waltz.bench.benchmark import report, run_all
     from waltz.bench.plot import write_plot
     from waltz.bench.workload import READY_MADE, choose, read_workloads

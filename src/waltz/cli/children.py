@@ -1,7 +1,7 @@
-"""Processes of this command that a command starts and looks after.
+"""Processes that a command of `waltz` starts and looks after.
 
-Owns that a child which dies is started again, with growing pauses, and that all end with the
-process that started them, in whatever way it ends: their standard input does.
+Owns that a child that dies is started again, with growing pauses, and that all children end with
+the process that started them, however it ends: their standard input ends with it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ RESTART_SECONDS_MIN = 0.2
 RESTART_SECONDS_MAX = 5.0
 START_SECONDS_MAX = 60.0
 STOP_SECONDS_MAX = SHUTDOWN_SECONDS_MAX + 5.0
-"""A child ends itself before that, and says what was stuck."""
+"""Seconds before a child that does not stop is killed; it ends itself earlier, and logs what was
+stuck."""
 
 
 @dataclass
@@ -32,13 +33,13 @@ class Child:
     role: str
     arguments: list[str]
     log: Path | None
-    """Where it logs; None: where this process does."""
+    """The log file; None: the child logs to this process's standard error."""
     process: asyncio.subprocess.Process | None = None
     restarts: int = 0
     ready: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def start(self) -> None:
-        """Start the process; `ready` is set once it says so."""
+        """Start the process; `ready` is set once it reports so."""
         self.ready.clear()
         with contextlib.ExitStack() as files:
             log = None if self.log is None else files.enter_context(self.log.open("ab"))
@@ -64,12 +65,12 @@ class Child:
         return await self.process.wait()
 
     def last_words(self) -> str:
-        """The last line of the log."""
+        """Return the last line of the log."""
         text = "" if self.log is None else self.log.read_text(errors="replace").strip()
         return text.splitlines()[-1] if text else "its log says why"
 
     async def stop(self, say: Callable[[str], None]) -> None:
-        """Ask the process to stop, and insist if it does not."""
+        """Ask the process to stop, and kill it if it does not."""
         if self.process is None or self.process.returncode is not None:
             return
         with contextlib.suppress(ProcessLookupError):
@@ -94,7 +95,8 @@ class Keeper:
         say: Callable[[str], None],
         on_restart: Callable[[], None] = lambda: None,
     ) -> None:
-        """`say` tells people, in rich's markup; `on_restart` is called after each."""
+        """`say` shows a line to the user, in rich's markup; `on_restart` is called after each
+        restart."""
         self.children = children
         self._say = say
         self._on_restart = on_restart
@@ -106,7 +108,8 @@ class Keeper:
         self._told.set()
 
     async def start(self) -> None:
-        """Start all of them at once. Raises ConfigurationError with what one of them said."""
+        """Start all children at once. Raises ConfigurationError with the last words of one that
+        failed."""
         for child in self.children:
             await child.start()
         for child in self.children:
@@ -118,7 +121,8 @@ class Keeper:
         await self._told.wait()
 
     async def stop(self, *groups: Sequence[Child]) -> None:
-        """Stop one group after the other, each side by side; without groups all are one."""
+        """Stop one group after the other, the children of a group at once; without groups all
+        children are one."""
         self._told.set()
         for group in groups or (self.children,):
             await asyncio.gather(*(child.stop(self._say) for child in group))

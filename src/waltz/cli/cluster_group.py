@@ -1,4 +1,4 @@
-"""`waltz cluster`: where its commands are, and one line about each."""
+"""`waltz cluster`: the places of its commands, and one line about each."""
 
 from __future__ import annotations
 
@@ -47,12 +47,12 @@ PLACES: Final = {
     "exchange": Place(
         "waltz.cli.cluster_storages",
         "exchange",
-        "Put one storage node in the place of another of its group.",
+        "Replace a storage node by another of its group.",
     ),
     "auto-assign": Place(
         "waltz.cli.cluster_storages",
         "auto_assign",
-        "Deal all partitions out over the storage nodes of a group.",
+        "Distribute all partitions over the storage nodes of a group.",
     ),
     "add-partitions": Place(
         "waltz.cli.cluster_growth", "grow", "Add partitions while everything runs."
@@ -72,4 +72,4 @@ PLACES: Final = {
 
 @click.group(cls=LazyGroup, places=PLACES)
 def cluster() -> None:
-    """Make clusters, say which storage node holds what, and check that all is well."""
+    """Make clusters, place replicas on storage nodes, and check that all is well."""

@@ -1,6 +1,7 @@
-"""`waltz cluster add-partitions`: more partitions for a cluster that runs.
+"""`waltz cluster add-partitions`: more partitions for a running cluster.
 
-`operators/cluster_growth_shell.py` has the steps; here they are asked for, shown, and waited for.
+`operators/cluster_growth_shell.py` has the steps; this module asks for them, shows them, and waits
+for them.
 """
 
 from __future__ import annotations
@@ -34,12 +35,12 @@ SERVED_SECONDS_DEFAULT = 60.0
     "--to",
     type=click.IntRange(1, PARTITIONS_MAX),
     required=True,
-    help="How many partitions the cluster is to have, the old ones included.",
+    help="The new number of partitions, the old ones included.",
 )
 @click.option(
     "--despite-earlier-clients",
     is_flag=True,
-    help="Though clients of versions before 5 run: Java ones lose track until started again.",
+    help="Even if clients of versions before 5 run: Java ones lose track until restarted.",
 )
 @click.option(
     *("-t", "--timeout", "seconds"),
@@ -60,9 +61,9 @@ def grow(
 ) -> None:
     """Add partitions while everything runs; a cluster never gets fewer.
 
-    Refused while a storage node or a server would not follow. One that was cut short is finished
-    by giving the same number again. Keys that applications map to partitions by their number move:
-    docs/operating/cluster.md says what that means before it is done.
+    Refused while a storage node or a server would not follow. To finish a growth that was cut
+    short, give the same number again. Keys that applications map to partitions by their number
+    move: read docs/operating/cluster.md first.
     """
 
     async def plan(host: Host, root: str) -> GrowthPlan:
@@ -91,7 +92,7 @@ def grow(
 def _carry_out(
     place: ClusterPlace, planned: GrowthPlan, seconds: float
 ) -> list[PartitionId] | None:
-    """Return the new partitions that are not served in time; None: no server runs."""
+    """Return the new partitions that are not served in time; None if no server runs."""
 
     async def work(host: Host, root: str) -> list[PartitionId] | None:
         is_dealt_out = await add_partitions(

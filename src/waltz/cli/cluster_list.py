@@ -1,4 +1,4 @@
-"""`waltz cluster list`: everything that the coordinator has of a cluster, and nothing else."""
+"""`waltz cluster list`: everything that the coordinator stores of a cluster, and nothing else."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ from waltz.types import PartitionId, ReplicaId
 
 @dataclass(frozen=True, slots=True)
 class ClusterMetadata:
-    """What the coordinator has; `partitions` lacks those that never had a store session."""
+    """A cluster's metadata in the coordinator; `partitions` lacks those that never had a store
+    session."""
 
     name: str
     root: str
@@ -43,12 +44,12 @@ class ClusterMetadata:
 
     @property
     def counts(self) -> PartitionCounts:
-        """`partition_count`, and whether partitions are being added."""
+        """Return `partition_count`, and whether partitions are being added."""
         assigned = self.membership.assignment.partition_count
         return PartitionCounts(self.partition_count, self.placement.partition_count, assigned)
 
     def replicas(self) -> list[ReplicaId]:
-        """All storage nodes, by name."""
+        """Return all storage nodes, by name."""
         return sorted(self.placement.partitions)
 
     def to_json(self) -> dict[str, Any]:
@@ -103,7 +104,8 @@ class ClusterMetadata:
 
 
 async def read_metadata(host: Host, root: str) -> ClusterMetadata:
-    """Raises NoNodeError: there is no cluster. CoordinatorLostError."""
+    """Return the cluster's metadata. Raises NoNodeError: there is no cluster.
+    CoordinatorLostError."""
     coordinator = host.coordinator
     params = await read_cluster_params(coordinator, root)
     store_params = await read_store_params(coordinator, root)
@@ -124,7 +126,7 @@ async def read_metadata(host: Host, root: str) -> ClusterMetadata:
 async def read_sessions(
     host: Host, root: str, numbers: range | tuple[PartitionId, ...]
 ) -> dict[PartitionId, PartitionMetadata]:
-    """The metadata of these partitions, but of those that never had a store session."""
+    """Return the metadata of these partitions, without those that never had a store session."""
     found = {}
     for number in map(PartitionId, numbers):
         try:
@@ -151,8 +153,8 @@ def show_metadata(found: ClusterMetadata) -> None:
     click.echo(f"cluster key {found.cluster_key}\n")
     if found.counts.is_half_added:
         click.echo(
-            f"partitions are being added, {found.counts.store} in all; if nobody is at it: waltz"
-            f" cluster add-partitions --to {found.counts.store}\n"
+            f"partitions are being added, {found.counts.store} in all; if no command is doing it:"
+            f" waltz cluster add-partitions --to {found.counts.store}\n"
         )
     storages = new_table("storage node", "group", "admin port", "partitions", left=("partitions",))
     storages.columns[0].justify = "left"

@@ -1,4 +1,4 @@
-"""`waltz cluster create`, `delete` and `show-cluster-key`: what makes a cluster, as metadata."""
+"""`waltz cluster create`, `delete` and `show-cluster-key`: the metadata that makes a cluster."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from waltz.limits import PARTITIONS_MAX
 
 @click.command()
 @cluster_options
-@click.option("-n", "--name", required=True, help="What it is called; `delete` asks for it.")
+@click.option("-n", "--name", required=True, help="The cluster's name; `delete` asks for it.")
 @click.option(
     "-p",
     "--partitions",
     "partition_count",
     type=click.IntRange(1, PARTITIONS_MAX),
     required=True,
-    help="How many it has; they can be added to, never be made fewer.",
+    help="Partitions; their number can only grow.",
 )
 @json_option
 def create(place: ClusterPlace, name: str, partition_count: int, as_json: bool) -> None:
@@ -60,17 +60,15 @@ def create(place: ClusterPlace, name: str, partition_count: int, as_json: bool) 
 @click.command()
 @cluster_options
 @click.option("-n", "--name", help="The cluster's name; asked for on a terminal.")
-@click.option(
-    "-f", "--force", is_flag=True, help="Whatever it is called, and though servers of it run."
-)
+@click.option("-f", "--force", is_flag=True, help="Whatever its name, and even if its servers run.")
 def delete(place: ClusterPlace, name: str | None, force: bool) -> None:
-    """Delete a cluster's metadata. Its storage nodes' files stay, and belong to nobody then."""
+    """Delete a cluster's metadata. Its storage nodes' files stay, and belong to no cluster then."""
     if name is None and not force:
         if not sys.stdin.isatty():
             raise click.UsageError("missing: --name, the cluster's name; or --force")
         name = click.prompt(
             f"This deletes the cluster at {place.root} of {place.coordinator}.\n"
-            "Type its name to go on",
+            "Type its name to continue",
             err=True,
         )
 

@@ -1,4 +1,4 @@
-"""Which cluster a command is for: the options that say it, a file, the environment, a directory.
+"""The cluster that a command is for, from its options, a file, the environment, or a directory.
 
 Owns the order in which these count. Every command that talks to a running cluster takes them.
 """
@@ -45,7 +45,7 @@ ADDRESSES: Final = (
 
 @dataclass(frozen=True, slots=True)
 class ClusterPlace:
-    """Where a cluster's metadata is, and how its processes are reached."""
+    """The coordinator of a cluster, and how its processes are reached."""
 
     coordinator: CoordinatorAddress
     tls: TlsSettings
@@ -57,7 +57,7 @@ class ClusterPlace:
 
     @asynccontextmanager
     async def host(self) -> AsyncIterator[Host]:
-        """The doors to it; the coordinator's session ends with the block."""
+        """Yield the doors to the cluster; the coordinator's session ends with the block."""
         host = real_host(self.coordinator, self.tls, coordinator_seconds_max=self.connect_seconds)
         try:
             yield host
@@ -65,7 +65,7 @@ class ClusterPlace:
             await host.coordinator.close()
 
     def run(self, work: Callable[[Host, str], Awaitable[T]]) -> T:
-        """Do `work`, which is given the doors and the cluster's root, on a loop of its own."""
+        """Run `work` on a loop of its own; it gets the doors and the cluster's root."""
 
         async def main() -> T:
             async with self.host() as host:
@@ -91,17 +91,20 @@ class ZooKeeperType(click.ParamType[ZooKeeperAddress]):
 
 @dataclass(frozen=True, slots=True)
 class LogPlace:
-    """Where a cluster is for those who want its log only, and how its processes are reached."""
+    """The address of a cluster for commands that need only its log, and how its processes are
+    reached."""
 
     cluster: ClusterAddress
     tls: TlsSettings
 
     def with_coordinator(self) -> ClusterPlace:
-        """Raises UnavailableError: no server says where the coordinator is; as
-        `find_coordinator`."""
+        """Return the cluster with its coordinator.
+
+        Raises UnavailableError: no server names the coordinator; and as `find_coordinator`.
+        """
         if not isinstance(self.cluster, ServersAddress):
             return ClusterPlace(self.cluster, self.tls)
-        # Servers are asked for it only where they were named.
+        # Servers are asked for the coordinator only if the user named servers.
         from waltz.operators.questions_shell import find_coordinator
 
         found = find_coordinator(
@@ -113,8 +116,8 @@ class LogPlace:
 
 
 def cluster_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options; `command` is given `place`, ClusterPlace. Where servers are named, they are
-    asked where the coordinator is."""
+    """Add the options; `command` gets `place`, a ClusterPlace. Servers, if named, are asked for the
+    coordinator."""
 
     def with_coordinator(*, place: ClusterPlace | LogPlace, **others: Any) -> Any:
         if isinstance(place, LogPlace):
@@ -125,7 +128,7 @@ def cluster_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def log_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options, which may name servers, too; `command` is given `place`, LogPlace."""
+    """Add the options, which may name servers, too; `command` gets `place`, a LogPlace."""
 
     def with_log(*, place: ClusterPlace | LogPlace, **others: Any) -> Any:
         if isinstance(place, ClusterPlace):
@@ -136,7 +139,7 @@ def log_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _with_options(command: Callable[..., Any], addresses: str) -> Callable[..., Any]:
-    """Add the options; `command` is given `place`, ClusterPlace, or LogPlace if servers are
+    """Add the options; `command` gets `place`, a ClusterPlace, or a LogPlace if servers are
     named."""
 
     @wraps(command)
@@ -165,7 +168,7 @@ def _with_options(command: Callable[..., Any], addresses: str) -> Callable[..., 
             click.Path(),
             "YAML: zookeeper.connectString, cluster.root, ssl.*.",
         ),
-        (("--zookeeper",), ZooKeeperType(), "Where the cluster is in a ZooKeeper."),
+        (("--zookeeper",), ZooKeeperType(), "The cluster's place in a ZooKeeper."),
         (
             (CLUSTER_OPTION,),
             CLUSTER,
@@ -177,10 +180,10 @@ def _with_options(command: Callable[..., Any], addresses: str) -> Callable[..., 
 
 
 def find_cluster(given: ClusterAddress | None, tls: TlsSettings) -> ClusterPlace | LogPlace:
-    """Return `given`, else what the environment says, else what the directory here holds.
+    """Return `given`, else the cluster of the environment, else the one of the directory here.
 
-    Raises ConfigurationError: none given, none found. click.UsageError: the environment says what
-    is no address.
+    Raises ConfigurationError: none given, none found. click.UsageError: the environment has no
+    address.
     """
     if given is None and (text := os.environ.get(ENVIRONMENT)):
         try:
@@ -201,8 +204,9 @@ def find_cluster(given: ClusterAddress | None, tls: TlsSettings) -> ClusterPlace
 
 
 def _place_in_file(path: str, tls: TlsSettings) -> ClusterPlace:
-    """Raises ConfigurationError: every fault of the file."""
-    # Most calls name no file, and need none of the keys that may stand in one.
+    """Return the cluster that a file names. Raises ConfigurationError with every fault of the
+    file."""
+    # Most calls name no file, and need none of its possible keys.
     from waltz.cli.command_settings import read_settings
     from waltz.configuration.coordinator_settings import coordinator_address
     from waltz.configuration.tls_settings import tls_settings

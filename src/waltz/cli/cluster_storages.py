@@ -1,7 +1,8 @@
-"""`waltz cluster add-storage` and its kin: which storage nodes a cluster has and what they hold.
+"""`waltz cluster add-storage` and the other commands that change a cluster's storage nodes and what
+they hold.
 
-What is refused is `cluster/storage_placement.py`'s business, but for what only the partitions'
-sessions know: whether those that are left can go on.
+`cluster/storage_placement.py` decides what is refused, except for what only the partitions'
+sessions know: whether the remaining replicas suffice.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ from waltz.types import Address, PartitionId, ReplicaId
 
 Change: TypeAlias = Callable[[StoragePlacement], StoragePlacement]
 
-FORCE_REMEDY = "; --force does it all the same"
+FORCE_REMEDY = "; --force does it nevertheless"
 HINT_TO_TAKE = "the node has to take them, too: waltz admin storage sync-partitions"
 
 
@@ -49,7 +50,7 @@ def storage_option(*names: str, text: str) -> Callable[[Any], Any]:
 
 
 def dry_run_option(command: Any) -> Any:
-    return click.option("--dry-run", is_flag=True, help="Say what would be, and change nothing.")(
+    return click.option("--dry-run", is_flag=True, help="Show the result, and change nothing.")(
         command
     )
 
@@ -69,8 +70,8 @@ def change_cluster(
     as_json: bool,
     leaving: ReplicaId | None = None,
 ) -> None:
-    """Make the change, or see what it would make, and show what is another thing then; `leaving` is
-    out of the cluster after it."""
+    """Make the change, or only compute it, and show the differences; `leaving` is a node that the
+    change takes out of the cluster."""
     seen: list[StoragePlacement] = []
 
     def noted(placement: StoragePlacement) -> StoragePlacement:
@@ -101,7 +102,7 @@ def show_change(
 
 
 def placement_changes(before: StoragePlacement, after: StoragePlacement) -> list[dict[str, Any]]:
-    """What each node that holds something else then held before and holds after, for JSON."""
+    """Return, for JSON, what each changed node held before and holds after."""
     return [
         {
             "replica_id": node,
@@ -119,7 +120,7 @@ def _changed(before: StoragePlacement, after: StoragePlacement) -> list[ReplicaI
 
 
 def print_changes(before: StoragePlacement, after: StoragePlacement) -> None:
-    """The same as a table."""
+    """Print the same as a table."""
     table = new_table("storage node", "group", "before", "after", left=("before", "after"))
     table.columns[0].justify = "left"
     for node in _changed(before, after):
@@ -133,7 +134,7 @@ def print_changes(before: StoragePlacement, after: StoragePlacement) -> None:
 
 
 def _held(placement: StoragePlacement, node: ReplicaId) -> list[int] | None:
-    """None: there is no such node."""
+    """Return the node's partitions; None if there is no such node."""
     held = placement.partitions.get(node)
     return None if held is None else list(held)
 
@@ -145,7 +146,7 @@ def _shown(held: Sequence[int] | None) -> str:
 def read_all_sessions(
     place: ClusterPlace, numbers: Sequence[PartitionId] | None = None
 ) -> Mapping[PartitionId, PartitionMetadata]:
-    """What the partitions' sessions are now; `numbers` None: of all."""
+    """Return the present sessions of the partitions `numbers`, None for all."""
 
     async def work(host: Host, root: str) -> Mapping[PartitionId, PartitionMetadata]:
         count = (await read_placement(host.coordinator, root)).partition_count
@@ -164,7 +165,9 @@ def read_all_sessions(
     required=True,
     help="Where tools connect, on the same host.",
 )
-@click.option("-g", "--group", type=int, required=True, help="A group holds one copy of all.")
+@click.option(
+    "-g", "--group", type=int, required=True, help="A group holds one copy of all partitions."
+)
 @dry_run_option
 @json_option
 def add_storage(
@@ -180,7 +183,7 @@ def add_storage(
 @click.command("remove-storage")
 @cluster_options
 @storage
-@force_option("Though partitions' sessions still count on it.")
+@force_option("Even if partitions' sessions still count on it.")
 @dry_run_option
 @json_option
 def remove_storage(
@@ -195,7 +198,8 @@ def remove_storage(
 
 
 def check_left(node: ReplicaId, sessions: Mapping[PartitionId, PartitionMetadata]) -> None:
-    """Raises ConfigurationError: a change of replicas that it leaves by has not ended."""
+    """Check that no store session counts on the node. Raises ConfigurationError: a change of
+    replicas that it leaves by has not ended."""
     if counting := [
         partition_id
         for partition_id, metadata in sessions.items()
@@ -233,8 +237,8 @@ def assign(
 @cluster_options
 @storage
 @partitions_option
-@click.option("--shrink-group", is_flag=True, help="Though it is the last copy in its group.")
-@force_option("Though too few of the others take part for the partition to go on.")
+@click.option("--shrink-group", is_flag=True, help="Even if it is the last copy in its group.")
+@force_option("Even if the other replicas are too few for the partition to take appends.")
 @dry_run_option
 @json_option
 def unassign(
@@ -246,7 +250,8 @@ def unassign(
     dry_run: bool,
     as_json: bool,
 ) -> None:
-    """Let a storage node hold fewer partitions. The only copy of one is never taken away."""
+    """Let a storage node hold fewer partitions. The only copy of a partition is never taken
+    away."""
     node = ReplicaId(str(storage))
     sessions = {} if force else read_all_sessions(place, partition_ids)
     lost = {} if force else place.run(ask_lost_replicas)
@@ -283,8 +288,8 @@ def exchange(
     dry_run: bool,
     as_json: bool,
 ) -> None:
-    """Put one storage node in the place of another of its group, in one change: for all its
-    partitions, or for those that are named."""
+    """Replace a storage node by another of its group, in one change: for all its partitions, or for
+    those that are named."""
     leaving = ReplicaId(str(storage))
     change = partial(
         replace_replicas,
@@ -304,7 +309,7 @@ def exchange(
 @dry_run_option
 @json_option
 def auto_assign(place: ClusterPlace, group: int, dry_run: bool, as_json: bool) -> None:
-    """Deal all partitions out over the storage nodes of a group that has none yet."""
+    """Distribute all partitions over the storage nodes of a group that has none yet."""
     change_cluster(place, partial(deal_out, group=group), dry_run=dry_run, as_json=as_json)
     if not dry_run:
         click.echo(HINT_TO_TAKE, err=True)

@@ -1,8 +1,9 @@
-"""Is the cluster all right? The checks of `waltz cluster verify`, on what was gathered for them.
+"""Judges whether a cluster is well: the checks of `waltz cluster verify`, on facts gathered for
+them.
 
-Owns what is right and how a fault is told: what is wrong, where, with which partitions. Pure: it
-asks nobody anything. A quorum is over the partition's own replicas, however many storage nodes the
-cluster has; the original counts all of these.
+Owns what is right and how a fault is reported: what is wrong, where, with which partitions. Pure:
+it asks no process anything. A quorum is over the partition's own replicas, however many storage
+nodes the cluster has; the original counts all storage nodes.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from waltz.wire.report_protocol import PartitionReport
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """The cluster as it was found; `servers` has an entry for each descriptor, `storages` for each
+    """The state of a cluster; `servers` has an entry for each descriptor, `storages` for each
     storage node of the placement."""
 
     metadata: ClusterMetadata
@@ -44,22 +45,22 @@ class Facts:
         return self.metadata.membership.descriptors[server_id].address
 
     def report(self, partition_id: PartitionId) -> PartitionReport | None:
-        """What the partition's server says of it; None: it does not."""
+        """Return the report of the partition's server; None if there is none."""
         owner = self.owner(partition_id)
         answers = None if owner is None else self.servers.get(owner)
         reports = None if answers is None else answers.reports
         return None if reports is None else reports.get(partition_id)
 
     def replicas(self, partition_id: PartitionId) -> tuple[ReplicaView, ...]:
-        """Those that the partition is assigned to, by their own words to its server."""
+        """Return the replicas that the partition is assigned to, as they reported to its server."""
         held_by = self.metadata.placement.holding(partition_id)
         return view_replicas(held_by, self.report(partition_id))
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """`partition_ids` are those that it concerns, sorted; it may concern none, and is a fault all
-    the same. `is_known` False: nobody could say whether something is wrong."""
+    """A fault. `partition_ids` are the partitions it concerns, sorted; there may be none.
+    `is_known` False: it could not be learnt whether something is wrong."""
 
     check: str
     text: str
@@ -68,7 +69,7 @@ class Fault:
 
 
 class Unknown(str):
-    """The text of what nobody could say."""
+    """The text of a fault that could not be confirmed."""
 
 
 FINISH: Final = "waltz cluster add-partitions --to"
@@ -82,7 +83,7 @@ def assignment(facts: Facts) -> Iterator[tuple[str, Collection[PartitionId]]]:
     counts = facts.metadata.counts
     if counts.is_half_added:
         text = f"partitions are being added, {counts.store} in all, and that is not finished"
-        yield f"{text}; if nobody is at it: {FINISH} {counts.store}", ()
+        yield f"{text}; if no command is doing it: {FINISH} {counts.store}", ()
     elif membership.descriptors and counts.assigned < counts.cluster:
         text = f"{counts.cluster - counts.assigned} partitions were added, and no server has them"
         yield f"{text}: {FINISH} {counts.cluster}", ()
@@ -91,7 +92,7 @@ def assignment(facts: Facts) -> Iterator[tuple[str, Collection[PartitionId]]]:
         return
     if not membership.is_consistent:
         coordinator = facts.address(min(membership.descriptors))
-        text = "servers came or went, and the partitions are not dealt out anew; that is for server"
+        text = "servers came or went, and the partitions were not reassigned; that is for server"
         yield f"{text} {coordinator} to do: look at its log if it lasts", facts.partition_ids
     addresses = [each.address for each in membership.descriptors.values()]
     for address in sorted({each for each in addresses if addresses.count(each) > 1}):
@@ -105,7 +106,7 @@ def assignment(facts: Facts) -> Iterator[tuple[str, Collection[PartitionId]]]:
 
 
 def servers(facts: Facts) -> Iterator[tuple[str, Collection[PartitionId]]]:
-    """What a server believes to own is what the coordinator says (TL-53)."""
+    """Servers and the coordinator agree on the owners of partitions (TL-53)."""
     for server_id, answers in sorted(facts.servers.items()):
         address, owned = facts.address(server_id), {*facts.owned(server_id)}
         if answers.trouble is not None:
@@ -132,7 +133,7 @@ def connectivity(facts: Facts) -> Iterator[tuple[str, Collection[PartitionId]]]:
             if is_reached is False:
                 yield f"server {address} does not reach storage node {node}", common
             elif is_reached is None and held:
-                # Servers of the original look at storage nodes that hold something only.
+                # Servers of the original try only storage nodes that hold something.
                 text = f"server {address} does not say whether it reaches storage node {node}"
                 yield Unknown(text), common
 
@@ -268,14 +269,15 @@ CHECKS: Final[Mapping[str, Check]] = {
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What was judged, and every fault that was found."""
+    """The partitions that were judged, and every fault that was found."""
 
     partition_ids: tuple[PartitionId, ...]
     faults: tuple[Fault, ...]
 
     @property
     def is_well(self) -> bool | None:
-        """None: nothing is known to be wrong, and not everything could be asked."""
+        """Return whether all is well; None if no fault is known, and not everything could be
+        asked."""
         if any(fault.is_known for fault in self.faults):
             return False
         return None if self.faults else True
@@ -290,7 +292,8 @@ class Verdict:
 
     @property
     def unconfirmed_partitions(self) -> tuple[PartitionId, ...]:
-        """Those of which nothing is known to be wrong, and not all is known to be right."""
+        """Return the partitions without a known fault of which not everything could be
+        confirmed."""
         failed = self.failed_partitions
         return tuple(each for each in self._concerned(is_known=False) if each not in failed)
 
@@ -304,11 +307,11 @@ class Verdict:
         return tuple(number for number in self.partition_ids if number in numbers)
 
     def failed(self, check: str) -> tuple[Fault, ...]:
-        """What the check has found to be wrong."""
+        """Return the known faults of a check."""
         return self._found(check, is_known=True)
 
     def unknown(self, check: str) -> tuple[Fault, ...]:
-        """What the check could not learn."""
+        """Return what a check could not learn."""
         return self._found(check, is_known=False)
 
     def result(self, check: str) -> str:
@@ -324,7 +327,7 @@ class Verdict:
 
 
 def verdict(facts: Facts, partition_ids: Collection[PartitionId] | None = None) -> Verdict:
-    """Judge everything; with `partition_ids` only what concerns one of these."""
+    """Judge everything; with `partition_ids` only what concerns one of these partitions."""
     wanted = facts.partition_ids if partition_ids is None else sorted({*partition_ids})
     concerned: dict[tuple[str, str], set[PartitionId]] = {}
     for name, check in CHECKS.items():

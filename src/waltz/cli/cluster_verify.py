@@ -1,4 +1,5 @@
-"""`waltz cluster verify` and `check-connectivity`: ask everybody, judge, end with 1 if need be."""
+"""`waltz cluster verify` and `check-connectivity`: ask every node, judge the answers, end with 1 on
+a fault."""
 
 from __future__ import annotations
 
@@ -28,13 +29,13 @@ timeout_option = click.option(
     type=click.FloatRange(min=0.1),
     default=ANSWER_SECONDS_DEFAULT,
     show_default=True,
-    help="How long each question waits for its answer, in seconds.",
+    help="Seconds that each question waits for its answer.",
 )
 
 
 async def gather_facts(host: Host, root: str, seconds: float) -> Facts:
-    """Ask the coordinator, then all servers and storage nodes at a time. Raises NoNodeError: there
-    is no cluster. CoordinatorLostError."""
+    """Ask the coordinator, then all servers and storage nodes at once. Raises NoNodeError: there is
+    no cluster. CoordinatorLostError."""
     metadata = await read_metadata(host, root)
     params = StoreParams(metadata.cluster_key, metadata.partition_count)
     descriptors = metadata.membership.descriptors
@@ -140,7 +141,7 @@ def show_verdict(found: Verdict) -> None:
 @timeout_option
 @json_option
 def check_connectivity(place: ClusterPlace, seconds: float, as_json: bool) -> None:
-    """Ask every server which storage nodes it reaches; ends with 1 if it is not all of them."""
+    """Ask every server which storage nodes it reaches; end with 1 unless it reaches all of them."""
     found = place.run(lambda host, root: ask_servers(host, root, seconds))
     if as_json:
         print_json(

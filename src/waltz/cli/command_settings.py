@@ -1,4 +1,4 @@
-"""A process's settings: what its file says, and the options over it."""
+"""A process's settings: the keys of its file, overridden by the options."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ def read_settings(
     keys: Sequence[Key[Any]],
     judged: Callable[[Mapping[str, Given]], Settings],
 ) -> Settings:
-    """Return what the file at `path` and the options over it make.
+    """Return the settings of the file at `path`, overridden by the options.
 
-    Raises ConfigurationError; click.UsageError: without a file the options are too few.
+    Raises ConfigurationError; click.UsageError: there is no file and the options are too few.
     """
     given: dict[str, Given] = {}
     if path is not None:
@@ -69,7 +69,7 @@ def given_options(
 
 
 def print_settings(settings: Settings) -> None:
-    """Print what would be in force, as `--check` does."""
+    """Print the settings that would be in force, for `--check`."""
     for warning in settings.warnings:
         click.echo(f"warning: {warning}", err=True)
     for line in settings.lines():

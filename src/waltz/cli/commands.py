@@ -1,4 +1,4 @@
-"""The commands of `waltz`: where each is, and one line about it."""
+"""The commands of `waltz`: the place of each, and one line about it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PLACES: Final = {
     ),
     "append": Place("waltz.cli.append", "append", "Append transactions, and print their IDs."),
     "outcome": Place(
-        "waltz.cli.outcome", "outcome", "Say what became of an append, by its request ID."
+        "waltz.cli.outcome", "outcome", "Print the outcome of an append, by its request ID."
     ),
     "tail": Place("waltz.cli.tail", "tail", "Print the transactions of partitions."),
     "server": Place("waltz.cli.server_node", "server", "Run one server, or several."),

@@ -1,4 +1,4 @@
-"""The coordinator as `waltz up` looks after it: the embedded one, a ZooKeeper of its own, or one
+"""The coordinator that `waltz up` looks after: the embedded one, a ZooKeeper of its own, or one
 that runs elsewhere and is left alone."""
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from waltz.types import Address, TlsSettings, ZooKeeperAddress
 
 class CoordinatorService(Protocol):
     async def start(self) -> None:
-        """Return once it answers. Raises ConfigurationError."""
+        """Return once the coordinator answers. Raises ConfigurationError."""
         ...
 
     async def run(self) -> None:
-        """Return once it is stopped. Raises StorageError: it cannot go on."""
+        """Return once it is stopped. Raises StorageError: the coordinator has failed."""
         ...
 
     async def stop(self) -> None: ...
 
     def processes(self) -> Sequence[dict[str, Any]]:
-        """What `cluster.json` says of it."""
+        """Return its entries for `cluster.json`."""
         ...
 
 
@@ -40,9 +40,10 @@ def coordinator_service(
     on_restart: Callable[[], None],
     tls: TlsSettings,
 ) -> CoordinatorService:
-    """Return what is to be started; `tls` is for the embedded one: a ZooKeeper has its own.
+    """Return the coordinator to start; `tls` is for the embedded one: a ZooKeeper has its own.
 
-    Raises ConfigurationError: no Java, or no ZooKeeper, here."""
+    Raises ConfigurationError: no Java, or no ZooKeeper, here.
+    """
     address = cluster.coordinator
     if not isinstance(address, ZooKeeperAddress):
         return EmbeddedService(directory / "coordinator.json", address, tls)
@@ -106,13 +107,13 @@ class ZooKeeperService:
 
 
 class ElsewhereService:
-    """Implements `CoordinatorService` where somebody else looks after it."""
+    """Implements `CoordinatorService` for a coordinator that somebody else looks after."""
 
     def __init__(self) -> None:
         self._stopped = asyncio.Event()
 
     async def start(self) -> None:
-        """It runs already; whether it answers is seen when the cluster is written."""
+        """Do nothing: it runs already; whether it answers is seen when the cluster is written."""
 
     async def run(self) -> None:
         await self._stopped.wait()

@@ -1,4 +1,4 @@
-"""`waltz disk statistic`, `dump` and `checksum`: what is in the records."""
+"""`waltz disk statistic`, `dump` and `checksum`: the content of records."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ DIGEST_DIGITS_SHOWN = 16
 @path_argument("PATH")
 @json_option
 def statistic(path: Path, as_json: bool) -> None:
-    """Show how many records there are, and the sizes of their data."""
+    """Show the number of records, and the sizes of their data."""
     target = target_at(path)
     partitions = target_partitions(disk_door, target)
     rows = []
@@ -87,7 +87,7 @@ Deserializer = Callable[[bytes], Any]
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """Which records `dump` shows and what of them. `end` is None where nothing ends it."""
+    """The records that `dump` shows, and which parts of them. `end` is None for no end."""
 
     metadata: bool
     records: bool
@@ -98,7 +98,7 @@ class Shown:
 
 
 def load_deserializer(text: str | None) -> Deserializer | None:
-    """Return the callable that `module:callable` names; modules beside us count too.
+    """Return the callable that `module:callable` names; modules in the working directory count too.
 
     Raises click.BadParameter.
     """
@@ -128,7 +128,7 @@ def load_deserializer(text: str | None) -> Deserializer | None:
 @click.option("--transaction", "-t", type=click.IntRange(min=0), help="This one only.")
 @click.option("--from", "start", type=click.IntRange(min=0), help="The first one.")
 @click.option("--to", "last", type=click.IntRange(min=0), help="The last one.")
-@click.option("--limit", type=click.IntRange(min=1), help="At most so many per partition.")
+@click.option("--limit", type=click.IntRange(min=1), help="At most this many per partition.")
 @click.option("--deserializer", "-d", help="module:callable that makes data readable.")
 @json_option
 def dump(
@@ -208,7 +208,7 @@ def dump_headers(files: PartitionFiles, *, as_json: bool) -> None:
 
 
 def dump_partition(files: PartitionFiles, what: Shown) -> tuple[int, bool]:
-    """Print records; return how many, and whether some did not check out that others follow."""
+    """Print records; return their number, and whether some before others were damaged."""
     count = 0
     has_gaps = False
     for first, part in partition_parts(disk_door, files, what.start):
@@ -287,7 +287,7 @@ def print_record(
 
 
 def readable_data(data: bytes, deserializer: Deserializer | None) -> dict[str, str]:
-    """The data for people, by what it is: `data` as text, `hex`, or the `error` of the
+    """Return the data for people, by kind: `data` as text, `hex`, or the `error` of the
     deserializer."""
     if deserializer is not None:
         try:

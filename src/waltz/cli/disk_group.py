@@ -1,4 +1,4 @@
-"""`waltz disk`: look at a storage directory, beside its running node or without one.
+"""`waltz disk`: look at a storage directory, with its node running or not.
 
 Nothing here changes a byte, takes a lock or recovers anything. Exit codes: 0 fine, 1 damage was
 found, 2 called wrongly.
@@ -17,7 +17,7 @@ PLACES: Final = {
     "inspect": Place(
         "waltz.cli.disk_state",
         "inspect_directory",
-        "Show whose a storage directory is, and its partitions.",
+        "Show which cluster and node a storage directory belongs to, and its partitions.",
     ),
     "control-file": Place(
         "waltz.cli.disk_state",
@@ -32,7 +32,7 @@ PLACES: Final = {
     "statistic": Place(
         "waltz.cli.disk_content",
         "statistic",
-        "Show how many records there are, and the sizes of their data.",
+        "Show the number of records, and the sizes of their data.",
     ),
     "dump": Place(
         "waltz.cli.disk_content",
@@ -48,13 +48,13 @@ PLACES: Final = {
 
 
 class WrongCallError(click.ClickException):
-    """What was asked for cannot be done; the message names the remedy."""
+    """The command cannot do what was asked for; the message names the remedy."""
 
     exit_code = 2
 
 
 class DiskGroup(LazyGroup):
-    """Ends with 2 where a path is not what the command needs."""
+    """Ends with 2 if a path is not what the command needs."""
 
     def invoke(self, ctx: click.Context) -> Any:
         try:

@@ -1,4 +1,4 @@
-"""What the commands of `waltz disk` share: how they take a path, and show sizes and times."""
+"""Shared by the commands of `waltz disk`: taking a path, and showing sizes and times."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ def path_argument(name: str) -> Callable[[Any], Any]:
 
 
 def target_at(path: Path) -> Target:
-    """Raises ConfigurationError, OSError."""
+    """Return what is at `path`. Raises ConfigurationError, OSError."""
     return find_target(disk_door, str(path.absolute()))
 
 
 def human_bytes(count: int) -> str:
-    """The number and a unit that makes it short; exact below 1024."""
+    """Return the number with a unit that makes it short; exact below 1024."""
     size = float(count)
     for unit in ("bytes", "KiB", "MiB", "GiB"):
         if size < 1024:
@@ -35,7 +35,7 @@ def human_bytes(count: int) -> str:
 
 
 def moment(milliseconds: int) -> str:
-    """A time of a file header for people."""
+    """Return a time of a file header for people."""
     try:
         return datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat(timespec="milliseconds")
     except (OverflowError, ValueError, OSError):

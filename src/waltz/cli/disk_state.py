@@ -1,5 +1,5 @@
-"""`waltz disk inspect`, `control-file` and `verify`: whose a directory is, what it has promised,
-whether it is whole."""
+"""`waltz disk inspect`, `control-file` and `verify`: a directory's owner, its promises, and its
+integrity."""
 
 from __future__ import annotations
 
@@ -32,11 +32,12 @@ from waltz.storage.inspection.verification import Options, verify, verify_transa
 from waltz.types import PartitionId, TransactionId
 
 SECOND_LOOK_SECONDS = 0.25
-"""A node that writes meanwhile has finished by then what the first look saw half of."""
+"""Seconds between two looks: by then a node that is writing has finished what the first look saw
+half done."""
 
 
 def wait_for_writer() -> None:
-    """Between two looks at files that a node may be writing."""
+    """Wait between two looks at files that a node may be writing."""
     time.sleep(SECOND_LOOK_SECONDS)
 
 
@@ -45,7 +46,7 @@ def wait_for_writer() -> None:
 
 @dataclass(frozen=True, slots=True)
 class PartitionOverview:
-    """A partition as `inspect` shows it; None where nobody can say."""
+    """A partition as `inspect` shows it; None for a value that is not known."""
 
     partition_id: int
     session_id: int | None
@@ -92,7 +93,7 @@ def overview_of(
 @click.option("--all", "show_all", is_flag=True, help="Partitions that are not assigned, too.")
 @json_option
 def inspect_directory(path: Path, show_all: bool, as_json: bool) -> None:
-    """Show whose a storage directory is, and its partitions."""
+    """Show which cluster and node a storage directory belongs to, and its partitions."""
     directory = target_at(path).directory
     if directory is None:
         raise WrongCallError(f"{path} is in no storage directory: give one")

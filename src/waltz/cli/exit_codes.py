@@ -1,11 +1,11 @@
-"""With which code a command ends that says whether all is well."""
+"""The exit codes of commands that judge whether all is well."""
 
 from __future__ import annotations
 
 from typing import Final
 
 UNCONFIRMED: Final = 3
-"""Nothing is known to be wrong, and not everything could be asked."""
+"""No fault is known, and not everything could be asked."""
 
 
 def exit_code(is_well: bool | None) -> int:

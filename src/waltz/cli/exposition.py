@@ -44,7 +44,8 @@ P = TypeVar("P", bound=Partitioned)
 
 
 def storage_families(state: NodeState, *, version: str) -> Iterator[MetricFamily]:
-    """Node, then partitions; one family per figure, one sample per partition."""
+    """Yield the families of a node, then of its partitions; one family per figure, one sample per
+    partition."""
     yield InfoMetricFamily(
         "waltz_storage",
         "Which node this is.",
@@ -67,7 +68,7 @@ def storage_families(state: NodeState, *, version: str) -> Iterator[MetricFamily
 
 
 def server_families(state: ServerState, *, version: str) -> Iterator[MetricFamily]:
-    """Server, then partitions."""
+    """Yield the families of a server, then of its partitions."""
     yield InfoMetricFamily(
         "waltz_server",
         "Which server this is.",
@@ -99,7 +100,7 @@ def _of_partitions(
 
 
 class StateCollector(Collector):
-    """What a registry asks for at each scrape; `read` gives the families of that moment."""
+    """A registry asks it at each scrape; `read` returns the families of that moment."""
 
     def __init__(self, read: Callable[[], Iterator[MetricFamily]]) -> None:
         self._read = read

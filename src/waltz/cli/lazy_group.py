@@ -1,7 +1,7 @@
 """A group of commands, each of which is imported only when it is called or completed.
 
-Importing what a command works with takes some 0.4 s of processor time. A group that imports all of
-its commands pays that for each `--help`, each wrong option, and each press of TAB.
+Importing what a command works with takes about 0.4 s of processor time. A group that imported all
+of its commands would pay that for each `--help`, each wrong option, and each press of TAB.
 """
 
 from __future__ import annotations

@@ -12,16 +12,16 @@ import sys
 from typing import Final, NoReturn
 
 COLLECT_AFTER: Final = (50_000, 20, 100)
-"""Objects that come and do not go before a process of ours looks for cycles among them; and how
-many times before it looks at older ones."""
+"""The thresholds of the garbage collector: net allocations before it looks for cycles among new
+objects, and how often it looks before it looks at older ones."""
 
 
 def main() -> NoReturn:
     """Run the command line; show an error as one line and leave the traceback to bugs."""
     if not __debug__:
         sys.exit("waltz: refusing to run under python -O: its assertions guard the log")
-    # numpy starts a thread per processor to multiply matrices, which costs more than its import;
-    # nothing here multiplies any.
+    # numpy starts a thread per processor for matrix products, which costs more than its import;
+    # nothing here multiplies matrices.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     try:
         # Ctrl-C while modules are imported ends the command like Ctrl-C at any other time.
@@ -38,8 +38,8 @@ def run() -> None:
     from waltz.cli.commands import waltz
     from waltz.errors import WaltzError
 
-    # What a batch leaves behind is hardly ever in a cycle: a collector that looks for some every
-    # few batches takes a quarter of a busy server's time, and a twentieth of any command's imports.
+    # The garbage of a batch is hardly ever in a cycle: a collector that runs every few batches
+    # takes a quarter of a busy server's time, and a twentieth of any command's imports.
     gc.set_threshold(*COLLECT_AFTER)
 
     try:
@@ -54,7 +54,7 @@ def run() -> None:
     except WaltzError as error:
         sys.exit(f"waltz: {error}")
     except BrokenPipeError:
-        # The reader of our output went away, as `head` does; that is no failure of ours.
+        # The reader of our output closed it, as `head` does; that is no failure of ours.
         sys.stderr.close()
 
 

@@ -1,5 +1,5 @@
-"""Whether a process that listens on loopback, because nobody said where it shall, would be missed
-by others of its cluster."""
+"""Decides whether other nodes of the cluster would miss a process that listens on loopback by
+default."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from waltz.types import Address, is_local
 log = logging.getLogger(__name__)
 
 SHOWN_MAX = 3
-"""Of the addresses that are not this machine's own."""
+"""Addresses of other machines that the error names."""
 
 
 async def refuse_to_be_missed(
     coordinator: Coordinator, root: str, bind: Key[str], tls: TlsKeys, bound: Address
 ) -> None:
-    """Say in the log that only this machine reaches the process at `bound`.
+    """Log that only this machine reaches the process at `bound`.
 
     Raises ConfigurationError: the cluster knows a storage node or a server by an address that is
     not a loopback address, so that others may be on other machines. CoordinatorLostError.
     """
     found: dict[str, str] = {}
-    with contextlib.suppress(NoNodeError):  # that there is no cluster is told by what comes next
+    with contextlib.suppress(NoNodeError):  # the next step reports a missing cluster
         for storage in await read_replica_assignments(coordinator, root):
             found[storage] = storage.rpartition(":")[0].strip("[]")
         _, membership = await read_membership(coordinator, ClusterPaths(root).server_descriptors)
@@ -49,6 +49,6 @@ async def refuse_to_be_missed(
         )
     log.info(
         "listens_on_loopback address=%s: no other machine reaches it, for %s is not set and"
-        " nobody who connects is asked who he is",
+        " peers are not authenticated",
         bound, bind.name,
     )  # fmt: skip

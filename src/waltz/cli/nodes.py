@@ -1,4 +1,5 @@
-"""What a process of any kind does: run until it is told to stop, and tell of itself over HTTP."""
+"""What processes of every kind share: they run until told to stop, and report their state over
+HTTP."""
 
 from __future__ import annotations
 
@@ -33,7 +34,7 @@ T = TypeVar("T")
 
 
 class Node(Protocol):
-    """What all kinds of process have in common."""
+    """The methods of every kind of process."""
 
     async def start(self) -> None: ...
     async def run(self) -> None: ...
@@ -44,13 +45,13 @@ Routes: TypeAlias = "Mapping[str, Answering]"
 
 
 class ObservedNode:
-    """A node and, where a port is given, what it says of itself over HTTP."""
+    """A node that also reports its state over HTTP, if a port is given."""
 
     def __init__(
         self, node: Node, http_address: Address | None, routes: Callable[[], Routes]
     ) -> None:
-        """`routes` is called only if there is a port: most tests, and `waltz up`, never need the
-        libraries behind it."""
+        """`routes` is called only if there is a port: most tests, and `waltz up`, never need its
+        libraries."""
         self._node = node
         self._http_address = http_address
         self._routes = routes
@@ -58,12 +59,13 @@ class ObservedNode:
 
     @property
     def http_address(self) -> Address:
-        """Where HTTP is served, with the real port; only where it is."""
+        """Return the address of the HTTP server, with the real port; only if there is one."""
         assert self._http is not None
         return self._http.address
 
     async def start(self) -> None:
-        """HTTP comes first: a node that takes long to start is seen to live."""
+        """Start HTTP first, so that a node with a long start is seen to live; then start the
+        node."""
         if self._http_address is not None:
             from waltz.system.http import HttpServer
 
@@ -80,7 +82,7 @@ class ObservedNode:
         await self._node.run()
 
     async def stop(self) -> None:
-        """HTTP goes last: what a stop waits for can be asked until then."""
+        """Stop HTTP last: until then it tells what the stop waits for."""
         await self._node.stop()
         await self._stop_http()
 
@@ -107,7 +109,7 @@ ADDRESS = AddressType()
 
 
 class CoordinatorType(click.ParamType[CoordinatorAddress]):
-    """An option that says where a cluster's metadata is."""
+    """An option that names a cluster's coordinator."""
 
     name = "host:port|zookeeper://..."
 
@@ -124,7 +126,7 @@ COORDINATOR = CoordinatorType()
 
 
 class ClusterType(click.ParamType[ClusterAddress]):
-    """An option that says how a cluster is found."""
+    """An option that names a cluster, by its servers or its coordinator."""
 
     name = "waltz://host:port,...|host:port|zookeeper://..."
 
@@ -150,7 +152,7 @@ def installed_version() -> str:
 
 
 def run_loop(main: Coroutine[Any, Any, T]) -> T:
-    """Run `main` on the fastest event loop there is."""
+    """Run `main` on the fastest event loop available."""
     loop_factory: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop
     with contextlib.suppress(ImportError):  # not made for every platform
         import uvloop
@@ -176,14 +178,14 @@ async def until_told(
     shutdown_seconds: float = SHUTDOWN_SECONDS_MAX,
     unfinished: Callable[[], Sequence[str]] = tuple,
 ) -> None:
-    """Start `node`, say `ready` on standard output, and stop it on SIGTERM or SIGINT; a second
+    """Start `node`, print `ready` on standard output, and stop it on SIGTERM or SIGINT; a second
     signal ends the process at once.
 
-    With `end_with_stdin` it also stops when standard input ends: whoever started it is gone. A stop
-    that takes longer than `shutdown_seconds` ends the process with status 1, after what
-    `unfinished` says was logged. Raises what ended the node, if it ended by itself.
+    With `end_with_stdin` it also stops when standard input ends: the process that started it is
+    gone. A stop that takes longer than `shutdown_seconds` ends the process with status 1, after the
+    lines of `unfinished` were logged. Raises the error of the node, if it ended by itself.
     """
-    # What has been imported stays for good: no collector is to look at it again.
+    # Imported modules stay for good: no collector has to look at them again.
     gc.collect()
     gc.freeze()
     told = _listen_for_the_end(end_with_stdin=end_with_stdin)
@@ -197,7 +199,7 @@ async def until_told(
     stopping = asyncio.create_task(_stop(node, starting))
     done, _ = await asyncio.wait({stopping}, timeout=shutdown_seconds)
     if not done:
-        # A thread that a disk holds cannot be ended, and would keep the process from ending.
+        # A thread that a disk holds up cannot be ended, and would keep the process from ending.
         for line in unfinished() or ["nothing that it knows of is left"]:
             log.error("stop_unfinished %s", line)
         log.error("stop_took_too_long seconds=%g", shutdown_seconds)
@@ -217,11 +219,11 @@ def _listen_for_the_end(*, end_with_stdin: bool) -> asyncio.Event:
         nonlocal signals
         signals += 1
         if signals > 1:
-            signal.raise_signal(number)  # it came before the lines below were through
+            signal.raise_signal(number)  # the signal came before the handlers below were set
         told.set()
         for handled in (signal.SIGTERM, signal.SIGINT):
             loop.remove_signal_handler(handled)
-            # The system's own way, which works even when this loop does not turn any more.
+            # The system's default handler works even when this loop does not turn any more.
             signal.signal(handled, signal.SIG_DFL)
         log.info("told_to_stop signal=%s", signal.Signals(number).name)
 
@@ -233,7 +235,7 @@ def _listen_for_the_end(*, end_with_stdin: bool) -> asyncio.Event:
 
 
 def call_when_input_ends(called: Callable[[], None]) -> None:
-    """Have `called` once standard input ends: whoever started this process is gone."""
+    """Have `called` run once standard input ends: the process that started this one is gone."""
     loop = asyncio.get_running_loop()
 
     def on_input() -> None:
@@ -251,6 +253,6 @@ async def _run(node: Node, starting: asyncio.Task[None]) -> None:
 
 
 async def _stop(node: Node, starting: asyncio.Task[None]) -> None:
-    """A start that is under way is finished first: half a start cannot be taken back."""
+    """Stop the node, after its start is finished: half a start cannot be undone."""
     await starting
     await node.stop()

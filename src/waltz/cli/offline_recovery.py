@@ -1,9 +1,9 @@
-"""Offline recovery: one partition is copied from a storage node to another, without a server.
+"""Offline recovery: copies one partition from a storage node to another, without a server.
 
 Owns the order of the steps, which is the original's, so that either node may be a Java one. The
 destination is cut to what it is known to share with all others, and filled with what the source
-held when its store session began, all of which is committed. A copy that was cut short goes on
-where it was: the mark moves with every batch. Source: Waltz Storage, "Administration".
+held when its store session began, all of which is committed. A copy that was cut short resumes
+where it stopped: the mark moves with every batch. Source: Waltz Storage, "Administration".
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from waltz.wire.storage_protocol import (
 
 @dataclass(frozen=True, slots=True)
 class Destination:
-    """`replica_id` is None where the cluster does not know the node."""
+    """The node to fill; `replica_id` is None if the cluster does not know it."""
 
     replica_id: ReplicaId | None
     data: Address
@@ -48,7 +48,7 @@ class Destination:
 
 @dataclass(frozen=True, slots=True)
 class CopyJob:
-    """What is to be copied, of which partition."""
+    """The partition to copy, and between which nodes."""
 
     partition_id: PartitionId
     source_admin: Address
@@ -58,8 +58,9 @@ class CopyJob:
 
 @dataclass(frozen=True, slots=True)
 class Copied:
-    """The destination held everything up to `first`, after `cut` records beyond its mark were
-    removed, and does now up to `last`: that is where the source's share ends, if it was longer."""
+    """The result of a copy. The destination held everything up to `first`, after `cut` records
+    beyond its mark were removed, and now holds everything up to `last`, which is the end of the
+    source's share unless the destination already had more."""
 
     first: TransactionId
     last: TransactionId
@@ -72,7 +73,7 @@ class Copied:
 
 @dataclass(frozen=True, slots=True)
 class Doors:
-    """How each of the two is reached: what secures one may be of no use with the other (TS-06)."""
+    """The doors to the two nodes: settings that secure one may not fit the other (TS-06)."""
 
     source: Host
     destination: Host
@@ -85,10 +86,11 @@ async def copy_partition(
     metadata: PartitionMetadata | None,
     on_total: Callable[[int], Callable[[int], None]],
 ) -> Copied:
-    """Do it; `on_total` is told how many records there are, and returns what is told of each batch.
+    """Copy the partition. `on_total` gets the number of records, and returns a function that gets
+    the count of each batch.
 
-    Raises ConfigurationError, with nothing changed: the destination is not ready for it.
-    UnavailableError, RemoteStorageError: a node does not answer, or refuses; do it again.
+    Raises ConfigurationError, with nothing changed: the destination is not ready. UnavailableError,
+    RemoteStorageError: a node does not answer, or refuses; repeat the call.
     """
     number = job.partition_id
     async with (
@@ -132,8 +134,11 @@ async def _check_destination(admin: Conversation, job: CopyJob) -> None:
 def _check_expendable(
     job: CopyJob, metadata: PartitionMetadata | None, last: TransactionId, mark: TransactionId
 ) -> None:
-    """What lies beyond the mark is cut. While the partition's session counts the node among those
-    that hold it, that may be the copy that makes a commit."""
+    """Check that records beyond the mark may be cut.
+
+    While the partition's session counts the node among those that hold them, the node's copy may be
+    the one that makes a commit.
+    """
     replica_id = job.destination.replica_id
     state = None
     if metadata is not None and replica_id is not None:
@@ -174,19 +179,19 @@ class _Filling:
         return self._info.session_id, next(self._sequence), self._number
 
     async def begin(self) -> TransactionId:
-        """Return the last transaction that is there."""
+        """Return the last transaction that the destination holds."""
         question = LastSessionInfoRequest(*self._head(), offline=True)
         await self._data.ask(question, LastSessionInfoResponse)
         last = MaxTransactionIdRequest(*self._head(), offline=True)
         return (await self._data.ask(last, MaxTransactionIdResponse)).transaction_id
 
     async def truncate(self, mark: TransactionId) -> TransactionId:
-        """Return the last transaction that is left."""
+        """Cut the destination to `mark`; return the last transaction that is left."""
         request = TruncateRequest(*self._head(), transaction_id=mark, offline=True)
         return (await self._data.ask(request, MaxTransactionIdResponse)).transaction_id
 
     async def append(self, batch: RecordBatch) -> None:
-        """Add `batch`, and let the mark tell that all of it is there to stay."""
+        """Append `batch`, and move the mark past it."""
         request = AppendRecordsRequest(*self._head(), records=batch, offline=True)
         await self._data.ask(request, SuccessResponse)
         mark = max(batch.last_transaction_id, self._info.low_water_mark)

@@ -1,4 +1,4 @@
-"""`waltz outcome`: what became of an append whose answer was lost."""
+"""`waltz outcome`: the outcome of an append whose answer was lost."""
 
 from __future__ import annotations
 
@@ -31,7 +31,11 @@ class RequestIdType(click.ParamType):  # type: ignore[type-arg]
 @click.command()
 @log_options
 @click.option(
-    "--after", type=click.IntRange(min=-1), default=-1, show_default=True, help="Look behind it."
+    "--after",
+    type=click.IntRange(min=-1),
+    default=-1,
+    show_default=True,
+    help="The append is behind this transaction, if it is in the log.",
 )
 @click.option(
     "--timeout",
@@ -49,8 +53,8 @@ def outcome(
     as_json: bool,
     request_id: waltz.RequestId,
 ) -> None:
-    """Say what became of the append with that REQUEST_ID: its transaction ID, or that it is not in
-    the log and never will be."""
+    """Print the outcome of the append with that REQUEST_ID: its transaction ID, or that it is not
+    in the log and never will be."""
     with waltz.open_client(place.cluster, waltz.NoCallbacks(), tls=place.tls) as client:
         found = client.outcome(request_id, after, timeout_seconds=timeout_seconds)
     if as_json:

@@ -1,6 +1,7 @@
-"""What commands print: JSON, tables, and a bar on a terminal.
+"""The output of commands: JSON, tables, and a bar on a terminal.
 
-Rich is imported by what needs it: a command that prints JSON, or a number, does not pay for it.
+Rich is imported by the functions that need it: a command that prints JSON, or a number, does not
+pay for it.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ def print_json(value: Any) -> None:
 
 
 def new_table(*headings: str, left: Sequence[str] = ()) -> Table:
-    """A table whose columns are to the right, but those in `left`."""
+    """Return a table whose columns are right-aligned, except those in `left`."""
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False)
@@ -41,7 +42,7 @@ def new_table(*headings: str, left: Sequence[str] = ()) -> Table:
 
 
 def print_table(table: Table) -> None:
-    """Print it as wide as it has to be: a number that is cut short is another number."""
+    """Print the table as wide as it needs to be: a truncated number is a wrong number."""
     from rich.console import Console
 
     needed = Console(width=TABLE_WIDTH_MAX).measure(table).maximum
@@ -52,8 +53,8 @@ def print_table(table: Table) -> None:
 def progress_bar(
     label: str, total: int, shown_as: ProgressColumn | None = None
 ) -> Iterator[Callable[[int], None]]:
-    """Give a function to tell of bytes, or of what `shown_as` counts, that are done; on a terminal
-    a bar appears after a second."""
+    """Yield a function that counts bytes done, or the units of `shown_as`; on a terminal a bar
+    appears after a second."""
     if not sys.stderr.isatty():
         yield lambda count: None
         return

@@ -1,7 +1,8 @@
-"""What `waltz status` shows: who knows it is asked, and what nobody says is unknown.
+"""The overview that `waltz status` shows: every fact comes from the process that knows it, and is
+unknown if that is silent.
 
-The coordinator says which servers, storage nodes and partitions there are to be; how they are is
-asked of themselves: servers, which ask the replicas of their partitions, and storage nodes.
+The coordinator names the servers, storage nodes and partitions; their state comes from themselves:
+from servers, which ask the replicas of their partitions, and from storage nodes.
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ MARK_SECONDS_MAX = 10.0
 
 @dataclass(frozen=True, slots=True)
 class StorageOverview:
-    """`reachable` is whether servers can use it; `problems` is what it, or the attempt to reach it,
-    says is wrong."""
+    """`reachable`: whether servers can use the node; `problems`: its faults, or the reason why it
+    cannot be reached."""
 
     replica_id: str
     reachable: bool
@@ -39,8 +40,8 @@ class StorageOverview:
 
 @dataclass(frozen=True, slots=True)
 class ServerOverview:
-    """A server that has partitions. `problems` is what is wrong with it, `unknown` what it cannot
-    say; `coordinator_seconds` how long ago the coordinator has answered it last."""
+    """A server that has partitions. `problems` are its faults, `unknown` what it cannot report;
+    `coordinator_seconds` is the age of the coordinator's last answer to it."""
 
     address: str
     coordinator_seconds: float | None
@@ -50,10 +51,10 @@ class ServerOverview:
 
 @dataclass(frozen=True, slots=True)
 class PartitionOverview:
-    """A partition has `replicas` replicas, of which `replicas_current` have just said that they
-    hold every commit and take appends, None where nobody could be asked. `high_water_mark` is None
-    where no server could say; `writable` None where nobody could; `problem` is why it is not True.
-    """
+    """A partition with `replicas` replicas, of which `replicas_current` have just reported that
+    they hold every commit and take appends, None if no server could be asked. `high_water_mark`
+    is None if no server could tell it; `writable` likewise; `problem` is why `writable` is not
+    True."""
 
     partition_id: int
     server: str | None
@@ -68,13 +69,13 @@ class PartitionOverview:
 
     @property
     def is_confirmed(self) -> bool:
-        """Whether all is known to be well with it."""
+        """Return whether the partition is known to be well."""
         is_whole = self.replicas > 0 and self.replicas_current == self.replicas
         return self.writable is True and is_whole and self.high_water_mark is not None
 
     @property
     def is_faulty(self) -> bool:
-        """Whether something is known to be wrong with it."""
+        """Return whether the partition has a known fault."""
         return self.writable is False or any(each.is_fault for each in self.replica_states)
 
 
@@ -88,8 +89,8 @@ class ClusterOverview:
 
     @property
     def is_healthy(self) -> bool | None:
-        """True: everything there is has been asked, and is well. False: something is wrong. None:
-        nothing is known to be wrong, and something could not be asked."""
+        """Return True if everything was asked and is well, False if there is a known fault, None if
+        no fault is known and something could not be asked."""
         has_problem = any(each.problems for each in self.storages) or any(
             each.problems for each in self.servers
         )
@@ -103,14 +104,15 @@ class ClusterOverview:
 
 
 async def read_overview(place: ClusterPlace) -> ClusterOverview:
-    """Raises CoordinatorLostError: nobody answers there. NoNodeError: there is no cluster."""
+    """Return the cluster's overview. Raises CoordinatorLostError: the coordinator does not answer.
+    NoNodeError: there is no cluster."""
     async with place.host() as host:
         return await look_around(host, place)
 
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """What a server says: of what every version knows, and of what only later ones do."""
+    """A server's answers: one that every version gives, and one that only later versions give."""
 
     health: ServerReport | UnavailableError
     reports: ReportAnswers | UnavailableError
@@ -186,11 +188,12 @@ def partition_overview(
 
 
 def writable_of(partition_id: PartitionId, said: Heard | None) -> tuple[bool | None, str | None]:
-    """Return whether appends are taken, None if nobody can say, and why it is not certain."""
+    """Return whether appends are taken, None if that is not known, and the reason if it is not
+    True."""
     if said is None:
         return False, "no server has it"
     if isinstance(said.health, UnavailableError):
-        return None, "its server does not answer"  # why is said of the server, once
+        return None, "its server does not answer"  # the server's own line has the reason, once
     if (problem := said.health.problem(partition_id)) is not None:
         return False, problem
     if isinstance(said.reports, UnavailableError):
@@ -216,7 +219,7 @@ def server_overview(address: Address, said: Heard) -> ServerOverview:
 
 
 async def _ask(host: Host, address: Address, partition_ids: Sequence[PartitionId]) -> Heard:
-    """Ask a server everything; why it does not answer is part of what is known of it."""
+    """Ask a server everything; an error is part of the result."""
 
     async def health() -> ServerReport | UnavailableError:
         try:
@@ -242,8 +245,8 @@ async def read_session_id(coordinator: Coordinator, partition_id: PartitionId, r
 
 
 def _unreported(heard: Mapping[Address, Heard]) -> list[PartitionId]:
-    """The partitions whose servers have a session and do not say the mark: others would be waited
-    for in vain."""
+    """Return the partitions whose servers have a session and did not report the mark: for others
+    waiting would be in vain."""
     found: Iterable[PartitionId] = (
         number
         for each in heard.values()
@@ -255,7 +258,7 @@ def _unreported(heard: Mapping[Address, Heard]) -> list[PartitionId]:
 
 
 async def read_marks(place: ClusterPlace, numbers: Sequence[PartitionId]) -> dict[int, int]:
-    """Return the high-water marks that servers gave within the time allowed."""
+    """Return the high-water marks that servers gave within the time limit."""
 
     def ask() -> dict[int, int]:
         marks: dict[int, int] = {}

@@ -1,7 +1,7 @@
 """`waltz parked`: transactions that an application could not apply, in the application's database.
 
-Owns what is shown and asked. Talks to the database only, to no cluster; what it does there is
-`client/databases/sql_tables.py`'s.
+Owns what is shown and asked. Talks to the database only, to no cluster, through
+`client/databases/sql_tables.py`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ class Place:
 
     @contextmanager
     def engine(self) -> Iterator[sqlalchemy.Engine]:
-        """Raises ConfigurationError: no such database, or no driver; UnavailableError."""
+        """Yield an engine. Raises ConfigurationError: no such database, or no driver;
+        UnavailableError."""
         try:
             import sqlalchemy
             from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
@@ -115,7 +116,7 @@ def parked() -> None:
 @place_options
 @json_option
 def list_parked(place: Place, as_json: bool) -> None:
-    """List the transactions that the application has gone on without."""
+    """List the transactions that the application has passed over."""
     with place.engine() as engine:
         found = place.rows(engine)
     if as_json:
@@ -165,9 +166,9 @@ def show(place: Place, partition: int, transaction: int, as_json: bool) -> None:
 @transaction_options
 @click.option("--reason", default="skipped by an operator", show_default=True)
 def skip(place: Place, partition: int, transaction: int, reason: str) -> None:
-    """Go on without the transaction that the application cannot apply just now.
+    """Skip the transaction that the application cannot apply at the moment.
 
-    It must be the next one. The application takes notice by itself, at its next attempt.
+    It must be the next one. The application notices at its next attempt.
     """
     from waltz.client.databases.sql_tables import marks_table
     from waltz.client.databases.sql_tables import skip as skip_in
@@ -175,7 +176,7 @@ def skip(place: Place, partition: int, transaction: int, reason: str) -> None:
     with place.engine() as engine:
         marks = marks_table(place.marks_name)
         skip_in(engine, marks, place.parked, partition, transaction, reason)
-    click.echo(f"partition {partition} goes on after transaction {transaction}")
+    click.echo(f"partition {partition} continues after transaction {transaction}")
 
 
 @parked.command()
@@ -184,13 +185,13 @@ def skip(place: Place, partition: int, transaction: int, reason: str) -> None:
 def retry(place: Place, partition: int, transaction: int) -> None:
     """Let the application apply a parked transaction when it starts next.
 
-    The transactions after it are applied already: that this does no harm is yours to know.
+    The transactions after it are applied already: you must know that this does no harm.
     """
     from waltz.client.databases.sql_tables import RETRY
 
     with place.engine() as engine:
         found = _one(place, engine, partition, transaction)
-        found.transaction()  # says so if the data is not there
+        found.transaction()  # raises if the data is not there
         with engine.begin() as connection:
             place.parked.change(connection, partition, transaction, RETRY)
     click.echo(f"transaction {transaction} will be tried when the application starts next")
@@ -214,7 +215,7 @@ def drop(place: Place, partition: int, transaction: int, yes: bool) -> None:
 def _one(
     place: Place, engine: sqlalchemy.Engine, partition: int, transaction: int
 ) -> ParkedTransaction:
-    """Raises NotFoundError."""
+    """Return the parked transaction. Raises NotFoundError."""
     if not place.parked.exists(engine):
         raise NotFoundError("nothing is parked there")
     with engine.connect() as connection:

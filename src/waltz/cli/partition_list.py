@@ -31,13 +31,19 @@ class PartitionListType(click.ParamType[tuple[PartitionId, ...]]):
 PARTITIONS = PartitionListType()
 
 partitions_option = click.option(
-    "-p", "--partition", "partition_ids", type=PARTITIONS, required=True, help="Such as 0-6,7,10."
+    "-p",
+    "--partition",
+    "partition_ids",
+    type=PARTITIONS,
+    required=True,
+    help="For example 0-6,7,10.",
 )
-"""For a command that is given `partition_ids`, at least one."""
+"""The option of commands that take `partition_ids`, at least one."""
 
 
 def parse_partitions(text: str) -> tuple[PartitionId, ...]:
-    """Raises ValueError: not of that form, a range that runs backwards, or an ID too large."""
+    """Return the IDs, sorted. Raises ValueError: not of that form, a range that runs backwards, or
+    an ID too large."""
     ranges: list[tuple[int, int]] = []
     for part in text.split(","):
         first, dash, last = part.strip().partition("-")
@@ -60,7 +66,7 @@ def parse_partitions(text: str) -> tuple[PartitionId, ...]:
 
 
 def listed_partitions(partition_ids: Iterable[int]) -> str:
-    """Return the IDs in the same form, as short as possible; `none` where there are none."""
+    """Return the IDs in the same form, as short as possible; `none` if there are none."""
     runs = [
         _run([number for _, number in run])
         for _, run in groupby(

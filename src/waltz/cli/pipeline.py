@@ -29,7 +29,7 @@ EVERY = click.option(
     "--every",
     type=click.FloatRange(min=0.1, max=86_400),
     metavar="SECONDS",
-    help="Go on until stopped, and look for more so often.",
+    help="Run until stopped; look for more every SECONDS.",
 )
 
 
@@ -49,7 +49,7 @@ def pipeline() -> None:
 @EVERY
 @JSON
 def run(definition: Path, every: float | None, as_json: bool) -> None:
-    """Take in what the log has beyond the target, which is made if need be.
+    """Take in what the log has beyond the target, which is created if missing.
 
     An audit compares the copies of the log, and ends with 1 once they are not equal, or not all of
     them could be compared.
@@ -100,8 +100,8 @@ def status(definition: Path, as_json: bool) -> None:
 def verify(definition: Path, as_json: bool) -> None:
     """Compare all of the target with the log; exit with 1 if they differ.
 
-    Tables are folded anew in another way than `run` does it. Of whatever differs the first
-    transaction after which it does is named, and what was expected and found in each column.
+    Tables are recomputed in another way than `run` does it. For each difference it names the first
+    transaction after which there is one, and the expected and found values of each column.
     """
     wanted = _read_derived(definition)
     with _session(wanted) as spark:
@@ -141,7 +141,7 @@ def verify(definition: Path, as_json: bool) -> None:
 @FILE
 @JSON
 def rebuild(definition: Path, as_json: bool) -> None:
-    """Make the target anew from the log, beside the old one, and put it in the old one's place."""
+    """Rebuild the target from the log next to the old one, then replace the old one."""
     wanted = _read_derived(definition)
     with _session(wanted) as spark:
         if wanted.kind == "archive":
@@ -164,7 +164,7 @@ def rebuild(definition: Path, as_json: bool) -> None:
 @pipeline.command()
 @FILE
 def report(definition: Path) -> None:
-    """Write the report on the tables; neither cluster nor Spark is asked."""
+    """Write the report on the tables; reads neither the cluster nor Spark."""
     wanted = _read(definition)
     if wanted.report is None:
         raise ConfigurationError(f"{definition} has no `report`; see docs/pipelines.md")
@@ -243,7 +243,7 @@ def _read(path: Path) -> PipelineDefinition:
 
 
 def _read_derived(path: Path) -> PipelineDefinition:
-    """Raises ConfigurationError: it derives nothing."""
+    """Return the definition. Raises ConfigurationError: it derives nothing."""
     wanted = _read(path)
     if wanted.kind == "audit":
         raise ConfigurationError(f"{path} is an audit, which keeps nothing: use `run`")

@@ -1,4 +1,4 @@
-"""What a process says over HTTP: to probes, to scrapers, and to whoever calls it with curl."""
+"""The HTTP answers of a process: for probes, for scrapers, and for people with curl."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TEXT = "text/plain; charset=utf-8"
 
 
 def storage_routes(read: Callable[[], NodeState], *, version: str) -> dict[str, Answering]:
-    """Return the paths and what answers them; `read` gives the node's state of that moment."""
+    """Return the paths with their handlers; `read` returns the node's state of that moment."""
     return _routes(
         "waltz-storage",
         version,
@@ -53,19 +53,19 @@ def _routes(
     ProcessCollector(registry=registry)
 
     def healthy() -> Answer:
-        """Whether the process can do all it is there for."""
+        """Answer 200 if the process can do all its work, else 503."""
         found = health()
         return _json(found, 200 if found["healthy"] else 503)
 
     def live() -> Answer:
-        """That the loop turns is all that is asked; restarting a node mends no disk."""
+        """Answer that the loop turns, and nothing more; restarting a node mends no disk."""
         return Answer(200, TEXT, b"live\n")
 
     def metrics() -> Answer:
         return Answer(200, CONTENT_TYPE_LATEST, generate_latest(registry))
 
     def ping() -> Answer:
-        """As the original."""
+        """Answer as the original does."""
         return Answer(200, TEXT, b"pong\n")
 
     def build() -> Answer:

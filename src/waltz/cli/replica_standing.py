@@ -1,7 +1,7 @@
-"""A partition's replicas as tools show them: those that are assigned, as the server has heard them.
+"""A partition's replicas as tools show them: the assigned ones, as their server knows them.
 
-What the metadata of the coordinator say of replicas is who took part when the store session opened;
-it is never shown as what is so now.
+The coordinator's metadata says which replicas took part when the store session opened; tools never
+show that as the present state.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ UNASKED = "unknown"
 
 @dataclass(frozen=True, slots=True)
 class ReplicaView:
-    """`standing` is a name of `Standing`; `takes_appends` None where nobody can say; the age is
-    that of the replica's last word to its server, None where there is none."""
+    """`standing` is a name of `Standing`; `takes_appends` is None if unknown; the age is that of
+    the replica's last answer to its server, None if there is none."""
 
     replica_id: str
     standing: str
@@ -28,20 +28,22 @@ class ReplicaView:
 
     @property
     def is_current(self) -> bool:
-        """Whether it has just said that it holds every commit and takes appends."""
+        """Return whether the replica has just reported that it holds every commit and takes
+        appends."""
         return self.standing == Standing.CURRENT.name.lower()
 
     @property
     def is_fault(self) -> bool:
-        """Whether it is known not to be as it should; one that is silent should have answered."""
+        """Return whether the replica is known to have a fault; a silent one counts, since it should
+        have answered."""
         return self.standing not in (UNASKED, Standing.CURRENT.name.lower())
 
 
 def view_replicas(
     replicas: Sequence[ReplicaId], report: PartitionReport | None
 ) -> tuple[ReplicaView, ...]:
-    """Return how each of `replicas`, which the partition is assigned to, stands; `report` is what
-    the partition's server says, None if there is none or it cannot say."""
+    """Return the standing of each of `replicas`, to which the partition is assigned; `report` is
+    that of the partition's server, None if there is none."""
     if report is None:
         text = "nobody says whether it takes part"
         return tuple(ReplicaView(each, UNASKED, None, None, text) for each in sorted(replicas))
@@ -75,7 +77,7 @@ def count_current(views: Sequence[ReplicaView]) -> int:
 
 
 def counted(views: Sequence[ReplicaView], *, is_asked: bool) -> str:
-    """Return how many have said that they are whole: `2 of 3`, or `unknown`."""
+    """Return how many replicas have reported to be whole: `2 of 3`, or `unknown`."""
     if not is_asked:
         return UNASKED
     unsure = sum(view.standing == UNASKED for view in views)

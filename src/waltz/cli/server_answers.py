@@ -1,4 +1,4 @@
-"""Asks servers how they and their partitions are, and which replicas they miss."""
+"""Asks servers for their state, that of their partitions, and which replicas they miss."""
 
 from __future__ import annotations
 
@@ -26,24 +26,25 @@ LOST_ANSWER_SECONDS = 5.0
 
 @dataclass(frozen=True, slots=True)
 class ServerAnswers:
-    """What a server said, or in `trouble` why it said nothing."""
+    """A server's answers; `trouble` is the reason if it did not answer."""
 
     trouble: str | None
     assigned: frozenset[PartitionId] = frozenset()
     health: Mapping[PartitionId, bool] | None = None
     reaches: Mapping[str, bool] | None = None
     reports: Mapping[PartitionId, PartitionReport] | None = None
-    """How the partitions are by their replicas' own words; None: the server cannot say."""
+    """The reports on partitions, from their replicas' own answers; None if the server has no
+    reports."""
     silence: str | None = None
-    """Why it cannot."""
+    """The reason why it has none."""
     coordinator_problem: str | None = None
 
 
 async def ask_everything(
     host: Host, address: Address, seconds: float, owned: Sequence[PartitionId] = ()
 ) -> ServerAnswers:
-    """What a server says of itself, and of the partitions `owned`; what keeps it from that is part
-    of the answer."""
+    """Return a server's answers about itself, and about the partitions `owned`; an error is part of
+    the result."""
     try:
         async with talk_to_server(host, address, seconds=seconds) as talk:
             assigned = frozenset(await ask_assigned(talk))
@@ -59,10 +60,13 @@ async def ask_everything(
 
 
 async def ask_lost_replicas(host: Host, root: str) -> Mapping[PartitionId, frozenset[ReplicaId]]:
-    """Return for every partition the storage nodes on which it cannot count now: those that a
-    running server does not reach, and those that the partition's server says to be away, silent,
-    behind, damaged or refusing appends. The metadata do not tell: a store session goes on without
-    them. Raises NoNodeError: there is no cluster. CoordinatorLostError."""
+    """Return for every partition the storage nodes that it cannot count on now: those that a
+    running server does not reach, and those that the partition's server reports as away, silent,
+    behind, damaged or refusing appends.
+
+    The metadata does not tell: a store session continues without them. Raises NoNodeError: there is
+    no cluster. CoordinatorLostError.
+    """
     params = await read_cluster_params(host.coordinator, root)
     _, membership = await read_membership(host.coordinator, ClusterPaths(root).server_descriptors)
     owned = membership.assignment.servers
@@ -80,7 +84,7 @@ async def ask_lost_replicas(host: Host, root: str) -> Mapping[PartitionId, froze
 def lost_replicas(
     partition_count: int, answers: Sequence[ServerAnswers]
 ) -> Mapping[PartitionId, frozenset[ReplicaId]]:
-    """Return what `ask_lost_replicas` does, from what the servers have said."""
+    """Return the result of `ask_lost_replicas`, from the answers of the servers."""
     unreached = frozenset(
         ReplicaId(node)
         for each in answers
@@ -101,7 +105,7 @@ def lost_replicas(
 
 
 async def ask_servers(host: Host, root: str, seconds: float) -> Mapping[Address, ServerAnswers]:
-    """What each server says of itself. Raises NoNodeError: there is no cluster.
+    """Return each server's answers about itself. Raises NoNodeError: there is no cluster.
     CoordinatorLostError."""
     await read_cluster_params(host.coordinator, root)
     _, membership = await read_membership(host.coordinator, ClusterPaths(root).server_descriptors)

@@ -86,7 +86,7 @@ def observed(server: Server, http: Address | None) -> ObservedNode:
 
 
 def unfinished(state: ServerState) -> list[str]:
-    """What a stop still waits for, a line per partition."""
+    """Return what a stop still waits for, a line per partition."""
     return [
         f"partition={partition.partition_id} pending_requests={partition.pending_requests}"
         f" pending_bytes={partition.pending_bytes}"
@@ -105,7 +105,7 @@ def server_host(settings: Settings) -> Host:
 
 
 async def check_neighbours(settings: Settings, host: Host) -> None:
-    """Raises ConfigurationError: others of the cluster would not reach a server on loopback."""
+    """Raise ConfigurationError if other nodes would not reach a server on loopback."""
     if is_on_loopback_unasked(settings):
         root = root_at(coordinator_address(settings))
         bound = client_address(settings)
@@ -139,10 +139,10 @@ async def run_server(settings: Settings, *, end_with_stdin: bool) -> None:
 async def run_servers(
     settings: Settings, arguments: Sequence[str], count: int, *, end_with_stdin: bool
 ) -> None:
-    """Run so many, one process each; `arguments` are those that they share."""
+    """Run `count` servers, one process each; `arguments` are those that they share."""
     host = server_host(settings)
     try:
-        # To a worker its address is given, so that it would not ask.
+        # A worker gets its address as an option, and would not check.
         await check_neighbours(settings, host)
     finally:
         await host.coordinator.close()
@@ -160,12 +160,12 @@ async def run_servers(
 @click.option("--advertised", type=ADDRESS, help="Where clients reach it, if not --address.")
 @click.option("--tls-ca", type=click.Path(), help="Trusted CAs, PEM.")
 @click.option("--tls-cert", type=click.Path(), help="Own certificate, PEM.")
-@click.option("--tls-key", type=click.Path(), help="Its key, if in another file.")
+@click.option("--tls-key", type=click.Path(), help="Key of the certificate, if in another file.")
 @click.option(
     "--workers",
     type=click.IntRange(1, 64),
     default=1,
-    help="So many servers, one process each, on the ports from --address on.",
+    help="Number of servers, one process each, on the ports from --address on.",
 )
 @click.option("--end-with-stdin", is_flag=True, help="Stop when standard input ends.")
 @click.option("--check", is_flag=True, help="Judge the configuration, print it, and end.")

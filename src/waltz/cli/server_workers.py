@@ -28,10 +28,10 @@ PORT_MAX = 2**16 - 1
 
 
 def worker_addresses(settings: Settings, number: int) -> list[str]:
-    """Return the options that give the worker, counted from 0, addresses of its own: the ports are
-    those of the configuration and the ones that follow.
+    """Return the options that give the worker, counted from 0, addresses of its own: the configured
+    ports plus the worker's number.
 
-    Raises ConfigurationError: a port that there is not.
+    Raises ConfigurationError: a port above the highest one.
     """
     given: list[tuple[str, Address | None]] = [
         ("--address", client_address(settings)),
@@ -53,10 +53,10 @@ def worker_addresses(settings: Settings, number: int) -> list[str]:
 
 
 class Workers:
-    """The servers as one node: started together, kept running, and stopped side by side."""
+    """The servers as one node: started together, kept running, and stopped together."""
 
     def __init__(self, settings: Settings, arguments: Sequence[str], count: int) -> None:
-        """`arguments`: of the command, without addresses. Raises ConfigurationError."""
+        """`arguments`: those of the command, without addresses. Raises ConfigurationError."""
         if settings.get(PREFERRED_PARTITIONS):
             raise ConfigurationError(
                 f"{PREFERRED_PARTITIONS.name} with {count} workers: all of them would prefer the"
@@ -91,7 +91,7 @@ class Workers:
 async def run_workers(
     settings: Settings, arguments: Sequence[str], count: int, *, end_with_stdin: bool
 ) -> None:
-    """Run so many servers until told to stop. Raises ConfigurationError."""
+    """Run `count` servers until told to stop. Raises ConfigurationError."""
     await until_told(
         Workers(settings, arguments, count),
         end_with_stdin=end_with_stdin,

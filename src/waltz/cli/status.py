@@ -73,7 +73,7 @@ def show_overview(overview: ClusterOverview) -> None:
         number = partition.partition_id
         if partition.problem is not None:
             is_known = partition.writable is False
-            said = "takes no appends" if is_known else "takes appends or not, nobody can say"
+            said = "takes no appends" if is_known else "may or may not take appends"
             console.print(f"[red]partition {number} {said}:[/] {escape(partition.problem)}")
         for replica in partition.replica_states:
             if partition.replicas_current is not None and not replica.is_current:

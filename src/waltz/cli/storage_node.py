@@ -79,7 +79,7 @@ def observed(node: StorageNode, http_address: Address | None) -> ObservedNode:
 
 
 def unfinished(state: NodeState) -> list[str]:
-    """What a stop still waits for, a line per partition."""
+    """Return what a stop still waits for, a line per partition."""
     return [
         f"partition={partition.partition_id} queue_requests={partition.queue_requests}"
         f" disk_call_seconds={partition.call_seconds:.1f}"
@@ -97,7 +97,7 @@ async def run_node(settings: Settings, *, assign_all: bool, end_with_stdin: bool
 
     async def register(directory_id: UUID) -> None:
         await register_storage_directory(host.coordinator, replica_id, directory_id, root=root)
-        await host.coordinator.close()  # what else is asked needs no session
+        await host.coordinator.close()  # further questions need no session
 
     kept = KeptCoordinator(lambda: real_coordinator(coordinator, tls))
 
@@ -155,17 +155,19 @@ async def run_node(settings: Settings, *, assign_all: bool, end_with_stdin: bool
     epilog="Keys of the file: docs/operating/storage-configuration.md. SIGTERM stops the node.",
 )
 @click.argument("config_path", required=False)
-@click.option("--directory", type=click.Path(), help="Where the records lie; exists.")
+@click.option("--directory", type=click.Path(), help="Directory of the records; must exist.")
 @click.option("--coordinator", type=COORDINATOR, help="host:port or zookeeper://host:port/root.")
 @click.option("--address", type=ADDRESS, help="Where servers connect.")
 @click.option("--admin-address", type=ADDRESS, help="Where tools connect.")
 @click.option("--http-address", type=ADDRESS, help="/health, /live, /metrics; default: no HTTP.")
-@click.option("--advertised", type=ADDRESS, help="What the cluster knows it by, if another.")
+@click.option(
+    "--advertised", type=ADDRESS, help="The address that the cluster knows, if it differs."
+)
 @click.option("--segment-size-threshold", type=int, help="Bytes that complete a segment.")
 @click.option("--disk-free-min", help="With less free appends are refused: 5%, 64MiB.")
 @click.option("--tls-ca", type=click.Path(), help="Trusted CAs, PEM.")
 @click.option("--tls-cert", type=click.Path(), help="Own certificate, PEM.")
-@click.option("--tls-key", type=click.Path(), help="Its key, if in another file.")
+@click.option("--tls-key", type=click.Path(), help="Key of the certificate, if in another file.")
 @click.option("--assign-all", is_flag=True, help="Take every partition into a new directory.")
 @click.option("--end-with-stdin", is_flag=True, help="Stop when standard input ends.")
 @click.option("--check", is_flag=True, help="Judge the configuration, print it, and end.")

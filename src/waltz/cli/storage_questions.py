@@ -1,6 +1,6 @@
-"""What a storage node says when a tool asks: what it holds, what is wrong, who reaches it.
+"""Asks a storage node what it holds, what is wrong with it, and which of its ports work.
 
-Owns the two opened connections to a node, of which one is the servers' port and one the tools'.
+Owns the two kinds of connection to a node: to the servers' port and to the tools' port.
 """
 
 from __future__ import annotations
@@ -35,14 +35,15 @@ from waltz.wire.storage_protocol import (
 )
 
 NOBODY = -1
-"""The sequence number and the partition of what is no part of a session."""
+"""The sequence number and the partition of requests outside of a session."""
 
 
 @dataclass(frozen=True, slots=True)
 class StorageReport:
-    """`trouble` is why servers cannot use the node, `admin_trouble` why tools cannot; None if they
-    can. `usable` has the partitions that the node has taken, and whether servers are served in
-    full. `problems` are the node's own words: damage, a full disk, what an administrator closed."""
+    """A storage node's report. `trouble` is why servers cannot use the node, `admin_trouble` why
+    tools cannot; None if they can. `usable` has the partitions that the node has taken, and whether
+    servers are served in full. `problems` are the node's own words: damage, a full disk, what an
+    administrator closed."""
 
     trouble: str | None
     admin_trouble: str | None
@@ -51,7 +52,7 @@ class StorageReport:
     partition_problems: Mapping[PartitionId, tuple[str, ...]] = field(default_factory=dict)
 
     def unreachable(self) -> str | None:
-        """Which of the two ports cannot be used, and why; None if both can."""
+        """Return which of the two ports cannot be used, and why; None if both can."""
         if self.trouble is not None and self.admin_trouble is not None:
             return f"does not answer: {self.trouble}; {self.admin_trouble}"
         if self.trouble is not None:
@@ -61,7 +62,7 @@ class StorageReport:
         return None
 
     def told(self) -> tuple[str, ...]:
-        """Everything that is wrong, one after the other."""
+        """Return everything that is wrong, a line per problem."""
         unreachable = self.unreachable()
         return (
             *([] if unreachable is None else [unreachable]),
@@ -95,7 +96,8 @@ async def talk_to_data_port(
 
 
 def admin_address_of(replica_id: ReplicaId, admin_ports: Mapping[ReplicaId, int]) -> Address:
-    """Raises ConfigurationError: the cluster's metadata do not know it."""
+    """Return the node's admin address. Raises ConfigurationError: the cluster's metadata does not
+    have it."""
     port = admin_ports.get(replica_id)
     if port is None:
         raise ConfigurationError(f"no admin port of storage node {replica_id} is known")
@@ -110,7 +112,7 @@ async def ask_storage(
     *,
     seconds: float = HANDSHAKE_SECONDS_MAX,
 ) -> StorageReport:
-    """Look at both ports of a node; what does not answer is part of the report."""
+    """Ask both ports of a node; an error is part of the report."""
 
     async def data_trouble() -> str | None:
         try:
@@ -129,13 +131,13 @@ async def ask_storage(
         except (UnavailableError, RemoteStorageError, ConfigurationError) as error:
             return StorageReport(None, str(error))
 
-    # At once: what one says is to be as fresh as what the other does.
+    # At once, so that both answers are equally fresh.
     trouble, report = await asyncio.gather(data_trouble(), admin_report())
     return replace(report, trouble=trouble)
 
 
 async def ask_usable(talk: Conversation) -> Mapping[PartitionId, bool]:
-    """The partitions that the node has taken, and whether servers are served in full.
+    """Return the partitions that the node has taken, and whether servers are served in full.
 
     Raises UnavailableError, RemoteStorageError.
     """
@@ -144,7 +146,7 @@ async def ask_usable(talk: Conversation) -> Mapping[PartitionId, bool]:
 
 
 async def ask_session(talk: Conversation, partition_id: PartitionId) -> SessionInfo:
-    """The partition's last session and marks, on that node. Raises UnavailableError,
+    """Return the partition's last session and marks on that node. Raises UnavailableError,
     RemoteStorageError: the node has not taken the partition."""
     answer = await talk.ask(
         AdminLastSessionInfoRequest(0, partition_id), AdminLastSessionInfoResponse
@@ -155,17 +157,18 @@ async def ask_session(talk: Conversation, partition_id: PartitionId) -> SessionI
 async def ask_problems(
     talk: Conversation,
 ) -> tuple[tuple[str, ...], Mapping[PartitionId, tuple[str, ...]]]:
-    """What the node says is wrong with itself, and with each partition; a node of the Java original
-    says nothing. Raises UnavailableError."""
+    """Return the node's own problems, and those of each partition; a node of the Java original
+    reports none. Raises UnavailableError."""
     try:
         answer = await talk.ask(MetricsRequest(0), MetricsResponse)
     except RemoteStorageError as error:
-        return (f"it does not say what it knows: {error}",), {}
+        return (f"it does not report its problems: {error}",), {}
     return problems_in(answer.metrics_json)
 
 
 def problems_in(metrics_json: str) -> tuple[tuple[str, ...], Mapping[PartitionId, tuple[str, ...]]]:
-    """What a node's metrics say of problems; whatever is not of the form that ours have is none."""
+    """Return the problems in a node's metrics; text of another form than that of our nodes has
+    none."""
     try:
         found: Any = json.loads(metrics_json)
     except (ValueError, RecursionError):

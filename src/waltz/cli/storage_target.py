@@ -1,6 +1,6 @@
-"""Which storage node a command is for, by either of its two addresses.
+"""The storage node that a command is for, by either of its two addresses.
 
-A node may be told what to do before the cluster's metadata name it, and after they did.
+A command may address a node before the cluster's metadata names it, and afterwards.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from waltz.types import Address, PartitionId, ReplicaId
 
 @dataclass(frozen=True, slots=True)
 class StorageTarget:
-    """`replica_id` and `data` are None where the metadata do not know the node."""
+    """`replica_id` and `data` are None if the metadata does not know the node."""
 
     replica_id: ReplicaId | None
     data: Address | None
@@ -41,9 +41,10 @@ class StorageTarget:
 def find_target(
     address: Address, admin_ports: Mapping[ReplicaId, int], data_port: int | None = None
 ) -> StorageTarget:
-    """Return the node of that address, be it where servers connect or where tools do.
+    """Return the node of that address, which may be the port of servers or that of tools.
 
-    One that the metadata do not know is taken for an admin port, with `data_port` beside it.
+    The address of a node that the metadata does not know is taken for its admin port, and
+    `data_port` for the other.
     """
     for node in sorted(admin_ports):
         data, admin = Address.parse(node), admin_address_of(node, admin_ports)
@@ -56,14 +57,14 @@ def find_target(
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What a command needs of the coordinator before it talks to a node."""
+    """Facts from the coordinator that a command needs before it talks to a node."""
 
     params: StoreParams
     placement: StoragePlacement
     sessions: Mapping[PartitionId, PartitionMetadata]
 
     def check_partitions(self, partition_ids: tuple[PartitionId, ...]) -> None:
-        """Raises ConfigurationError: the cluster has no such partition."""
+        """Raise ConfigurationError if the cluster lacks one of these partitions."""
         count = self.params.partition_count
         if beyond := [str(each) for each in partition_ids if each >= count]:
             raise ConfigurationError(
@@ -74,7 +75,8 @@ class Surroundings:
 async def read_surroundings(
     host: Host, root: str, partition_ids: tuple[PartitionId, ...]
 ) -> Surroundings:
-    """Raises NoNodeError: there is no cluster. ConfigurationError: no such partition."""
+    """Return the surroundings. Raises NoNodeError: there is no cluster. ConfigurationError: no such
+    partition."""
     params = await read_store_params(host.coordinator, root)
     placement = await read_placement(host.coordinator, root)
     found = Surroundings(params, placement, {})
@@ -86,15 +88,15 @@ async def read_surroundings(
 async def talk_to_storage(
     host: Host, address: Address, around: Surroundings
 ) -> AsyncIterator[tuple[StorageTarget, Conversation]]:
-    """Raises UnavailableError: it does not answer on its admin port. RemoteStorageError: it is of
-    another cluster."""
+    """Connect to a node's admin port. Raises UnavailableError: it does not answer there.
+    RemoteStorageError: it is of another cluster."""
     target = find_target(address, around.placement.admin_ports)
     async with talk_to_admin_port(host, target.admin, around.params) as talk:
         yield target, talk
 
 
 def data_address(target: StorageTarget) -> Address:
-    """Raises click.UsageError: nobody knows where servers connect to it."""
+    """Return the port for servers. Raises click.UsageError: it is not known."""
     if target.data is None:
         raise click.UsageError(
             f"the cluster does not know {target}: say where servers connect to it, with the option"
@@ -106,7 +108,7 @@ def data_address(target: StorageTarget) -> Address:
 def check_given_up(
     around: Surroundings, target: StorageTarget, partition_ids: tuple[PartitionId, ...]
 ) -> None:
-    """Raises ConfigurationError: the cluster counts on what the node would give up."""
+    """Raise ConfigurationError if the cluster counts on partitions that the node would give up."""
     if target.replica_id is None:
         return
     held = {*around.placement.partitions.get(target.replica_id, ())} & {*partition_ids}
@@ -134,9 +136,9 @@ def check_spared(
     partition_ids: tuple[PartitionId, ...],
     lost: Mapping[PartitionId, Collection[ReplicaId]],
 ) -> None:
-    """Raises ConfigurationError: without the node a partition's replicas have no majority.
+    """Raise ConfigurationError if without the node a partition's replicas have no majority.
 
-    lost  per partition the storage nodes that it cannot count on, whatever the metadata say.
+    `lost`: per partition, the storage nodes that it cannot count on, whatever the metadata says.
     """
     for number in partition_ids:
         replicas = around.placement.holding(number)

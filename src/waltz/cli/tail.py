@@ -1,4 +1,4 @@
-"""`waltz tail`: the transactions of one partition, some, or all, as lines or as JSON."""
+"""`waltz tail`: the transactions of one partition, several, or all, as lines or as JSON."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class StartType(click.ParamType[str | int]):
 
 @dataclass(frozen=True, slots=True)
 class Style:
-    """The form of a line; `shows_partition` where lines of several partitions mix."""
+    """The form of a line; `shows_partition` if lines of several partitions mix."""
 
     as_json: bool
     shows_partition: bool
@@ -150,7 +150,7 @@ async def print_log(
     *,
     follow: bool,
 ) -> None:
-    """Print what is asked for; with `follow`, until this is cancelled.
+    """Print the transactions; with `follow`, until this is cancelled.
 
     Without it the partitions come one after the other, each to the end that it had when its turn
     came.

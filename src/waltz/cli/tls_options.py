@@ -30,7 +30,7 @@ def tls_options(command: Callable[..., Any]) -> Callable[..., Any]:
         return command(tls=TlsSettings(tls_cert, tls_key, authorities=tls_ca), **others)
 
     for name, text in (
-        ("--tls-key", "Its key, if in another file."),
+        ("--tls-key", "Key of the certificate, if in another file."),
         ("--tls-cert", "Own certificate, PEM."),
         ("--tls-ca", "Trusted CAs, PEM. Default: anyone is believed."),
     ):

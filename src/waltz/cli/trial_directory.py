@@ -116,7 +116,8 @@ class ClusterFile:
 
 
 def read_cluster_file(directory: Path) -> ClusterFile:
-    """Raises ConfigurationError: none there, or not readable as one."""
+    """Return the directory's cluster. Raises ConfigurationError: there is none, or it cannot be
+    read."""
     path = directory / FILE_NAME
     try:
         return ClusterFile.from_json(json.loads(path.read_text()))
@@ -158,7 +159,7 @@ def lock_directory(directory: Path) -> Callable[[], None]:
 
 
 def prepare_directory(directory: Path) -> bool:
-    """Make the directory if need be and return whether it holds a cluster already.
+    """Create the directory if it is missing; return whether it holds a cluster already.
 
     Raises ConfigurationError: not a directory, not writable, or something else's. Nothing in it is
     touched then.
@@ -183,9 +184,9 @@ def prepare_directory(directory: Path) -> bool:
 
 
 def make_trial_certificates(directory: Path, cluster: ClusterFile) -> TlsSettings:
-    """Make a CA for this start, and one certificate for the processes and one for clients.
+    """Make a CA for this start, one certificate for the processes and one for clients.
 
-    Returns what the processes show and believe. The CA's key is kept nowhere.
+    Returns the certificate and the CA that the processes use. The CA's key is stored nowhere.
     """
     from waltz.system.certificates import ThrowAwayAuthority
 
@@ -209,13 +210,14 @@ def make_trial_certificates(directory: Path, cluster: ClusterFile) -> TlsSetting
 
 
 def forget_trial_certificates(directory: Path) -> None:
-    """The cluster starts without TLS: clients must not look for it."""
+    """Delete the certificates: the cluster starts without TLS, and clients must not use it."""
     for name in ("ca.pem", "node.pem", "client.pem"):
         (directory / TLS_DIRECTORY / name).unlink(missing_ok=True)
 
 
 def trial_client_tls(directory: Path) -> TlsSettings | None:
-    """Return what a client of the cluster in `directory` needs; None if that runs without TLS."""
+    """Return the TLS settings for clients of the cluster in `directory`; None if it runs without
+    TLS."""
     tls = directory / TLS_DIRECTORY
     if not (tls / "ca.pem").exists():
         return None
@@ -223,7 +225,7 @@ def trial_client_tls(directory: Path) -> TlsSettings | None:
 
 
 def _write_secret(path: Path, content: bytes) -> None:
-    """Replace the file in one step; nobody else may read it."""
+    """Replace the file in one step, readable by its owner only."""
     temporary = path.with_suffix(".new")
     temporary.unlink(missing_ok=True)
     temporary.touch(mode=0o600, exist_ok=False)
@@ -232,7 +234,7 @@ def _write_secret(path: Path, content: bytes) -> None:
 
 
 def choose_ports(host: str, first: int, count: int) -> list[int]:
-    """Return `count` ports from `first` on, or free ones side by side if it is 0.
+    """Return `count` ports from `first` on, or consecutive free ones if `first` is 0.
 
     Raises ConfigurationError: one of them is in use.
     """
@@ -249,11 +251,11 @@ def choose_ports(host: str, first: int, count: int) -> list[int]:
         first = FREE_PORT_MIN + secrets.randbelow(FREE_PORT_MAX - FREE_PORT_MIN - count)
         if all(_why_busy(host, port) is None for port in range(first, first + count)):
             return list(range(first, first + count))
-    raise ConfigurationError(f"no {count} free ports side by side on {host}; choose a --port")
+    raise ConfigurationError(f"no {count} consecutive free ports on {host}; choose a --port")
 
 
 def _why_busy(host: str, port: int) -> str | None:
-    """Return why nobody can listen there; None if it is free."""
+    """Return why no process can listen there; None if the port is free."""
     with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -265,7 +267,7 @@ def _why_busy(host: str, port: int) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class CoordinatorWish:
-    """Which coordinator a cluster is to have: the embedded one, unless something else is said."""
+    """The coordinator of a new cluster: the embedded one, unless an option names another."""
 
     runs_zookeeper: bool = False
     elsewhere: ZooKeeperAddress | None = None
@@ -284,13 +286,13 @@ def plan_cluster(
     partitions: int,
     wish: CoordinatorWish = EMBEDDED,
 ) -> ClusterFile:
-    """Give every process of a new cluster its addresses, side by side from `port` on.
+    """Give every process of a new cluster its addresses, on consecutive ports from `port` on.
 
     Raises ConfigurationError: `host` is no address to connect to, or a port is in use.
     """
     if host in EVERYWHERE:
         raise ConfigurationError(
-            f"--host {host} is not an address that anybody can connect to, and the cluster knows"
+            f"--host {host} is not an address to connect to, and the cluster knows"
             " its processes by theirs; give the one by which other machines reach this one"
         )
     ports = choose_ports(host, port, 1 + servers + 2 * STORAGE_NODES)

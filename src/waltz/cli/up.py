@@ -1,8 +1,8 @@
 """`waltz up`: a whole cluster on this machine, for trials, tests and small jobs.
 
-This process runs the embedded coordinator, or looks after a ZooKeeper, and after the others: one
-process per storage node and server. A child that dies is started again, with growing pauses; when
-this process ends, in whatever way, the children end too, because their standard input does.
+This process runs the embedded coordinator, or looks after a ZooKeeper, and after one process per
+storage node and server. A child that dies is started again, with growing pauses; when this process
+ends, however it ends, the children end too, because their standard input does.
 """
 
 from __future__ import annotations
@@ -44,7 +44,8 @@ from waltz.system.real_host import real_host
 from waltz.types import CoordinatorAddress, TlsSettings, ZooKeeperAddress, is_local
 
 DISK_FREE_BYTES_TRIAL: Final = 64 * 1024**2
-"""The same for the clusters of `waltz up`, which live on people's own machines."""
+"""Free disk space below which clusters of `waltz up` refuse appends: they run on people's own
+machines."""
 
 
 console = Console(stderr=True, highlight=False)
@@ -54,7 +55,7 @@ class Supervisor:
     """Starts the cluster's processes, keeps them running, and stops them in order."""
 
     def __init__(self, directory: Path, cluster: ClusterFile, tls: TlsSettings | None) -> None:
-        """`tls` None: all of them speak plain to this machine's own address."""
+        """`tls` None: all processes speak plain TCP."""
         self._directory = directory
         self._cluster = cluster
         logs = directory / "logs"
@@ -103,7 +104,8 @@ class Supervisor:
         )
 
     def note_partitions(self, count: int) -> None:
-        """The cluster has this many, as the coordinator says: some may have been added."""
+        """Take note of the number of partitions, as the coordinator has it: some may have been
+        added."""
         self._cluster = replace(self._cluster, partition_count=count)
 
     def tell_to_stop(self) -> None:
@@ -130,7 +132,8 @@ class Supervisor:
         self.note(ready=self._ready)
 
     async def start(self) -> None:
-        """Start all of them at once. Raises ConfigurationError with what one of them said."""
+        """Start all processes at once. Raises ConfigurationError with the last words of one that
+        failed."""
         await self._keeper.start()
         self.note(ready=True)
 
@@ -139,7 +142,7 @@ class Supervisor:
         await self._keeper.run()
 
     async def stop(self) -> None:
-        """Stop servers, then storage nodes; each group side by side."""
+        """Stop servers, then storage nodes; the processes of a group at once."""
         await self._keeper.stop(self._servers, self._storages)
         self.note(ready=False)
 
@@ -154,10 +157,10 @@ def open_layout(
     partitions: int | None,
     wish: CoordinatorWish = EMBEDDED,
 ) -> ClusterFile:
-    """Return the directory's cluster, planned and made anew if it holds none.
+    """Return the directory's cluster, planned and created if there is none.
 
-    Raises ConfigurationError: the directory's cluster was created with other numbers. How many
-    partitions it has by now, only its coordinator knows: `check_partitions`.
+    Raises ConfigurationError: the directory's cluster was created with other numbers. Only the
+    coordinator knows the present number of partitions: `check_partitions`.
     """
     if not prepare_directory(directory):
         planned = plan_cluster(
@@ -188,7 +191,7 @@ def open_layout(
 
 
 def check_partitions(directory: Path, wanted: int | None, found: int) -> None:
-    """Raises ConfigurationError: the directory's cluster has another number of partitions."""
+    """Raise ConfigurationError if the directory's cluster has another number of partitions."""
     if wanted is not None and wanted != found:
         more = f"; waltz cluster add-partitions --to {wanted} adds some" if wanted > found else ""
         raise ConfigurationError(
@@ -207,7 +210,8 @@ async def run_cluster(
 ) -> None:
     """Run the coordinator and all processes until told to stop; stop them whatever happens.
 
-    Raises ConfigurationError: what one of them said, or the cluster has not `partitions`.
+    Raises ConfigurationError with the last words of a process that failed, or because the number of
+    partitions is not `partitions`.
     """
     supervisor = Supervisor(directory, cluster, tls)
     coordinator = supervisor.coordinator
@@ -248,8 +252,8 @@ async def run_cluster(
 
 
 async def describe_cluster(cluster: ClusterFile, tls: TlsSettings) -> int:
-    """Write a new cluster's parameters and storage nodes into the coordinator; return how many
-    partitions the cluster has.
+    """Write a new cluster's parameters and storage nodes into the coordinator; return the cluster's
+    number of partitions.
 
     Raises ConfigurationError: the coordinator knows another cluster.
     """
@@ -277,19 +281,19 @@ async def describe_cluster(cluster: ClusterFile, tls: TlsSettings) -> int:
 
 
 def open_ports(cluster: ClusterFile, *, has_tls: bool) -> list[str]:
-    """Return, a line each, what other machines reach that believes everybody."""
+    """Return a line for each port that other machines reach and that trusts every peer."""
     lines = []
     hosts = [place.address.host for place in cluster.storages]
-    remedy = "make the cluster anew with --host 127.0.0.1, where only this machine reaches it"
+    remedy = "create the cluster again with --host 127.0.0.1, where only this machine reaches it"
     if not has_tls and any(not is_local(host) for host in hosts):
         lines.append(
-            "whoever reaches this machine may read, write and remove everything: give --tls, or"
-            f" {remedy}"
+            "every process that reaches this machine may read, write and remove everything: give"
+            f" --tls, or {remedy}"
         )
     coordinator = cluster.coordinator
     if cluster.runs_zookeeper and isinstance(coordinator, ZooKeeperAddress):
         lines += [
-            f"the ZooKeeper at {server} asks nobody who he is, also with --tls: {remedy}"
+            f"the ZooKeeper at {server} authenticates no client, not even with --tls: {remedy}"
             for server in coordinator.servers
             if not is_local(server.host)
         ]
@@ -314,12 +318,12 @@ def show_cluster(directory: Path, cluster: ClusterFile, *, has_tls: bool) -> Non
     type=click.Path(file_okay=False, path_type=Path),
     default=Path("waltz-data"),
     show_default=True,
-    help="Where the cluster lives; created if it does not exist.",
+    help="Directory of the cluster; created if it does not exist.",
 )
-@click.option("--servers", type=click.IntRange(1, 64), help="How many servers (new: 1).")
-@click.option("--partitions", type=click.IntRange(1, 4096), help="How many partitions (new: 4).")
+@click.option("--servers", type=click.IntRange(1, 64), help="Number of servers (new: 1).")
+@click.option("--partitions", type=click.IntRange(1, 4096), help="Number of partitions (new: 4).")
 @click.option("--name", default="waltz", show_default=True, help="Name of a new cluster.")
-@click.option("--host", default="127.0.0.1", show_default=True, help="Where to listen.")
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option(
     "--port",
     type=click.IntRange(0, 65535),
@@ -347,7 +351,7 @@ def up(
     tls: bool,
     end_with_stdin: bool,
 ) -> None:
-    """Start a whole cluster on this machine, or start it again where it was.
+    """Start a whole cluster on this machine, or start it again where it stopped.
 
     It consists of a coordinator, servers, and three storage nodes with a directory each. With --tls
     its clients need the directory's tls/ca.pem and tls/client.pem, made anew at each start.

@@ -1,8 +1,8 @@
-"""Bounds of the product, turned down for a run, so that short runs come to them.
+"""Bounds of the product, lowered for a run, so that short runs reach them.
 
-Owns which bounds may be other ones, and for how long they are. A bound of ten
-thousand is met by no run of a few seconds; with a bound of three the same code stops, splits,
-forgets, catches up and goes on in every run. No promise depends on any of these numbers.
+Owns which bounds may be changed, and for how long. A run of a few seconds never reaches a bound of
+ten thousand; with a bound of three the same code stops, splits, forgets, catches up and continues
+in every run. No promise depends on any of these numbers.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ KNOBS: Final[Mapping[str, tuple[float, ...]]] = {
     # Locks
     "LOCK_TABLE_SLOTS_PER_CLAIM": (1, 5_000),
 }
-"""What each bound may be instead."""
+"""The values that each bound may have instead."""
 
 ARGUMENTS: Final[Mapping[str, tuple[tuple[Callable[..., Any], str], ...]]] = {
     "CHECKPOINT_TRANSACTIONS": (
@@ -109,7 +109,7 @@ ARGUMENTS: Final[Mapping[str, tuple[tuple[Callable[..., Any], str], ...]]] = {
 """Arguments whose default is the bound."""
 
 TURNED_SHARE: Final = 0.25
-"""Of the bounds, in a run that turns any; every second one does."""
+"""Share of the bounds that are changed, in a run that changes any; every second run does."""
 
 
 def draw_knobs(random: Random) -> dict[str, float]:
@@ -144,7 +144,7 @@ def turned(knobs: Mapping[str, float]) -> Iterator[None]:
 
 
 def _users_of(name: str) -> list[Any]:
-    """All modules that know the bound, but those that judge what peers send."""
+    """Return all modules that use the bound, without those that judge what peers send."""
     return [
         module
         for path, module in sorted(sys.modules.items())

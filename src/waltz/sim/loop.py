@@ -1,12 +1,12 @@
 """An asyncio loop on virtual time, and the doors that only need it: clock, random, workers.
 
-Owns when and in which order things run. The clock stands still while anything is ready and then
-jumps to the next timer; what is ready runs in an order drawn from the seed. Nothing here reads a
-real clock, starts a thread or opens a descriptor, so one seed is one run.
+Owns when and in which order callbacks run. The clock stands still while any callback is ready and
+then jumps to the next timer; ready callbacks run in an order drawn from the seed. Nothing here
+reads a real clock, starts a thread or opens a descriptor, so one seed is one run.
 
 Everything runs in the name of a `Process`, found through the context that asyncio hands on from
-task to task. A killed process is never run again, not even to clean up: that is what a crash is. Of
-a paused one nothing runs until it is resumed, and then all that fell due meanwhile, at once.
+task to task. A killed process never runs again, not even to clean up: that is a crash. A paused
+process runs nothing until it is resumed, and then at once everything that fell due meanwhile.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ WALL_CLOCK_START_MILLISECONDS: Final = 1_700_000_000_000
 
 
 class SimulationError(Exception):
-    """The run itself cannot go on: deadlock, endless loop, or out of virtual time."""
+    """The run itself cannot continue: deadlock, endless loop, or out of virtual time."""
 
 
 class DeadlockError(SimulationError):
-    """Tasks wait, but nothing is ready and no timer is set: nobody will ever wake them."""
+    """Tasks wait, but nothing is ready and no timer is set: nothing will ever wake them."""
 
 
 class VirtualTimeError(SimulationError):
@@ -50,7 +50,7 @@ class VirtualTimeError(SimulationError):
 
 
 class ProcessKilled(BaseException):
-    """Raised through code of a process that dies in the middle of it; nothing may catch it."""
+    """Raised through the code of a process that dies while it runs; no code may catch it."""
 
 
 class Process:
@@ -62,9 +62,9 @@ class Process:
         self.name = name
         self.dead = False
         self.pauses = 0
-        """How often it was paused and not resumed yet."""
+        """Pauses that were not resumed yet."""
         self.parked: list[asyncio.Handle] = []
-        """What has fallen due while it was paused."""
+        """Callbacks that have fallen due while the process was paused."""
         self.rate = 1.0
         """Seconds of its own clocks and timers per second of the simulation."""
         self.stop_wanted = asyncio.Event()
@@ -75,14 +75,14 @@ class Process:
 
 
 PROCESS: ContextVar[Process] = ContextVar("PROCESS")
-"""In whose name the current callback runs; unset for the world outside all processes."""
+"""The process of the current callback; unset for the world outside all processes."""
 
 WORLD: Final = Context()
-"""The context of what belongs to no process: bytes on their way, faults, checks."""
+"""The context of everything outside all processes: bytes under way, faults, checks."""
 
 
 class _Handle(asyncio.Handle):
-    """What asyncio makes of a callback, without asking each time whether it is being debugged."""
+    """A handle like asyncio's, which does not check each time for debug mode."""
 
     __slots__ = ()
 
@@ -131,8 +131,8 @@ class _Timer(asyncio.TimerHandle):
 
 
 class _Future(asyncio.Future[Any]):
-    """Asyncio keeps futures and tasks in sets and goes through these, to cancel what is in a group
-    for one: in an order that must not depend on where in memory they happen to be."""
+    """A future with a stable hash. Asyncio keeps futures and tasks in sets and iterates over these,
+    to cancel a group for example: the order must not depend on memory addresses."""
 
     def __init__(self, number: int, loop: asyncio.AbstractEventLoop) -> None:
         self._number = number
@@ -169,7 +169,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         self._virtual_seconds_max = virtual_seconds_max
         self._draw = Random(f"{seed}/order").random
         self._pending: dict[Any, Process | None] = {}
-        """By task; typed as nothing for what asyncio keeps to itself."""
+        """Pending tasks with their process; typed Any because asyncio's own types are private."""
         self._failed: list[tuple[float, Process | None, asyncio.Task[Any]]] = []
         self._reported: list[str] = []
         self.callbacks_count = 0
@@ -249,10 +249,11 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         return task
 
     def failures(self) -> list[str]:
-        """What went wrong in tasks and callbacks of living processes without anybody looking."""
+        """Return the unhandled errors of tasks and callbacks of living processes."""
         unseen = []
         for when, process, task in self._failed:
-            # `_log_traceback` is what asyncio itself goes by; it is cleared once somebody looks.
+            # `_log_traceback` is asyncio's own criterion; it is cleared once the exception was
+            # retrieved.
             if task._log_traceback and not (process and process.dead):  # noqa: SLF001
                 error = task.exception()
                 assert error is not None
@@ -297,7 +298,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         return self.call_soon(callback, *args, context=context)
 
     def _run_once(self) -> None:
-        """Run what is ready, in drawn order; with nothing ready, jump to the next timer.
+        """Run ready callbacks, in drawn order; if none is ready, jump to the next timer.
 
         The one private method of asyncio that is replaced. `tests/sim/test_loop.py` pins a trace.
         """
@@ -350,7 +351,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
             )
 
     def _waiting(self) -> str:
-        """The tasks that wait, for people: the living ones, counted by what they run."""
+        """Return the waiting tasks of living processes, for people, counted by what they run."""
         counts = Counter(
             f"{process.name if process else 'simulation'} {task.get_coro().__qualname__}"
             for task, process in self._pending.items()
@@ -373,8 +374,8 @@ class SimulatedLoop(asyncio.BaseEventLoop):
 
 
 class SimulatedClock:
-    """Virtual time as one process sees it: no two agree on where it began, nor, if their rates
-    differ, on how long anything takes."""
+    """Virtual time as one process sees it: no two agree on its origin, nor, if their rates differ,
+    on how long anything takes."""
 
     def __init__(self, loop: SimulatedLoop, random: Random, process: Process | None = None) -> None:
         self._loop = loop
@@ -391,7 +392,7 @@ class SimulatedClock:
         return self._wall_start + int(self._loop.time() * 1000)
 
     def run_at(self, rate: float) -> None:
-        """Let the process's clocks and timers go `rate` times as fast from now on. Timers that are
+        """Let the process's clocks and timers run `rate` times as fast from now on. Timers already
         set stay as they are."""
         self._seconds, self._since = self.now(), self._loop.time()
         self._rate = rate
@@ -399,7 +400,7 @@ class SimulatedClock:
             self._process.rate = rate
 
     def set_wall(self, milliseconds: int) -> None:
-        """Set the wall clock forward, or back, by so much."""
+        """Set the wall clock forward, or back, by `milliseconds`."""
         self._wall_start += milliseconds
 
 
@@ -417,9 +418,9 @@ class SimulatedRandom:
 
 
 class SimulatedWorkers:
-    """Runs functions in one step, some time after they were asked for and before the answer comes.
+    """Runs functions in one step, at a drawn time between the request and the answer.
 
-    As with real threads, a function whose caller was cancelled may run all the same.
+    As with real threads, a function whose caller was cancelled may run nevertheless.
     """
 
     def __init__(
@@ -428,7 +429,7 @@ class SimulatedWorkers:
         random: Random,
         hindrance_seconds: Callable[[], float] = lambda: 0.0,
     ) -> None:
-        """`hindrance_seconds` says how much longer the next function takes, for a slow disk."""
+        """`hindrance_seconds` returns the additional time of the next function, for a slow disk."""
         self._loop = loop
         self._random = random
         self._hindrance_seconds = hindrance_seconds

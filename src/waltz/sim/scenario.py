@@ -1,8 +1,8 @@
-"""All that is drawn of a run before it begins, as data.
+"""Everything that is drawn of a run before it begins, as data.
 
-Owns what a run is: its seed, its cluster, its clients, its faults. The rest, such as how long each
-byte takes, is drawn from the seed while it goes on. A scenario that is written down and read again
-is the same run, also when somebody has taken faults out of it.
+Owns what a run consists of: its seed, its cluster, its clients, its faults. The rest, for example
+how long each byte takes, is drawn from the seed during the run. A scenario that is written down and
+read again is the same run, also after faults were taken out of it.
 """
 
 from __future__ import annotations
@@ -23,16 +23,22 @@ from waltz.types import PartitionId
 from waltz.wire.storage_protocol import REPAIRS_SINCE
 
 OF_ONE_VERSION_SHARE: Final = 0.6
+"""Share of the runs in which all processes speak the latest version."""
+
 OLDER_SHARE: Final = 0.4
+"""Share of the processes, in the other runs, that speak an older version at some time."""
+
 VERSIONS: Final = ((4,), (3,), (4, 5), (3, 5), (5, 4))
-"""Always old, upgraded, or put back; before version 2 not all locks can be asked for."""
+"""Versions of a process's lives: always old, upgraded, or downgraded. Before version 2 a client
+cannot ask for all kinds of locks."""
+
 STORAGE_VERSIONS: Final = ((0,), (1,), (0, 3), (2, 3), (3, 2), (3, 0))
-"""The same of the storage protocol."""
+"""The same for the storage protocol."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterShape:
-    """How large a cluster is, and what of its settings differs from run to run."""
+    """The size of a cluster, and the settings that differ from run to run."""
 
     partition_count: int
     storage_count: int
@@ -66,9 +72,9 @@ class Scenario:
     seed: int
     workload: str
     plan: str
-    """The names of what was drawn from; how faults follow each other is the plan's."""
+    """The names of the plans drawn from; the plan also decides how faults follow each other."""
     length: int
-    """How many times as long as an ordinary run it is."""
+    """The run's length, as a multiple of an ordinary one."""
     shape: ClusterShape
     clients: tuple[ClientPlan, ...]
     faults: tuple[Fault, ...]
@@ -76,13 +82,13 @@ class Scenario:
     """Bounds that are not the usual ones, by their name in `waltz.limits`."""
     versions: Mapping[str, Sequence[int]] = field(default_factory=dict)
     """By name of a process, the latest version of the client protocol that it speaks in its first
-    life, its second, and so on; the last one stays. Others speak the latest there is."""
+    life, its second, and so on; the last one stays. Other processes speak the latest version."""
     storage_versions: Mapping[str, Sequence[int]] = field(default_factory=dict)
-    """As `versions`, of the storage protocol: servers and storage nodes."""
+    """Like `versions`, for the storage protocol: servers and storage nodes."""
 
     @property
     def source(self) -> str:
-        """What everything else is drawn from."""
+        """Return the text from which everything else is drawn."""
         return f"{self.seed}/{self.workload}/{self.plan}/{self.length}"
 
     @property
@@ -94,7 +100,7 @@ class Scenario:
         return sum(client.transactions for client in self.clients)
 
     def to_json(self) -> str:
-        """One text that `from_json` reads."""
+        """Return a text that `from_json` reads."""
         other = {
             "faults": as_data(self.faults),
             "knobs": dict(self.knobs),
@@ -105,7 +111,7 @@ class Scenario:
 
     @classmethod
     def from_json(cls, text: str) -> Scenario:
-        """Raises ConfigurationError: not the text of a scenario."""
+        """Return the scenario of a text. Raises ConfigurationError: it is not one of a scenario."""
         try:
             data = json.loads(text)
         except ValueError as error:
@@ -131,7 +137,7 @@ class Scenario:
 
 
 def draw_scenario(seed: int, workload: str, plan: str, *, length: int = 1) -> Scenario:
-    """Draw a run; what one part draws does not change what the others do."""
+    """Draw a run; the draws of one part do not change those of the others."""
     source = f"{seed}/{workload}/{plan}/{length}"
     clients = WORKLOADS[workload](Random(f"{source}/clients"), length)
     shape = draw_shape(
@@ -179,7 +185,8 @@ def draw_versions(
     names: Sequence[str],
     courses: Sequence[tuple[int, ...]] = VERSIONS,
 ) -> dict[str, tuple[int, ...]]:
-    """Draw who speaks an older version, and whether that changes with a restart; often nobody."""
+    """Draw which processes speak an older version, and whether that changes with a restart; often
+    none."""
     if random.random() < OF_ONE_VERSION_SHARE:
         return {}
     return {name: random.choice(courses) for name in names if random.random() < OLDER_SHARE}

@@ -41,11 +41,12 @@ PORT: Final = 7000
 ADMIN_PORT: Final = 7001
 PATHS: Final = ClusterPaths(DEFAULT_ROOT)
 SCRUB_SECONDS: Final = 30.0
-"""Between two passes over the records: what nobody has read is to be found before a run ends."""
+"""Seconds between two scrubs of the records: what no process has read must be found before a run
+ends."""
 
 
 def replica_id_of(name: str) -> ReplicaId:
-    """How the cluster calls the storage node on a machine."""
+    """Return the cluster's name for the storage node on a machine."""
     return ReplicaId(str(Address(name, PORT)))
 
 
@@ -59,7 +60,8 @@ SERVERS_NAME: Final = "servers"
 
 
 def server_addresses(shape: ClusterShape) -> tuple[Address, ...]:
-    """What a client without a coordinator is told: a name for all servers, and one by itself."""
+    """Return the addresses given to clients without a coordinator: a name for all servers, and one
+    server."""
     return Address(SERVERS_NAME, PORT), Address(shape.servers[-1], PORT)
 
 
@@ -90,11 +92,13 @@ class SimulatedCluster:
 
     @property
     def partition_ids(self) -> list[PartitionId]:
-        """Those that the cluster has now; before it is created, those that it is to have."""
+        """Return the cluster's present partitions; before it is created, those that it will
+        have."""
         return list(map(PartitionId, range(self._counts()[0])))
 
     def _counts(self) -> tuple[int, int]:
-        """How many partitions the cluster has, and for how many storage nodes make room."""
+        """Return the number of partitions of the cluster, and of those that storage nodes make room
+        for."""
         tree = self.sites.coordinator.tree
         try:
             params, store = tree.read(PATHS.root).data, tree.read(PATHS.store).data
@@ -134,8 +138,8 @@ class SimulatedCluster:
         self.sites.add(name, partial(self._run_server, name), SimulatedDisk())
 
     def replicas(self, *, durable: bool) -> Replicas:
-        """What lies on the disks of the storage nodes now; or only what would still be there after
-        a power cut now."""
+        """Return the present content of the storage nodes' disks; if `durable`, only what a power
+        cut now would leave."""
         disks = {name: self.sites.disk(name) for name in self.storages}
         return {
             name: replica_on(
@@ -147,7 +151,7 @@ class SimulatedCluster:
         }
 
     def assigned(self) -> dict[PartitionId, set[str]]:
-        """Per partition the names of the storage nodes that are to hold it."""
+        """Return, per partition, the names of the storage nodes assigned to it."""
         node = self.sites.coordinator.tree.read(PATHS.replica_assignments)
         assignments = ReplicaAssignments.decode(node.data or b"")
         return {
@@ -156,16 +160,17 @@ class SimulatedCluster:
         }
 
     def members(self) -> dict[PartitionId, set[str]]:
-        """Per partition the names of the storage nodes that its metadata name: of them a majority
-        holds what is committed. Nobody before its first session."""
+        """Return, per partition, the names of the storage nodes in its metadata: a majority of them
+        holds what is committed. Empty before its first session."""
         return {
             partition_id: {*map(machine_of, self._metadata(partition_id).replica_states)}
             for partition_id in self.partition_ids
         }
 
     def written_off(self, replicas: Replicas) -> set[tuple[str, PartitionId]]:
-        """The replicas that the metadata name as closed and that lack the last session that took
-        appends: they begin anew with what they were written off with, whatever they say."""
+        """Return the replicas that the metadata names as closed and that lack the last session that
+        took appends: they begin anew from the mark they were written off with, whatever their own
+        marks."""
         found = set()
         for partition_id in self.partition_ids:
             states = self._metadata(partition_id).replica_states
@@ -185,9 +190,9 @@ class SimulatedCluster:
         return PartitionMetadata.decode(node.data or b"", partition_id)
 
     def is_outdated(self, name: str, disk: SimulatedDisk) -> bool:
-        """Whether the cluster can tell that the disk of a storage node, which is not running, is
-        an old one: of each partition the metadata know of a later session there, or have written
-        its replica off."""
+        """Return whether the cluster can tell that the disk of a storage node, which is not
+        running, is an old one: for each partition the metadata knows of a later session there, or
+        has written its replica off."""
         marks = replica_on(disk, STORAGE_DIRECTORY, self.partition_ids).marks
         replica_id = replica_id_of(name)
         for partition_id in self.partition_ids:

@@ -2,8 +2,8 @@
 
 Owns sessions, delays and unreachability; the tree's rules are those of the embedded coordinator.
 How long a call takes, and whether one that is cut off still takes effect, is drawn from the given
-random source. What was sent arrives even if its sender has died or stands still since. Knows
-nothing of what the nodes mean.
+random source. A message arrives even if its sender has died or been paused since. Knows nothing of
+what the nodes mean.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from waltz.types import PartitionId, SessionId
 T = TypeVar("T")
 
 DELAY_SECONDS_MAX: Final = 0.005
-"""One way, to the coordinator or back."""
+"""Seconds one way, to the coordinator or back."""
 
 
 class SimulatedCoordinatorService:
@@ -43,13 +43,13 @@ class SimulatedCoordinatorService:
         self._delays_seconds_max = [DELAY_SECONDS_MAX]
         self._losses: list[float] = []
         self.effects: Counter[str] = Counter()
-        """What has befallen calls, by kind."""
+        """Effects of faults on calls, by kind."""
 
     def door(self, process: Process) -> SimulatedCoordinator:
         """The coordinator as `process`, one incarnation, sees it."""
         return self._doors.setdefault(process, SimulatedCoordinator(self, process))
 
-    # What befalls one process
+    # Faults of one process
 
     def lose(self, process: Process) -> None:
         """Cut the process off, because it died or for a while. Its session ends in time."""
@@ -62,7 +62,7 @@ class SimulatedCoordinatorService:
             self._doors[process].heal()
 
     def freeze(self, process: Process) -> None:
-        """Nothing more is heard from the process, which stands still; its session ends in time."""
+        """Hear nothing more from the process, which stands still; its session ends in time."""
         if process in self._doors:
             self._doors[process].fall_silent()
 
@@ -75,14 +75,14 @@ class SimulatedCoordinatorService:
         if process in self._doors:
             self._doors[process].end_session()
 
-    # What befalls all
+    # Faults of all
 
     @property
     def is_down(self) -> bool:
         return self._outages_count > 0
 
     def begin_outage(self) -> None:
-        """Nobody is answered until `end_outage` was called as often; sessions outlast it."""
+        """Answer no process until `end_outage` was called as often; sessions outlast it."""
         self._outages_count += 1
         for door in self._doors.values():
             self.cut_off(door)
@@ -108,7 +108,7 @@ class SimulatedCoordinatorService:
         self._losses.remove(share)
 
     def rewrite(self, choice: float) -> str | None:
-        """Write a node's data anew, as somebody foreign might, and return its path.
+        """Rewrite a node's data, as a foreign process might, and return its path.
 
         `choice`, 0 to 1, picks one of the nodes that have data.
         """
@@ -123,7 +123,7 @@ class SimulatedCoordinatorService:
         """Return the data of all partitions' nodes, as a backup has them.
 
         Without those of partitions that had no session yet: a node that has records refuses a
-        server to which the partition is new, and waits for people.
+        server to which the partition is new, and waits for an operator.
         """
         partitions = ClusterPaths().partitions
         found = {path: self.tree.read(path).data for path in self._paths(ROOT)}
@@ -134,10 +134,10 @@ class SimulatedCoordinatorService:
         }
 
     def set_back(self, entries: Mapping[str, bytes]) -> list[str]:
-        """Put `entries` back, and return those that were not as they are now.
+        """Restore `entries`, and return those that differed from the present ones.
 
-        Not one of before the opening of the session that it names, if that has opened since:
-        decision 0030 says why nobody can tell it.
+        An entry from before the opening of the session that it names is left out, if that session
+        has opened since: decision 0030 says why such an entry cannot be recognised.
         """
         changed = [path for path, data in entries.items() if self._may_be_put_back(path, data)]
         for path in changed:
@@ -176,7 +176,7 @@ class SimulatedCoordinatorService:
         return bool(self._losses) and self.random.random() < max(self._losses)
 
     def apply(self, call: Callable[[Tree], T]) -> T:
-        """Make a call on the tree that may change it, and wake whoever waits for that."""
+        """Make a call on the tree that may change it, and wake the waiters of that change."""
         try:
             return call(self.tree)
         finally:
@@ -215,7 +215,7 @@ class _Waiter:
 
 
 class _Request:
-    """A call on its way. The answer is what it returned, or the error that it is to raise."""
+    """A call on its way. The answer is its result, or the error to raise."""
 
     __slots__ = ("_answer", "call", "changes", "session", "was_sent")
 
@@ -230,9 +230,9 @@ class _Request:
         self.call = call
         self.session = session
         self.changes = changes
-        """Whether it is more than a question."""
+        """Whether the call changes the tree."""
         self.was_sent = was_sent
-        """Whether it left its sender; else it waits there for the way to be free."""
+        """Whether the call left its sender; otherwise it waits there for the way to be free."""
         self._answer: asyncio.Future[tuple[Exception | None, Any]] = (
             asyncio.get_running_loop().create_future()
         )
@@ -260,7 +260,7 @@ class SimulatedCoordinator:
         self._session: str | None = None
         self._closed = False
         self._silences_count = 0
-        """How often it fell silent, to tell one silence from the next."""
+        """The number of silences so far, to tell one silence from the next."""
         self._silent: set[str] = set()
         """Why nothing is heard from it."""
 
@@ -268,7 +268,7 @@ class SimulatedCoordinator:
     def is_isolated(self) -> bool:
         return "isolated" in self._silent
 
-    # What `host.Coordinator` promises
+    # The promises of `host.Coordinator`
 
     async def read(self, path: str) -> Node:
         return await self._call(lambda tree, session: tree.read(path, session), changes=False)
@@ -315,7 +315,7 @@ class SimulatedCoordinator:
             await asyncio.sleep(self._service.delay_seconds())
             self.end_session()
 
-    # What befalls it
+    # Faults
 
     def isolate(self) -> None:
         """Cut the process off; waits end, and the session too unless it is healed in time."""
@@ -345,7 +345,7 @@ class SimulatedCoordinator:
         def expire() -> None:
             if not self._silent or self._silences_count != silence:
                 return
-            if self._service.is_down:  # nobody's silence is heard now
+            if self._service.is_down:  # during an outage no silence is noticed
                 self._expire_later(silence)
             else:
                 self.end_session()
@@ -429,9 +429,9 @@ def _has_states(path: str, data: bytes) -> bool:
 
 
 def names_unopened(metadata: PartitionMetadata, opened: SessionId) -> bool:
-    """Return whether `metadata` are of the moment before the session that they name was open, and
-    it has opened since: `opened` was the last one.
+    """Return whether `metadata` is of the moment before the session that it names was open, and
+    that session has opened since: `opened` was the last one.
 
-    Put back, that is the one state of the past that nobody can tell from a failed recovery.
+    Restored, that is the one past state that cannot be told from a failed recovery.
     """
     return last_session(metadata.replica_states) < metadata.session_id <= opened

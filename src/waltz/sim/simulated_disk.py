@@ -1,9 +1,9 @@
 """A disk in memory that forgets what was not synced, and fails when told to.
 
-Owns what a real disk owes and does not owe: after a crash all synced bytes are there; of the writes
-and name changes since, any subset, in pieces of one sector. Harsher than most file systems, so code
-that lives here relies on nothing it was not promised. Space is taken by the bytes of files alone.
-Knows nothing of what the bytes mean.
+Owns what a real disk guarantees and what it does not: after a crash all synced bytes are there; of
+the writes and name changes since, any subset, in pieces of one sector. Harsher than most file
+systems, so code that works here relies on no more than was promised. Only the bytes of files take
+up space. Knows nothing of what the bytes mean.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from waltz.errors import DirectoryInUseError
 from waltz.host import File, Space
 
 SECTOR_BYTES: Final = 512
-"""What a disk writes whole or not at all."""
+"""The unit that a disk writes whole or not at all."""
 
 BOUNDLESS: Final = Space(1 << 50, 1 << 50)
 """The room on a disk without a capacity."""
@@ -47,8 +47,8 @@ Fault = Callable[[Operation, str], None]
 class PartlyDoneError(OSError):
     """Raised by a fault: the operation fails, yet the share `done` (0 to 1) of it has happened.
 
-    Of a write the first bytes, of a sync the first of the changes that waited for it. Any other
-    error of a fault leaves half of a write and nothing of a sync.
+    Of a write that is the first bytes, of a sync the first of the changes that waited for it. Any
+    other error of a fault leaves half of a write and nothing of a sync.
     """
 
     done: float = 0.0
@@ -105,7 +105,7 @@ def _apply(change: _Write | _Truncate, content: bytearray) -> None:
 
 
 class _Content:
-    """What a file holds: as seen now, as durable, and the changes in between."""
+    """The content of a file: as seen now, as durable, and the changes in between."""
 
     __slots__ = ("changes", "durable", "locked", "reserved", "seen")
 
@@ -114,7 +114,7 @@ class _Content:
         self.durable = bytearray(durable)
         self.changes: list[_Write | _Truncate] = []
         self.reserved = 0
-        """Up to where space is reserved, if that is beyond the end."""
+        """The end of reserved space, if that is beyond the end of the file."""
         self.locked = False
 
     @property
@@ -132,14 +132,15 @@ class _Content:
         self.changes.clear()
 
     def fail_sync(self, done: float) -> None:
-        """As operating systems do: what could not be written is still seen, counts as clean, and no
-        later sync will try it again."""
+        """Fail a sync as operating systems do: unwritten changes are still seen, count as clean,
+        and no later sync will try them again."""
         for change in self.changes[: int(len(self.changes) * done)]:
             _apply(change, self.durable)
         self.changes.clear()
 
     def crash(self, random: Random) -> _Content:
-        """What is found after a crash: of each unsynced change all, nothing, or some sectors."""
+        """Return the content after a crash: of each unsynced change all, nothing, or some
+        sectors."""
         survivor = _Content(bytes(self.durable))
         survivor.reserved = self.reserved
         for change in self.changes:
@@ -207,7 +208,7 @@ class SimulatedFile:
         self._check_writable()
         self._disk.begin(Operation.PREALLOCATE, self._path)
         end = self._content.allocated + self._disk.free_bytes
-        # What fits stays reserved, as it does on ext4.
+        # Space that fits stays reserved, as on ext4.
         self._content.reserved = max(self._content.reserved, min(size, end))
         if size > end:
             raise self._no_space()
@@ -238,7 +239,7 @@ class SimulatedFile:
 
 
 _Entry = _Content | None
-"""What a name stands for: a file's content, or None for a directory."""
+"""The entry of a name: a file's content, or None for a directory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,7 +265,7 @@ class SimulatedDisk:
         self.capacity_bytes = capacity_bytes
         """Room for contents and reservations; None: no bound. May change at any time."""
         self.counts: Counter[Operation] = Counter()
-        """How often each operation was asked for."""
+        """Calls of each operation."""
         self._seen: dict[str, _Entry] = {"/": None}
         self._seen.update((path, None) for path in directories)
         self._durable = dict(self._seen)
@@ -347,11 +348,11 @@ class SimulatedDisk:
             _apply_names(change, self._durable)
 
     def crash_clone(self, random: Random) -> SimulatedDisk:
-        """Return the disk as it is found after a power cut now; this one stays as it is.
+        """Return the disk as a power cut now would leave it; this one stays as it is.
 
-        All that was synced is there. Of each unsynced write all, nothing or some sectors are, of
-        each unsynced change of names all or nothing. Reservations are kept; locks are gone, and so
-        is the fault.
+        Everything synced is there. Of each unsynced write all, nothing or some sectors are, of each
+        unsynced change of names all or nothing. Reservations are kept; locks are gone, and so is
+        the fault.
         """
         names = dict(self._durable)
         for directory in sorted(self._changes):
@@ -369,32 +370,32 @@ class SimulatedDisk:
 
     @property
     def unsynced_count(self) -> int:
-        """How many changes of files and names a power cut now may take or tear."""
+        """Return how many changes of files and names a power cut now may lose or tear."""
         contents = sum(len(entry.changes) for entry in self._seen.values() if entry is not None)
         return contents + sum(map(len, self._changes.values()))
 
     def release_locks(self) -> None:
-        """What the end of a process does to a disk that goes on."""
+        """Release all locks, as the end of a process does."""
         for entry in self._seen.values():
             if entry is not None:
                 entry.locked = False
 
     def damage(self, path: str, offset: int, data: bytes) -> None:
-        """Put `data` into the file behind everybody's back, durably."""
+        """Overwrite bytes of the file with `data`, unnoticed by the process and durably."""
         content = self._content(path)
         _apply(_Write(offset, data), content.seen)
         _apply(_Write(offset, data), content.durable)
 
     def write_back(self, path: str) -> None:
-        """What the system does with each file after a while, unasked: its bytes are durable."""
+        """Make a file durable, as the system does with each file after a while."""
         self._content(path).sync()
 
     def content(self, path: str) -> bytes:
-        """The whole file as it is seen."""
+        """Return the whole file as it is seen."""
         return bytes(self._content(path).seen)
 
     def contents(self) -> dict[str, bytes | None]:
-        """Everything as it is seen, by path: the bytes of a file, None for a directory."""
+        """Return everything as it is seen, by path: the bytes of a file, None for a directory."""
         return {
             path: None if entry is None else bytes(entry.seen) for path, entry in self._seen.items()
         }

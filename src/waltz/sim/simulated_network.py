@@ -1,6 +1,6 @@
 """Connections inside one process, with delay, chunks of any size, cuts and partitions.
 
-Owns bytes on their way. Per connection and direction they arrive in order or not at all; across
+Owns bytes under way. Per connection and direction they arrive in order or not at all; across
 connections in any order. How long they take, where a read is cut, and what is lost with a cut
 connection is drawn from the seed. A way, from the process of one name to that of another, can be
 blocked or slow while the way back is neither. Knows nothing of what the bytes mean.
@@ -31,18 +31,19 @@ from waltz.types import Address
 
 WINDOW_BYTES_MIN: Final = 4 * 1024
 WINDOW_BYTES_MAX: Final = 512 * 1024
-"""What both operating systems together hold of one direction of a connection."""
+"""Bytes that both operating systems together hold of one direction of a connection."""
 
 RESET_PROBABILITY: Final = 0.3
-"""That closing with bytes unread resets the connection, which may lose what was written."""
+"""Probability that closing with unread bytes resets the connection, which may lose what was
+written."""
 
 FREE_PORT_FIRST: Final = 40_000
 
 CONNECT_RETRY_SECONDS: Final = 1.0
-"""After which an attempt to connect that got no answer is repeated; then twice that, and so on."""
+"""Seconds after which an unanswered attempt to connect is repeated; the pause doubles each time."""
 
 REPLAYER: Final = "replayer"
-"""In whose name connections are made on which something is sent again."""
+"""The name of the process that makes the connections of replays."""
 
 Way = tuple[str, str]
 """From the process of one name to that of another."""
@@ -50,7 +51,7 @@ Way = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """What the caller has sent on one connection so far, write by write."""
+    """The bytes that the caller has sent on one connection so far, write by write."""
 
     address: Address
     writes: list[bytes]
@@ -58,14 +59,14 @@ class Recording:
 
 @dataclass(frozen=True, slots=True)
 class NetworkWeather:
-    """How the network behaves in one run."""
+    """The behaviour of the network in one run."""
 
     delay_seconds_min: float
     delay_seconds_max: float
     split_probability: float
-    """That a read returns only a part of what has arrived."""
+    """Probability that a read returns only a part of what has arrived."""
     slow_probability: float
-    """That bytes take up to `slow_seconds_max` instead."""
+    """Probability that bytes take up to `slow_seconds_max` instead."""
     slow_seconds_max: float
 
 
@@ -93,25 +94,25 @@ class SimulatedNetwork:
         self._listeners: dict[Address, _Listener] = {}
         self._links: dict[_Link, None] = {}
         self._blocked: Counter[Way] = Counter()
-        """How often each way was blocked and not unblocked yet."""
+        """Blocks of each way that were not undone yet."""
         self._slow: dict[Way, list[float]] = {}
-        """Of each slow way, the seconds that bytes take at most, once for each `slow_down`."""
+        """Per slow way, the most seconds that bytes take, once for each `slow_down`."""
         self._recordings: dict[Way, list[Recording]] | None = None
-        """Per way, of every connection made there; None: nobody listens."""
+        """Recordings of every connection, per way; None: nothing is recorded."""
         self._next_port = FREE_PORT_FIRST
         self.names: dict[str, Sequence[str]] = {}
-        """Of each name that is not a process's own, the processes it leads to now."""
+        """For each name that is not a process's own, the processes it resolves to now."""
         self.effects: Counter[str] = Counter()
-        """What has befallen pieces of bytes and connections, by kind."""
+        """Effects of faults on bytes and connections, by kind."""
 
     def door(self, process: Process) -> ProcessNetwork:
         """The network as `process` sees it; it may listen under its own name only."""
         return ProcessNetwork(self, process)
 
     def cut(self, process: Process) -> None:
-        """End what `process` listens on and is connected with, as its death does.
+        """End the listeners and connections of `process`, as its death does.
 
-        What was on its way arrives or not; the other sides learn of it later.
+        Bytes under way arrive or not; the other sides learn of it later.
         """
         for address in [a for a, found in self._listeners.items() if found.process is process]:
             del self._listeners[address]
@@ -119,7 +120,7 @@ class SimulatedNetwork:
             link.cut()
 
     def break_between(self, one: str, other: str) -> int:
-        """End all connections between the processes of these names, and say how many there were."""
+        """End all connections between the processes of these names; return their number."""
         found = [link for link in self._links if {one, other} == {p.name for p in link.processes}]
         for link in found:
             link.cut()
@@ -130,7 +131,7 @@ class SimulatedNetwork:
         self._blocked.update(ways)
 
     def unblock(self, ways: Iterable[Way]) -> None:
-        """Let the bytes go on."""
+        """Let bytes through again."""
         self._blocked.subtract(ways)
         self._blocked = +self._blocked
         for link in list(self._links):
@@ -138,8 +139,8 @@ class SimulatedNetwork:
                 pipe.arrive()
 
     def half_close(self, way: Way, kept: float) -> int:
-        """Let all connections on `way` end for the receiver and lose what is sent from now on;
-        return how many there were. Of the bytes under way the share `kept` arrives."""
+        """End all connections on `way` for the receiver and lose what is sent from now on; return
+        their number. Of the bytes under way the share `kept` arrives."""
         found = [
             pipe
             for link in self._links
@@ -151,11 +152,12 @@ class SimulatedNetwork:
         return len(found)
 
     def record(self) -> None:
-        """Keep what is sent on all connections that are made from now on, for `replay`."""
+        """Record what is sent on all connections made from now on, for `replay`."""
         self._recordings = {}
 
     def recording(self, way: Way, address: Address) -> list[bytes] | None:
-        """Where a connection that is being made on `way` keeps what is sent; None: nowhere."""
+        """Return the recording of a connection that is being made on `way`; None if nothing is
+        recorded."""
         if self._recordings is None:
             return None
         recording = Recording(address, [])
@@ -164,7 +166,7 @@ class SimulatedNetwork:
 
     async def replay(self, way: Way, choice: float, kept: float, seconds: float) -> int:
         """Send what a connection on `way` has carried so far once more, on a new one that stays for
-        `seconds`; return how many bytes, 0 if there is nothing or nobody to send it to."""
+        `seconds`; return the number of bytes, 0 if there is nothing to send or no listener."""
         assert self._recordings is not None, "recorded"
         recordings = self._recordings.get(way, [])
         if not recordings:
@@ -189,7 +191,7 @@ class SimulatedNetwork:
         return bool(self._blocked) and (sender, receiver) in self._blocked
 
     def slow_down(self, ways: Iterable[Way], seconds_max: float) -> None:
-        """Let what is sent on these ways from now on take up to `seconds_max`, until `speed_up`."""
+        """Let bytes sent on these ways from now on take up to `seconds_max`, until `speed_up`."""
         for way in ways:
             self._slow.setdefault(way, []).append(seconds_max)
 
@@ -201,7 +203,7 @@ class SimulatedNetwork:
                 del self._slow[way]
 
     def seconds_on(self, sender: str, receiver: str) -> float:
-        """How long what is sent now takes."""
+        """Draw how long bytes sent now take."""
         if self._slow and (found := self._slow.get((sender, receiver))):
             self.effects["bytes slowed down"] += 1
             return self.delay_seconds() + self.random.uniform(0.0, max(found))
@@ -220,7 +222,9 @@ class SimulatedNetwork:
         await asyncio.sleep(self.delay_seconds())
         found = self.names[address.host]
         if not found:
-            raise ConnectionFailedError(f"{address.host!r} cannot be resolved: nobody has the name")
+            raise ConnectionFailedError(
+                f"{address.host!r} cannot be resolved: no process has the name"
+            )
         return [Address(host, address.port) for host in found]
 
     async def connect(self, process: Process, address: Address) -> _End:
@@ -237,7 +241,7 @@ class SimulatedNetwork:
         listener = self._listeners.get(address)
         self.trace.note(self.loop.time(), "connect", process.name, str(address), bool(listener))
         if listener is None:
-            raise ConnectionFailedError(f"nobody listens at {address}")
+            raise ConnectionFailedError(f"no process listens at {address}")
         link = _Link(self, process, listener.process, address)
         self._links[link] = None
         self.loop.spawn(listener.process, _serve(listener.accept, link.ends[1]))
@@ -373,7 +377,7 @@ class _Pipe:
         self._receiver = receiver
         self.way: Way = (sender.name, receiver.name)
         self.recorded: list[bytes] | None = None
-        """Where all that is written is kept, if anywhere."""
+        """The recording of all that is written; None if there is none."""
         self._window = network.random.randint(WINDOW_BYTES_MIN, WINDOW_BYTES_MAX)
         self._unsent: deque[bytes] = deque()
         self.unsent_bytes = 0
@@ -382,9 +386,9 @@ class _Pipe:
         self._last_arrival = 0.0
         self.received = bytearray()
         self.finishing = False
-        """Nobody will write any more."""
+        """Whether the sender has finished writing."""
         self.ended = False
-        """All that will ever arrive has arrived."""
+        """Whether everything has arrived that ever will."""
         self._readable = asyncio.Event()
         self._drained = asyncio.Event()
 
@@ -398,14 +402,14 @@ class _Pipe:
         self._send()
 
     def finish(self) -> None:
-        """The sender closed its end: what it wrote goes on, then the pipe ends."""
+        """Close the sender's end: what it wrote still arrives, then the pipe ends."""
         if not self.finishing:
             self.finishing = True
             self._send()
             self._drained.set()
 
     def break_off(self) -> None:
-        """End the pipe; of what is under way, the receiver gets none, some or all."""
+        """End the pipe; the receiver gets none, some or all of the bytes under way."""
         self.finishing = True
         self._unsent.clear()
         self.unsent_bytes = 0
@@ -444,7 +448,7 @@ class _Pipe:
         self._drained.set()
 
     def take(self) -> bytes:
-        """Return some of what has arrived."""
+        """Return some of the bytes that have arrived."""
         size = min(len(self.received), READ_BYTES_MAX)
         network = self._network
         if size > 1 and network.random.random() < network.weather.split_probability:
@@ -468,7 +472,7 @@ class _Pipe:
             await self._drained.wait()
 
     def arrive(self) -> None:
-        """Hand over what is due, unless the two processes are kept apart."""
+        """Hand over what is due, unless the way is blocked."""
         network = self._network
         if network.is_blocked(self._sender.name, self._receiver.name):
             return
@@ -489,7 +493,7 @@ class _Pipe:
             self._readable.set()
 
     def _send(self) -> None:
-        """Put on the way what the window has room for."""
+        """Send the bytes that the window has room for."""
         while self._unsent:
             room = self._window - self._under_way_bytes - len(self.received)
             if room <= 0:
@@ -557,7 +561,7 @@ class _End(Connection):
         self._outgoing.write(data)
 
     def flush(self) -> None:
-        """Nothing waits here."""
+        """Do nothing: no write is held back here."""
 
     @property
     def unsent_bytes(self) -> int:
@@ -565,14 +569,14 @@ class _End(Connection):
 
     @property
     def trouble(self) -> str:
-        """Everybody understands each other here."""
+        """Return nothing: both sides always understand each other here."""
         return ""
 
     def note_held(self, byte_count: int) -> None:
         """Memory has no bound here."""
 
     def note_dispensable(self, is_dispensable: bool) -> None:
-        """There is room for everybody here."""
+        """Do nothing: there is room for every connection here."""
 
     async def drain(self) -> None:
         await self._outgoing.drained()

@@ -2,7 +2,7 @@
 
 Owns the course of a run: start, work while faults strike, then peace: every context must end, every
 partition must take appends, every client must be fed everything, every replica must hold the log.
-What is missing by then is a violation, and so is an exception that nobody looked at.
+Whatever is missing by then is a violation, and so is an exception that was not handled.
 """
 
 from __future__ import annotations
@@ -54,14 +54,14 @@ CONVERGENCE_SECONDS_MAX: Final = 300.0
 """I12: virtual time after that until every replica holds the log."""
 
 LOOKS_MAX: Final = 4
-"""Looks at the disks while the run goes on."""
+"""Looks at the disks during the run."""
 
 JUDGE: Final = "judge"
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a run came to. No violations: it was clean."""
+    """The result of a run. Without violations it was clean."""
 
     scenario: Scenario
     violations: tuple[str, ...]
@@ -70,14 +70,14 @@ class Outcome:
     transactions: int
     """Contexts submitted."""
     faults: Counter[str]
-    """By kind, how many have struck."""
+    """Faults that have struck, by kind."""
     effects: Counter[str]
-    """By kind, how many pieces of bytes, calls and disk operations they and the weather met."""
+    """Pieces of bytes, calls and disk operations that faults and the weather met, by kind."""
     virtual_seconds: float
     writable_seconds: float
-    """How long it took after the last fault until every partition had taken an append."""
+    """Seconds after the last fault until every partition had taken an append."""
     converged_seconds: float
-    """How long it took after that until every replica held the log."""
+    """Seconds after that until every replica held the log."""
     callbacks: int
     trace: Trace
 
@@ -101,7 +101,7 @@ def play(
             return run.outcome()
     finally:
         del run
-        gc.collect(0)  # all that the run has left; nothing of it has grown older
+        gc.collect(0)  # everything that the run has left; nothing of it has grown older
         if collecting:
             gc.enable()
 
@@ -174,7 +174,7 @@ class _Run:
         self.writable_seconds = 0.0
         self.converged_seconds = 0.0
         self.has_converged = False
-        """Whether every replica holds the log, those that were harmed, too."""
+        """Whether every replica holds the log, harmed ones too."""
 
     def outcome(self) -> Outcome:
         violations = self.violations
@@ -235,7 +235,7 @@ class _Run:
         return _next(self._versions.get(name, [CLIENT_CODEC.versions[-1]]))
 
     def next_storage_version(self, name: str) -> int:
-        """As `next_version`, of the storage protocol."""
+        """Return like `next_version`, for the storage protocol."""
         return _next(self._storage_versions.get(name, [STORAGE_CODEC.versions[-1]]))
 
     @property
@@ -299,7 +299,7 @@ class _Run:
             self._look_at_disks()
 
     def _look_at_disks(self) -> None:
-        """What users know to be committed is on a majority of disks now, whatever comes next."""
+        """Check that what users know to be committed is on a majority of disks now."""
         replicas = self.cluster.replicas(durable=True)
         harmed_count = 0 if self.has_converged else len(self.strikes.harmed)
         members = self.cluster.members()
@@ -307,12 +307,12 @@ class _Run:
         self.marks.look(replicas, self.strikes.harmed, self.cluster.written_off(replicas))
 
     def _false_alarms(self) -> list[str]:
-        """Damage that somebody has noted on a disk that nobody has harmed: what was promised to be
-        durable is not there, or the promise is wrong."""
+        """Return damage that a node has noted on a disk that no fault has harmed: what was promised
+        to be durable is not there, or the promise is wrong."""
         if any(isinstance(fault, DiskFailure) for fault in self.scenario.faults):
             return []
         return [
-            f"I1 durability: {name} takes records for damaged, and nobody has harmed its disk"
+            f"I1 durability: {name} takes records for damaged, and no fault has harmed its disk"
             for name in self.sites.damage_noted
             if name not in self.strikes.harmed
         ]
@@ -320,8 +320,8 @@ class _Run:
     # Peace
 
     async def _judge(self, host: Host) -> None:
-        """Append to every partition, and read the whole log: what was appended, and what of clients
-        that are gone was still on its way and came after it."""
+        """Append to every partition, and read the whole log up to these appends, and then what
+        clients that are gone had still under way."""
         began = self.loop.time()
         async with AsyncWaltzClient(host, self.judge) as client:
             async with asyncio.TaskGroup() as group:
@@ -338,7 +338,8 @@ class _Run:
                 await asyncio.sleep(0.1)
 
     def _has_read_all(self) -> bool:
-        """Whether the others are gone, and were not fed anything that the judge was not."""
+        """Return whether the other clients are gone, and none was fed anything that the judge was
+        not."""
         return all(self.sites.site(client.name).process.dead for client in self.clients) and all(
             mark <= self.judge.marks.get(partition_id, mark - 1)
             for user in self.applications
@@ -361,14 +362,14 @@ class _Run:
             await submit(client, mark)
             if mark.submission.has_ended(Verdict.COMMITTED):
                 return mark.number
-            await asyncio.sleep(0.1)  # a client that has failed says so at once, for ever
+            await asyncio.sleep(0.1)  # a client that has failed returns at once, for ever
 
     async def _converge(self, log: Log) -> None:
-        """I12: give every replica assigned time to hold the log and nothing else; violations where
-        one does not.
+        """I12: give every assigned replica time to hold the log and nothing else; note violations
+        for those that do not.
 
-        Those whose disks were harmed as well: damage is repaired, a blank or outdated replica is
-        filled up again. What is not promised to be told from a crash, `Strikes` does not do.
+        Replicas with harmed disks count, too: damage is repaired, a blank or outdated replica is
+        filled up again. `Strikes` does not do what is not promised to be told from a crash.
         """
         began, pause_seconds = self.loop.time(), 0.01
         while True:

@@ -1,8 +1,9 @@
 """Machines on which processes run, die and come back.
 
-Owns who is alive, whose disk is whose, and the doors of every process. A death may fall between any
-two operations on a disk, and what a disk holds after a power cut is drawn from the seed. Knows
-nothing of what the processes do, nor of faults but how they touch a machine: `strikes.py`.
+Owns which processes are alive, the disk of each machine, and the doors of every process. A death
+may fall between any two operations on a disk, and what a disk holds after a power cut is drawn from
+the seed. Knows nothing of what the processes do, and of faults only how they touch a machine:
+`strikes.py`.
 """
 
 from __future__ import annotations
@@ -38,13 +39,14 @@ from waltz.sim.simulated_network import SimulatedNetwork, draw_weather
 T = TypeVar("T")
 
 DAMAGE_FILE: Final = "damaged.json"
-"""Where a node notes damage: known by its name, as an operator would look for it."""
+"""The file in which a node notes damage: known by its name, as an operator would look for it."""
 
 Main = Callable[[Host], Coroutine[Any, Any, T]]
-"""What a process does, from its start to its end."""
+"""The work of a process, from its start to its end."""
 
 RESTART_SECONDS: Final = 1.0
-"""After which a process that found the coordinator away, or its disk failing, is started again."""
+"""Seconds after which a process is started again that found the coordinator away, or its disk
+failing."""
 
 
 class ProcessEndedError(SimulationError):
@@ -56,7 +58,7 @@ class InvariantError(SimulationError):
 
 
 async def until_stopped(running: Coroutine[Any, Any, None]) -> None:
-    """Run what a process does until it is asked to end, or has ended by itself."""
+    """Run a process's work until it is asked to end, or has ended by itself."""
     work = asyncio.ensure_future(running)
     asked = asyncio.ensure_future(PROCESS.get().stop_wanted.wait())
     await asyncio.wait([work, asked], return_when=asyncio.FIRST_COMPLETED)
@@ -84,9 +86,9 @@ class Site:
     """Disk operations that its process still gets done before it dies; None: no death planned."""
     died: asyncio.Event = field(default_factory=asyncio.Event)
     is_struck: bool = False
-    """Whether a crash or a stop is under way; another one meanwhile does nothing more."""
+    """Whether a crash or a stop is under way; another one meanwhile has no effect."""
     hindrances: list[float] = field(default_factory=list)
-    """How many seconds longer disk work takes at most, once per reason."""
+    """The most seconds that disk work takes longer, once per reason."""
     disk_faults: list[DiskFault] = field(default_factory=list)
 
 
@@ -143,7 +145,8 @@ class Sites:
         return await self.loop.spawn(process, main(host))
 
     async def unless_broken(self, course: Coroutine[Any, Any, T]) -> T:
-        """Return what `course` returns. Raises what has broken a machine, as soon as it has."""
+        """Return what `course` returns. Raises the error that has broken a machine, as soon as
+        there is one."""
         task: asyncio.Task[T] = self.loop.create_task(course)
         ends: list[asyncio.Future[Any]] = [task, self.broken]
         await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
@@ -153,11 +156,12 @@ class Sites:
 
     @property
     def effects(self) -> Counter[str]:
-        """What faults and the network's weather have done to bytes, calls and work, by kind."""
+        """Return the effects of faults and of the network's weather on bytes, calls and work, by
+        kind."""
         return self._effects + self.network.effects + self.coordinator.effects
 
     def disk(self, name: str) -> SimulatedDisk:
-        """The disk of a machine as it is now."""
+        """Return the present disk of a machine."""
         return self._sites[name].disk
 
     def site(self, name: str) -> Site:
@@ -199,11 +203,11 @@ class Sites:
         running.add_done_callback(partial(self._has_ended, site, process), context=WORLD)
 
     def kill(self, site: Site) -> None:
-        """From here on nothing of the process happens any more."""
+        """Kill the process: nothing of it happens from here on."""
         self._bury(site, "die")
 
     def kill_guest(self, name: str) -> None:
-        """From here on nothing of a process that `run` has started happens any more."""
+        """Kill a process that `run` has started: nothing of it happens from here on."""
         process = self._guests[name]
         process.dead = True
         self.network.cut(process)
@@ -211,7 +215,7 @@ class Sites:
         self.trace.note(self.loop.time(), "die", name)
 
     def lose_power(self, site: Site) -> None:
-        """The disk of a dead process loses what was not synced."""
+        """Let the disk of a dead process lose what was not synced."""
         self._effects["writes not synced at a power cut"] += site.disk.unsynced_count
         site.disk = self.disk_after_power_cut(site)
 
@@ -278,7 +282,7 @@ class Sites:
             machine.check_invariants()
             self._look(process, machine)
         except Exception as error:
-            # Told here and not raised: a shell may have its own way with errors.
+            # Reported here and not raised: a shell may have its own way with errors.
             if not self.broken.done():
                 text = "".join(traceback.format_exception(error))
                 name = type(machine).__name__
@@ -288,5 +292,5 @@ class Sites:
 
 
 def _is_by_disk(error: BaseException | None) -> bool:
-    """Whether a node has refused to start because an operation of its disk failed."""
+    """Return whether a node has refused to start because an operation of its disk failed."""
     return isinstance(error, ConfigurationError) and isinstance(error.__cause__, OSError)

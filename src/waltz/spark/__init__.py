@@ -1,6 +1,7 @@
 """Spark reads the log: `spark.read.format("waltz")`, and a session that finds its own Java.
 
-Needs the `spark` extra. Uses the public names of `waltz`, and what looks into storage directories.
+Needs the `spark` extra. Uses the public names of `waltz`, and the inspection of storage
+directories.
 """
 
 from waltz.spark.spark_session import spark_session

@@ -1,13 +1,13 @@
-"""An archive: the log, verbatim, in Parquet files that anything can open, and what proves them.
+"""An archive: the log, verbatim, in Parquet files that any program can open, and their proof.
 
     DIRECTORY/archive.json                          format, cluster key
     DIRECTORY/manifests/00000000000000000007.json   files added by the eighth commit
     DIRECTORY/partition=P/FIRST-END-xxxxxxxx.parquet
 
 A file exists for readers once a manifest names it. Manifests are only ever added, each under the
-next number, which one of several writers gets; so there is one history, and each manifest goes on
-where the ones before have ended. What a killed writer leaves behind is named by no manifest and is
-swept. Owns the directory; knows neither Spark nor the cluster.
+next number, which one of several writers gets; so there is one history, and each manifest continues
+where the previous ones have ended. Files that a killed writer leaves behind are in no manifest and
+are swept. Owns the directory; knows neither Spark nor the cluster.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ FORMAT: Final = 1
 HEAD: Final = "archive.json"
 MANIFESTS: Final = "manifests"
 ORPHAN_SECONDS_MIN: Final = 24 * 3600.0
-"""Age from which a file that no manifest names is nobody's work under way any more."""
+"""Age in seconds from which a file that no manifest names belongs to no running writer any more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,8 @@ class ArchivedFile:
 
     @classmethod
     def decode(cls, entry: Mapping[str, Any]) -> ArchivedFile:
-        """Raises KeyError, TypeError, ValueError: not an entry of a manifest."""
+        """Return the file of a manifest's entry. Raises KeyError, TypeError, ValueError: not an
+        entry."""
         partition_id = PartitionId(int(entry["partition"]))
 
         def run(first: Any, end: Any) -> TransactionRange:
@@ -79,17 +80,18 @@ class ArchivedFile:
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """What an archive holds after `commits` commits; files by partition, then in order."""
+    """The content of an archive after `commits` commits; files by partition, then in order."""
 
     commits: int
     files: tuple[ArchivedFile, ...]
 
     def next_ids(self) -> dict[PartitionId, TransactionId]:
-        """Where each archived partition goes on."""
+        """Return the next transaction of each archived partition."""
         return {each.range.partition_id: each.range.end for each in self.files}
 
     def expect_in_log(self, marks: Mapping[PartitionId, TransactionId]) -> None:
-        """Raises NotFoundError: more is archived than the log has, which has lost data."""
+        """Check that the log has all that is archived. Raises NotFoundError: it has less, and has
+        lost data."""
         for partition_id, end in sorted(self.next_ids().items()):
             if partition_id in marks and end > marks[partition_id] + 1:
                 raise NotFoundError(
@@ -98,7 +100,7 @@ class Contents:
                 )
 
     def within(self, wanted: TransactionRange) -> list[tuple[ArchivedFile, TransactionRange]]:
-        """Return what of `wanted` is archived, in order, with the file that has it."""
+        """Return the archived parts of `wanted`, in order, each with its file."""
         return [
             (
                 each,
@@ -116,9 +118,9 @@ class Contents:
 
 
 class _Following:
-    """Joins commit to commit: what each adds has to begin where its partition has ended.
+    """Joins commits: the files of each must begin where their partitions have ended.
 
-    Takes as long as there are files, however many commits they came in.
+    Takes time linear in the number of files, however many commits they came in.
     """
 
     def __init__(self, contents: Contents) -> None:
@@ -133,7 +135,8 @@ class _Following:
             expected = self._next_ids.get(wanted.partition_id, FIRST_TRANSACTION_ID)
             if wanted.first != expected or wanted.first >= wanted.end:
                 raise CorruptionError(
-                    f"{INVALID_ARCHIVE} {each.path} has {wanted}; the archive goes on at {expected}"
+                    f"{INVALID_ARCHIVE} {each.path} has {wanted}; the archive continues at"
+                    f" {expected}"
                 )
             bounds = [wanted.first, *(block.range.end for block in each.blocks)]
             firsts = [block.range.first for block in each.blocks]
@@ -171,7 +174,8 @@ class Archive:
 
     @classmethod
     def open(cls, directory: Path) -> Archive:
-        """Raises ConfigurationError: there is no archive, or one of another format."""
+        """Open an archive. Raises ConfigurationError: there is no archive, or one of another
+        format."""
         path = directory / HEAD
         try:
             head = json.loads(path.read_text())
@@ -207,7 +211,7 @@ class Archive:
         return archive
 
     def expect_cluster(self, cluster_key: UUID) -> None:
-        """Raises ConfigurationError: the archive is of another cluster's log."""
+        """Check the archive's cluster. Raises ConfigurationError: it has another cluster's log."""
         if self.cluster_key != cluster_key:
             raise ConfigurationError(
                 f"{INVALID_ARCHIVE} {self.directory} has the log of cluster {self.cluster_key}, not"
@@ -231,7 +235,7 @@ class Archive:
             following.add(files)
 
     def commit(self, before: Contents, added: Sequence[ArchivedFile]) -> Contents:
-        """Add files to what `before` had, all or none, and return what there is now.
+        """Add files to `before`, all or none, and return the new contents.
 
         Their bytes are durable already. Raises VersionConflictError: another writer has committed
         in between, so these files are not wanted; CorruptionError as `followed`.

@@ -31,9 +31,9 @@ SCHEMA: Final = arrow_schema(log_schema())
 def write_files(
     directory: Path, wanted: TransactionRange, batches: Iterable[Any]
 ) -> list[ArchivedFile]:
-    """Write `wanted`, as Arrow record batches of all columns bring it, and return its files.
+    """Write `wanted`, given as Arrow record batches of all columns, and return its files.
 
-    They are durable, and nobody's yet. Raises CorruptionError as `at_block_ends`.
+    They are durable, and no manifest names them yet. Raises CorruptionError as `at_block_ends`.
     """
     folder = directory / f"partition={wanted.partition_id}"
     folder.mkdir(exist_ok=True)

@@ -1,8 +1,8 @@
-"""Digests of runs of the log, so that two copies of it can be compared without carrying them.
+"""Digests of runs of the log, to compare two copies of it without transferring them.
 
 A block is a run of transactions of one partition that ends at a multiple of `BLOCK_TRANSACTIONS`,
-or where what is digested ends. Its digest covers every byte of its transactions, and where the data
-of one ends and that of the next begins. Pure: batches come from whoever has them.
+or at the end of what is digested. Its digest covers every byte of its transactions, and the
+boundaries between the data of one and the next. Pure: the caller brings the batches.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def at_block_ends(
 ) -> Iterator[tuple[TransactionRange, Any]]:
     """Yield the rows of `batches`, in batches within one block each, with that block.
 
-    Raises CorruptionError: they are not the dense run that `wanted` says.
+    Raises CorruptionError: they are not the dense run `wanted`.
     """
     blocks = block_ranges(wanted)
     block = next(blocks, None)
@@ -86,13 +86,13 @@ def _expect_dense(batch: Any, wanted: TransactionRange, position: int) -> None:
     if len(wrong):
         row = int(wrong[0])
         raise CorruptionError(
-            f"{wanted}: where transaction {position + row} belongs is {ids[row]} of partition"
+            f"{wanted}: in the place of transaction {position + row} is {ids[row]} of partition"
             f" {partitions[row]}"
         )
 
 
 class BlockDigester:
-    """Digests block after block, each column by itself, from pieces as they come."""
+    """Digests block after block, column by column, from pieces of any size."""
 
     def __init__(self) -> None:
         self._start()

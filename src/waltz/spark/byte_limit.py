@@ -1,4 +1,4 @@
-"""How many transactions fit into a bound of bytes. Pure: whoever reads the log brings lengths."""
+"""Computes how many transactions fit into a bound of bytes. Pure: the caller brings the lengths."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def data_lengths(columns: TransactionColumns) -> NDArray[np.int64]:
 
 
 def fitting(lengths: Lengths, bytes_max: int, *, at_least: int) -> tuple[int, int]:
-    """Return how many of the transactions fit into `bytes_max`, `at_least` so many in any case, and
-    their bytes. Takes no more of `lengths` than it has to."""
+    """Return how many of the transactions fit into `bytes_max`, but no fewer than `at_least`, and
+    their bytes. Takes no more of `lengths` than needed."""
     count = used = 0
     for run in lengths:
         ends = used + np.cumsum(run)
@@ -45,10 +45,10 @@ def admit_bytes(
     bytes_max: int,
     lengths_of: Callable[[PartitionId, TransactionId, TransactionId], Lengths],
 ) -> NextIds:
-    """Return how far a micro-batch goes: towards `ends`, by at most `bytes_max` bytes of data.
+    """Return the end of a micro-batch: towards `ends`, by at most `bytes_max` bytes of data.
 
-    Partitions get equal shares, what one does not need goes to those after it; who is first goes
-    around from batch to batch. At least one transaction is admitted, however large it is.
+    Partitions get equal shares; the rest of a share goes to the partitions after it; the first
+    place rotates from batch to batch. At least one transaction is admitted, however large it is.
     """
     waiting = sorted(each for each in ends if start.next_id(each) < ends[each])
     turn = sum(start.next_ids.values()) % max(1, len(waiting))

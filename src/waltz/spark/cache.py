@@ -12,10 +12,10 @@ from waltz.errors import ConfigurationError
 
 
 def cache_directory(prefix: Path, temporary: Path) -> Path:
-    """Return the folder for what can be made again: inside `prefix`, the Python environment, if
-    that is writable, so that it goes with it, else in `temporary`.
+    """Return the directory for files that can be made again: inside `prefix`, the Python
+    environment, if that is writable, so that they are deleted with it, else in `temporary`.
 
-    Raises ConfigurationError: the one in `temporary` is somebody else's.
+    Raises ConfigurationError: the directory in `temporary` belongs to another user.
     """
     if os.access(prefix, os.W_OK):
         directory = prefix / "var" / "cache" / "waltz"
@@ -23,7 +23,7 @@ def cache_directory(prefix: Path, temporary: Path) -> Path:
         return directory
     directory = temporary / f"waltz-cache-{os.getuid()}"
     directory.mkdir(mode=0o700, exist_ok=True)
-    # Programs are run from here, and anybody may create names in a temporary directory.
+    # Programs are run from here, and every user may create names in a temporary directory.
     found = directory.lstat()
     if directory.is_symlink() or found.st_uid != os.getuid() or found.st_mode & 0o022:
         raise ConfigurationError(

@@ -1,6 +1,6 @@
-"""The stable codes of what the data source reports.
+"""The stable codes of the data source's errors.
 
-Spark keeps only the text of an error that crosses its processes, so a text that somebody may want
+Spark keeps only the text of an error that crosses its processes, so a text that a program may want
 to recognise starts with one of these. A code is never given a second meaning.
 """
 
@@ -24,7 +24,7 @@ OUTSIDE_LOG: Final = "WALTZ-2001"
 """The range asked for is not, or no longer, in the log: another cluster, or lost data."""
 
 INCOMPLETE_READ: Final = "WALTZ-2002"
-"""What was read is not the dense run of transactions that was asked for."""
+"""The rows read are not the dense run of transactions that was asked for."""
 
 CLUSTER_CHANGED: Final = "WALTZ-2003"
 """The address led a task to another cluster than the one the read was planned on."""
@@ -33,11 +33,11 @@ UNAVAILABLE: Final = "WALTZ-2004"
 """The cluster did not answer or refused; asking again may help."""
 
 READ_FAILED: Final = "WALTZ-2005"
-"""The cluster answered, but not with what was asked for; asking again will not help."""
+"""The cluster's answer was not the one asked for; asking again will not help."""
 
 INVALID_ARCHIVE: Final = "WALTZ-2006"
 ARCHIVE_CONFLICT: Final = "WALTZ-2007"
-"""Another run has added to the archive; running again goes on from there."""
+"""Another run has added to the archive; running again continues from there."""
 
 DIFFERENT: Final = "WALTZ-2008"
 """Two copies of the log part ways."""
@@ -47,24 +47,24 @@ ROWS_CHANGED: Final = "WALTZ-2009"
 
 LOCK_REFUSED: Final = "WALTZ-2010"
 LATER_BATCH: Final = "WALTZ-2011"
-"""A sink has begun a later batch than the one that is to be written."""
+"""A sink has begun a later batch than the one to be written."""
 
 INVALID_NOTE: Final = "WALTZ-2012"
-"""What the cluster has noted about a sink cannot be read."""
+"""The cluster's note about a sink cannot be read."""
 
 INVALID_SEGMENT: Final = "WALTZ-2013"
 """A storage directory is none, or a segment in it does not check out."""
 
 UNDECODABLE: Final = "WALTZ-2014"
-"""Data is not what the schema says that it should be decoded to."""
+"""Data does not match the schema that it should be decoded to."""
 
 INVALID_TABLES: Final = "WALTZ-2015"
 TABLES_CONFLICT: Final = "WALTZ-2016"
-"""Another run has added to the tables; running again goes on from there."""
+"""Another run has added to the tables; running again continues from there."""
 
 NO_JAVA: Final = "WALTZ-3001"
 
 
 def has_code(error: Exception) -> bool:
-    """Whether the text of `error` starts with a code already."""
+    """Return whether the text of `error` starts with a code already."""
     return str(error).startswith("WALTZ-")

@@ -1,4 +1,4 @@
-"""Where the cluster is and how it is reached, from the file that the command-line tools take."""
+"""The cluster's address and its TLS settings, from the file that the command-line tools take."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from waltz.types import TlsSettings
 def read_configuration_file(path: str) -> tuple[str, TlsSettings]:
     """Return the coordinator's address and the TLS files that the file names.
 
-    Read where Spark plans; what it names goes along to the tasks. Raises ConfigurationError.
+    Read where Spark plans; tasks get the result. Raises ConfigurationError.
     """
     try:
         settings = tool_settings(read_yaml(Path(path).read_text(encoding="utf-8"), path))

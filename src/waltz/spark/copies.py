@@ -1,7 +1,7 @@
-"""Compares copies of the log: how far each has to be what the log has, and where they part ways.
+"""Compares copies of the log: up to where each must equal the log, and where copies first differ.
 
-Pure: rows come from whoever has them. No copy is the right one by itself: of copies that differ
-those are named that most others contradict.
+Pure: the caller brings the rows. No copy is the right one by itself: of copies that differ, those
+are named that most others contradict.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ class Copy:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A transaction that not all copies have alike.
+    """A transaction that differs between copies.
 
-    names   the copies that most others contradict; all, if none are more than others.
-    detail  what of it is different, or why it cannot be read.
+    names   the copies that most others contradict; all of them if there is no majority.
+    detail  the difference, or the reason why the transaction cannot be read.
     """
 
     partition_id: PartitionId
@@ -51,10 +51,10 @@ class Difference:
 def comparable_to(
     replica: Replica, marks: ReplicaMarks, high_water_mark: TransactionId
 ) -> TransactionId:
-    """Return the last transaction of a replica that has to be what the log has.
+    """Return the last transaction of a replica that must equal the log's.
 
-    What lies above may be no part of the log, or be cut off one day: what nobody has committed, and
-    what a replica has taken in sessions of which it has not heard how they ended.
+    Later ones may be no part of the log, or be cut off one day: they are uncommitted, or taken in
+    sessions whose end the replica has not learnt.
     """
     if replica.is_current:
         settled = high_water_mark
@@ -108,7 +108,7 @@ def first_difference(
 
 
 Row: TypeAlias = tuple[bytes, int, bytes]
-"""What of a transaction is compared: `FIELDS`."""
+"""The fields of a transaction that are compared: `FIELDS`."""
 
 
 def _difference(

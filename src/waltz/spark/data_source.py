@@ -44,7 +44,7 @@ class WaltzDataSource(DataSource):
     def schema(self) -> StructType:
         """Return the columns of a read that asks for no schema of its own.
 
-        Raises ConfigurationError: the data is to be decoded, and nothing says into what.
+        Raises ConfigurationError: the data is to be decoded, and no schema says into what.
         """
         given = {key.lower(): value for key, value in self.options.items()}
         return decoded_schema(
@@ -68,7 +68,7 @@ class WaltzDataSource(DataSource):
         return WaltzStreamReader(options, decoding.raw, decoding=decoding)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        """Return what appends a data frame to the log. Raises ConfigurationError."""
+        """Return the writer that appends a data frame to the log. Raises ConfigurationError."""
         if overwrite:
             raise ConfigurationError(
                 f"{INVALID_OPTION} the log can only be appended to: write with mode('append')"
@@ -77,7 +77,7 @@ class WaltzDataSource(DataSource):
         return WaltzWriter(parse_sink_options(self.options, is_stream=False))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
-        """Return what appends micro-batches to the log. Raises ConfigurationError."""
+        """Return the writer that appends micro-batches to the log. Raises ConfigurationError."""
         if overwrite:
             raise ConfigurationError(
                 f"{INVALID_OPTION} the log can only be appended to: use outputMode('append')"

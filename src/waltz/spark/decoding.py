@@ -1,7 +1,8 @@
-"""Data as values: the column `data` in the type that a schema gives it, and what cannot be decoded.
+"""Decodes data: the column `data` in the type that a schema gives it, and the handling of data that
+cannot be decoded.
 
-Pure: Arrow record batches in and out. What is decoded is the option `serializer`; into what, the
-schema of the read. What happens to data that is something else is the option `undecodable`.
+Pure: Arrow record batches in and out. The option `serializer` sets how data is decoded; the schema
+of the read, into what; the option `undecodable`, what happens to other data.
 """
 
 from __future__ import annotations
@@ -25,14 +26,14 @@ SERIALIZERS: Final[dict[str, Callable[[], Any]]] = {
     "msgpack": MsgpackSerializer,
 }
 QUARANTINE: Final = "undecodable"
-"""The column with data that could not be decoded, as it is; null in all other rows."""
+"""The column with data that could not be decoded, unchanged; null in all other rows."""
 
 
 @dataclass(frozen=True)
 class Decoding:
-    """How the rows of a read become those of `schema`, an Arrow schema.
+    """Turns the rows of a read into those of `schema`, an Arrow schema.
 
-    raw  the Arrow schema of the rows before: binary data, and what an error has to name.
+    raw  the Arrow schema of the input: binary data, and the columns that an error names.
     """
 
     schema: Any
@@ -42,8 +43,8 @@ class Decoding:
 
     @classmethod
     def of(cls, schema: StructType, serializer: str | None, undecodable: str) -> Decoding:
-        """Raises ConfigurationError: columns that the log does not have, or that do not go with the
-        options."""
+        """Return the decoding of a read. Raises ConfigurationError: columns that the log does not
+        have, or that do not fit the options."""
         if serializer is None:
             plain = arrow_schema(schema)
             return cls(plain, plain, None, undecodable)
@@ -71,7 +72,7 @@ class Decoding:
         )
         try:
             found = to_arrow_schema(schema, timezone="UTC")
-        except Exception as error:  # whatever Spark says of a type that has no Arrow form
+        except Exception as error:  # whatever error Spark has for a type without an Arrow form
             raise ConfigurationError(f"{UNKNOWN_COLUMN} {error}") from error
         return cls(found, arrow_schema(raw), serializer, undecodable)
 
@@ -107,14 +108,15 @@ class Decoding:
 
 
 def decoded(decoding: Decoding | None, batches: Iterator[Any]) -> Iterator[Any]:
-    """Yield `batches` decoded, if they are to be."""
+    """Yield `batches`, decoded if there is a decoding."""
     return batches if decoding is None else decoding.apply(batches)
 
 
 def _values(
     data: list[bytes], decode: Callable[[bytes], Any], kind: Any
 ) -> tuple[Any, dict[int, str]]:
-    """Return the array of the decoded values, and of those that are none the row and why."""
+    """Return the array of the decoded values, and the errors of values that cannot be decoded, by
+    row."""
     try:
         return pa.array([decode(each) for each in data], kind), {}
     except Exception:  # noqa: S110 - looked at one by one, as below
@@ -135,7 +137,7 @@ def _values(
 def decoded_schema(schema: StructType, serializer: str | None, undecodable: str) -> StructType:
     """Return the columns of a read without a schema of its own.
 
-    Raises ConfigurationError: only the user knows what is in the data.
+    Raises ConfigurationError: only the user knows the type of the data.
     """
     if serializer is None or "data" not in schema.names:
         return schema

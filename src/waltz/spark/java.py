@@ -1,9 +1,9 @@
 """Finds a Java for Spark, or for a ZooKeeper of our own, and makes one usable for Spark.
 
 Spark's launcher always asks Java for the module `jdk.incubator.vector`, and Java refuses to start
-when it lacks it. Runtimes from PyPI are cut down and do lack it, while Spark needs it for nothing
-but machine-learning vectors. Such a runtime gets a directory of its own whose `bin/java` drops that
-one argument; Spark looks for nothing else in JAVA_HOME.
+when it lacks it. Runtimes from PyPI are reduced and lack it, while Spark needs it only for
+machine-learning vectors. For one of these runtimes we create a directory whose `bin/java` drops
+that one argument; Spark uses nothing else in JAVA_HOME.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from waltz.spark.codes import NO_JAVA
 JAVA_VERSION_MIN: Final = 17
 VECTOR_MODULE: Final = "jdk.incubator.vector"
 JAVA_SECONDS_MAX: Final = 30.0
-"""How long a Java may take to say what it is."""
+"""Seconds that a Java may take to report its version."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ def _candidates(
 
 
 def inspect_java(program: Path) -> Java | None:
-    """Return what `program` is; None if it does not run or predates modules."""
+    """Return the Java that `program` is; None if it does not run or predates modules."""
     try:
         listed = subprocess.run(  # noqa: S603 - the user's own Java
             [program, "--list-modules"],

@@ -23,10 +23,10 @@ FIRST_TRANSACTION_ID: Final = TransactionId(0)
 
 TASK_ROWS: Final = 100_000
 """A range shorter than twice this is not split unless more tasks are asked for: starting a task
-costs what reading some ten thousand rows does."""
+costs as much as reading about ten thousand rows."""
 
 PARTITION_DIGITS_MAX: Final = 10
-"""Of a 32-bit number."""
+"""Digits of a 32-bit number."""
 TASKS_MAX: Final = 10_000
 """Tasks of one read."""
 
@@ -49,7 +49,7 @@ class TransactionRange:
 
 @dataclass(frozen=True, slots=True)
 class Offsets:
-    """What `startingOffsets` or `endingOffsets` says.
+    """The positions of `startingOffsets` or `endingOffsets`.
 
     `positions` has the partitions that were named; every other one is at `otherwise`.
     """
@@ -61,7 +61,7 @@ class Offsets:
         return self.positions.get(partition_id, self.otherwise)
 
     def expect_partitions(self, option: str, partition_ids: Collection[PartitionId]) -> None:
-        """Raises ConfigurationError: a partition is named that is not read."""
+        """Check that only partitions that are read are named. Raises ConfigurationError."""
         for partition_id in self.positions:
             if partition_id not in partition_ids:
                 raise ConfigurationError(
@@ -174,12 +174,12 @@ def resolve_ranges(
     *,
     fail_on_data_loss: bool = True,
 ) -> list[TransactionRange]:
-    """Return what is to be read of each partition in `high_water_marks`, empty ranges left out.
+    """Return the range to read of each partition in `high_water_marks`, empty ranges left out.
 
-    Without `fail_on_data_loss` offsets beyond a log are taken for its end.
-    Raises ConfigurationError: offsets for a partition that is not read, or a start after its end.
-    Raises NotFoundError: offsets beyond the high-water mark, which is what another cluster behind
-    the same address, or a log that lost data, looks like.
+    Without `fail_on_data_loss` offsets beyond a log are taken for its end. Raises
+    ConfigurationError: offsets for a partition that is not read, or a start after its end. Raises
+    NotFoundError: offsets beyond the high-water mark: the address leads to another cluster, or the
+    log has lost data.
     """
     starting.expect_partitions("startingOffsets", high_water_marks)
     ending.expect_partitions("endingOffsets", high_water_marks)
@@ -208,7 +208,7 @@ def resolve_position(
     *,
     fail_on_data_loss: bool,
 ) -> TransactionId:
-    """Return where `offsets` put the partition.
+    """Return the position of the partition in `offsets`.
 
     Raises NotFoundError: beyond its log, unless that is taken for its end.
     """

@@ -1,7 +1,7 @@
-"""How far a stream has read, and how much further a micro-batch may go. Pure: no Spark.
+"""The progress of a stream, and the end of its next micro-batch. Pure: no Spark.
 
-A stream's offset is that of a batch read, next transaction ID per partition, with the cluster's key
-beside it: Spark keeps it in the checkpoint as JSON, and a checkpoint must not be continued on
+A stream's offset is that of a batch read, next transaction ID per partition, together with the
+cluster's key: Spark keeps it in the checkpoint as JSON, and a checkpoint must not be continued on
 another log. A partition that an offset lacks is at its first transaction: it was added later.
 """
 
@@ -26,7 +26,8 @@ NextIds = Mapping[PartitionId, TransactionId]
 
 @dataclass(frozen=True, slots=True)
 class PartitionLag:
-    """How many transactions of a partition a target has taken in, and how many the log has."""
+    """The number of transactions of a partition that a target has taken in, and that the log
+    has."""
 
     partition_id: PartitionId
     taken_in: int
@@ -35,7 +36,7 @@ class PartitionLag:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """What of one cluster's log a stream has read."""
+    """The part of one cluster's log that a stream has read."""
 
     cluster_key: UUID
     next_ids: NextIds
@@ -44,13 +45,14 @@ class Progress:
         return self.next_ids.get(partition_id, FIRST_TRANSACTION_ID)
 
     def encode(self) -> dict[str, str | int]:
-        """Return what goes into a checkpoint: text and numbers, partitions in order."""
+        """Return the content for a checkpoint: text and numbers, partitions in order."""
         positions = {str(each): self.next_ids[each] for each in sorted(self.next_ids)}
         return {CLUSTER: str(self.cluster_key), **positions}
 
     @classmethod
     def decode(cls, offset: Mapping[str, object]) -> Progress:
-        """Return what a checkpoint says. Raises ConfigurationError: it is not one of a log."""
+        """Return the progress of a checkpoint. Raises ConfigurationError: it is not one of a
+        log."""
         positions = {key: value for key, value in offset.items() if key != CLUSTER}
         try:
             key = UUID(str(offset[CLUSTER]))
@@ -66,7 +68,7 @@ class Progress:
         return cls(key, next_ids)
 
     def expect_cluster(self, cluster_key: UUID, address: str) -> None:
-        """Raises ConfigurationError: `address` leads to another cluster now."""
+        """Check the cluster. Raises ConfigurationError: `address` leads to another one now."""
         if self.cluster_key != cluster_key:
             raise ConfigurationError(
                 f"{CLUSTER_CHANGED} {address} leads to cluster {cluster_key}; the checkpoint was"
@@ -74,7 +76,7 @@ class Progress:
             )
 
     def ranges_to(self, end: Progress) -> list[TransactionRange]:
-        """Return what lies between two offsets, partitions in order, empty ranges left out."""
+        """Return the ranges between two offsets, partitions in order, empty ranges left out."""
         return [
             TransactionRange(partition_id, self.next_id(partition_id), next_id)
             for partition_id, next_id in sorted(end.next_ids.items())
@@ -92,8 +94,8 @@ def available(start: Progress, log_ends: NextIds, *, fail_on_data_loss: bool) ->
     """Return how far each partition may be read: to its end in the log, never back.
 
     `log_ends` has the partitions that are read. Raises NotFoundError: a partition has been read
-    beyond its end, which is what a log that lost data looks like. Without `fail_on_data_loss` such
-    a partition waits until its log has grown to where the stream stands.
+    beyond its end: the log has lost data. Without `fail_on_data_loss` such a partition waits until
+    its log has grown to the stream's position.
     """
     if fail_on_data_loss:
         for partition_id, end in sorted(log_ends.items()):
@@ -110,10 +112,10 @@ def available(start: Progress, log_ends: NextIds, *, fail_on_data_loss: bool) ->
 
 
 def admit(start: Progress, ends: NextIds, rows_max: int | None) -> NextIds:
-    """Return how far a micro-batch goes: towards `ends`, by at most `rows_max` transactions.
+    """Return the end of a micro-batch: towards `ends`, by at most `rows_max` transactions.
 
-    Partitions get equal shares; what one does not need goes to the others, so that a short backlog
-    is read whole. What cannot be shared out goes around from batch to batch (PS-03).
+    Partitions get equal shares; the rest of a share goes to the others, so that a short backlog is
+    read whole. A remainder that cannot be shared rotates from batch to batch (PS-03).
     """
     backlog = {
         partition_id: end - start.next_id(partition_id) for partition_id, end in ends.items()

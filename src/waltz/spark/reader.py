@@ -1,7 +1,7 @@
-"""The batch reader: plans once, then every task reads its range by itself.
+"""The batch reader: plans once, then every task reads its range itself.
 
-A range is read from the archive as far as that has it, and from the log beyond, so that a data
-frame spans both without a seam.
+A range is read from the archive as far as the archive has it, and from the log beyond, so that a
+data frame spans both without a seam.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ NOTHING_ARCHIVED = Contents(0, ())
 
 @dataclass(frozen=True)
 class ArchiveInputPartition(InputPartition):
-    """One task: a range that a file of the archive has."""
+    """One task: a range within a file of the archive."""
 
     range: TransactionRange
     file: ArchivedFile

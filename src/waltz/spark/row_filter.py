@@ -1,8 +1,8 @@
 """The headers whose rows are wanted, so that the data of others is not fetched. Pure.
 
-Spark's own filters are not taken over, although the API has a method for that: Spark 4.3 keeps what
-a filter has left of a data frame for every later use of the same data frame, in a join or a union
-for both sides, and so leaves out rows without a word.
+Spark's own filters are not used, although the API has a method for them: Spark 4.3 reuses the
+filtered rows of a data frame for every later use of the same data frame, in a join or a union for
+both sides, and so silently leaves out rows.
 """
 
 from __future__ import annotations

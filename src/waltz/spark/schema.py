@@ -20,8 +20,8 @@ from waltz.types import PartitionId
 
 BATCH_ROWS: Final = 10_000
 BATCH_BYTES_MAX: Final = 8 * 1024 * 1024
-"""One record batch, unless a single transaction is larger. Spark's throughput is flat from some
-thousand rows on, and memory is not."""
+"""Bytes of one record batch, unless a single transaction is larger. Spark's throughput is flat from
+some thousand rows on, and memory is not."""
 
 REQUEST_ID_BYTES: Final = 16
 
@@ -30,7 +30,8 @@ PREFIX_BYTES: Final = 4
 _VIEW: Final = np.dtype(
     [("length", "<i4"), ("prefix", "u1", (PREFIX_BYTES,)), ("buffer", "<i4"), ("offset", "<i4")]
 )
-"""An Arrow view of bytes: up to so many lie in it after the length, of more their first ones."""
+"""An Arrow view of bytes: short values are in the view after the length, of longer ones only the
+prefix."""
 
 
 def _partition(partition_id: PartitionId, columns: TransactionColumns) -> Any:
@@ -43,7 +44,7 @@ def _transaction_id(partition_id: PartitionId, columns: TransactionColumns) -> A
 
 
 def _request_id(partition_id: PartitionId, columns: TransactionColumns) -> Any:
-    # Request IDs have a fixed size: their offsets are counted and their bytes taken as they lie.
+    # Request IDs have a fixed size: their offsets are computed and their bytes used unchanged.
     count = len(columns.headers)
     offsets = np.arange(0, REQUEST_ID_BYTES * (count + 1), REQUEST_ID_BYTES, dtype=np.int32)
     buffers = [None, pa.py_buffer(offsets), pa.py_buffer(columns.request_ids)]
@@ -92,7 +93,8 @@ COLUMNS: Final[
 
 
 def log_schema(*, with_data: bool = True) -> StructType:
-    """Every column, or all but the data: what a read has that asks for no schema of its own."""
+    """Return every column, or all but the data: the schema of a read that asks for none of its
+    own."""
     return StructType(
         [
             StructField(name, kind)

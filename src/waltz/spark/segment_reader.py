@@ -1,7 +1,7 @@
-"""The reader of a storage directory: a disk that is mounted, or a copy, read without any server.
+"""The reader of a storage directory: a mounted disk, or a copy, read without any server.
 
-Reads sealed segments only, and every record is checked as it is read. Nothing is written, locked or
-repaired. One task per segment: each is found at the same path on every machine.
+Reads sealed segments only, and checks every record. Nothing is written, locked or repaired. One
+task per segment, which must have the same path on every machine.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from waltz.types import PartitionId, TransactionId
 
 @dataclass(frozen=True)
 class SegmentInputPartition(InputPartition):
-    """One task: a range that a segment has."""
+    """One task: a range within a segment."""
 
     range: TransactionRange
     segment: SealedSegment

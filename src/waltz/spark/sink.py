@@ -1,10 +1,10 @@
-"""Writing the rows of one task into the log: each once, whoever else is at it.
+"""Writes the rows of one task into the log: each once, whichever other attempts write too.
 
 The task is an application of the log like any other. It follows the log from where the batch began;
-its state is which of its rows are there; a row is executed on that state, and its append has a
-write lock on the row's content. Of two attempts that are at it at once, a zombie and its successor,
-only one gets a row into the log: the other is refused, finds the row, and has nothing left to
-write. No attempt is fenced, and none has to know whether an earlier one still lives.
+its state is the set of its rows in the log; a row is executed on that state, and its append has a
+write lock on the row's content. Of two simultaneous attempts, a zombie and its successor, only one
+gets a row into the log: the other is refused, finds the row, and has nothing left to write. No
+attempt is fenced, and none has to know whether an earlier one still lives.
 """
 
 from __future__ import annotations
@@ -64,8 +64,8 @@ class OpenNotes(Protocol):
 
 @dataclass(frozen=True)
 class SinkAccess:
-    """How to reach the log and the cluster's notes, wherever a task runs; `cluster_key` is of the
-    only cluster that may be written to, None: of any."""
+    """Opens the log and the cluster's notes, wherever a task runs; `cluster_key` is the key of the
+    only cluster that may be written to, None for any."""
 
     cluster: str
     tls: TlsSettings = field(default_factory=TlsSettings)
@@ -89,14 +89,15 @@ class SinkAccess:
         return replace(self, cluster_key=found)
 
     def expect(self, read: Callable[[], UUID]) -> None:
-        """Raises HistoryChangedError: the cluster with the key that `read` returns is another."""
+        """Check the cluster's key, as `read` returns it. Raises HistoryChangedError: it is another
+        one."""
         if self.cluster_key is not None:
             expect_cluster(read(), self.cluster_key, self.cluster)
 
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What became of the rows of a task: appended by this attempt, or there already."""
+    """The number of rows of a task that this attempt has appended, or found in the log."""
 
     appended: int
     found: int
@@ -108,7 +109,7 @@ def write_rows(access: SinkAccess, identity: TaskIdentity, batches: Iterable[Any
     Raises HistoryChangedError: another cluster than that of `access` answers; ConfigurationError: a
     row that cannot be written, another content than an earlier attempt had, a later batch begun;
     VersionConflictError: a lock of a row was refused; UnavailableError: no progress for
-    `PROGRESS_SECONDS_MAX`. Another attempt goes on from there.
+    `PROGRESS_SECONDS_MAX`. Another attempt continues from there.
     """
     waiting = iter(batches)
     first = next((batch for batch in waiting if len(batch)), None)
@@ -142,10 +143,10 @@ def write_rows(access: SinkAccess, identity: TaskIdentity, batches: Iterable[Any
 
 
 def expect_all_tasks(access: SinkAccess, identity: TaskIdentity, task_count: int) -> None:
-    """Make sure that no task beyond the first `task_count` has ever written rows of the batch.
+    """Check that no task beyond the first `task_count` has ever written rows of the batch.
 
-    Raises ConfigurationError: there were more when the batch was written before. What these have
-    written was looked at by nobody, and may be in the log twice now.
+    Raises ConfigurationError: there were more tasks when the batch was written before. Their rows
+    were not compared with anything, and may be in the log twice now.
     """
     with access.open_notes(access.cluster, tls=access.tls) as notes:
         more = tasks_beyond(notes.read(identity.tasks_note), identity.batch, task_count)
@@ -164,7 +165,7 @@ def _all(first: Any, rest: Iterator[Any]) -> Iterator[Any]:
 
 
 class _Task:
-    """One attempt, from the thread that Spark gives it."""
+    """One attempt, on the thread that Spark gives it."""
 
     def __init__(self, client: WaltzClient, state: LoggedRows) -> None:
         self.state = state
@@ -182,7 +183,7 @@ class _Task:
         state.notes.change(identity.tasks_note, lambda data: with_task(data, identity))
 
         def joined(data: bytes | None) -> bytes:
-            # A change of which nobody knows whether it was made is made again.
+            # A change that may or may not have been made is repeated.
             found = current(data, self._identity)
             if data is not None and found is not None and client.client_id in found.clients:
                 return data
@@ -203,7 +204,7 @@ class _Task:
         }
 
     def _follow(self, partition_ids: Iterable[int]) -> None:
-        """Take up these partitions, and wait until what they hold now is known here."""
+        """Follow these partitions, and wait until their present content is known here."""
         new = set(partition_ids) - self._active
         self._active |= new
         self._client.set_partitions(self._active)
@@ -216,7 +217,7 @@ class _Task:
         )
 
     def submit(self, row: SinkRow) -> None:
-        """Send one row on its way. Raises what the task was stopped with, and as `submit`."""
+        """Submit one row. Raises the error that stopped the task, and as `submit`."""
         state = self.state
         state.check()
         if row.partition_id not in self._active:
@@ -225,7 +226,7 @@ class _Task:
         rank = self._wanted[key]
         self._wanted[key] += 1
         if state.pending(key) is not None:
-            # With two of one content on their way nobody could say which is there.
+            # With two rows of one content under way it could not be told which one is in the log.
             self._wait(lambda: state.pending(key) is None, "a row with the same content")
         context = RowContext(row, key[1], rank, state)
         state.note_start(context)
@@ -262,7 +263,8 @@ class _Task:
         self._wait(flushed, "rows on their way")
 
     def _wait(self, condition: Callable[[], bool], what: str) -> None:
-        """Wait while there is progress. Raises UnavailableError; what the task was stopped with."""
+        """Wait as long as there is progress. Raises UnavailableError; the error that stopped the
+        task."""
         state = self.state
         seen: tuple[object, ...] = ()
         deadline = 0.0

@@ -1,4 +1,4 @@
-"""Which cluster the checkpoint of a stream belongs to: said by a file in it, beside Spark's own.
+"""The cluster that the checkpoint of a stream belongs to, in a file next to Spark's own.
 
 The cluster keeps how far a sink is, and Spark's checkpoint which batches are over. With another
 cluster the sink would write the batches that follow, and none of those before.
@@ -25,7 +25,7 @@ FORMAT: Final = 1
 FILE_BYTES_MAX: Final = 4096
 
 REMEDY: Final = (
-    "Nothing was written. Write to the cluster of before, or use another checkpoint, with which the"
+    "Nothing was written. Write to the previous cluster, or use another checkpoint, with which the"
     " stream starts anew"
 )
 
@@ -39,7 +39,7 @@ class SinkCheckpoint:
     @classmethod
     def at(cls, location: str) -> SinkCheckpoint | None:
         """Return the checkpoint that Spark's option `checkpointLocation` names; None if it is not
-        on a file system that Python can open, such as an object store."""
+        on a file system that Python can open: an object store, for example."""
         scheme, colon, rest = location.partition(":")
         if not colon or "/" in scheme:
             rest = location
@@ -89,11 +89,12 @@ class SinkCheckpoint:
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             raise ConfigurationError(
                 f"{INVALID_CHECKPOINT} {path} is {data!r:.200}; expected format {FORMAT} and a"
-                " cluster's key. It says which cluster the checkpoint is of: put it back"
+                " cluster's key. It names the checkpoint's cluster: restore it"
             ) from None
 
     def _write(self, cluster_key: UUID) -> None:
-        """If two write at once one is too late: a file that is there is never replaced."""
+        """Write the file unless it exists: it is never replaced, so of two writers one comes too
+        late."""
         value = {"format": FORMAT, "cluster": str(cluster_key)}
         with tempfile.NamedTemporaryFile(dir=self.directory, prefix=f".{FILE_NAME}.") as file:
             file.write(json.dumps(value).encode())
@@ -111,10 +112,10 @@ class SinkCheckpoint:
 
 
 def expect_cluster(found: UUID, expected: UUID, address: str) -> None:
-    """Raises HistoryChangedError: `address` leads to another cluster than the expected one."""
+    """Raise HistoryChangedError if `address` leads to another cluster than the expected one."""
     if found != expected:
         raise HistoryChangedError(
             f"{CLUSTER_CHANGED} {address} leads to cluster {found}; expected is cluster {expected},"
             " by the option clusterKey or as the write was planned. Nothing was written. Write to"
-            " the cluster of before, or give another clusterKey and another checkpoint"
+            " the previous cluster, or give another clusterKey and another checkpoint"
         )

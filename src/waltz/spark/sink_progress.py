@@ -1,8 +1,9 @@
-"""The notes by which attempts of a task know of each other: their clients, and the log before them.
+"""The notes through which attempts of a task know of each other: their clients, and the log before
+them.
 
 The cluster keeps one note per sink and Spark task. Every attempt of a task adds its client before
-it appends anything, so whoever finds a transaction in the log can tell whether an attempt of the
-same task wrote it. Pure: no connection.
+it appends anything, so a reader that finds a transaction in the log can tell whether an attempt of
+the same task wrote it. Pure: no connection.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ WRITE_ID_CHARACTERS_MAX: Final = 200
 class TaskIdentity:
     """One task of one batch of one sink.
 
-    write_id  of the streaming query, or of the write.
-    batch     a later one of the same sink comes after all of an earlier one is in the log.
+    write_id  the ID of the streaming query, or of the write.
+    batch     the number of the batch; it begins after all earlier ones of the sink are in the log.
     task      Spark's number of the task: the rows of the same number are the same each time.
     run       differs from start to start of the query or the write.
     """
@@ -52,10 +53,10 @@ class TaskIdentity:
 
 @dataclass(frozen=True, slots=True)
 class TaskProgress:
-    """What the note of a task says.
+    """The note of a task.
 
     marks    the high-water marks before the first attempt of this batch appended anything.
-    clients  of all attempts of this batch.
+    clients  the client IDs of all attempts of this batch.
     refusal  the run in which a lock was refused, and the text of the error.
     """
 
@@ -77,7 +78,7 @@ class TaskProgress:
 
     @classmethod
     def decode(cls, data: bytes) -> TaskProgress:
-        """Raises CorruptionError: not such a note."""
+        """Return the progress of a note. Raises CorruptionError: not such a note."""
         try:
             found = json.loads(data)
             if found["format"] != FORMAT:
@@ -168,7 +169,7 @@ def refused(data: bytes | None, identity: TaskIdentity, text: str) -> bytes:
 
 
 def current(data: bytes | None, identity: TaskIdentity) -> TaskProgress | None:
-    """Return what is noted of this batch; None if nothing is yet.
+    """Return the progress of this batch; None if there is none yet.
 
     Raises ConfigurationError: a later batch has begun, so that this one is over; CorruptionError.
     """

@@ -54,15 +54,15 @@ class SinkRow:
 
 
 def content_digest(header: int, data: bytes) -> bytes:
-    """Return what tells the content of a transaction from others, 16 bytes."""
+    """Return a digest that identifies the content of a transaction, 16 bytes."""
     digest = blake2b(header.to_bytes(_HEADER, "big", signed=True), digest_size=DIGEST_BYTES)
     digest.update(data)
     return digest.digest()
 
 
 def check_sink_schema(schema: StructType) -> None:
-    """Raises ConfigurationError, naming the first column that is missing, unknown or of another
-    type; columns may be nullable and come in any order."""
+    """Raise ConfigurationError for the first column that is missing, unknown or of another type;
+    columns may be nullable and in any order."""
     known = ", ".join(
         f"{name} {' or '.join(kind.simpleString() for kind in kinds)}"
         for name, kinds in SINK_COLUMNS.items()
@@ -75,7 +75,7 @@ def check_sink_schema(schema: StructType) -> None:
     for field in schema.fields:
         kinds = SINK_COLUMNS.get(field.name, ())
         found = field.dataType.simpleString()
-        # As text, since it says what can be stored and nothing of what can be null.
+        # Compared as text, which has the type but not whether it may be null.
         if found not in {kind.simpleString() for kind in kinds}:
             raise ConfigurationError(
                 f"{UNKNOWN_COLUMN} column {field.name} is {found}; the sink takes {known}"
@@ -85,8 +85,8 @@ def check_sink_schema(schema: StructType) -> None:
 def sink_rows(batch: Any, *, partition_count: int, first_row: int = 0) -> Iterator[SinkRow]:
     """Yield the rows of an Arrow record batch in order; `first_row` is the number of its first one.
 
-    Raises ConfigurationError, naming column and row: a null where there must be a value, a
-    partition that does not exist, a lock that is none.
+    Raises ConfigurationError, naming column and row: a null where a value is required, a partition
+    that does not exist, an invalid lock.
     """
     columns = {name: batch.column(name).to_pylist() for name in batch.schema.names}
     absent = [None] * len(batch)

@@ -1,8 +1,8 @@
-"""What one attempt of a sink's task knows of the log: which of its rows are there already.
+"""The knowledge of one attempt of a sink's task: which of its rows are in the log already.
 
-Decides what may be written. Owns the rules that make a row come once: every row has a lock of its
-own, and what an attempt has written is told from what strangers write by the note that it left
-before. Called by the client's threads and by the one that submits.
+Decides what may be written. Owns the rules by which a row is written once: every row has a lock of
+its own, and the note written beforehand tells the appends of attempts from those of strangers.
+Called by the client's threads and by the one that submits.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ from waltz.types import ClientId, PartitionId, TransactionId
 ROW_LOCK: Final = "waltz.spark.row"
 
 PROGRESS_SECONDS_MAX: Final = 120.0
-"""How long a task waits without any progress, for a server for example."""
+"""Seconds that a task waits without any progress, for a server for example."""
 
 RowKey: TypeAlias = tuple[int, bytes]
 """Partition and digest of the content: rows that have both in common are interchangeable."""
 
 
 class LoggedRows(WaltzClientCallbacks):
-    """Which rows of a task are in the log, as far as it was followed; says what may be written.
+    """The rows of a task in the log, as far as it was followed; decides what may be written.
 
     Called by the client's threads and by the one that submits.
     """
@@ -77,13 +77,13 @@ class LoggedRows(WaltzClientCallbacks):
             self.changed.notify_all()
 
     def check(self) -> None:
-        """Raises what this was stopped with."""
+        """Raise the error that stopped the task, if any."""
         if self.error is not None:
             raise self.error
 
     def wants(self, row: RowContext) -> bool:
-        """Whether the row is still to be written; it is not the first of its content if others of
-        this task are in the log already."""
+        """Return whether the row is still to be written: not if as many rows of its content are in
+        the log already."""
         return self.error is None and self._logged[row.key] <= row.rank
 
     def pending(self, key: RowKey) -> RowContext | None:
@@ -104,7 +104,7 @@ class LoggedRows(WaltzClientCallbacks):
             self.changed.notify_all()
 
     def first_other(self, wanted: Mapping[RowKey, int]) -> str | None:
-        """Return what an earlier attempt has written that is not among the rows `wanted`."""
+        """Return an append of an earlier attempt that is not among the rows `wanted`."""
         for key, count in self._logged.items():
             if count > wanted.get(key, 0):
                 return f"transaction {self._earlier[key]} of partition {key[0]}"
@@ -118,10 +118,10 @@ class LoggedRows(WaltzClientCallbacks):
     def refuse(
         self, context: RowContext, transaction_id: TransactionId, lock: PartitionLocalLock
     ) -> None:
-        """A lock that the row asked for was newer than what was known here.
+        """Take note that a lock of the row was newer than what was known here.
 
         Rows of this task with the same lock do not count, and neither does an estimate where the
-        log has nothing of anybody else.
+        log has no transaction of a stranger.
         """
         partition_id = PartitionId(context.row.partition_id)
         winner = self._foreign_between(partition_id, context.executed_at, transaction_id)
@@ -136,20 +136,20 @@ class LoggedRows(WaltzClientCallbacks):
     def _foreign_between(
         self, partition_id: PartitionId, after: TransactionId, through: TransactionId
     ) -> TransactionId | None:
-        """Return the last transaction of somebody else in that part of the log."""
+        """Return the last transaction of a stranger in that part of the log."""
         foreign = self._foreign.get(partition_id, array("q"))
         place = bisect_right(foreign, through)
         if place and foreign[place - 1] > after:
             return TransactionId(foreign[place - 1])
         return None
 
-    # What the client calls
+    # Called by the client
 
     def get_client_high_water_mark(self, partition_id: PartitionId) -> TransactionId:
         return self._marks.get(partition_id, waltz.NOTHING)
 
     def choose_prefetch(self, transactions: Sequence[Transaction]) -> list[Transaction]:
-        """Only the rows of other attempts are looked at."""
+        """Return the rows of other attempts: only their data is read."""
         return [each for each in transactions if self._is_attempt(each.request_id.client_id)]
 
     def apply_transactions(self, transactions: Sequence[Transaction]) -> None:
@@ -159,7 +159,7 @@ class LoggedRows(WaltzClientCallbacks):
         for each in transactions:
             client_id = each.request_id.client_id
             if client_id == own:
-                continue  # its context was told
+                continue  # the context has the error
             if self._is_attempt(client_id):
                 key: RowKey = each.partition_id, content_digest(each.header, each.data)
                 earlier.append((key, each.transaction_id))
@@ -175,7 +175,7 @@ class LoggedRows(WaltzClientCallbacks):
             self.changed.notify_all()
 
     def _is_attempt(self, client_id: ClientId) -> bool:
-        """Whether an attempt of this task has this client.
+        """Return whether an attempt of this task has this client.
 
         Raises CoordinatorLostError; the client asks again then.
         """
@@ -200,8 +200,8 @@ class LoggedRows(WaltzClientCallbacks):
 def joined_clients(notes: ClusterNotes, identity: TaskIdentity) -> tuple[ClientId, ...]:
     """Return the clients of all attempts that have joined until now.
 
-    By a change that changes nothing: a read might be answered with what was so before.
-    Raises as `sink_progress.current`.
+    Through a change that changes nothing: a read might return an earlier state. Raises as
+    `sink_progress.current`.
     """
 
     def same(data: bytes | None) -> bytes:

@@ -71,21 +71,21 @@ BATCH_ID_MAX: Final = (1 << 63) - 1
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """What to read, and in what pieces.
+    """The options of a read.
 
     cluster            the address of servers, or the coordinator's; None to read an archive alone.
-    archive            directory of an archive, for what it has; None for none.
-    path               directory of a storage node, to be read instead; None for none.
+    archive            directory of an archive, to read as far as it goes; None for none.
+    path               directory of a storage node, to be read instead of the log; None for none.
     partitions         sorted, each once; None for all.
-    headers            of the transactions that are read.
+    headers            headers of the transactions to read.
     with_data          whether the data is a column unless the schema says.
-    fail_on_data_loss  whether to fail where the log is shorter than it is said to be.
-    task_count_min     how many tasks there are at least, if there are that many rows.
+    fail_on_data_loss  whether to fail if the log is shorter than offsets require.
+    task_count_min     the least number of tasks, if there are that many rows.
     batch_rows_max     rows of one Arrow record batch.
-    trigger_rows_max   transactions of one micro-batch; None for all there are.
-    trigger_bytes_max  data of one micro-batch; None for all there is.
-    serializer         one of `SERIALIZERS`, None for bytes as they are.
-    undecodable        what becomes of data that it cannot read.
+    trigger_rows_max   transactions of one micro-batch; None for all.
+    trigger_bytes_max  data of one micro-batch; None for all.
+    serializer         one of `SERIALIZERS`, None for plain bytes.
+    undecodable        the treatment of data that cannot be decoded.
     tls                files that every machine with a task has at the same place.
     """
 
@@ -109,11 +109,11 @@ class ReadOptions:
 
 @dataclass(frozen=True, slots=True)
 class SinkOptions:
-    """Where to write, and what the write is known by.
+    """The options of a write.
 
-    write_id     None: nobody writes it again.
-    cluster_key  of the only cluster that may be written to; None: of any.
-    checkpoint   of a stream, as Spark's option has it; None: it has a place by Spark's settings.
+    write_id     the name of the write; None if it is never repeated.
+    cluster_key  the key of the only cluster that may be written to; None for any.
+    checkpoint   a stream's checkpoint, as in Spark's option; None: Spark's settings place it.
     """
 
     cluster: str
@@ -127,7 +127,7 @@ class SinkOptions:
 def parse_options(options: Mapping[str, str], *, is_stream: bool = False) -> ReadOptions:
     """Return the options of a read; keys are compared without regard to case, as Spark does.
 
-    A stream that does not say where it starts starts at the end of the log, as Spark's others do.
+    A stream without a starting position starts at the end of the log, as Spark's other streams do.
     Raises ConfigurationError, naming the option: unknown, missing, not in its form, or not for this
     kind of read.
     """
@@ -203,7 +203,7 @@ def parse_sink_options(options: Mapping[str, str], *, is_stream: bool) -> SinkOp
         )
     if "batchId" in given and write_id is None:
         raise ConfigurationError(
-            f"{INVALID_OPTION} option batchId needs writeId, which says of what"
+            f"{INVALID_OPTION} option batchId needs writeId, whose batch it is"
         )
     return SinkOptions(
         cluster=given["cluster"],

@@ -1,8 +1,8 @@
-"""One call to a Spark session that works: Java settled, workers on this Python, quiet, local.
+"""One call to a Spark session that works: Java found, workers on this Python, quiet, local.
 
-Owns what must be decided before a Java process exists, if this process is the one that starts it.
-Where somebody else has decided, that stands: the session that is there already, `spark-submit` and
-its arguments, a server of Spark Connect, the environment, the arguments of the call.
+Owns what must be decided before a Java process exists, if this process starts it. Decisions made
+elsewhere stand: an existing session, `spark-submit` and its arguments, a server of Spark Connect,
+the environment, the arguments of the call.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 ANYWHERE: Final = {"spark.sql.session.timeZone": "UTC"}
-"""For every session that is made here, wherever it runs."""
+"""Settings of every session that is started here, wherever it runs."""
 
 LOCAL: Final = {
     "spark.driver.extraJavaOptions": "-Xss16m",
@@ -44,7 +44,7 @@ The stack size keeps a query that is stopped in the middle from overflowing it."
 MASTER: Final = "spark.master"
 LOCAL_MASTER: Final = "local[*]"
 STARTED: Final = "PYSPARK_GATEWAY_PORT"
-"""What `spark-submit` sets for the program that it runs: its Java is there already."""
+"""The variable that `spark-submit` sets for the program that it runs: its Java exists already."""
 
 LOGGING: Final = """\
 rootLogger.level = error
@@ -66,12 +66,12 @@ logger repeats every failed query as a line of JSON of several kilobytes."""
 def spark_session(app: str, **conf: object) -> SparkSession:
     """Return this process's Spark session, or start one named `app`.
 
-    A session that is there is taken as it is; so are the settings of `spark-submit`, of
-    `PYSPARK_SUBMIT_ARGS` and of `spark-defaults.conf`: only what nobody has set is set here. With
-    `SPARK_REMOTE` the session is one of Spark Connect. Otherwise it is started on local cores
-    unless `conf` has `spark.master`. `conf` are Spark's settings and go over all others:
+    An existing session is used unchanged; so are the settings of `spark-submit`, of
+    `PYSPARK_SUBMIT_ARGS` and of `spark-defaults.conf`: only settings that are not set there are set
+    here. With `SPARK_REMOTE` the session is one of Spark Connect. Otherwise it is started on local
+    cores unless `conf` has `spark.master`. `conf` are Spark's settings and override all others:
     `spark_session("job", **{"spark.driver.memory": "2g"})`. Memory and Java options take effect
-    only if this call starts Java. The session is made the active one of the calling thread: a
+    only if this call starts Java. The session becomes the active one of the calling thread: a
     thread that writes to a log calls this. Raises ConfigurationError: PySpark or a usable Java is
     missing; the text says what to install.
     """
@@ -99,7 +99,7 @@ def spark_session(app: str, **conf: object) -> SparkSession:
 
 
 def _has_session() -> bool:
-    """Whether this process has a session; one that has not imported PySpark has none."""
+    """Return whether this process has a session; one that has not imported PySpark has none."""
     if "pyspark.sql" not in sys.modules:
         return False
     from pyspark import SparkContext
@@ -154,7 +154,7 @@ def _own_session(app: str, given: Mapping[str, str]) -> SparkSession:
 
 
 def own_settings(decided: Mapping[str, str]) -> dict[str, str]:
-    """Return what is set of a session that is started here, but for what is decided already."""
+    """Return the settings of a session that is started here, without those decided already."""
     settings = {MASTER: LOCAL_MASTER, **ANYWHERE}
     if decided.get(MASTER, LOCAL_MASTER).startswith("local"):
         settings |= LOCAL
@@ -162,7 +162,8 @@ def own_settings(decided: Mapping[str, str]) -> dict[str, str]:
 
 
 def decided_settings(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return what the environment decides: arguments for `spark-submit`, and files of defaults."""
+    """Return the settings of the environment: arguments for `spark-submit`, and files of
+    defaults."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument("--conf", "-c", action="append", default=[])
     parser.add_argument("--properties-file")
@@ -196,7 +197,7 @@ SUBMIT_OPTIONS: Final = {
 
 
 def _properties(path: Path) -> dict[str, str]:
-    """Return the settings of a file of Spark's defaults; none if there is no such file."""
+    """Return the settings in a file of Spark's defaults; none if the file does not exist."""
     try:
         lines = path.read_text().splitlines()
     except OSError:
@@ -214,7 +215,7 @@ def settle_environment(environment: MutableMapping[str, str], master: str) -> No
 
 
 def prepare_environment(environment: MutableMapping[str, str], cache: Path, *, local: bool) -> None:
-    """Set in `environment` what Spark's launcher and its Python workers read from it."""
+    """Set in `environment` the variables that Spark's launcher and its Python workers read."""
     environment["JAVA_HOME"] = str(settle_java(environment, cache, packaged=packaged_java()))
     # Without this the workers run whatever python3 comes first on the PATH.
     environment.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -227,7 +228,7 @@ def prepare_environment(environment: MutableMapping[str, str], cache: Path, *, l
 def overlay(cache: Path) -> Path:
     """Return a Spark home in `cache` whose Python workers import the installed, compiled PySpark.
 
-    Without it every worker imports PySpark from an archive and compiles it anew, which doubles the
+    Without it every worker imports PySpark from an archive and compiles it again, which doubles the
     start of every query.
     """
     spec = find_spec("pyspark")
@@ -245,7 +246,7 @@ def overlay(cache: Path) -> Path:
         (directory / "conf").mkdir()
         (directory / "conf" / "log4j2.properties").write_text(LOGGING)
 
-    # Another release is another overlay: the content of what the links lead to is not looked at.
+    # Another release is another overlay: the content behind the links is not looked at.
     version = (installed / "version.py").read_bytes()
     key = sha256(bytes(installed) + version + LOGGING.encode()).hexdigest()[:16]
     return make_once(cache / f"spark-{key}", fill)

@@ -1,8 +1,8 @@
-"""The stream reader: offsets are planned by one process per query, tasks read by themselves.
+"""The stream reader: one process per query plans the offsets, tasks read by themselves.
 
 Spark keeps the offsets, as `Progress` encodes them, in the query's checkpoint, and asks for the
 tasks between two of them, after a failure the same two again. It accepts an offset that goes back
-without a word and would read rows twice, so none does here.
+silently and would read rows twice, so no offset here goes back.
 """
 
 from __future__ import annotations
@@ -48,15 +48,15 @@ class WaltzStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options = options
         self._schema = schema
         self._decoding = decoding
-        assert options.cluster is not None, "an archive does not grow by itself"
+        assert options.cluster is not None, "an archive grows only through a pipeline"
         self._access = LogAccess(options.cluster, options.tls, open_reader)
         self._log: LogReader | None = None
         self._initial: Progress | None = None
         self._target: NextIds | None = None
-        """How far the query goes in all, if it ends with what there was when it began."""
+        """The end of the query, if it ends with the log as of its beginning."""
 
     def initialOffset(self) -> dict[str, str | int]:
-        """Return where a new query starts. Raises WaltzError, its text led by a code."""
+        """Return the start of a new query. Raises WaltzError, its text led by a code."""
         if self._initial is None:  # Spark asks twice, and the log may grow in between
             cluster_key, marks = self._marks()
             starting = self._options.starting
@@ -107,7 +107,8 @@ class WaltzStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return Progress(cluster_key, reached).encode()
 
     def _within_bytes(self, start: Progress, ends: NextIds, bytes_max: int) -> NextIds:
-        """Only the log knows the sizes, so what is admitted is read here to be counted."""
+        """Return the end of a batch of at most `bytes_max` bytes. Only the log knows the sizes, so
+        the admitted transactions are read here to count them."""
 
         def lengths_of(
             partition_id: PartitionId, first: TransactionId, end: TransactionId

@@ -1,4 +1,4 @@
-"""Tasks: each reads one range of the log from the cluster by itself.
+"""Tasks: each reads one range of the log from the cluster itself.
 
 Spark pickles readers and tasks and ships them, so they carry values only. Connections are opened
 where they are used, and never travel (PS-05).
@@ -63,7 +63,7 @@ def coded_errors(cluster: str) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class LogAccess:
-    """How to reach the log, wherever a task runs."""
+    """Opens the log, wherever a task runs."""
 
     cluster: str
     tls: TlsSettings = field(default_factory=TlsSettings)
@@ -84,7 +84,8 @@ class LogAccess:
 
     @contextmanager
     def opened_replicas(self, cluster_key: UUID) -> Iterator[ReplicaReader]:
-        """Open what storage nodes hold, and close it after the block. Raises as `opened`."""
+        """Open a reader of what storage nodes hold, and close it after the block. Raises as
+        `opened`."""
         with coded_errors(self.cluster), self.open_replicas(self.cluster, tls=self.tls) as nodes:
             self._expect_cluster(nodes.cluster_key, cluster_key)
             yield nodes
@@ -157,7 +158,7 @@ def read_task(
 def complete(
     columns: Iterable[TransactionColumns], wanted: TransactionRange
 ) -> Iterator[TransactionColumns]:
-    """Yield `columns` as they come and make sure that they are `wanted`, dense and to its end.
+    """Yield `columns` unchanged and check that they are `wanted`, dense and to its end.
 
     Raises RemoteProtocolError at the first gap, repetition, ragged or missing column.
     """

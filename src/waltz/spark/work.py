@@ -1,7 +1,7 @@
-"""Runs a function of ours for each of some values, each in a Spark task of its own.
+"""Runs a function for each of some values, each in a Spark task of its own.
 
-For work that reads and writes by itself and whose results are small: what it handles never enters
-the Java process.
+For work that reads and writes by itself and has small results: its data never enters the Java
+process.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ R = TypeVar("R")
 def run_tasks(spark: SparkSession, values: Sequence[T], function: Callable[[T], R]) -> list[R]:
     """Return `function(value)` for each value, in their order.
 
-    A task that fails is run again as Spark does, so `function` may be called more than once for a
-    value. Raises what Spark raises when a task has failed too often.
+    Spark repeats a task that fails, so `function` may be called more than once for a value. Raises
+    Spark's error when a task has failed too often.
     """
     if not values:
         return []

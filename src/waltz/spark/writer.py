@@ -1,8 +1,8 @@
 """The writers that Spark makes: a new one per write or micro-batch, shipped to every task.
 
-What tells one task from all others: for a stream Spark's query ID and batch ID, which a task finds
-in its local properties; for a write the option `writeId`, or an ID made with the writer, of which
-all tasks have a copy.
+A task is identified, for a stream, by Spark's query ID and batch ID, which it finds in its local
+properties; for a write, by the option `writeId`, or by an ID made with the writer, of which all
+tasks have a copy.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ RUN_ID: Final = "spark.jobGroup.id"
 
 @dataclass(frozen=True)
 class TaskWritten(WriterCommitMessage):
-    """What a task has written."""
+    """The result of a task."""
 
     identity: TaskIdentity
     written: Written
@@ -55,7 +55,8 @@ class WaltzWriter(DataSourceArrowWriter):
             return TaskWritten(identity, write_rows(self._access, identity, iterator))
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """All rows are in the log. What is noted of a write without a name nobody will ask for.
+        """Finish the write: all rows are in the log. The notes of a write without a name are
+        deleted.
 
         Raises ConfigurationError: an earlier write of this name had more tasks.
         """
@@ -74,7 +75,7 @@ class WaltzWriter(DataSourceArrowWriter):
 
 class WaltzStreamWriter(DataSourceStreamArrowWriter):
     """Writes the micro-batches of a query (PS-07). Rows are in the log before a task has ended, and
-    nothing of them can be taken back."""
+    cannot be taken back."""
 
     def __init__(self, options: SinkOptions) -> None:
         """Called on the driver, for each micro-batch. Raises as `SinkAccess.bound`."""
@@ -93,7 +94,8 @@ class WaltzStreamWriter(DataSourceStreamArrowWriter):
             return TaskWritten(identity, write_rows(self._access, identity, iterator))
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
-        """All rows are in the log. Raises ConfigurationError: the batch once had more tasks."""
+        """Finish the batch: all rows are in the log. Raises ConfigurationError: the batch once had
+        more tasks."""
         _expect_all_tasks(self._access, cast(Sequence[TaskWritten], messages))
 
 

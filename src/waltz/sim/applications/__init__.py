@@ -1,1 +1,1 @@
-"""The simulated applications: what their clients do, and what they keep."""
+"""The simulated applications: the work of their clients, and the state that they keep."""

@@ -1,7 +1,7 @@
-"""The simulated application of one client: it writes down what it does, is told and is handed.
+"""The simulated application of one client: it records everything it does, is told and is fed.
 
-Owns its callbacks, its contexts and the state that it builds from the log. What its contexts write
-is `workloads.py`'s business. Uses only the public names of the client.
+Owns its callbacks, its contexts and the state that it builds from the log. `workloads.py` decides
+what its contexts write. Uses only the public names of the client.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from waltz.types import NOTHING, PartitionId, TransactionId
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """What a context wants to write, without what it adds about itself."""
+    """The content that a context wants to write, without what the context adds about itself."""
 
     kind: Kind
     write_locks: tuple[int, ...] = ()
@@ -39,7 +39,8 @@ Compose = Callable[["Application", PartitionId], Draft | None]
 
 
 class Application(WaltzClientCallbacks):
-    """It outlives its client's processes, as a database would, with all that was applied."""
+    """An application that outlives its client's processes, as a database would, with all that was
+    applied."""
 
     prefetch = True
 
@@ -69,7 +70,7 @@ class Application(WaltzClientCallbacks):
         return self.marks.get(partition_id, NOTHING)
 
     def value(self, partition_id: PartitionId, key: int) -> int:
-        """What has been counted."""
+        """Return the value that was counted."""
         return self.values.get((partition_id, key), 0)
 
     def apply_transaction(self, transaction: Transaction) -> None:
@@ -84,7 +85,7 @@ class Application(WaltzClientCallbacks):
         )
 
     def take(self, partition_id: PartitionId, fed: Fed) -> None:
-        """Apply what was handed over, in the order in which it was."""
+        """Apply a transaction, in the order of the feed."""
         self.history.feed(self.name, partition_id).append(fed)
         self.marks[partition_id] = fed.transaction_id
         payload = Payload.decode(fed.data)
@@ -105,7 +106,7 @@ class Application(WaltzClientCallbacks):
 
 
 class Intent(TransactionContext):
-    """One transaction of a workload; writes down every attempt and how it ends."""
+    """One transaction of a workload; records every attempt and how it ends."""
 
     def __init__(
         self,

@@ -23,7 +23,8 @@ ROWS_MAX: Final = 12
 """Transactions of one call."""
 
 LOCK_NAME: Final = "row"
-"""Rows do not say what they lock: they are sent again as they are, on whatever state."""
+"""The name of rows' locks. Payloads of rows do not list them: rows are sent again unchanged, on any
+state."""
 
 
 class Bulk:
@@ -69,7 +70,7 @@ class Bulk:
         except WaltzError as error:
             self._end(Verdict.FAILED if error.may_be_written else Verdict.UNWRITTEN, repr(error))
         except asyncio.CancelledError:
-            if not PROCESS.get().dead:  # else it is told already that nobody knows
+            if not PROCESS.get().dead:  # otherwise the history has them as unknown already
                 self._end(Verdict.FAILED, "cancelled")
             raise
         else:
@@ -82,13 +83,13 @@ class Bulk:
             self._application.history.end(number, verdict, text)
 
     def _look_up(self, ids: list[int]) -> None:
-        """What is returned is what was applied."""
+        """Check that the returned IDs are those of what was applied."""
         application = self._application
         feed = application.history.feed(application.name, self._partition_id)
         applied: dict[int, bytes] = {fed.transaction_id: fed.data for fed in feed}
         for number, data, transaction_id in zip(self.numbers, self._data, ids, strict=True):
             if applied.get(transaction_id) != data:
                 application.errors.append(
-                    f"context {number} is said to be transaction {transaction_id} of partition"
+                    f"context {number} was reported as transaction {transaction_id} of partition"
                     f" {self._partition_id}; {application.name} has applied something else there"
                 )

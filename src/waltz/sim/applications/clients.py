@@ -31,26 +31,29 @@ from waltz.sim.sites import until_stopped
 from waltz.types import Address, ClientId, Generation, PartitionId, RequestId, TransactionId
 
 LOOK_SECONDS: Final = 0.5
-"""How often a reader looks whether there are more partitions."""
+"""Seconds between two looks of a reader at the number of partitions."""
 
 ASKED_SHARE: Final = 0.2
+"""Share of transactions whose outcome is asked for."""
+
 ASKED_AGAIN_MAX: Final = 3
+"""Transactions of a client's previous life whose outcome is asked for."""
+
 ASKED_SECONDS_MAX: Final = 1.0
-"""Of how many transactions the outcome is asked for, of how many of a client's last life, and how
-long after they were submitted."""
+"""The outcome is asked for within this many seconds of the submit."""
 
 
 class Field(Protocol):
-    """What a client finds when it comes to a run."""
+    """The surroundings of a client in a run."""
 
     @property
     def partition_count(self) -> int:
-        """What the cluster has now."""
+        """Return the present number of partitions."""
         ...
 
     @property
     def grows(self) -> bool:
-        """Whether the cluster gets more partitions during the run."""
+        """Return whether the cluster gets more partitions during the run."""
         ...
 
     def next_version(self, name: str) -> int:
@@ -58,9 +61,9 @@ class Field(Protocol):
         ...
 
     server_addresses: tuple[Address, ...]
-    """What is told to clients that have no coordinator."""
+    """The addresses given to clients that have no coordinator."""
     peace: asyncio.Event
-    """Set once nothing more is expected of anybody."""
+    """Set once no client or fault has anything left to do."""
 
     def application(self, name: str, kind: str = "plain") -> Application:
         """Return a new application; `kind` is that of a `ClientPlan`."""
@@ -88,7 +91,9 @@ class Client:
         self._field = field
         self._random = random
         self._asking = Random()
-        self._asking.setstate(random.getstate())  # beside the draws of what is submitted
+        self._asking.setstate(
+            random.getstate()
+        )  # a sequence of its own, so that the draws of what is submitted do not change
         self._of_last_life: list[Intent] = []
         self._intents: list[Intent] = []
         self._begun_count = 0
@@ -96,17 +101,18 @@ class Client:
 
     @property
     def is_done(self) -> bool:
-        """Whether it has submitted all that it planned, and all of that has ended."""
+        """Return whether the client has submitted all that it planned, and all of that has
+        ended."""
         history, name = self.application.history, self.application.name
         return self._begun_count >= self.plan.transactions and not history.open_count(name)
 
     def die(self) -> None:
-        """What its process has not been told by now, nobody will ever be."""
+        """Take note that contexts without a verdict will never get one."""
         self.application.history.abandon(self.application.name, Verdict.LOST)
         self._of_last_life, self._intents = self._intents[-ASKED_AGAIN_MAX:], []
 
     async def main(self, host: Host) -> None:
-        """What its process does."""
+        """Run one process of the client."""
         await until_stopped(self._field.reached(self.plan.starts_at))
         if PROCESS.get().stop_wanted.is_set():
             return
@@ -151,8 +157,9 @@ class Client:
                 await self._submit_all(client)
                 await self._field.peace.wait()
         finally:
-            # A closed client has told all that it had taken; what waited for room never left. What
-            # a dead one has left is taken apart some time, which says nothing.
+            # A closed client has reported everything it had accepted; contexts that waited for room
+            # never left. The contexts of a dead process are finalized at some time, which says
+            # nothing.
             if not process.dead:
                 self.application.history.abandon(self.application.name, Verdict.UNWRITTEN)
 
@@ -191,8 +198,8 @@ class Client:
         return bulk
 
     async def _ask(self, client: AsyncWaltzClient, intent: Intent) -> None:
-        """Ask what became of the last attempt of `intent`, while it is under way or later, until
-        there is an answer or peace."""
+        """Ask for the outcome of the last attempt of `intent`, while it is under way or later,
+        until there is an answer or peace."""
         await asyncio.sleep(self._asking.uniform(0.0, ASKED_SECONDS_MAX))
         request_id = intent.request_id
         if request_id is None:
@@ -202,7 +209,7 @@ class Client:
         try:
             await asyncio.wait([asking, peace], return_when=asyncio.FIRST_COMPLETED)
             if asking.done():
-                with suppress(WaltzError):  # closed, or a server that is too old to say
+                with suppress(WaltzError):  # closed, or a server that is too old to tell
                     told = OutcomeTold(self.name, request_id, asking.result())
                     self.application.history.outcomes.append(told)
         finally:
@@ -212,7 +219,7 @@ class Client:
     # Reading
 
     async def _read(self, host: Host) -> None:
-        """Follow all partitions, from what was read before, until there is peace."""
+        """Follow all partitions, from the last position read, until there is peace."""
         async with (
             AsyncLogReader(host, servers=self._servers) as reader,
             asyncio.TaskGroup() as group,
@@ -244,7 +251,7 @@ class Client:
 
 async def submit(client: AsyncWaltzClient, intent: Intent) -> None:
     """Submit `intent` and return once it has ended, however."""
-    with suppress(WaltzError):  # its context was told
+    with suppress(WaltzError):  # the context has the error
         await client.submit(intent)
     await intent.ended.wait()
 

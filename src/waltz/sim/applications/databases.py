@@ -2,8 +2,8 @@
 
 Owns the database, SQLite in memory, which outlives the processes that work on it, and the moments
 at which one of these may die: before each statement, before each commit and after it. What was
-applied is read back from the tables, with a connection of its own, so that what was rolled back is
-not taken for applied, and what was applied twice is there twice. SQLAlchemy is imported when an
+applied is read back from the tables, with a connection of its own, so that rolled-back changes do
+not count as applied, and changes made twice are there twice. SQLAlchemy is imported when an
 application is made.
 """
 
@@ -34,10 +34,10 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine
 
 TROUBLE_SHARE: Final = 0.03
-"""Of the statements, that fail because somebody else is in the way."""
+"""Share of the statements that fail because of another process."""
 
 PREFERRING_SHARE: Final = 0.5
-"""Of the processes that leave some partitions to others."""
+"""Share of the processes that leave some partitions to others."""
 
 PATIENCE_SECONDS: Final = (0.0, 0.5, 5.0)
 
@@ -49,7 +49,7 @@ CREATE TABLE counted (partition_id, key, value, PRIMARY KEY (partition_id, key))
 
 
 class SimulatedDatabase:
-    """What is on the database's disk."""
+    """The content of the database's disk."""
 
     def __init__(self) -> None:
         self._uri = f"file:simulated-{id(self)}?mode=memory&cache=shared"
@@ -153,7 +153,7 @@ class DatabaseApplication(SqlCallbacks, Application):
             locked = sqlite3.OperationalError("database is locked")
             raise OperationalError(statement, None, locked)
 
-    # What the client calls
+    # Called by the client
 
     def get_client_high_water_mark(self, partition_id: PartitionId) -> TransactionId:
         mark = super().get_client_high_water_mark(partition_id)
@@ -203,7 +203,7 @@ class DatabaseApplication(SqlCallbacks, Application):
                         (each.partition_id, key, value),
                     )
 
-    # What its contexts see
+    # Used by its contexts
 
     def applied_through(self, partition_id: PartitionId) -> TransactionId:
         return self._database.last(partition_id)
@@ -215,7 +215,7 @@ class DatabaseApplication(SqlCallbacks, Application):
         return self._database.value(partition_id, key) or 0
 
     def look(self) -> None:
-        """Write down what has been committed, by whichever process."""
+        """Record what has been committed, by any process."""
         for partition_id in self._database.partitions():
             feed = self.history.feed(self.name, partition_id)
             for fed in self._database.applied(partition_id, len(feed)):

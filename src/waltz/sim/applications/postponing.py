@@ -1,7 +1,7 @@
-"""An application that applies a part of what it is handed, and asks for the rest later.
+"""An application that applies a part of a batch, and asks for the rest later.
 
-Owns where it stops. It is the simulated application otherwise: what it has applied is durable, and
-is told as applied.
+Owns where it stops. In everything else it is the simulated application: what it has applied is
+durable, and is reported as applied.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from waltz.sim.judges.history import History
 from waltz.sim.judges.run_trace import Trace
 
 POSTPONED_SHARE: Final = 0.4
-"""Of the batches handed over."""
+"""Share of the batches that are postponed in part."""
 
 DELAY_SECONDS: Final = (0.0, 0.01, 1.0)
 
 
 class PostponingApplication(Application):
-    """It is handed batches, and fetches their data when it knows what it is to apply: it is fed
-    headers alone."""
+    """Takes batches, and fetches their data once it knows what it will apply: the feed brings
+    headers only."""
 
     prefetch = False
 

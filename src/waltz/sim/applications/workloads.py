@@ -1,7 +1,7 @@
-"""Workloads: what the clients of a run do, drawn from its seed.
+"""Workloads: the work of a run's clients, drawn from its seed.
 
 Owns the list of workloads and what their contexts write. Uses only the public names of the client.
-How contexts and what is fed are written down is `application.py`'s business.
+`application.py` records contexts and what is fed.
 """
 
 from __future__ import annotations
@@ -26,48 +26,49 @@ ACCOUNTS: Final = 5
 """Bank accounts per partition."""
 
 KEYS_MANY: Final = 250
-"""Keys of contexts that lock many, and of many at a time: as many as a payload can name."""
+"""Keys of contexts that lock many keys, and of workloads with many contexts: the most that a
+payload can name."""
 
 KEYS_COUNTED: Final = 40
-"""Those of them that are counted; the rest is only locked."""
+"""The keys among them that are counted; the rest is only locked."""
 
 PADDING_BYTES: Final = (0, 10, 100, 1_000, 20_000)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientPlan:
-    """What one client does."""
+    """The plan of one client."""
 
     work: str
-    """One of `WORK`, or `alone`, or `many`: by calls of `append_many`, or `read`: a reader, which
+    """One of `WORK`; or `alone`; or `many`: by calls of `append_many`; or `read`: a reader, which
     writes nothing."""
     transactions: int = 0
     concurrency: int = 1
-    """How many contexts are unfinished at a time."""
+    """Contexts that are unfinished at the same time."""
     think_seconds_max: float = 0.0
     """Before each submit."""
     padding_bytes_max: int = 0
     starts_at: float = 0.0
     """Share of the run's transactions that have ended before the client starts."""
     forgets: bool = False
-    """Whether its application's state is gone with its process, so that it follows from the start;
-    else it is durable with every transaction applied."""
+    """Whether its application's state is lost with its process, so that it follows from the start;
+    otherwise the state is durable with every transaction applied."""
     slowest_call_seconds: float = 0.0
-    """How long a callback may take."""
+    """The longest time of a callback, in seconds."""
     expiring_share: float = 0.0
-    """Of its contexts, that have little time."""
+    """Share of its contexts that have little time."""
     by_servers: bool = False
-    """Whether it finds its cluster by servers and has no coordinator."""
+    """Whether it finds its cluster through servers and has no coordinator."""
     refresh_seconds: float = REFRESH_SECONDS
-    """How often it then looks at a server that it has no connection to."""
+    """Seconds between two attempts at a server that it then has no connection to."""
     contexts_max: int = 5
-    """How many of a partition its client lets be undecided at a time."""
+    """Contexts of a partition that its client lets be undecided at the same time."""
     application: str = "plain"
     """`plain`; `postponing`; or the name of a database that it shares with others of that name."""
 
 
 Workload = Callable[[Random, int], tuple[ClientPlan, ...]]
-"""Draws the clients of a run that is so many times as long as an ordinary one."""
+"""Draws the clients of a run whose length is a multiple of an ordinary one."""
 
 
 def draw_ways(random: Random, clients: Sequence[ClientPlan]) -> tuple[ClientPlan, ...]:
@@ -96,13 +97,13 @@ def bank(random: Random, length: int) -> tuple[ClientPlan, ...]:
 
 
 def lone_client(random: Random, length: int) -> tuple[ClientPlan, ...]:
-    """One client whose contexts share no locks: nobody could ever be in its way."""
+    """One client whose contexts share no locks: no other context could ever be in its way."""
     (writer, *_) = _writers(random, length, "alone")
     return (replace(writer, transactions=min(writer.transactions, KEYS_ALONE)),)
 
 
 def slow_consumer(random: Random, length: int) -> tuple[ClientPlan, ...]:
-    """Clients append much, and somebody who applies it slowly is to be fed it all."""
+    """Clients append much, and one that applies slowly is to be fed everything."""
     writers = tuple(
         replace(writer, padding_bytes_max=random.choice((1_000, 100_000)))
         for writer in _writers(random, length, "append")
@@ -121,12 +122,12 @@ def late_reader(random: Random, length: int) -> tuple[ClientPlan, ...]:
 
 
 def bulk(random: Random, length: int) -> tuple[ClientPlan, ...]:
-    """Clients append many transactions in one call, beside some that submit contexts."""
+    """Clients append many transactions in one call, next to some that submit contexts."""
     return (*_writers(random, length, "many"), *_writers(random, length, "append")[:1])
 
 
 def many_locks(random: Random, length: int) -> tuple[ClientPlan, ...]:
-    """Contexts lock so much that the servers' lock tables have to grow while others wait."""
+    """Contexts take so many locks that the servers' lock tables have to grow while others wait."""
     return tuple(
         replace(writer, concurrency=random.choice((10, 30)), contexts_max=20, think_seconds_max=0.0)
         for writer in _writers(random, length, "many_locks")
@@ -134,7 +135,7 @@ def many_locks(random: Random, length: int) -> tuple[ClientPlan, ...]:
 
 
 def crowd(random: Random, length: int) -> tuple[ClientPlan, ...]:
-    """Clients have so many contexts under way that servers take dozens of requests at a time."""
+    """Clients have many contexts under way, so that servers take dozens of requests at a time."""
     return tuple(
         replace(
             writer,
@@ -149,7 +150,7 @@ def crowd(random: Random, length: int) -> tuple[ClientPlan, ...]:
 
 
 def postponing(random: Random, length: int) -> tuple[ClientPlan, ...]:
-    """Clients apply parts of what they are handed, and ask for the rest later."""
+    """Clients apply parts of their batches, and ask for the rest later."""
     return tuple(
         replace(writer, application="postponing", forgets=False)
         for writer in _writers(random, length, random.choice(("append", "count", "bank")))
@@ -196,10 +197,10 @@ WORKLOADS: Final[dict[str, Workload]] = {
 }
 
 
-# What contexts write
+# The content of contexts
 
 Work = Callable[[Random], Callable[[Application, PartitionId], Draft | None]]
-"""Draws what a context writes: a function of its application's state, and it may be nothing."""
+"""Draws a function from the application's state to what a context writes, possibly nothing."""
 
 TIMEOUT_SECONDS: Final = (0.01, 0.5, 5.0)
 
@@ -269,7 +270,7 @@ def _many_locks(random: Random) -> Callable[[Application, PartitionId], Draft | 
 
 
 def _crowd(random: Random) -> Callable[[Application, PartitionId], Draft | None]:
-    """Now and then a key that others count, too; most contexts are in nobody's way."""
+    """Now and then lock a key that others count, too; most contexts are in no other's way."""
     key = random.randrange(KEYS if random.random() < 0.1 else KEYS_MANY)
     read = (random.randrange(KEYS_MANY),) if random.random() < 0.1 else ()
     taken = (random.randrange(KEYS_MANY),) if random.random() < 0.1 else ()

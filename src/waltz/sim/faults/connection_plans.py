@@ -1,7 +1,7 @@
-"""The fault plans of what lies between clients and servers: connections that break and come back,
-somebody on the way who does to them what he likes, and peers that are not who they say.
+"""The fault plans of the way between clients and servers: connections that break and come back, an
+intruder who manipulates them, and peers with a false identity.
 
-Owns when these break, how often in a row, and for how long nothing gets through: less than a
+Owns when connections break, how often in a row, and for how long nothing gets through: less than a
 moment, more than a heartbeat, more than a connection can be restored for.
 """
 
@@ -73,8 +73,8 @@ def _breaks(random: Random, progress: float, stage: Stage) -> list[Fault]:
 
 
 def meddling(random: Random, stage: Stage) -> Sequence[Fault]:
-    """Somebody between clients and servers delays, cuts, half-closes, swallows and replays, up to
-    twelve times, and several of it at one moment."""
+    """An intruder between clients and servers delays, cuts, half-closes, swallows and replays, up
+    to twelve times, and several of these at one moment."""
     faults: list[Fault] = []
     for moment in moments(random, stage, 12):
         faults += _meddles(random, moment, stage)
@@ -82,7 +82,7 @@ def meddling(random: Random, stage: Stage) -> Sequence[Fault]:
 
 
 def hostile_peers(random: Random, stage: Stage) -> Sequence[Forgery]:
-    """Somebody who can reach the ports says to be a client, and a server, up to eight times."""
+    """A peer that can reach the ports pretends to be a client, and a server, up to eight times."""
     return [_forgery(random, moment, stage) for moment in moments(random, stage, 8)]
 
 
@@ -129,7 +129,8 @@ def _meddles(random: Random, progress: float, stage: Stage) -> list[Fault]:
         case "outlast":
             return _outlasts(random, progress, links)
         case _:
-            # Who sends again what was sent before a break meets whoever comes back after it.
+            # A replay of what was sent before a break meets the connection that comes back after
+            # it.
             return [
                 random.choice((_disconnection(random, progress, links, 0.1),
                                _half_close(random, progress, links))),
@@ -162,7 +163,7 @@ def _silence(random: Random, progress: float, links: Sequence[Way]) -> Partition
 
 
 def _outlasts(random: Random, progress: float, links: Sequence[Way]) -> list[Fault]:
-    """A client is kept away until nobody knows its connections any more, and somebody speaks with
+    """A client is kept away until its connections are forgotten everywhere, and an intruder replays
     its words meanwhile."""
     client = random.choice(links)[0]
     ways = tuple(way for way in links if way[0] == client)

@@ -1,7 +1,7 @@
-"""Fault plans of contests: who owns a partition changes while storage nodes come and go.
+"""Fault plans of contests: partitions change their owner while storage nodes come and go.
 
-Owns plans in which several sessions are on their way to be opened at a time, by servers that know
-of each other late or not at all, on replicas that forget what they were told without a sync.
+Owns plans in which several sessions are being opened at a time, by servers that learn of each other
+late or not at all, on replicas that forget what they were told without a sync.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ OPERATIONS_BACK_MAX: Final = 150
 
 def contested_partition(random: Random, stage: Stage) -> Sequence[Fault]:
     """Servers lose partitions, by session or by hearsay, and storage nodes restart, lose power and
-    are out of reach, many times in a row, while all that is asked and answered is late; half of
-    the time from the very start, when nobody knows yet that there is anything in a partition.
+    are out of reach, many times in a row, while all requests and answers are late; half of the time
+    from the very start, when it is not known yet whether a partition holds anything.
 
     So sessions begin and fail in all stages: asked but not written, written but not open, open on
-    some replicas; and an owner of before is still there, with the same in mind.
+    some replicas; and a previous owner is still there, trying the same.
     """
     faults: list[Fault] = []
     starts = moments(random, stage, 2)
@@ -117,8 +117,8 @@ def _brief_crash(random: Random, progress: float, names: Sequence[str]) -> Crash
 
 
 def changing_replicas(random: Random, stage: Stage) -> Sequence[Fault]:
-    """Replicas are added, removed and exchanged, several at once and again before the last change
-    is done, while storage nodes and servers die, lag and lose each other. Once to four times."""
+    """Replicas are added, removed and replaced, several at once and again before the last change is
+    done, while storage nodes and servers die, lag and lose each other. Once to four times."""
     nodes = replace(stage, storages=(*stage.storages, *stage.spares))
     held = [tuple(stage.storages)] * stage.partition_count
     faults: list[Fault] = []
@@ -146,8 +146,8 @@ def changing_replicas(random: Random, stage: Stage) -> Sequence[Fault]:
 
 
 def growing_cluster(random: Random, stage: Stage) -> Sequence[Fault]:
-    """Partitions are added, once or twice, by operators who die of it half way, while storage nodes
-    and servers die, lag and lose each other."""
+    """Partitions are added, once or twice, by operators whose processes die half way, while storage
+    nodes and servers die, lag and lose each other."""
     faults: list[Fault] = []
     count = stage.partition_count
     for moment in moments(random, stage, 2):
@@ -178,7 +178,7 @@ def growing_cluster(random: Random, stage: Stage) -> Sequence[Fault]:
 def _reassigned(
     random: Random, held: Sequence[tuple[str, ...]], nodes: Sequence[str]
 ) -> tuple[list[tuple[str, ...]], list[tuple[str, ...]]]:
-    """Return who holds each partition after a change, and what the change says."""
+    """Return the holders of each partition after a change, and the change itself."""
     wanted = [_other_holders(random, each, nodes) for each in held]
     if random.random() < 0.5:
         wanted = [wanted[0]] * len(held)
@@ -213,7 +213,7 @@ def _late_coordinator(random: Random, progress: float, stage: Stage) -> Fault:
 
 def lone_tails(random: Random, stage: Stage) -> Sequence[Fault]:
     """A replica gets appends that the others do not, and is away when the next owner begins without
-    it; what nobody else holds is cut when it comes back, and then somebody dies again. Once to four
+    it; what only it holds is cut when it comes back, and then another process dies. Once to four
     times."""
     return [fault for moment in moments(random, stage, 4) for fault in _tail(random, moment, stage)]
 
@@ -249,8 +249,8 @@ def _lone_appends(
     end: float,
     away: float,
 ) -> Sequence[Fault]:
-    """For `lag` seconds the servers reach the holder only; before that is over all of these die,
-    and the holder stays away."""
+    """For `lag` seconds the servers reach only the holder; before that time is over all servers
+    die, and the holder stays away."""
     return [
         *(
             Isolation(

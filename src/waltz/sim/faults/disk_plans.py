@@ -1,7 +1,7 @@
-"""Fault plans that strike disks: failures, bits that flip, no room, disks lost or old.
+"""Fault plans that strike disks: failures, flipped bits, no room, disks lost or old.
 
-Owns their draws. What is harmed is always on one machine's disk, so that of each record a majority
-of copies stays whole, from which it is made whole again. `plans.py` has the list of all plans.
+Owns their draws. The harm is always to one machine's disk, so that of each record a majority of
+copies stays whole, from which the others are repaired. `plans.py` has the list of all plans.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from waltz.sim.faults.kinds import (
 )
 
 FAILURE_SECONDS_MAX: Final = 30.0
-"""How long a disk that is to fail waits for operations that can."""
+"""Seconds that a failing disk waits for operations that can fail."""
 
 OPERATIONS: Final = (
     ("write",),
@@ -40,7 +40,7 @@ OPERATIONS: Final = (
     ("open", "remove", "rename", "sync directory", "make directory", "truncate", "preallocate"),
     ("read",),
 )
-"""What fails together."""
+"""Operations that fail together."""
 
 
 def slow_disk(random: Random, stage: Stage) -> Sequence[Fault]:
@@ -61,7 +61,7 @@ def slowness(random: Random, progress: float, stage: Stage) -> SlowDisk:
 def failing_disk(random: Random, stage: Stage) -> Sequence[Fault]:
     """One machine's disk fails some operations and works again, once to three times.
 
-    What was closed by a failure stays closed until somebody starts the node anew, in the end.
+    Partitions closed by a failure stay closed until the node is started anew, at the end.
     """
     victim = random.choice(stage.storages)
     faults: list[Fault] = []
@@ -135,9 +135,9 @@ def lost_disk(random: Random, stage: Stage) -> Sequence[Fault]:
 
 
 def old_disk(random: Random, stage: Stage) -> Sequence[Fault]:
-    """One machine comes back with its disk as it was some time ago, once or twice.
+    """One machine comes back with its disk of some time ago, once or twice.
 
-    Only once the cluster can tell that it is an old one: `Strikes` says why.
+    Only once the cluster can tell that the disk is old: `Strikes` has the reason.
     """
     victim = random.choice(stage.storages)
     faults: list[Fault] = []

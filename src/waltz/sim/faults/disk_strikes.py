@@ -1,7 +1,7 @@
 """Carries out the faults of disks.
 
-Owns what a fault does to the bytes, the room and the speed of a machine's disk. Whose disk it is,
-and that no more than a minority is harmed, is the plan's business.
+Owns what a fault does to the bytes, the room and the speed of a machine's disk. The plan chooses
+the disk, and ensures that no more than a minority is harmed.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from waltz.sim.faults.kinds import BitFlips, DiskFailure
 from waltz.sim.simulated_disk import BOUNDLESS, Operation, PartlyDoneError, SimulatedDisk
 
 DATA_SUFFIXES: Final = (".seg", ".idx")
-"""Of the files that bits are flipped in."""
+"""The suffixes of the files in which bits are flipped."""
 
 
 class FailingOperations:
@@ -45,18 +45,18 @@ class FailingOperations:
         raise error
 
     async def over(self) -> None:
-        """Return once all have failed that were to, or nothing more is to be expected."""
+        """Return once all operations have failed that should, or no more are expected."""
         with suppress(TimeoutError):
             async with asyncio.timeout(FAILURE_SECONDS_MAX):
                 await self._is_over.wait()
 
 
 def flip_bits(disk: SimulatedDisk, flips: BitFlips) -> list[str]:
-    """Flip each bit that `flips` names in one of the data files, and say which files it met.
+    """Flip each bit that `flips` names in one of the data files; return a description of each.
 
-    What rots has lain there for a while, so the system has written out the index of its records.
-    Before that, a power cut that takes an index entry makes a rotten record look like a write that
-    was torn; no promise covers both at once (docs/decisions/0005).
+    Rotten bytes are old, so the system has written out the index of their records: the files are
+    written back first. Otherwise a power cut that takes an index entry would make a rotten record
+    look like a torn write; no promise covers both at once (docs/decisions/0005).
     """
     files = {
         path: content

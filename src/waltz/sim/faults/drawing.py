@@ -1,4 +1,4 @@
-"""What fault plans draw their faults from: whom they may strike, when, and for how long."""
+"""The draws of fault plans: whom a fault strikes, when, and for how long."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ class Stage:
     servers: Sequence[str]
     clients: Sequence[str]
     length: int = 1
-    """Times as many faults as in an ordinary run."""
+    """The number of faults is this multiple of an ordinary run's."""
     spares: Sequence[str] = ()
     """Storage nodes that hold nothing at first."""
     partition_count: int = 1
 
     @property
     def links(self) -> list[Way]:
-        """All pairs that talk with each other."""
+        """Return all pairs that talk with each other."""
         return [
             *((server, storage) for server in self.servers for storage in self.storages),
             *((client, server) for client in self.clients for server in self.servers),
@@ -43,12 +43,12 @@ def moments(random: Random, stage: Stage, count_max: int) -> list[float]:
 
 
 def some(random: Random, names: Sequence[T]) -> list[T]:
-    """One of `names`, or some, or all."""
+    """Return one of `names`, or some, or all."""
     return random.sample(names, random.choice((1, random.randint(1, len(names)))))
 
 
 def span_seconds(random: Random) -> float:
-    """How long a fault lasts: less than a request, less than a timeout, or more than any."""
+    """Draw how long a fault lasts: less than a request, less than a timeout, or more than any."""
     return random.choice(
         (random.uniform(0.0, 0.1), random.uniform(0.0, 2.0), random.uniform(0.0, 30.0))
     )

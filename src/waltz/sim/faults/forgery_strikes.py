@@ -1,8 +1,8 @@
-"""Peers that are nobody in particular, and say that they are a client or a server of the cluster.
+"""Peers outside of the cluster that pretend to be a client or a server of it.
 
-Owns what such a peer says, in the bytes of the protocols: a mount under another client's ID, and a
-question in the name of a session that nobody was given. Which machines it goes to, and when, is the
-plan's business. A forger has the cluster's key, as everybody has whom a server has answered.
+Owns what such a peer sends, in the bytes of the protocols: a mount under another client's ID, and a
+question in the name of a session that was never opened. The plan chooses the machines and the time.
+A forger has the cluster's key, as has every process that a server has answered.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ PATIENCE_SECONDS: Final = 10.0
 
 
 async def forge(fault: Forgery, host: Host) -> None:
-    """Say what `fault` has at the ports, and hold the mount as long as it says. Nothing that the
-    ports answer, or that they do not answer, is an error."""
+    """Send what `fault` lists to the ports, and hold the mount for its time. No answer, and no
+    missing answer, is an error."""
     async with asyncio.TaskGroup() as group:
         for name in fault.storages:
             group.create_task(_ask_for_sessions(fault, host, Address(name, PORT)))
@@ -109,7 +109,7 @@ class _Forger:
         self._logical: LogicalLink
 
     async def mount(self, request: MountRequest) -> MountState:
-        """Return what the server answers. Raises EOFError: it has hung up."""
+        """Return the server's answer. Raises EOFError: it closed the connection."""
         connection, link = self._connection, self._link
         connection.write(link.hello())
         while (rest := link.greet(await self._read())) is None:

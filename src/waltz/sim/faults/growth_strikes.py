@@ -1,7 +1,7 @@
-"""Adds partitions to the cluster of a run, as operators would who die of it.
+"""Adds partitions to the cluster of a run, as operators would whose processes die in between.
 
-Owns who begins, who dies and who finishes it, with the code that operators use. How many partitions
-there are to be, and when, is the plan's business.
+Owns which operator begins, which die and which one finishes, with the code that operators use. The
+plan chooses the number of partitions and the time.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from waltz.sim.faults.kinds import AddedPartitions
 
 TRIES_MAX: Final = 200
 TRY_AGAIN_SECONDS: Final = 1.0
-"""A node that is away comes back, and a coordinator: nobody gives up before that."""
+"""Seconds before another attempt: nodes and coordinators that are away come back."""
 
 TROUBLES: Final = (
     ConfigurationError,
@@ -34,7 +34,7 @@ TROUBLES: Final = (
     UnavailableError,
     VersionConflictError,
 )
-"""What an operator is told who may try again."""
+"""Errors after which an operator may try again."""
 
 Act = Callable[[Host], Coroutine[Any, Any, None]]
 Run = Callable[[Act, float | None], Coroutine[Any, Any, None]]
@@ -42,9 +42,9 @@ Run = Callable[[Act, float | None], Coroutine[Any, Any, None]]
 
 
 async def add_as_operators(fault: AddedPartitions, run: Run) -> None:
-    """Return once the cluster has so many partitions, or more by somebody else.
+    """Return once the cluster has that many partitions, or more through another fault.
 
-    Raises what the last one was told, if nobody succeeds.
+    Raises the error of the last operator, if none succeeds.
     """
 
     async def act(host: Host) -> None:

@@ -1,8 +1,8 @@
-"""Kinds of faults: what happens to whom and when, as data.
+"""Kinds of faults as data: what happens to which process, and when.
 
-Owns the kinds and how they are written down. `plans.py` draws them, `strikes.py` carries them out.
-Moments are given in progress of the workload, not in seconds, so that a fault meets a cluster at
-work however fast the network of that run is.
+Owns the kinds and their form as text. `plans.py` draws them, `strikes.py` carries them out. Moments
+are given in progress of the workload, not in seconds, so that a fault meets a cluster at work
+however fast the network of that run is.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from waltz.sim.simulated_network import Way
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Moment:
-    """When a fault strikes."""
+    """The time at which a fault strikes."""
 
     progress: float
     """Share of the workload's transactions that have ended by then, 0 to 1."""
 
     delay_seconds: float = 0.0
-    """How long after that."""
+    """Seconds after that progress."""
 
 
 # Processes
@@ -53,13 +53,13 @@ class Stop(Moment):
     """Per process: how long until it starts again."""
 
     one_by_one: bool
-    """Whether each is asked only when the one before it has started again."""
+    """Whether each process is stopped only when the one before it has started again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pause(Moment):
-    """The processes `names` stand still while time passes and their connections stay open, and go
-    on with what they believed."""
+    """The processes `names` stand still while time passes and their connections stay open, and then
+    continue with what they believed."""
 
     names: tuple[str, ...]
     seconds: tuple[float, ...]
@@ -75,11 +75,11 @@ class Isolation(Moment):
     name: str
     others: tuple[str, ...]
     with_coordinator: bool
-    """Whether it cannot reach the coordinator either; its session may end meanwhile."""
+    """Whether the coordinator is unreachable too; the process's session may end meanwhile."""
 
     seconds: float
     session_ended: bool = False
-    """Whether the coordinator, too, takes it for dead at once and not only in time."""
+    """Whether the coordinator ends its session at once and not only when it times out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,7 +89,7 @@ class Partition(Moment):
     ways: tuple[Way, ...]
     seconds: float
     breaks: bool
-    """Whether the connections concerned are lost in the end; else what was held arrives."""
+    """Whether the connections concerned are lost at the end; otherwise what was held arrives."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,8 +121,8 @@ class Disconnection(Moment):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HalfClose(Moment):
-    """On `ways` every connection ends for its receiver, though its sender has not closed it and
-    hears of nothing: what it sends is lost. The way back goes on."""
+    """On `ways` every connection ends for its receiver, while its sender has not closed it and does
+    not notice: what it sends is lost. The way back still works."""
 
     ways: tuple[Way, ...]
     kept: float
@@ -131,17 +131,18 @@ class HalfClose(Moment):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replay(Moment):
-    """Somebody who has seen what was sent on `ways` sends it again, on connections of his own."""
+    """An intruder who has recorded what was sent on `ways` sends it again, on connections of its
+    own."""
 
     ways: tuple[Way, ...]
     choice: float
-    """Which of the connections that there were on each way, as a share of their list."""
+    """The position of the connection to replay in the list of each way, as a share of that list."""
 
     kept: float
     """The share of its bytes that is sent again, 0 to 1."""
 
     seconds: float
-    """How long the new connection stays."""
+    """Seconds that the new connection stays."""
 
 
 # Coordinator
@@ -156,14 +157,14 @@ class SessionLoss(Moment):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CoordinatorOutage(Moment):
-    """The coordinator answers nobody for a while; sessions outlast it."""
+    """The coordinator answers no process for a while; sessions outlast it."""
 
     seconds: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CoordinatorSlowness(Moment):
-    """What is sent to the coordinator, or by it, takes up to `slowest_seconds` for a while."""
+    """Messages to and from the coordinator take up to `slowest_seconds` for a while."""
 
     seconds: float
     slowest_seconds: float
@@ -180,13 +181,13 @@ class LostAnswers(Moment):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForeignWrites(Moment):
-    """Somebody else writes nodes of the coordinator anew, with what they hold: versions change."""
+    """A foreign process rewrites nodes of the coordinator with what they hold: versions change."""
 
     choices: tuple[float, ...]
-    """Which nodes, as shares of their list."""
+    """The positions of the nodes in their list, as shares of it."""
 
     pause_seconds: float
-    """Between two of them."""
+    """Seconds between two of these writes."""
 
 
 # Assignment
@@ -194,29 +195,29 @@ class ForeignWrites(Moment):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reassignment(Moment):
-    """Somebody changes which storage nodes hold which partitions, with the code that operators
+    """An operator changes which storage nodes hold which partitions, with the code that operators
     use; nodes that the cluster does not have are added, those that hold nothing removed."""
 
     holders: tuple[tuple[str, ...], ...]
-    """Of each partition, who is to hold it; nobody: it stays as it is."""
+    """Per partition, its new holders; if empty, the partition stays as it is."""
 
     at_once: bool
-    """Whether it is one change; else nodes come one by one, and then go one by one."""
+    """Whether it is one change; otherwise nodes join one by one, and then leave one by one."""
 
     pause_seconds: float
-    """Between two changes."""
+    """Seconds between two changes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AddedPartitions(Moment):
-    """Somebody adds partitions, with the code that operators use, and dies of it a few times before
-    somebody is left to finish it."""
+    """Operators add partitions, with the code that operators use; a few of their processes die of
+    it before one finishes."""
 
     to: int
-    """How many there are then, the old ones included."""
+    """The number of partitions afterwards, the old ones included."""
 
     killed_after: tuple[float, ...]
-    """For each who dies of it, the seconds after which."""
+    """Per operator that dies, the seconds until then."""
 
 
 # Clocks
@@ -262,7 +263,7 @@ class DiskFailure(Moment):
     passed: int
     count: int
     done: float
-    """The share of each, 0 to 1, that happens all the same."""
+    """The share of each failed operation, 0 to 1, that takes effect nevertheless."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -271,7 +272,7 @@ class BitFlips(Moment):
 
     name: str
     places: tuple[tuple[float, float, int], ...]
-    """Of each: which file and where in it, as shares, and which bit of that byte."""
+    """Per bit: the file and the place in it, as shares, and the bit of that byte."""
 
     restarts: bool
     """Whether the process is killed and started again, so that it reads its files anew."""
@@ -279,7 +280,8 @@ class BitFlips(Moment):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FullDisk(Moment):
-    """Somebody else takes all but `room_bytes` of a process's disk, and gives it back in time."""
+    """Another program takes all but `room_bytes` of a process's disk, and gives it back after a
+    while."""
 
     name: str
     room_bytes: int
@@ -296,11 +298,11 @@ class LostDisk(Moment):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OldDisk(Moment):
-    """A process dies and comes back with its disk as it was when the fault began."""
+    """A process dies and comes back with its disk of the moment when the fault began."""
 
     name: str
     seconds: float
-    """How long after the copy was made."""
+    """Seconds between the copy and the death."""
 
     pause_seconds: float
 
@@ -315,22 +317,22 @@ class LostFiles(Moment):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetBack(Moment):
-    """All servers die, and come back to a coordinator whose entries of partitions are as they were
-    when the fault began: a backup was restored."""
+    """All servers die, and come back to a coordinator whose entries of partitions are those of the
+    moment when the fault began: a backup was restored."""
 
     names: tuple[str, ...]
     """All servers."""
 
     seconds: float
-    """How long after the copy was made."""
+    """Seconds between the copy and the deaths."""
 
     pause_seconds: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Forgery(Moment):
-    """A machine that is nobody's mounts under a client's ID, with a sequence number that none
-    outranks, and asks storage nodes for votes in the name of sessions that nobody was given."""
+    """A foreign machine mounts under a client's ID, with a sequence number that no other outranks,
+    and asks storage nodes for votes in the name of sessions that were never opened."""
 
     server: str
     storages: tuple[str, ...]
@@ -340,7 +342,7 @@ class Forgery(Moment):
     """Whether it shows a token of its own, as the latest version does, or none."""
     sessions: tuple[int, ...]
     seconds: float
-    """How long it keeps its connection to the server."""
+    """Seconds that it keeps its connection to the server."""
 
 
 KINDS: tuple[type[Moment], ...] = (
@@ -389,7 +391,8 @@ _KINDS = {kind.__name__: kind for kind in KINDS}
 
 
 def count_of(fault: Fault) -> int:
-    """How many injections a fault is: processes struck, links touched, nodes written, bits."""
+    """Return the number of injections of a fault: processes struck, links touched, nodes written,
+    bits."""
     match fault:
         case Crash() | Stop() | Pause() | ClockJump() | ClockDrift():
             return len(fault.names)
@@ -421,7 +424,8 @@ def as_data(faults: Sequence[Fault]) -> list[dict[str, Any]]:
 
 
 def from_data(data: object) -> tuple[Fault, ...]:
-    """Return what `as_data` was given. Raises ConfigurationError: it was not."""
+    """Return the faults that `as_data` was given. Raises ConfigurationError: it is not such
+    data."""
     if not isinstance(data, list):
         raise ConfigurationError(f"not a list of faults: {str(data)[:80]}")
     return tuple(_fault(each) for each in data)

@@ -1,7 +1,7 @@
 """Changes which storage nodes hold which partitions, as an operator would.
 
-Owns in which steps a reassignment is made, with the code that operators use, and that what fails is
-looked at and made again. What is to hold what, and when, is the plan's business.
+Owns the steps of a reassignment, with the code that operators use, and that a failed step is
+checked and repeated. The plan chooses the holders and the time.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ TRY_AGAIN_SECONDS: Final = 1.0
 
 Change = Callable[[StoragePlacement], StoragePlacement]
 Wanted = Mapping[PartitionId, Collection[ReplicaId]]
-"""Who is to hold the partitions that change."""
+"""The holders of the partitions that change."""
 
 
 def wanted_by(fault: Reassignment) -> Wanted:
@@ -90,12 +90,12 @@ def remove_idle(placement: StoragePlacement) -> StoragePlacement:
 
 Act = Callable[[Coordinator], Coroutine[Any, Any, StoragePlacement]]
 Run = Callable[[Act], Coroutine[Any, Any, StoragePlacement]]
-"""Lets somebody who comes for it act in a session of the coordinator, and go again."""
+"""Lets an operator act in a session of the coordinator, which ends afterwards."""
 
 
 async def reassign(fault: Reassignment, run: Run) -> None:
-    """Make the changes of `fault` one by one. One that somebody else has made impossible meanwhile
-    is left out; so is the rest when the coordinator stays away."""
+    """Make the changes of `fault` one by one. A change that another fault has made impossible
+    meanwhile is left out; so is the rest when the coordinator stays away."""
     with suppress(CoordinatorLostError, VersionConflictError):
         placement = await _tried(run, read_placement)
         for change in changes(placement, wanted_by(fault), at_once=fault.at_once):

@@ -68,18 +68,18 @@ class Plan:
 
     draw: Draw
     overlapping: bool = False
-    """Whether a fault may strike while another one lasts; else it waits until that is over."""
+    """Whether a fault may strike while another one lasts; otherwise it waits until that is over."""
     server_count_min: int = 1
     spare_count_max: int = 0
     harms_disks: bool = False
-    """Whether copies of what was durable are harmed: of each record on a minority."""
+    """Whether copies of durable records are harmed: of each record, on a minority of the disks."""
     latest_version_only: bool = False
-    """Whether nobody speaks an older version of the client protocol: these cannot tell what is sent
-    again from what is sent."""
+    """Whether all processes speak the latest client protocol: older versions cannot tell a replay
+    from the original."""
 
 
 def no_faults(random: Random, stage: Stage) -> Sequence[Fault]:
-    """Nothing fails: whatever goes wrong then is wrong at its simplest."""
+    """Nothing fails: a violation then is at its simplest."""
     return ()
 
 
@@ -130,7 +130,7 @@ def rolling_restart(random: Random, stage: Stage) -> Sequence[Fault]:
 
 
 def mass_restart(random: Random, stage: Stage) -> Sequence[Fault]:
-    """Everybody ends at one moment, in an orderly way or not, and comes back."""
+    """All processes end at one moment, in an orderly way or not, and come back."""
     everybody = [*stage.storages, *stage.servers, *stage.clients]
     return [
         _stop(random, moment, everybody, one_by_one=False)
@@ -141,7 +141,7 @@ def mass_restart(random: Random, stage: Stage) -> Sequence[Fault]:
 
 
 def pauses(random: Random, stage: Stage) -> Sequence[Fault]:
-    """Processes of all kinds stand still and go on, once to four times, perhaps together."""
+    """Processes of all kinds stand still and continue, once to four times, perhaps together."""
     return [_pause(random, moment, stage) for moment in moments(random, stage, 4)]
 
 
@@ -155,9 +155,9 @@ def isolation(random: Random, stage: Stage) -> Sequence[Fault]:
 
 def swizzle(random: Random, stage: Stage) -> Sequence[Fault]:
     """Links between servers and storage nodes clog one after the other and clear in another order,
-    and while they are clogged somebody dies.
+    and while they are clogged a process dies.
 
-    What one replica got and the others did not is the rarest state in calm weather.
+    Records that one replica got and the others did not are the rarest state in calm weather.
     """
     faults: list[Fault] = []
     for moment in moments(random, stage, 2):
@@ -181,7 +181,7 @@ def swizzle(random: Random, stage: Stage) -> Sequence[Fault]:
 
 
 def stale_server(random: Random, stage: Stage) -> Sequence[Fault]:
-    """A server and some clients lose the coordinator but nobody else, and go on with what they
+    """A server and some clients lose the coordinator and nothing else, and continue with what they
     know, while the other server takes the partitions over for the other clients; once or twice.
 
     Only the storage nodes can keep such a server from writing.
@@ -206,7 +206,7 @@ def stale_server(random: Random, stage: Stage) -> Sequence[Fault]:
 
 
 def partial_partition(random: Random, stage: Stage) -> Sequence[Fault]:
-    """Pairs cannot reach each other while both reach everybody else, once to three times."""
+    """Pairs cannot reach each other while both reach all other processes, once to three times."""
     return [_partition(random, moment, stage) for moment in moments(random, stage, 3)]
 
 
@@ -259,8 +259,8 @@ def set_back(random: Random, stage: Stage) -> Sequence[Fault]:
 
 def moving_partitions(random: Random, stage: Stage) -> Sequence[Fault]:
     """Servers lose their sessions over and over, so that partitions move back and forth, while all
-    are late to hear of it: whoever is asked may be an owner of before, and what a client is to be
-    told is on its way for long."""
+    processes learn of it late: the server that is asked may be a previous owner, and what a client
+    is to be told is under way for long."""
     fed = tuple((server, client) for client in stage.clients for server in stage.servers)
     first = random.uniform(0.0, 0.3)
     return [
@@ -305,7 +305,7 @@ def everything(random: Random, stage: Stage) -> Sequence[Fault]:
     return [random.choice(drawers)(random, moment, stage) for moment in moments(random, stage, 6)]
 
 
-# What plans are made of
+# The parts of plans
 
 
 def _some_crash(random: Random, progress: float, stage: Stage) -> Crash:

@@ -68,8 +68,10 @@ CRASH_SECONDS_MAX: Final = 1.0
 
 
 OUTDATED_SECONDS_MAX: Final = 30.0
+"""Seconds that an old disk waits to be put back."""
+
 OUTDATED_LOOKS: Final = 300
-"""How long an old disk waits to be put back, and how often it is looked at meanwhile."""
+"""Checks, within that time, whether the disk can be put back."""
 
 
 class Strikes:
@@ -84,7 +86,7 @@ class Strikes:
         self._network = sites.network
         self._coordinator = sites.coordinator
         self.counts: Counter[str] = Counter()
-        """By kind, how many injections have struck."""
+        """Injections that have struck, by kind."""
         self._operators_count = 0
         self.stubborn: list[str] = []
         """The processes that did not end in time when asked to, and were killed."""
@@ -92,7 +94,7 @@ class Strikes:
         """The machines on whose disks something durable is gone or changed."""
 
     def expect(self, faults: Iterable[Fault]) -> None:
-        """Be told what will strike before the first connection is made."""
+        """Prepare for these faults before the first connection is made."""
         if any(isinstance(fault, Replay) for fault in faults):
             self._network.record()
 
@@ -251,7 +253,7 @@ class Strikes:
                 assert_never(fault)
 
     async def _meddle(self, fault: HalfClose | Replay) -> None:
-        """Do what only somebody between the processes can."""
+        """Do what only an intruder between the processes can do."""
         for way in fault.ways:
             self._struck(fault, *way)
         match fault:
@@ -326,7 +328,7 @@ class Strikes:
                 assert_never(fault)
 
     async def _set_back(self, fault: SetBack) -> None:
-        """No server is there meanwhile: the page on backups says so."""
+        """Put old entries back while no server runs, as the page on backups demands."""
         copy = self._coordinator.partition_entries()
         await asyncio.sleep(fault.seconds)
         sites = [self._sites.site(name) for name in fault.names]
@@ -438,7 +440,7 @@ class Strikes:
             await self._start_again(site, 0.0)
 
     async def _becomes_outdated(self, site: Site, old: SimulatedDisk) -> bool:
-        """Give the cluster time to note that the machine is not there.
+        """Wait until the cluster has noted that the machine is away; return whether it has.
 
         A disk put back from a snapshot of the session that the cluster still believes the machine
         to be in cannot be told from one that lost power: its replica votes, and what it had

@@ -1,1 +1,1 @@
-"""What is written down during a simulated run, and the judges of it."""
+"""The record of a simulated run, and the judges of it."""

@@ -1,9 +1,8 @@
-"""What can be wrong with a log, judged from what its users saw alone, by the names that Jepsen has
-for it.
+"""Anomalies of a log, judged from what its users saw alone, with Jepsen's names for them.
 
-Owns no notion of a right log: whoever followed it is compared with everybody else and with what the
-writers were told, so a log that is wrong in the same way for its last reader is found as well.
-Source: Jepsen, `jepsen.tests.kafka`.
+Owns no notion of a right log: each follower is compared with all others and with what the writers
+were told, so a log that is wrong in the same way for its last reader is found as well. Source:
+Jepsen, `jepsen.tests.kafka`.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ def polls(history: History) -> list[str]:
 
 
 def inconsistent_offsets(history: History) -> list[str]:
-    """One ID stands for one transaction, whoever sees it."""
+    """One ID stands for one transaction, for every follower."""
     violations = []
     seen: dict[tuple[PartitionId, TransactionId], tuple[str, Fed]] = {}
     for follower, partition_id, feed in _feeds(history):
@@ -56,7 +55,7 @@ def inconsistent_offsets(history: History) -> list[str]:
 
 
 def duplicates(history: History) -> list[str]:
-    """A context is at one place in the log, whoever looks."""
+    """A context is at one place in the log, for every follower."""
     violations = []
     places: dict[int, tuple[PartitionId, TransactionId]] = {}
     for follower, partition_id, feed in _feeds(history):
@@ -79,7 +78,9 @@ def lost_writes(history: History) -> list[str]:
         if not submission.has_ended(Verdict.COMMITTED):
             continue
         if context not in places:
-            violations.append(f"lost write: nobody was fed context {context}, though committed")
+            violations.append(
+                f"lost write: no follower was fed context {context}, which was reported committed"
+            )
             continue
         partition_id, transaction_id = places[context]
         for follower, feeds in history.feeds.items():
@@ -95,7 +96,7 @@ def lost_writes(history: History) -> list[str]:
 
 
 def aborted_reads(history: History) -> list[str]:
-    """Nobody is handed what its writer was told not to be in the log."""
+    """No follower is fed a transaction whose writer was told that it is not in the log."""
     violations = []
     for follower, _, feed in _feeds(history):
         for fed, context in _contexts(feed):
@@ -109,7 +110,8 @@ def aborted_reads(history: History) -> list[str]:
 
 
 def wrong_order(history: History) -> list[str]:
-    """What is submitted after another one was reported committed comes after it."""
+    """A context that is submitted after another one was reported committed comes after it in the
+    log."""
     violations = []
     places = _places(history)
     newest: dict[PartitionId, tuple[TransactionId, int]] = {}
@@ -157,7 +159,7 @@ def _contexts(feed: Sequence[Fed]) -> Iterator[tuple[Fed, int]]:
 
 
 def _places(history: History) -> dict[int, tuple[PartitionId, TransactionId]]:
-    """Where each context is, as whoever was first fed it saw it."""
+    """Return the place of each context, as its first follower saw it."""
     places: dict[int, tuple[PartitionId, TransactionId]] = {}
     for _, partition_id, feed in _feeds(history):
         for fed, context in _contexts(feed):

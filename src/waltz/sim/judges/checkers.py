@@ -1,8 +1,8 @@
-"""Judges of a finished run. They look at what users were told and handed, at nothing else.
+"""Judges of a finished run. They look at what users were told and fed, at nothing else.
 
-Each checker is a pure function from what was seen to a list of violations, each a line that names
-the broken promise. `log` is what a client that read everything in the end was handed; what lies on
-disks is judged in `replicas.py`, and what followers saw of each other in `anomalies.py`.
+Each checker is a pure function from the history to a list of violations, each a line that names the
+broken promise. `log` is what a client that read everything at the end was fed; `replicas.py` judges
+what is on disks, and `anomalies.py` compares followers with each other.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from waltz.sim.judges.payload import Accounts, Kind, Payload
 from waltz.types import PartitionId, RequestId, TransactionId
 
 Log = Mapping[PartitionId, Sequence[Fed]]
-"""Per partition what is in the log, as a client that read all of it from the start saw it."""
+"""Per partition the transactions of the log, as a client saw them that read all of it from the
+start."""
 
 
 def check_users(history: History, log: Log) -> list[str]:
@@ -48,7 +49,7 @@ def density(history: History, log: Log) -> list[str]:
 
 
 def durability(history: History, log: Log) -> list[str]:
-    """I1: what was reported committed is in the log, with the bytes and the header written."""
+    """I1: a context reported committed is in the log, with the bytes and the header written."""
     violations = []
     found = attempts(log)
     for context, submission in history.submissions.items():
@@ -69,8 +70,8 @@ def durability(history: History, log: Log) -> list[str]:
 
 
 def verdicts(history: History, log: Log) -> list[str]:
-    """I5: every context ends exactly once; none that is said not to be in the log is, and none is
-    in it twice."""
+    """I5: every context ends exactly once; none that was reported not to be in the log is in it,
+    and none is in it twice."""
     violations = []
     found = attempts(log)
     for context, submission in history.submissions.items():
@@ -109,7 +110,7 @@ def at_most_once(history: History, log: Log) -> list[str]:
 
 
 def outcomes(history: History, log: Log) -> list[str]:
-    """I13: what is said of an append when it is asked for is what the log says in the end."""
+    """I13: the answer to a question about an append is what the log holds at the end."""
     there = {
         record.request_id: record.transaction_id for records in log.values() for record in records
     }
@@ -126,8 +127,8 @@ def _place(transaction_id: TransactionId | None) -> str:
 
 
 def lock_safety(history: History, log: Log) -> list[str]:
-    """I7: nothing that took one of a transaction's locks lies between what the transaction was
-    based on and itself."""
+    """I7: no transaction that took one of a transaction's locks lies between the mark that this one
+    was based on and itself."""
     violations = []
     for partition_id, records in log.items():
         newest: dict[int, TransactionId] = {}
@@ -180,7 +181,7 @@ def counters(history: History, log: Log) -> list[str]:
 
 def money(history: History, log: Log) -> list[str]:
     """I7: a transfer changes the sum of no partition's accounts and overdraws none, and an audit
-    saw what was there."""
+    saw the true balances."""
     violations = []
     for partition_id, records in log.items():
         accounts = Accounts()
@@ -199,7 +200,7 @@ def money(history: History, log: Log) -> list[str]:
 
 
 def attempts(log: Log) -> dict[int, list[tuple[PartitionId, Fed]]]:
-    """All records of workloads by context."""
+    """Return all records of workloads by context."""
     found: dict[int, list[tuple[PartitionId, Fed]]] = {}
     for partition_id, records in log.items():
         for record in records:

@@ -1,4 +1,5 @@
-"""What users of the log did and saw in one run: submits, endings, refusals, fed transactions.
+"""The actions and observations of the log's users in one run: submits, endings, refusals, fed
+transactions.
 
 Owns the record that the checkers judge. Knows nothing of how the log works.
 """
@@ -23,7 +24,7 @@ class Fed(NamedTuple):
 
 
 class Verdict(Enum):
-    """How a context ended, as its owner knows it."""
+    """The end of a context, as its owner knows it."""
 
     COMMITTED = "committed"
     REFUSED = "not in the log, and never will be"
@@ -34,7 +35,7 @@ class Verdict(Enum):
 
     @property
     def denies(self) -> bool:
-        """Whether it says that the transaction is not in the log."""
+        """Return whether the verdict is that the transaction is not in the log."""
         return self in (Verdict.REFUSED, Verdict.UNWRITTEN)
 
 
@@ -49,13 +50,13 @@ class Refusal(NamedTuple):
     """A context was told that a lock was newer than what its attempt was based on."""
 
     mark: TransactionId
-    """What its client took for applied when the attempt was executed."""
+    """The mark of the client when the attempt was executed."""
     estimate: TransactionId
-    """The transaction that is said to hold the lock."""
+    """The transaction that the server named as holding the lock."""
 
 
 class OutcomeTold(NamedTuple):
-    """A client has asked what became of an append."""
+    """The answer to a client's question about an append."""
 
     client: str
     request_id: RequestId
@@ -65,19 +66,19 @@ class OutcomeTold(NamedTuple):
 
 @dataclass(slots=True)
 class Submission:
-    """One transaction context and all that became of it."""
+    """One transaction context and its whole course."""
 
     client: str
     partition_id: PartitionId
     moment: int
-    """When it was submitted; see `Ending`."""
+    """The moment of the submit; see `Ending`."""
     written: list[tuple[int, bytes]] = field(default_factory=list)
     """Header and data of each attempt, the first one first."""
     endings: list[Ending] = field(default_factory=list)
     refusals: list[Refusal] = field(default_factory=list)
 
     def has_ended(self, *verdicts: Verdict) -> bool:
-        """Whether it ended with one of `verdicts`."""
+        """Return whether the context ended with one of `verdicts`."""
         return any(ending.verdict in verdicts for ending in self.endings)
 
 
@@ -88,7 +89,7 @@ class History:
     submissions: dict[int, Submission] = field(default_factory=dict)
     """By context, in order of submission."""
     feeds: dict[str, dict[PartitionId, list[Fed]]] = field(default_factory=dict)
-    """Per follower and partition what it was handed, in order."""
+    """Per follower and partition, the fed transactions in order."""
     outcomes: list[OutcomeTold] = field(default_factory=list)
     moment: int = 0
     ended_count: int = 0
@@ -117,11 +118,11 @@ class History:
             self.on_end()
 
     def open_count(self, client: str) -> int:
-        """How many contexts of the client have not ended."""
+        """Return how many contexts of the client have not ended."""
         return len(self._open.get(client, ()))
 
     def abandon(self, client: str, verdict: Verdict) -> list[int]:
-        """Nobody will tell the client any more: what it has open ends so. Return those contexts."""
+        """End all open contexts of a client that will not be told more; return those contexts."""
         contexts = list(self._open.get(client, ()))
         for context in contexts:
             self.end(context, verdict)

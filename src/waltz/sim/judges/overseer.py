@@ -1,7 +1,8 @@
-"""Looks at the machines of all processes after each of their steps, and compares them.
+"""Compares the machines of all processes after each of their steps.
 
-Owns what must hold between machines, which none of them can check alone: only one line of commits,
-whoever believes to own a partition. What must hold within a machine is its own `check_invariants`.
+Owns what must hold between machines, which none of them can check alone: there is only one line of
+commits, whichever servers believe to own a partition. What must hold within a machine is its own
+`check_invariants`.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from waltz.types import NOTHING, Generation, PartitionId, TransactionId
 
 @dataclass(slots=True)
 class _Reign:
-    """One generation of a partition: whose it is, the mark that it began with, and its mark."""
+    """One generation of a partition: its owner, the mark that it began with, and its mark."""
 
     process: Process
     first: TransactionId
@@ -35,7 +36,7 @@ class Overseer:
         self._reigns: dict[PartitionId, dict[Generation, _Reign]] = {}
 
     def look(self, process: Process, machine: Inspectable) -> None:
-        """Raises AssertionError."""
+        """Check a machine after a step. Raises AssertionError."""
         if not isinstance(machine, ServerPartition) or machine.high_water_mark is None:
             return
         mark = machine.high_water_mark

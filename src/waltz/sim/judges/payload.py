@@ -1,6 +1,6 @@
-"""The data of a simulated transaction: who wrote it, on what it was based, what it changes.
+"""The data of a simulated transaction: its writer, the state it is based on, its changes.
 
-Owns the bytes. Everything that a checker needs to judge a transaction is in them, so that the log
+Owns the bytes. They contain everything that a checker needs to judge a transaction, so that the log
 alone shows whether locks held and whether a state built from it is right.
 """
 
@@ -18,12 +18,12 @@ _MAGIC: Final = b"WSIM"
 
 
 class Kind(IntEnum):
-    """What a transaction's entries, pairs of a key and a number, mean."""
+    """The meaning of a transaction's entries, pairs of a key and a number."""
 
     NOTE = 0  # nothing
     COUNT = 1  # the key's new value, one more than the writer saw
     TRANSFER = 2  # balances of two accounts after money went from one to the other
-    DEPOSIT = 3  # what is added to an account, whatever it holds
+    DEPOSIT = 3  # added to an account, whatever its balance
     AUDIT = 4  # the balance of every account, as the writer saw it
 
 
@@ -93,16 +93,16 @@ class Payload:
 
     @property
     def keys_changed(self) -> Iterable[int]:
-        """The locks that the transaction takes for those who come after it."""
+        """Return the locks that the transaction takes against later ones."""
         return (*self.write_locks, *self.append_locks)
 
 
 OPENING_BALANCE: Final = 100
-"""What every account holds before the first transaction."""
+"""The balance of every account before the first transaction."""
 
 
 class Accounts:
-    """The state that a log of bank transactions makes: a fold, the same for everybody."""
+    """The state that a log of bank transactions makes: a fold, the same for every client."""
 
     def __init__(self) -> None:
         self._balances: dict[int, int] = {}

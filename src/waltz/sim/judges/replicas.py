@@ -1,4 +1,4 @@
-"""What lies on the disks of storage nodes, read without the product's help, and judged.
+"""Reads and judges the disks of storage nodes, without the product's help.
 
 Files are read by code of its own, straight from the layout, so that an error in the product's
 reader cannot hide itself.
@@ -32,7 +32,7 @@ _ENTRY: Final = struct.Struct(">q")
 
 
 class Marks(NamedTuple):
-    """What a control file says of a partition."""
+    """The entry of a partition in a control file."""
 
     session_id: int
     low_water_mark: int
@@ -44,15 +44,15 @@ class Replica:
     """One node's disk."""
 
     records: dict[PartitionId, list[Fed]]
-    """Per partition: from the first on, as far as they check out."""
+    """Per partition: the records from the first on, up to the first damaged one."""
     marks: dict[PartitionId, Marks]
-    """Of partitions with a sound entry in the control file."""
+    """Marks of partitions with a sound entry in the control file."""
     leftovers: Mapping[PartitionId, Sequence[str]] = field(default_factory=dict)
-    """What lies in segment files and is neither a record of the log nor its index entry."""
+    """The parts of segment files that are neither a record of the log nor its index entry."""
 
 
 Replicas = Mapping[str, Replica]
-"""By the name of the node."""
+"""Replicas by the name of their node."""
 
 Holders = Mapping[PartitionId, Collection[str]]
 """Per partition the names of the nodes that are meant."""
@@ -89,7 +89,7 @@ class _Worst(Random):
 
 
 def durable_part(disk: SimulatedDisk) -> SimulatedDisk:
-    """Return what of the disk a power cut leaves in the worst case: what was synced."""
+    """Return what a power cut leaves of the disk in the worst case: only what was synced."""
     return disk.crash_clone(_Worst())
 
 
@@ -108,10 +108,9 @@ def records_on_disk(files: Mapping[str, bytes]) -> list[Fed]:
 
 
 def leftovers_in(files: Mapping[str, bytes]) -> Iterator[str]:
-    """Say what in the segment files of one partition is no part of the log: bytes that follow the
-    last record, and index entries that are not the place of their record. An entry of 0 is none:
-    entries may be late. Source: Waltz Internals, "Segment Index File".
-    """
+    """Yield what in the segment files of one partition is not part of the log: bytes after the last
+    record, and index entries that are not the place of their record. An entry of 0 is not counted:
+    entries may be late. Source: Waltz Internals, "Segment Index File"."""
     for name, file in sorted(files.items()):
         if not name.endswith(".seg"):
             continue
@@ -209,8 +208,8 @@ def agreement(replicas: Replicas, log: Log, assigned: Holders) -> list[str]:
 
 
 def tidiness(replicas: Replicas, assigned: Holders) -> list[str]:
-    """I12: segment files hold the log and its index, and nothing else: whoever reads them to their
-    end, or goes by the index, finds what is there."""
+    """I12: segment files hold the log and its index, and nothing else: a reader that reads them to
+    their end, or uses the index, finds what is there."""
     return [
         f"I12 convergence: {name}, partition {partition_id}: {leftover}"
         for partition_id, names in assigned.items()
@@ -220,9 +219,9 @@ def tidiness(replicas: Replicas, assigned: Holders) -> list[str]:
 
 
 def settledness(members: Holders, assigned: Holders) -> list[str]:
-    """I12: a change of replicas comes to its end."""
+    """I12: a change of replicas ends."""
     return [
-        f"I12 convergence: the metadata of partition {partition_id} name"
+        f"I12 convergence: the metadata of partition {partition_id} names"
         f" {sorted(members[partition_id])}; assigned are {sorted(names)}"
         for partition_id, names in assigned.items()
         if members[partition_id] != names
@@ -232,8 +231,8 @@ def settledness(members: Holders, assigned: Holders) -> list[str]:
 def held_by_enough(
     history: History, replicas: Replicas, members: Holders, harmed_count: int = 0
 ) -> list[str]:
-    """I1 on disks: what was reported committed lies on a majority of the disks of those whose
-    majority the next session asks, less those that were harmed."""
+    """I1 on disks: what was reported committed is on a majority of the disks of those replicas
+    whose majority the next session asks, less those that were harmed."""
     held = {name: attempts(replica.records) for name, replica in replicas.items()}
     violations = []
     for context, submission in history.submissions.items():
@@ -252,7 +251,7 @@ def held_by_enough(
 
 
 class MarkWatch:
-    """I10: marks on disks only grow, and what lies below them is the log for good."""
+    """I10: marks on disks only grow, and the transactions below them stay the log for good."""
 
     def __init__(self) -> None:
         self._newest: dict[tuple[str, PartitionId], Marks] = {}
@@ -265,8 +264,8 @@ class MarkWatch:
         harmed: Collection[str],
         written_off: Collection[tuple[str, PartitionId]] = (),
     ) -> None:
-        """Take note of the marks now. Those on disks that were harmed count for nothing, and those
-        of replicas that were written off are not held to what was there before."""
+        """Take note of the present marks. Harmed disks do not count, and replicas that were written
+        off are not held to their earlier marks."""
         for name, replica in replicas.items():
             if name in harmed:
                 continue

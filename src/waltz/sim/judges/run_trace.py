@@ -1,4 +1,4 @@
-"""What happened in a run, in order, as values; and one number that stands for all of it."""
+"""The events of a run, in order, as values; and one digest of them all."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ DIGEST_BYTES: Final = 8
 
 
 class Trace:
-    """A list of what happened. Two runs of one seed must have equal digests."""
+    """A list of events. Two runs of one seed must have equal digests."""
 
     def __init__(self) -> None:
         self._entries: list[tuple[object, ...]] = []
@@ -31,7 +31,7 @@ class Trace:
         return blake2b(repr(self._entries).encode(), digest_size=DIGEST_BYTES).hexdigest()
 
     def lines(self) -> Iterator[str]:
-        """All entries and comments, in the order in which they were made."""
+        """Yield all entries and comments, in the order in which they were made."""
         waiting = deque(self._comments)
         for position, (when, what, *facts) in enumerate(self._entries):
             while waiting and waiting[0][0] <= position:

@@ -1,8 +1,8 @@
-"""Keeps an archive of the log: adds what is new, and proves that log and archive are equal.
+"""Maintains an archive of the log: adds what is new, and proves that log and archive are equal.
 
-What is new is told by the archive itself: each partition goes on where it has ended, so a run may
-be killed at any moment and be run again. Tasks read the log and write files by themselves; the
-driver commits what they have written, all or nothing.
+The archive itself has the position: each partition continues where it has ended, so a run may be
+killed at any moment and repeated. Tasks read the log and write files themselves; the driver commits
+what they have written, all or nothing.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ArchiveDifference:
-    """Where an archived file, its manifest and the log part.
+    """The first difference between an archived file, its manifest and the log.
 
     transaction_id  the first transaction that is different, or may be: the first one of the block
                     or the file that `detail` speaks of, if no single one can be told.
-    columns         of that transaction, which differ between file and log; none if these are equal.
+    columns         the columns of that transaction that differ between file and log.
     """
 
     partition_id: PartitionId
@@ -70,7 +70,7 @@ class ArchiveDifference:
 
 @dataclass(frozen=True, slots=True)
 class ArchiveReport:
-    """What a run has done or seen. No `differences` means equal."""
+    """The result of a run. No `differences` means equal."""
 
     contents: Contents
     transactions: int
@@ -82,7 +82,7 @@ class ArchiveReport:
 
 @dataclass(frozen=True)
 class ArchivePlace:
-    """Where tasks find both sides."""
+    """Gives tasks access to the log and the archive."""
 
     access: LogAccess
     directory: Path
@@ -115,11 +115,11 @@ class ArchivePlace:
     ) -> ArchiveDifference:
         run = f"transactions {manifest.range.first} to {manifest.range.end - 1}"
         if manifest == theirs:
-            changed = f"the log is what was archived, {file.path} was changed since"
+            changed = f"the log equals what was archived, {file.path} was changed since"
         elif manifest == ours:
-            changed = f"{file.path} is what was archived, the log is not"
+            changed = f"{file.path} equals what was archived, the log does not"
         else:
-            changed = f"neither {file.path} nor the log is what the manifest has of {run}"
+            changed = f"neither {file.path} nor the log equals what the manifest has of {run}"
         return self._in_rows(file, manifest.range, changed) or ArchiveDifference(
             file.range.partition_id,
             manifest.range.first,
@@ -167,11 +167,11 @@ def add_to_archive(
     partitions: Sequence[PartitionId] | None = None,
     tasks_min: int = 1,
 ) -> ArchiveReport:
-    """Archive what the log has beyond the archive in `directory`, which is made if need be.
+    """Archive what the log has beyond the archive in `directory`, which is created if missing.
 
     Every machine with a task must see `directory`. Raises ConfigurationError: it is no archive of
     this cluster; NotFoundError: the archive has more than the log; VersionConflictError: another
-    run has added the same meanwhile; what Spark raises when a task has failed.
+    run has added the same meanwhile; and Spark's error when a task has failed.
     """
     cluster_key, marks = _marks(access, partitions)
     archive = Archive.create(directory, cluster_key)
@@ -198,10 +198,10 @@ def rebuild_archive(
     *,
     partitions: Sequence[PartitionId] | None = None,
 ) -> ArchiveReport:
-    """Archive the whole log anew and put it where the old archive is, which is removed then.
+    """Archive the whole log anew, then replace the old archive and delete it.
 
-    Until it is whole the old one stays. Raises ConfigurationError: there is no archive to be
-    replaced; otherwise as `add_to_archive`.
+    The old archive stays until the new one is whole. Raises ConfigurationError: there is no archive
+    to replace; otherwise as `add_to_archive`.
     """
     fresh = directory.with_name(f".{directory.name}.rebuild")
     old = directory.with_name(f".{directory.name}.replaced")

@@ -1,8 +1,8 @@
 """Compares the copies that storage nodes have of the log with each other, and with the archive.
 
-Servers hand out what is committed from whichever replica answers; a replica that has something else
-is found only by reading each of them. Tasks read a few blocks from every copy, compare digests, and
-look for the first transaction that differs where these do. Nothing is changed.
+Servers hand out what is committed from whichever replica answers; a replica that differs is found
+only by reading each of them. Tasks read a few blocks from every copy, compare digests, and where
+these differ look for the first transaction that does. Nothing is changed.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class CopyReport:
-    """What became of one copy of a partition.
+    """The result for one copy of a partition.
 
-    compared  how many of its transactions were compared with those of another copy.
-    trouble   why not all were that should have been; None if all were.
-    note      why it was not compared to the end of the log, though nothing is wrong with it; None
-              if it was.
+    compared  the number of its transactions that were compared with another copy.
+    trouble   why some were not compared that should have been; None if all were.
+    note      why the copy was not compared to the end of the log, though nothing is wrong with it;
+              None if it was.
     """
 
     partition_id: PartitionId
@@ -63,8 +63,8 @@ class CopyReport:
 
 @dataclass(frozen=True, slots=True)
 class AuditReport:
-    """What an audit has seen; `logged` is how many transactions each partition has, as far as
-    anybody could tell."""
+    """The result of an audit; `logged` is the number of transactions of each partition, as far as
+    it is known."""
 
     logged: Mapping[PartitionId, int]
     copies: tuple[CopyReport, ...]
@@ -72,17 +72,17 @@ class AuditReport:
 
     @property
     def is_complete(self) -> bool:
-        """Whether every copy was compared as far as it has to be what the log has."""
+        """Return whether every copy was compared as far as it must equal the log."""
         return all(each.trouble is None for each in self.copies)
 
     @property
     def is_equal(self) -> bool:
-        """Never of what was not compared."""
+        """Return whether everything was compared and is equal."""
         return self.is_complete and not self.differences
 
     @property
     def transactions(self) -> int:
-        """How many transactions were compared."""
+        """Return how many transactions were compared."""
         most: Counter[PartitionId] = Counter()
         for each in self.copies:
             most[each.partition_id] = max(most[each.partition_id], each.compared)
@@ -135,17 +135,17 @@ class AuditReport:
         if self.differences:
             lines += ["different:", *(f"{DIFFERENT} {each}" for each in self.differences)]
         elif not self.is_complete:
-            lines.append("no difference in what was compared, which is not everything")
+            lines.append("no difference in what was compared, but not everything could be compared")
         else:
             lines.append(f"equal: {self.transactions:,} transactions")
         return "\n".join(lines)
 
 
 def audit(spark: SparkSession, access: LogAccess, definition: PipelineDefinition) -> AuditReport:
-    """Compare all copies and write what was seen to the definition's target, as JSON.
+    """Compare all copies and write the result to the definition's target, as JSON.
 
     Raises ConfigurationError: an archive of another cluster, no such partition; WaltzError: the
-    coordinator does not answer; what Spark raises when a task has failed too often.
+    coordinator does not answer; and Spark's error when a task has failed too often.
     """
     plan = _plan(access, definition)
     work = [
@@ -163,7 +163,7 @@ def audit(spark: SparkSession, access: LogAccess, definition: PipelineDefinition
 
 @dataclass(frozen=True, slots=True)
 class _Work:
-    """What one task compares."""
+    """The work of one task: a range, and the copies to compare in it."""
 
     range: TransactionRange
     copies: tuple[Copy, ...]
@@ -171,7 +171,8 @@ class _Work:
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """What a task has seen; `compared` are transactions per copy, `troubles` why one gave none."""
+    """The result of a task; `compared` are transactions per copy, `troubles` the errors of copies
+    that gave none."""
 
     compared: Mapping[str, int]
     troubles: Mapping[str, str]
@@ -180,7 +181,7 @@ class _Found:
 
 @dataclass(slots=True)
 class _Plan:
-    """Which copies there are to compare, and what is known of the others already."""
+    """The copies to compare, and the known troubles of all others."""
 
     cluster_key: UUID
     logged: dict[PartitionId, int] = field(default_factory=dict)
@@ -207,14 +208,14 @@ def _plan(access: LogAccess, definition: PipelineDefinition) -> _Plan:
             try:
                 high_water_marks[partition_id] = log.high_water_mark(partition_id)
             except UnavailableError:
-                break  # whoever waits for each of them waits too long
+                break  # each copy would wait this long, which is too long in all
     plan = _Plan(cluster_key)
     archived = NOTHING_ARCHIVED
     if definition.archive is not None:
         archive = Archive.open(definition.archive)
         archive.expect_cluster(cluster_key)
         archived = archive.contents()
-    # Marks first, then sessions: what is committed stays so in every later session.
+    # Marks first, then sessions: what is committed stays committed in every later session.
     with access.opened_replicas(cluster_key) as nodes:
         replicas = nodes.replicas()
         asking = _Asking(nodes)
@@ -255,7 +256,7 @@ def _plan_partition(
     high_water_mark: TransactionId | None,
 ) -> None:
     is_known = high_water_mark is not None
-    if high_water_mark is None:  # what was committed when the last session began
+    if high_water_mark is None:  # the mark when the last session began
         asked = [asking.marks(each, NOTHING) for each in replicas]
         known = [each.low_water_mark for each in asked if isinstance(each, ReplicaMarks)]
         high_water_mark = max(known, default=NOTHING)
@@ -278,7 +279,7 @@ def _plan_partition(
             )
         elif not is_known:
             plan.notes[partition_id, each.replica_id] = (
-                "no server has told the high-water mark; compared to the last that is known"
+                "no server gave the high-water mark; compared up to the last known one"
             )
 
 
@@ -320,7 +321,7 @@ def _report(plan: _Plan, work: Sequence[_Work], found: Sequence[_Found]) -> Audi
 
 @dataclass(frozen=True)
 class _Place:
-    """Where tasks find the copies."""
+    """Gives tasks access to the copies."""
 
     access: LogAccess
     cluster_key: UUID
@@ -363,7 +364,8 @@ class _Side:
     archived: Contents
 
     def digest(self, copy: Copy, block: TransactionRange) -> str:
-        """Raises UnavailableError: the node does not answer; _DamagedError."""
+        """Return the digest of a block. Raises UnavailableError: the node does not answer;
+        _DamagedError."""
         digester, position, digest = BlockDigester(), block.first, None
         reason = "it is missing"
         try:

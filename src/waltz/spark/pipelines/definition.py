@@ -1,4 +1,4 @@
-"""What a pipeline is to do, as its file says. Pure: the file's text in, a value out.
+"""The definition of a pipeline, from its file. Pure: the file's text in, a value out.
 
 pipeline: archive
 cluster: 127.0.0.1:7100
@@ -41,17 +41,16 @@ TLS_KEYS: Final = ("ca", "cert", "key")
 
 @dataclass(frozen=True, slots=True)
 class PipelineDefinition:
-    """What a file says.
+    """The content of a definition file.
 
-    target              the archive's directory, the database of the tables, or the file for what
-                        an audit has seen.
+    target              the archive's directory, the database of the tables, or the file for the
+                        result of an audit.
     partitions          None for all of them.
     spark               Spark's settings.
     tables              None for an archive.
-    archive             of which archive old transactions may be read, or which one is audited;
-                        None for none.
-    batch_transactions  how many transactions become part of the tables at once.
-    report              what is made of the tables for people; None for nothing.
+    archive             the archive to read old transactions from, or to audit; None for none.
+    batch_transactions  transactions that become part of the tables at once.
+    report              the report on the tables; None for none.
     """
 
     kind: str
@@ -67,12 +66,12 @@ class PipelineDefinition:
 
 
 def parse_definition(text: str, *, directory: Path) -> PipelineDefinition:
-    """Return what the file's `text` says; paths in it are relative to `directory`.
+    """Return the definition in the file's `text`; paths in it are relative to `directory`.
 
     Raises ConfigurationError, naming the key.
     """
     try:
-        # A subclass of the safe loader: only plain values come out of it.
+        # A subclass of the safe loader: it returns plain values only.
         found = yaml.load(text, Loader=PlainLoader)  # noqa: S506
     except yaml.YAMLError as error:
         raise ConfigurationError(f"{INVALID_DEFINITION} not YAML: {error}") from None

@@ -1,8 +1,8 @@
-"""Keeps tables that are derived from the log: takes in what is new, in batches.
+"""Maintains tables that are derived from the log: takes in what is new, in batches.
 
-How far the log has been taken in stands in the database of the tables and changes with them, so a
-run needs no checkpoint. The log is read in batches; Spark decodes and groups one, the driver joins
-what little is left of it with the tables.
+The position in the log is in the database of the tables and changes with them, so a run needs no
+checkpoint. The log is read in batches; Spark decodes and groups a batch, the driver joins its few
+remaining rows with the tables.
 """
 
 from __future__ import annotations
@@ -47,12 +47,13 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 UNDECODABLE_MAX: Final = 10_000
-"""So many undecodable transactions of one batch are put aside; more are a wrong definition."""
+"""Undecodable transactions of one batch that are put aside; more than these mean a wrong
+definition."""
 
 
 @dataclass(frozen=True, slots=True)
 class TablesReport:
-    """What a run has taken in."""
+    """The result of a run."""
 
     transactions: int
     batches: int = 0
@@ -74,7 +75,7 @@ class _Log:
         return self.definition.tables
 
     def batches(self, start: NextIds) -> Iterator[tuple[Progress, Progress]]:
-        """Yield where each batch begins and ends."""
+        """Yield the beginning and the end of each batch."""
         progress = Progress(self.cluster_key, start)
         ends = available(progress, self.ends, fail_on_data_loss=True)
         while any(progress.next_id(each) < end for each, end in ends.items()):
@@ -84,7 +85,7 @@ class _Log:
             progress = after
 
     def batch(self, start: Progress, end: Progress, layouts: Sequence[Layout]) -> Batch:
-        """Return what the transactions between come to. Raises as `batch_of`."""
+        """Return the batch of the transactions from `start` to `end`. Raises as `batch_of`."""
         ranges = start.ranges_to(end)
         frame = decoded(read_log(self.spark, self.definition, ranges), self.tables)
         return batch_of(frame, self.tables, layouts, ranges)
@@ -96,9 +97,9 @@ def batch_of(
     layouts: Sequence[Layout],
     ranges: Sequence[TransactionRange],
 ) -> Batch:
-    """Return what the decoded transactions in `frame`, which are `ranges`, come to.
+    """Return the batch of the decoded transactions in `frame`, which are `ranges`.
 
-    Raises CorruptionError: one of them cannot be decoded or kept; what Spark raises.
+    Raises CorruptionError: one of them cannot be decoded or kept; and Spark's errors.
     """
     with kept(frame.sparkSession, frame) as whole:
         blocks = _blocks(whole)
@@ -115,7 +116,7 @@ def batch_of(
 
 
 def _undecodable(frame: DataFrame, tables: TablesDefinition) -> tuple[list[Any], DataFrame]:
-    """Return what cannot be decoded, and a frame of the rest."""
+    """Return the transactions that cannot be decoded, and a frame of the others."""
     from pyspark.sql import functions as f
 
     if CORRUPT not in frame.columns:
@@ -140,7 +141,7 @@ def _undecodable(frame: DataFrame, tables: TablesDefinition) -> tuple[list[Any],
 
 
 def take_in(spark: SparkSession, access: LogAccess, definition: PipelineDefinition) -> TablesReport:
-    """Take in what the log has beyond the tables, which are made if need be.
+    """Take in what the log has beyond the tables, which are created if missing.
 
     Raises ConfigurationError: the definition is wrong, or the tables are another's; NotFoundError:
     the log is shorter than what was taken in; VersionConflictError: another run was faster;
@@ -152,9 +153,9 @@ def take_in(spark: SparkSession, access: LogAccess, definition: PipelineDefiniti
 
 
 def rebuild(spark: SparkSession, access: LogAccess, definition: PipelineDefinition) -> TablesReport:
-    """Make the tables anew from the whole log and put them in the old ones' place at once.
+    """Rebuild the tables from the whole log and replace the old ones at once.
 
-    Raises NotFoundError: there are none to be replaced; otherwise as `take_in`.
+    Raises NotFoundError: there are none to replace; otherwise as `take_in`.
     """
     log = _open(spark, access, definition)
     with TableStore(definition.target, create=False) as store, _scratch(store.path) as fresh:

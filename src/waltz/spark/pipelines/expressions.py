@@ -1,9 +1,10 @@
-"""Judges the expressions of tables on Spark's own trees, before anything is read.
+"""Checks the expressions of tables on Spark's own trees, before anything is read.
 
-The tables of a run in many batches are those of a run in one only if every expression gives the
+The tables of a run in many batches equal those of a run in one only if every expression gives the
 same value for the same transaction, whenever and wherever it is computed, and every measure is one
 aggregate that can be added to. A pattern over the text cannot tell: `max(b) - min(b)` looks like
-`max` of something. Spark's parser says what the text is, Spark's analyzer what its names lead to.
+`max` of something. Spark's parser returns the structure of the text, Spark's analyzer the meaning
+of its names.
 """
 
 from __future__ import annotations
@@ -19,12 +20,12 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 ALL_ROWS: Final = "*"
-"""What `count(*)` is of."""
+"""The argument of `count(*)`."""
 
 CLOCK: Final = re.compile(
     r"\b(date|timestamp(_ntz|_ltz)?)\s*['\"]\s*(now|today|tomorrow|yesterday)\b", re.IGNORECASE
 )
-"""A literal that Spark's parser exchanges for the time of the run, so that no tree shows it."""
+"""A literal that Spark's parser replaces by the time of the run, so that no tree shows it."""
 
 CLOCK_WORDS: Final = ("now", "today", "tomorrow", "yesterday")
 DATE_TYPES: Final = ("date", "timestamp", "timestamp_ntz")
@@ -44,7 +45,8 @@ OUTSIDE: Final = {
 
 
 def expect_own_java(spark: SparkSession) -> None:
-    """Raises ConfigurationError: the session is one of Spark Connect, whose trees are elsewhere."""
+    """Raise ConfigurationError if the session is one of Spark Connect, whose trees are in another
+    process."""
     if not hasattr(spark, "_jsparkSession"):
         raise ConfigurationError(
             "a pipeline of tables needs a Spark session in this process; this is one of Spark"
@@ -56,7 +58,7 @@ class Judge:
     """Judges the expressions of one table after the other over the columns of one frame."""
 
     def __init__(self, spark: SparkSession) -> None:
-        """Raises ConfigurationError as `expect_own_java`."""
+        """Keep the session's parser. Raises ConfigurationError as `expect_own_java`."""
         expect_own_java(spark)
         self._spark = spark
         self._parser = spark._jsparkSession.sessionState().sqlParser()  # noqa: SLF001
@@ -66,7 +68,8 @@ class Judge:
         self._subquery = patterns.PLAN_EXPRESSION()
 
     def expect_each(self, table: TableDefinition, frame: DataFrame) -> None:
-        """Raises ConfigurationError: `each` is not one value per transaction, always the same."""
+        """Check that `each` gives one value per transaction, always the same. Raises
+        ConfigurationError."""
         if table.each is not None:
             self._expect_row_expression(f"table {table.name}: each", table.each, frame)
 
@@ -98,7 +101,8 @@ class Judge:
             )
 
     def _expect_one_aggregate(self, place: str, measure: Measure, frame: DataFrame) -> None:
-        """Raises ConfigurationError: the text is not `function(argument)` and nothing else."""
+        """Check that the text is `function(argument)` and nothing else. Raises
+        ConfigurationError."""
         text = f"{measure.function}({measure.expression})"
         tree = self._parsed(place, text)
         kind = tree.getClass().getSimpleName()
@@ -115,7 +119,7 @@ class Judge:
             ignores_nulls = function.ignoreNulls()
         else:
             raise mistake(
-                f"{place} is {text!r}, in which something stands around the aggregates; keep each"
+                f"{place} is {text!r}, in which an expression surrounds the aggregates; keep each"
                 " aggregate as a measure of its own and compute with them where the table is read"
             )
         if is_distinct:
@@ -152,7 +156,8 @@ class Judge:
             raise mistake(f"{place}: {_first_line(error)}") from error
 
     def _expect_row_expression(self, place: str, text: str, frame: DataFrame) -> None:
-        """Raises ConfigurationError: it does not come from the row alone, always the same."""
+        """Check that the value depends on the row alone and is always the same. Raises
+        ConfigurationError."""
         from pyspark.errors import PySparkException
 
         if CLOCK.search(text):
@@ -169,7 +174,7 @@ class Judge:
             )
         tree = plan.expressions().apply(0)
         if tree.containsPattern(self._subquery):
-            raise mistake(f"{place} is {text!r}: a subquery reads what is not in the log")
+            raise mistake(f"{place} is {text!r}: a subquery reads data outside of the log")
         if tree.containsPattern(self._current):
             raise _clock(place, text)
         for node in _nodes(tree):
@@ -197,7 +202,7 @@ class Judge:
 
 
 def _is_clock_word(node: Any) -> bool:
-    """Whether an expression is a constant text that Spark takes for the time of the run."""
+    """Return whether an expression is a constant text that Spark takes for the time of the run."""
     if not node.foldable() or node.dataType().simpleString() != "string":
         return False
     value = node.eval(None)
@@ -212,7 +217,7 @@ def _clock(place: str, text: str) -> ConfigurationError:
 
 
 def _is_given(found: Any) -> bool:
-    """Tell a flag: Spark 4.2 has a boolean where 4.3 has an option of one."""
+    """Return a flag as a boolean: Spark 4.2 has a boolean where 4.3 has an option of one."""
     return found if isinstance(found, bool) else bool(found.isDefined())
 
 

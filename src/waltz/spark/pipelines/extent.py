@@ -1,8 +1,9 @@
-"""Tells how far a database of tables has taken the log in, when what it says of that may be wrong.
+"""Determines how far a database of tables has taken the log in, even if its own record of that is
+wrong.
 
-Marks, digests of blocks and the rows themselves say it three times; where one of them was changed
-the others are believed, so that a changed mark is told as one and not as a thousand wrong rows.
-Pure: the log is asked through a function.
+Marks, digests of blocks and the rows themselves record it three times; where one of them was
+changed the others are believed, so that a changed mark is reported as one difference and not as a
+thousand wrong rows. Pure: the log is asked through a function.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from waltz.types import PartitionId, TransactionId
 
 @dataclass(frozen=True, slots=True)
 class Claims:
-    """What a database says of how far it is.
+    """A database's own records of how far it is.
 
     marks      the next transaction of each partition.
     blocks     transactions and digest of each block, by partition and block.
@@ -46,7 +47,7 @@ class Claims:
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """How far each partition was taken in, and which marks say something else."""
+    """The number of transactions taken in per partition, and the marks that differ from it."""
 
     ends: Mapping[PartitionId, TransactionId]
     differences: tuple[TableDifference, ...]
@@ -57,7 +58,7 @@ def extent_of(
     log_ends: Mapping[PartitionId, TransactionId],
     digest_of: Callable[[TransactionRange], str],
 ) -> Extent:
-    """Return how far the database is. `digest_of` tells a digest of what the log has in a block.
+    """Return how far the database is. `digest_of` returns the digest of a block in the log.
 
     Raises NotFoundError: marks and blocks agree on more than the log has, which has lost data.
     """
@@ -122,7 +123,7 @@ def different_blocks(
     found: Mapping[tuple[int, int], tuple[int, str]],
     expected: Mapping[tuple[int, int], tuple[int, str]],
 ) -> Iterator[TableDifference]:
-    """Yield the blocks that are not what the log has, in their order."""
+    """Yield the blocks that differ from the log's, in their order."""
     for place in sorted(found.keys() | expected.keys()):
         partition, block = place
         first = block * BLOCK_TRANSACTIONS

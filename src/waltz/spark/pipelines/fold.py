@@ -1,8 +1,9 @@
-"""Folds the rows of tables in plain Python, one after the other, and says where a table parts.
+"""Folds the rows of tables in plain Python, one after the other, and finds where a table first
+differs.
 
-The proof of a table must share nothing with what made it: Spark's aggregates and SQLite's joins are
-of no use here. What a measure is stands here a second time, as simply as it can be said. Pure: rows
-come from whoever has them.
+The proof of a table must share nothing with the code that made it: Spark's aggregates and SQLite's
+joins are not used here. Each measure is defined here a second time, as simply as possible. Pure:
+the caller brings the rows.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ StoredValue: TypeAlias = int | float | str | bytes | None
 
 
 class Place(NamedTuple):
-    """Where a row of the fold comes from, in the order in which `first` and `last` go."""
+    """The origin of a row of the fold, in the order of `first` and `last`."""
 
     transaction_id: int
     partition: int
@@ -34,7 +35,7 @@ class Place(NamedTuple):
 
 @dataclass(slots=True)
 class State:
-    """What some transactions come to in one row; `values` per measure."""
+    """The folded state of some transactions in one row; `values` per measure."""
 
     first: Place
     last: Place
@@ -42,7 +43,7 @@ class State:
 
 
 def started(functions: Sequence[Function], values: Sequence[Any], place: Place) -> State:
-    """Return what one row of the fold comes to; `values` are what the measures are of."""
+    """Return the state of one row of the fold; `values` are the arguments of the measures."""
     return State(place, place, [_alone(*each) for each in zip(functions, values, strict=True)])
 
 
@@ -58,7 +59,7 @@ def _alone(function: Function, value: Any) -> Any:
 
 
 def merged(functions: Sequence[Function], one: State, other: State) -> State:
-    """Return what two sets of transactions, which share none, come to together."""
+    """Return the joint state of two sets of transactions, which share none."""
     values = [_together(function, one, other, index) for index, function in enumerate(functions)]
     return State(min(one.first, other.first), max(one.last, other.last), values)
 
@@ -109,9 +110,9 @@ def stored(value: Any) -> StoredValue:
 
 @dataclass(frozen=True, slots=True)
 class ColumnDifference:
-    """A column that is not what the log comes to.
+    """A column that differs from the fold of the log.
 
-    partition_id, transaction_id  the first transaction after which it parts from what was found.
+    partition_id, transaction_id  the first transaction after which the column differs.
     """
 
     name: str
@@ -129,12 +130,12 @@ class ColumnDifference:
 
 @dataclass(frozen=True, slots=True)
 class TableDifference:
-    """A row that is not what the log comes to, of a table or of what is kept beside the tables.
+    """A row of a table, or of the data kept with the tables, that differs from the fold of the log.
 
-    columns         which of its columns differ; none of a row that is missing, or one too many.
-    partition_id    with `transaction_id` the first transaction after which the row parts. Of a row
-                    that is one too many: the first transaction that it claims to be made of.
-    detail          what else there is to say.
+    columns         the columns that differ; none if the row is missing, or is one too many.
+    partition_id    with `transaction_id` the first transaction after which the row differs. For a
+                    row that is one too many: the first transaction that it claims as its own.
+    detail          further explanation.
     """
 
     table: str
@@ -176,7 +177,8 @@ def _json(value: StoredValue) -> int | float | str | None:
 
 @dataclass(frozen=True, slots=True)
 class WrongRow:
-    """A row that is not what the log comes to; `expected` or `found` is None if there is none."""
+    """A row that differs from the fold of the log; `expected` or `found` is None if there is
+    none."""
 
     key: tuple[StoredValue, ...]
     expected: State | None
@@ -184,7 +186,7 @@ class WrongRow:
 
     @property
     def place(self) -> Place:
-        """Where the row begins: by the log, or by its own claim."""
+        """Return the first transaction of the row: by the log, or by its own claim."""
         if self.expected is not None:
             return self.expected.first
         assert self.found is not None
@@ -202,19 +204,18 @@ def explained(
     history: Iterable[tuple[Place, Sequence[Any]]],
     changed: Sequence[Place] = (),
 ) -> TableDifference:
-    """Say what is wrong with a row, and from which transaction on.
+    """Return what is wrong with a row, and from which transaction on.
 
-    `history` has the rows of the fold that make it up, in the order of their places, and `changed`
-    those of their transactions that lie in blocks which have changed since they were taken in.
+    `history` has the rows of the fold that make up the row, in the order of their places, and
+    `changed` those of its transactions that are in blocks which have changed since they were taken
+    in.
     """
     key = dict(zip(keys, row.key, strict=True))
     begin = row.place
     if row.expected is None:
-        return _whole(
-            table, key, begin, "the log does not come to this row, which claims to begin at"
-        )
+        return _whole(table, key, begin, "the log does not give this row, which claims to begin at")
     if row.found is None:
-        return _whole(table, key, begin, "missing; the log comes to this row from")
+        return _whole(table, key, begin, "missing; the log gives this row from")
     names = [*measures, *PLACES]
     expected = finished(row.expected)
     wrong = {
@@ -245,7 +246,7 @@ def _whole(table: str, key: Mapping[str, StoredValue], begin: Place, text: str) 
 
 
 def differs(expected: State, found: Sequence[StoredValue]) -> bool:
-    """Whether a row of a table is not what the log comes to."""
+    """Return whether a row of a table differs from the fold of the log."""
     return not all(map(_same, finished(expected), found))
 
 
@@ -259,10 +260,10 @@ def _partings(
     found: Mapping[str, StoredValue],
     history: Iterable[tuple[Place, Sequence[Any]]],
 ) -> Iterator[tuple[str, Place]]:
-    """Yield for each column in `found` the transaction after which it parts.
+    """Yield for each column in `found` the transaction after which it differs.
 
-    The longest run of the row's transactions, from its first on, that comes to what was found ends
-    before that one; a column that no run comes to parts at the row's first transaction.
+    The longest run of the row's transactions, from its first on, that gives the value found ends
+    before that one; a column whose value no run gives differs from the row's first transaction on.
     """
     parted: dict[str, Place] = {}
     agreeing: set[str] = set(found)

@@ -29,13 +29,13 @@ if TYPE_CHECKING:
     from pyspark.sql.types import DataType
 
 CORRUPT: Final = "waltz_corrupt"
-"""The column that has the text of data which are not what the definition says."""
+"""The column with the text of data that does not match the definition."""
 
 POSITION: Final = "waltz_position"
 """The column that has an element's place in its array, from 0."""
 
 DIGEST: Final = "xxhash64(partition, transaction_id, request_id, header, data)"
-"""What a transaction adds to the digest of its block."""
+"""The contribution of a transaction to the digest of its block."""
 
 
 def read_log(
@@ -69,8 +69,8 @@ PRUNING: Final = "spark.sql.inMemoryColumnarStorage.partitionPruning"
 def kept(spark: SparkSession, frame: DataFrame) -> Iterator[DataFrame]:
     """Keep a frame in memory or on disk during the block, for several queries.
 
-    Spark leaves out blocks of such a frame by the largest value in them, for which it does not
-    count NaN, though `d > 1.5` is true of NaN: transactions would be missing without a word.
+    Spark skips blocks of a kept frame by the largest value in them, for which it ignores NaN,
+    though `d > 1.5` is true of NaN: transactions would silently be missing.
     """
     before = spark.conf.get(PRUNING)
     spark.conf.set(PRUNING, "false")
@@ -160,7 +160,7 @@ def _with_elements(frame: DataFrame, table: TableDefinition) -> DataFrame:
 def grouped(frame: DataFrame, table: TableDefinition, floats: Collection[str] = ()) -> DataFrame:
     """Return `table` of the transactions in `frame`; `floats` are its measures of that type.
 
-    Raises what Spark raises of expressions.
+    Raises Spark's errors about expressions.
     """
     from pyspark.sql import functions as f
 
@@ -247,7 +247,7 @@ def collected(frame: DataFrame) -> list[tuple[Any, ...]]:
     """Return the rows with values that SQLite has: numbers, texts, bytes, and times as texts of UTC
     whose order is that of the times.
 
-    Raises CorruptionError: a time has no such text, or a text is not UTF-8.
+    Raises CorruptionError: a time has no text of that form, or a text is not UTF-8.
     """
     from pyspark.sql import functions as f
     from pyspark.sql import types as t

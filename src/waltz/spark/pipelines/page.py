@@ -1,6 +1,6 @@
 """Pages of HTML that need nothing else: figures, drawings and tables in one file.
 
-Owns how they look; knows nothing of what they say.
+Owns their appearance; knows nothing of their content.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ PAGE: Final = """\
 
 
 def page(title: str, subtitle: str, content: Iterable[str]) -> str:
-    """Return a page of what `section`, `definitions` and `table` have returned."""
+    """Return a page of the parts that `section`, `definitions` and `table` return."""
     return PAGE.format(
         ink=INK,
         quiet=QUIET,
@@ -122,7 +122,7 @@ def definitions(facts: Iterable[tuple[str, str]]) -> str:
 
 
 def verdict(text: str, detail: str) -> str:
-    """Return what has been proved, for the top of a page."""
+    """Return the proved statement, for the top of a page."""
     return f'<div class="verdict"><b>\u2713 {escape(text)}</b><p>{escape(detail)}</p></div>'
 
 
@@ -148,7 +148,7 @@ def timeline(moments: Iterable[tuple[float, str, bool]]) -> str:
 
 
 def drawing(draw: Callable[[Any], None], *, height: float = 3.2) -> str:
-    """Return what `draw` draws into its axes as an SVG element."""
+    """Return an SVG element with what `draw` draws into its axes."""
     target = io.StringIO()
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=(9, height), layout="constrained")

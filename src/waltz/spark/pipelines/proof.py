@@ -1,9 +1,9 @@
-"""Proves derived tables: folds the log in another way than the run, and compares all there is.
+"""Proves derived tables: folds the log in another way than the run, and compares everything.
 
-Spark reads, decodes and computes expressions row by row; everything after that, which is what a
-run leaves to Spark's aggregates and SQLite's joins, is done here in plain Python: each task folds
-its rows (`fold.py`), the driver merges what tasks come to. Compared is one moment of the database:
-every row of every table, the digests, the marks, and what was put aside.
+Spark reads, decodes and computes expressions row by row; everything after that, which a run leaves
+to Spark's aggregates and SQLite's joins, is done here in plain Python: each task folds its rows
+(`fold.py`), the driver merges the states of tasks. The comparison is with one moment of the
+database: every row of every table, the digests, the marks, and what was put aside.
 """
 
 from __future__ import annotations
@@ -61,19 +61,19 @@ ROWS_KEPT_MAX: Final = 10_000
 
 BLOCKS_OF: Final = -1
 ASIDE_OF: Final = -2
-"""What rows of a fold are of that are not of a table, by its number."""
+"""The table number of fold rows that stand for transactions put aside."""
 
 PARTIAL: Final = "item int, key string, content binary"
-"""What a task comes to: of which table, of which row, and a pickled state."""
+"""The result of a task: the number of the table, the key of the row, and a pickled state."""
 
 HISTORY: Final = "key string, transaction_id bigint, partition int, position int, content binary"
 
 
 @dataclass(frozen=True, slots=True)
 class ProofReport:
-    """What was compared, and every difference that was found.
+    """The extent of a comparison, and every difference that was found.
 
-    more  how many further rows of a table differ, by its name.
+    more  the number of further rows that differ, by the name of their table.
     """
 
     transactions: int
@@ -83,7 +83,7 @@ class ProofReport:
 
 
 def verify(spark: SparkSession, access: LogAccess, definition: PipelineDefinition) -> ProofReport:
-    """Fold the log as far as the tables go, and compare the database with that, all of it.
+    """Fold the log as far as the tables go, and compare all of the database with the result.
 
     Raises ConfigurationError: the definition is wrong, or the tables are another's; NotFoundError:
     there are no tables, or the log is shorter than what was taken in; CorruptionError: a
@@ -118,7 +118,7 @@ def _claims(store: TableStore, layouts: Sequence[Layout]) -> Claims:
 
 @contextmanager
 def _scratch(beside: Path) -> Iterator[sqlite3.Connection]:
-    """Yield a database that is gone after the block, for what does not fit into memory."""
+    """Yield a database that is deleted after the block, for data that does not fit into memory."""
     with tempfile.TemporaryDirectory(prefix=f".{beside.name}.", dir=beside.parent) as directory:
         database = sqlite3.connect(Path(directory) / "fold.db", isolation_level=None)
         try:
@@ -174,7 +174,7 @@ class _Proof:
         return f"{sum(digest for _, _, (_, digest) in rows) % (1 << 64):x}"
 
     def compare(self, store: TableStore, layouts: Sequence[Layout], extent: Extent) -> ProofReport:
-        """Fold as far as `extent` goes; return what differs."""
+        """Fold as far as `extent` goes; return the differences."""
         folded: dict[tuple[int, int], tuple[int, int]] = {}
         aside = _Aside(store, extent.ends)
         for ranges in batches(extent.ends, BATCH_TRANSACTIONS):
@@ -224,7 +224,7 @@ class _Proof:
         if put_aside and not self.tables.decoding.quarantine:
             partition, transaction_id, _, data = put_aside[0]
             raise CorruptionError(
-                f"{UNDECODABLE} partition {partition}, transaction {transaction_id}: the data are"
+                f"{UNDECODABLE} partition {partition}, transaction {transaction_id}: the data is"
                 f" {data!r:.80}; no run could have taken it in with this definition"
             )
         aside.compare(ranges, put_aside)
@@ -281,7 +281,8 @@ class _Proof:
         extent: Extent,
         blocks: Collection[tuple[StoredValue, StoredValue]],
     ) -> Iterator[TableDifference]:
-        """Say for each wrong row from which transaction on it parts."""
+        """Yield, for each wrong row, its difference and the transaction from which on it
+        differs."""
         parted = {
             key_text(each.key): each
             for each in wrong
@@ -318,7 +319,7 @@ class _Proof:
             yield Place(*place), _unpickled(content)
 
     def _read_history(self, index: int, rows: Mapping[str, WrongRow], extent: Extent) -> None:
-        """Put what makes up some rows of a table into the scratch database, between their ends."""
+        """Put the history of some rows of a table into the scratch database, between their ends."""
         states = [each.expected for each in rows.values() if each.expected is not None]
         first = min(each.first.transaction_id for each in states)
         last = max(each.last.transaction_id for each in states)
@@ -347,7 +348,8 @@ class _Proof:
 
 
 def _table_of(frame: DataFrame, table: TableDefinition) -> DataFrame:
-    """Return a row per transaction or element: its place, its keys and what measures are of."""
+    """Return a row per transaction or element: its place, its keys and the arguments of
+    measures."""
     position = "0"
     if table.each is not None:
         frame = frame.selectExpr("*", f"posexplode({table.each}) AS (waltz_position, element)")
@@ -373,7 +375,7 @@ def key_text(key: Sequence[StoredValue]) -> str:
 
 @dataclass(frozen=True)
 class _Rows:
-    """Rows as `_table_of` has them: key, place and values."""
+    """Rows as `_table_of` returns them: key, place and values."""
 
     table: TableDefinition
 
@@ -441,7 +443,7 @@ _HISTORY_TYPES: Final = pa.schema(
 
 
 def _collected(frame: DataFrame) -> Iterator[tuple[int, str, Any]]:
-    """Yield what the tasks of a frame of `PARTIAL` come to: number, key and content."""
+    """Yield the results of the tasks of a frame of `PARTIAL`: number, key and content."""
     for batch in frame.toArrow().to_batches():
         for item, key, content in zip(*(each.to_pylist() for each in batch.columns), strict=True):
             yield item, key, _unpickled(content)
@@ -495,7 +497,7 @@ def _put_aside(batches: Iterable[Any]) -> Iterator[Any]:
 
 
 class _Aside:
-    """Compares what was put aside, batch by batch."""
+    """Compares the transactions put aside, batch by batch."""
 
     def __init__(self, store: TableStore, ends: Mapping[PartitionId, TransactionId]) -> None:
         self._store = store
@@ -506,7 +508,7 @@ class _Aside:
     def compare(
         self, ranges: Sequence[TransactionRange], expected: Sequence[tuple[Any, ...]]
     ) -> None:
-        """Compare the rows of some transactions with what the log has, in order."""
+        """Compare the rows of some transactions with those of the log, in order."""
         self.count += len(expected)
         wanted = {row[:2]: row[2:] for row in expected}
         for each in ranges:

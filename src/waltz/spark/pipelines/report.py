@@ -13,7 +13,7 @@ from waltz.spark.pipelines.page import BLUE, RED, SAND, definitions, drawing, pa
 from waltz.spark.pipelines.report_definition import ReportDefinition, Section
 
 ROWS_MAX: Final = 10_000
-"""Rows of one section: a page with more helps nobody."""
+"""Rows of one section: a page with more is of no use."""
 
 COLOURS: Final = (BLUE, SAND, RED)
 
@@ -21,9 +21,10 @@ Row = tuple[Any, ...]
 
 
 def write_report(report: ReportDefinition, database: Path) -> None:
-    """Write what `report` says of the tables in `database`, all as of one moment.
+    """Write the report on the tables in `database`, all as of one moment.
 
-    Raises ConfigurationError: there is no such database, or a query is wrong; the section is named.
+    Raises ConfigurationError: there is no database there, or a query is wrong; the section is
+    named.
     """
     if not database.exists():
         raise ConfigurationError(
@@ -39,7 +40,7 @@ def write_report(report: ReportDefinition, database: Path) -> None:
             for each in report.sections
         ]
     text = page(report.title, report.text, [definitions(facts), *shown])
-    # Whoever looks at it meanwhile sees the old one or the new one.
+    # A reader of the page meanwhile sees the old one or the new one.
     fresh = report.target.with_name(f".{report.target.name}.fresh")
     fresh.write_text(text)
     fresh.replace(report.target)
@@ -68,7 +69,7 @@ def _shown(wanted: Section, names: list[str], rows: list[Row]) -> str:
 
 
 def _draw(axes: Any, show: str, names: list[str], rows: list[Row]) -> None:
-    """Draw the first column against each of the others; what is missing leaves a gap."""
+    """Draw the first column against each of the others; missing values leave a gap."""
     numeric = all(isinstance(row[0], (int, float)) for row in rows)
     places = [row[0] if numeric else _text(row[0]) for row in rows]
     columns = list(zip(*rows, strict=True))[1:] or [() for _ in names[1:]]

@@ -1,4 +1,4 @@
-"""What a report on derived tables shows, as its file says. Pure: parsed YAML in, values out."""
+"""The definition of a report on derived tables, from its file. Pure: parsed YAML in, values out."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class ReportDefinition:
 
 
 def parse_report(found: object, directory: Path) -> ReportDefinition:
-    """Return what the key `report` of a file says; paths are relative to `directory`.
+    """Return the report under the key `report` of a file; paths are relative to `directory`.
 
     Raises ConfigurationError, naming the key.
     """

@@ -1,8 +1,8 @@
-"""The database of derived tables: SQLite, so that anything can read it while it grows.
+"""The database of derived tables: SQLite, so that other programs can read it while it grows.
 
-What is added and how far the log has been taken in change in one database transaction, so a run may
-be killed at any moment and no transaction counts twice or not at all. Owns the statements that join
-old rows with new ones; knows nothing of Spark.
+New rows and the position in the log change in one database transaction, so a run may be killed at
+any moment and every transaction counts exactly once. Owns the statements that join old rows with
+new ones; knows nothing of Spark.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from waltz.types import PartitionId, TransactionId
 
 FORMAT: Final = 1
 BUSY_SECONDS: Final = 10.0
-"""How long a run waits for another one to commit."""
+"""Seconds that a run waits for another one to commit."""
 
 META: Final = """
 CREATE TABLE waltz_source (
@@ -39,7 +39,7 @@ CREATE TABLE waltz_undecodable (
 """
 
 BLOCK_TRANSACTIONS: Final = 10_000
-"""Digests are kept of so many transactions: of IDs that share their quotient by it."""
+"""Transactions per digest: the IDs of a block share their quotient by this number."""
 
 _DIGESTS: Final = 1 << 64
 
@@ -52,7 +52,7 @@ _JOINS: Final[dict[Function, str]] = {
     "first": "CASE WHEN {earlier} THEN {new} ELSE {old} END",
     "last": "CASE WHEN {later} THEN {new} ELSE {old} END",
 }
-"""What becomes of a measure where its row exists already."""
+"""The new value of a measure whose row exists already."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ class Layout:
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """What a batch of transactions comes to in one table; `values` in the order of the columns."""
+    """The rows of a batch in one table; `values` in the order of the columns."""
 
     layout: Layout
     values: Sequence[tuple[Any, ...]]
@@ -81,7 +81,7 @@ class Rows:
 
 @dataclass(frozen=True, slots=True)
 class BlockFacts:
-    """What a batch has of one block: how many transactions, and the sum of their hashes."""
+    """A batch's part of one block: the number of transactions, and the sum of their hashes."""
 
     partition_id: PartitionId
     block: int
@@ -111,7 +111,7 @@ class TableStore:
         self._database = sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None)
         try:
             with self._errors_named():
-                # Readers go on while a run commits, and what is committed is on the disk.
+                # Readers proceed while a run commits, and what is committed is on the disk.
                 self._database.execute("PRAGMA journal_mode = WAL")
                 self._database.execute("PRAGMA synchronous = FULL")
         except CorruptionError:
@@ -145,7 +145,8 @@ class TableStore:
             self._expect(cluster_key, fingerprint)
 
     def expect(self, cluster_key: UUID, fingerprint: str | None = None) -> None:
-        """Raises ConfigurationError: no such database, or another cluster's or definition's."""
+        """Check the database's origin. Raises ConfigurationError: no such database, or another
+        cluster's or definition's."""
         with self._errors_named():
             if not self._exists("waltz_source"):
                 raise ConfigurationError(
@@ -154,7 +155,7 @@ class TableStore:
             self._expect(cluster_key, fingerprint)
 
     def marks(self) -> dict[PartitionId, TransactionId]:
-        """Return the next transaction of each partition that is to be taken in."""
+        """Return the next transaction to take in of each partition."""
         return dict(self._rows("SELECT * FROM waltz_marks ORDER BY partition"))
 
     def blocks(self) -> dict[tuple[int, int], tuple[int, str]]:
@@ -181,7 +182,7 @@ class TableStore:
             )
 
     def last_mentioned(self, table: str) -> list[tuple[int, int]]:
-        """Return partitions with the last transaction that the rows of a table mention of them."""
+        """Return partitions with their last transaction that the rows of a table mention."""
         partition, last = (
             ("partition", "transaction_id")
             if table == "waltz_undecodable"
@@ -191,7 +192,7 @@ class TableStore:
             return self._rows(f"SELECT {partition}, max({last}) FROM {_quoted(table)} GROUP BY 1")
 
     def undecodable(self, partition: int, first: int, end: int) -> list[tuple[Any, ...]]:
-        """Return what was put aside of a range of transactions, in order."""
+        """Return the transactions put aside of a range, in order."""
         with self._errors_named():
             return self._database.execute(
                 "SELECT * FROM waltz_undecodable WHERE partition = ? AND transaction_id >= ?"
@@ -200,7 +201,7 @@ class TableStore:
             ).fetchall()
 
     def undecodable_beyond(self, ends: Mapping[PartitionId, int]) -> Iterator[tuple[Any, ...]]:
-        """Yield what was put aside of transactions that lie outside of all partitions to `ends`."""
+        """Yield the transactions put aside that are outside of all partitions to `ends`."""
         with self._errors_named():
             for row in self._database.execute(
                 "SELECT * FROM waltz_undecodable ORDER BY partition, transaction_id"
@@ -209,7 +210,7 @@ class TableStore:
                     yield row
 
     def add(self, batch: Batch) -> None:
-        """Join `batch` with what there is, all or nothing.
+        """Join `batch` with the present rows, all or nothing.
 
         Raises VersionConflictError: another run has taken in the same transactions meanwhile;
         CorruptionError: the database does not take it (a sum beyond 64 bits, a full disk).
@@ -286,7 +287,7 @@ class TableStore:
             )
 
     def _exists(self, name: str | None = None) -> bool:
-        """Whether there is a table of that name, or any."""
+        """Return whether there is a table of that name, or any."""
         found = [each for (each,) in self._rows(_TABLES.format("main"))]
         return bool(found) if name is None else name in found
 
@@ -349,7 +350,8 @@ def _join(database: sqlite3.Connection, rows: Rows) -> None:
 
 
 def _identity(definition: TableDefinition) -> str:
-    """Return what tells rows apart: SQLite takes two NULLs for different, and a key may be one."""
+    """Return the expression that identifies rows: SQLite takes two NULLs for different, and a key
+    may be one."""
     return ", ".join(f"ifnull({_quoted(name)}, x'')" for name, _ in definition.keys)
 
 

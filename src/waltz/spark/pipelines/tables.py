@@ -1,8 +1,8 @@
-"""What the tables of a pipeline are, as its file says. Pure: parsed YAML in, values out.
+"""The definitions of a pipeline's tables, from its file. Pure: parsed YAML in, values out.
 
-Expressions are Spark SQL over the columns of the log and the fields of the decoded data. A measure
-is one that can be added to later: what was kept of old transactions and what is computed of new
-ones make up what would be computed of all of them at once.
+Expressions are Spark SQL over the columns of the log and the fields of the decoded data. Every
+measure can be added to later: its value for old transactions and its value for new ones give its
+value for all of them at once.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Function = Literal["count", "count_if", "sum", "min", "max", "first", "last"]
 MEASURE: Final = re.compile(r"\s*(count|count_if|sum|min|max|first|last)\s*\((.*)\)\s*", re.DOTALL)
 NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
 ELEMENT: Final = "element"
-"""What one element is called where a table has a row for each element of an array."""
+"""The name of an element where a table has a row for each element of an array."""
 
 PLACES: Final = (
     "first_partition",
@@ -29,7 +29,7 @@ PLACES: Final = (
     "last_partition",
     "last_transaction_id",
 )
-"""Columns that every table has: the first and the last transaction that a row was made of."""
+"""Columns of every table: the first and the last transaction of a row."""
 
 RESERVED: Final = ("waltz_", "sqlite_")
 TABLE_KEYS: Final = ("where", "each", "keys", "measures")
@@ -47,10 +47,10 @@ class Measure:
 
 @dataclass(frozen=True, slots=True)
 class TableDefinition:
-    """A table: one row for each value of its `keys`, which are name and expression.
+    """A table: one row for each value of its `keys`, pairs of name and expression.
 
     where  a condition on transactions, or on their elements; None for all of them.
-    each   an expression whose elements stand for rows of their own; None for whole transactions.
+    each   an array expression whose elements are rows of their own; None for whole transactions.
     """
 
     name: str
@@ -62,10 +62,11 @@ class TableDefinition:
 
 @dataclass(frozen=True, slots=True)
 class Decoding:
-    """How data becomes fields: JSON with a Spark type for each field; no fields, no decoding.
+    """The decoding of data into fields: JSON with a Spark type for each field; no fields, no
+    decoding.
 
-    `quarantine`: transactions whose data cannot be decoded are put into a table of their own; a run
-    fails at the first of them otherwise.
+    `quarantine`: transactions whose data cannot be decoded are put into a table of their own;
+    otherwise a run fails at the first of them.
     """
 
     fields: tuple[tuple[str, str], ...] = ()
@@ -85,7 +86,8 @@ class TablesDefinition:
 
 
 def parse_tables(tables: object, decode: object) -> TablesDefinition:
-    """Return what the keys `tables` and `decode` of a file say. Raises ConfigurationError."""
+    """Return the definitions under the keys `tables` and `decode` of a file. Raises
+    ConfigurationError."""
     found = expect_mapping("tables", tables)
     if not found:
         raise mistake("tables is empty; expected a name and a definition for each")
@@ -153,7 +155,8 @@ def _names(where: str, names: Collection[str], taken: Collection[str] = ()) -> l
 
 
 def expect_mapping(name: str, found: object, keys: tuple[str, ...] | None = None) -> dict[str, Any]:
-    """Return `found`, which the file has under `name`. Raises ConfigurationError: not such keys."""
+    """Return `found`, which the file has under `name`. Raises ConfigurationError: it has other
+    keys."""
     if not isinstance(found, dict) or not all(isinstance(key, str) for key in found):
         raise mistake(f"{name} is {found!r:.80}; expected keys")
     for key in found:
@@ -163,5 +166,5 @@ def expect_mapping(name: str, found: object, keys: tuple[str, ...] | None = None
 
 
 def mistake(text: str) -> ConfigurationError:
-    """Return the error that says what is wrong with a definition."""
+    """Return the error for a mistake in a definition."""
     return ConfigurationError(f"{INVALID_DEFINITION} {text}")
