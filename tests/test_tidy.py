@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -110,6 +111,7 @@ def part_of(path: Path) -> str:
     return "" if relative.stem == "__init__" else relative.stem
 
 
+@cache
 def tree_of(path: Path) -> ast.Module:
     return ast.parse(path.read_text(), str(path))
 
@@ -230,7 +232,12 @@ def test_every_module_says_what_it_owns() -> None:
 def importers_of(path: Path) -> list[Path]:
     """Return the modules of the package that import `path`."""
     module = ".".join(("waltz", *path.relative_to(PACKAGE).with_suffix("").parts))
-    return [each for each in modules() if any(name == module for name, _ in imports(tree_of(each)))]
+    return [each for each in modules() if module in imported_by(each)]
+
+
+@cache
+def imported_by(path: Path) -> frozenset[str]:
+    return frozenset(name for name, _ in imports(tree_of(path)))
 
 
 def test_no_two_modules_have_the_same_name() -> None:
