@@ -263,7 +263,12 @@ def test_every_module_says_what_it_owns() -> None:
 def importers_of(path: Path) -> list[Path]:
     """Return the modules of the package that import `path`."""
     module = ".".join(("waltz", *path.relative_to(PACKAGE).with_suffix("").parts))
-    return [each for each in modules() if any(name == module for name, _ in imports(tree_of(each)))]
+    return [each for each in modules() if module in imported_by(each)]
+
+
+@cache
+def imported_by(path: Path) -> frozenset[str]:
+    return frozenset(name for name, _ in imports(tree_of(path)))
 
 
 def test_no_two_modules_have_the_same_name() -> None:
