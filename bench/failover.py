@@ -1,4 +1,4 @@
-"""The time for which a partition takes no appends after a process has died or was told to end.
+"""Measures how long a partition takes no appends after a process has died or was told to end.
 
 make bench-failover
 python -m bench.failover --kills 50 --session 4000 --json result.json
@@ -7,7 +7,7 @@ Three servers and three storage nodes on a real ZooKeeper, all processes of this
 client that appends to every partition all the time, one transaction after the other. The time of a
 server's loss is that from the signal to the first commit after the longest pause, for each
 partition it had; of a storage node's, that from the signal to the commit of the first append that
-was begun after it, for each partition there is. Next to it is the longest pause between two
+was begun after it, for each partition there is. Next to it stands the longest pause between two
 commits of a partition in the second after the signal, and in one without any.
 """
 
@@ -61,7 +61,7 @@ STORAGE_SECONDS_MAX = 0.05
 
 @dataclass
 class Commits:
-    """The times at which the appends of each partition ended."""
+    """The moments at which appends of each partition began and ended."""
 
     ended: list[list[float]] = field(default_factory=lambda: [[] for _ in range(PARTITIONS)])
     begun: list[list[float]] = field(default_factory=lambda: [[] for _ in range(PARTITIONS)])
@@ -71,7 +71,7 @@ class Commits:
         self.ended[partition].append(ended)
 
     def first_begun_after(self, partition: int, since: float) -> float | None:
-        """Return when the first append ended that was begun after `since`; None if none has."""
+        """Return when the first append ended that was begun after `since`; None: none has."""
         place = bisect_right(self.begun[partition], since)
         return self.ended[partition][place] if place < len(self.ended[partition]) else None
 
@@ -179,7 +179,7 @@ class Measuring:
         await node.start()
 
     async def lose_nothing(self, figure: Figure) -> None:
-        """Measure the pauses in the same length of time without any loss."""
+        """Measure the pauses in a time of the same length in which nothing happens."""
         await self.settle()
         began = time.monotonic()
         await asyncio.sleep(WATCH_SECONDS)

@@ -134,7 +134,7 @@ def partition_at(coordinator: str, number: int) -> tuple[str, bool]:
 
 @contextmanager
 def running_server(config: Path, *options: str) -> Iterator[subprocess.Popen[str]]:
-    """Run `waltz server` until the block ends and stop it; its log lies beside its file."""
+    """Run `waltz server` until the block ends and stop it; its log lies next to its file."""
     with (config.parent / "log").open("a") as log:
         node = start_node("server", str(config), *options, stdout=subprocess.PIPE, stderr=log)
     try:

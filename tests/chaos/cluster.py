@@ -44,8 +44,8 @@ class ProxiedCluster(Cluster):
 
     @property
     def address(self) -> str:
-        """Where clients find the cluster; who must not depend on what becomes of connections to
-        servers asks the coordinator instead."""
+        """The address for clients whose connections may be cut; the coordinator's address leads to
+        the cluster whatever is done to connections."""
         return f"waltz://{','.join(str(proxy.address) for proxy in self.proxies)}"
 
     async def start(self) -> None:

@@ -236,7 +236,7 @@ async def running_lane(directory: Path, result: Result) -> AsyncIterator[Lane]:
 async def run_lane(
     settings: Settings, place: int, result: Result, say: Callable[[str], None]
 ) -> None:
-    """Take every so many-th schedule, up to the first that fails: what comes after one proves
+    """Play this lane's share of the schedules, up to the first that fails: those after it prove
     nothing."""
     number = -1
     until = time.monotonic() + settings.seconds_max

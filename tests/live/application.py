@@ -24,7 +24,7 @@ from waltz.types import NOTHING
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What contexts are like; shares are of all contexts."""
+    """The mix of contexts; shares are of all contexts."""
 
     keys: int
     """Locks per partition."""
@@ -75,7 +75,7 @@ class Application(waltz.WaltzClientCallbacks):
         self.marks = [NOTHING] * len(journals)
         self.values: list[dict[int, int]] = [{} for _ in journals]
         self.complaints: list[str] = []
-        """What no client may ever be handed or raise."""
+        """Transactions out of order, and exceptions of callbacks: there must be none."""
         self._forgetful = forgetful
 
     def get_client_high_water_mark(self, partition_id: waltz.PartitionId) -> waltz.TransactionId:
@@ -124,7 +124,7 @@ class Intent(waltz.TransactionContext):
         self.number = number
         self.partition = partition
         self.requests: list[tuple[waltz.RequestId, int]] = []
-        """Of each attempt its request, and the transaction behind which it may be in the log."""
+        """Per attempt its request, and the transaction behind which it may be in the log."""
         self.ended = threading.Event()
         load = application.load
         self.is_plain = random.random() < load.plain

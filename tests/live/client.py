@@ -27,7 +27,7 @@ REPORT_SECONDS: Final = 0.1
 
 @dataclass(frozen=True)
 class Manner:
-    """How a client submits: `pause_seconds` between two contexts of one partition."""
+    """A way to submit, with `pause_seconds` between two contexts of one partition."""
 
     load: Load
     pause_seconds: float = 0.0

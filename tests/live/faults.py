@@ -1,7 +1,6 @@
-"""What can be done to connections, and the proxy that does it to those which pass through it.
+"""A proxy that delays, cuts, swallows and replays what passes through it.
 
-Owns the connections and what is going on with each of them. What is done to processes is in
-`launch.py`.
+Owns the connections and the acts that last on each of them. Processes are struck in `launch.py`.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ AT_ONCE: Final = struct.pack("ii", 1, 0)
 
 
 class Deed(Enum):
-    """What can be done to a connection that passes the proxy."""
+    """A thing that the proxy can do to a connection."""
 
     DELAY = "hold what is sent, and let it through later"
     TRICKLE = "let a few bytes through at a time"
@@ -39,7 +38,7 @@ class Deed(Enum):
 
 
 class Side(Enum):
-    """Which way bytes go."""
+    """The direction of bytes."""
 
     REQUESTS = "from the client"
     ANSWERS = "from the server"
@@ -57,10 +56,10 @@ class Act:
     sides: tuple[Side, ...] = BOTH
     seconds: float = 0.0
     which: float | None = None
-    """Which of the connections, as a share of their list, below 1; None: all, and those that
-    come."""
+    """The place of one connection, as a share of their list, below 1; None: all connections, and
+    new ones."""
     share: float = 1.0
-    """Of bytes: how many pass, or are sent again."""
+    """The share of bytes that pass, or are sent again."""
 
 
 class Way:
@@ -154,15 +153,15 @@ class Proxy:
     def __init__(self, target: Address | None = None) -> None:
         self.target = target
         self.address = Address("127.0.0.1", 0)
-        """Where the proxy listens, or has listened."""
+        """The address at which the proxy listens, or has listened."""
         self.arrivals: list[float] = []
-        """When connections were made, by the loop's clock."""
+        """The moments at which connections were made, by the loop's clock."""
         self.done: Counter[str] = Counter()
-        """By deed, how many connections it has befallen."""
+        """By deed, the number of connections that it was done to."""
         self.links: dict[Link, None] = {}
         self._recordings: deque[bytearray] = deque(maxlen=RECORDINGS_MAX)
         self._on_all: list[Act] = []
-        """The acts that befall new connections, too."""
+        """The acts that are done to new connections, too."""
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -223,7 +222,7 @@ class Proxy:
                         link.end(side)
 
     def _begin(self, act: Act) -> list[Link]:
-        """Begin what lasts, on new connections as well; return those that it befalls now."""
+        """Begin an act that lasts, on new connections as well; return the present ones."""
         links = self._chosen(act)
         for link in links:
             _begin(act, link)

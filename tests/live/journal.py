@@ -1,4 +1,4 @@
-"""What one client did and saw in one partition, in files: its contexts, and what it was handed.
+"""Journals: the contexts of one client in one partition, and what the client was handed, in files.
 
 Owns the bytes of both files. A client's process writes them as it goes, from many threads; the
 judge reads them once the process has ended, or has flushed them and said so.
@@ -27,18 +27,20 @@ BUFFER_BYTES: Final = 256 * 1024
 
 
 class Step(Enum):
-    """What can happen to a context. The detail of an attempt is its header, of an ending its
-    verdict."""
+    """A thing that happens to a context. The detail of an attempt is its header, the detail of an
+    ending is its verdict."""
 
     SUBMITTED = 0
     ATTEMPTED = 1
     ENDED = 2
     PLACED = 3
-    """`append` has returned a transaction ID: the data are its digits."""
+    """`append` has returned a transaction ID: the data is its digits."""
     REQUESTED = 4
-    """An attempt had this request, after this transaction: the data are of `encode_request`."""
+    """An attempt had a request: the data is that and the transaction behind which it may be in the
+    log, by `encode_request`."""
     ASKED = 5
-    """What became of a request, as `outcome` told; -1 is None: the data are as for REQUESTED."""
+    """`outcome` was asked about a request: the data is that and the transaction ID that was
+    returned, by `encode_request`."""
 
 
 class Event(NamedTuple):

@@ -1,18 +1,20 @@
 """Judges a run by what its clients wrote down and by what a reader found in the log at the end.
 
 The judges are those of the simulator; they get one partition at a time, so that a run may be long.
-What only a run of processes has to promise besides stands here.
+Promises that only a run of processes makes are judged here.
 """
 
 from __future__ import annotations
 
 import os
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import Final
 from zlib import crc32
 
 from tests.live.journal import (
@@ -27,7 +29,9 @@ from tests.live.journal import (
     read_fed,
     verdict_of,
 )
+from tests.storage.independent_reader import parse_directory, read_files
 from waltz import LogReader, open_reader
+from waltz.record import request_id_from
 from waltz.sim.judges.anomalies import check_anomalies
 from waltz.sim.judges.checkers import Log, check_users, show
 from waltz.sim.judges.history import Ending, Fed, History, OutcomeTold, Submission
@@ -46,14 +50,14 @@ Checksums = Mapping[str, Sequence[int]]
 
 @dataclass
 class Judgement:
-    """What one partition, or all of them, came to."""
+    """The result of judging one partition, or all of them."""
 
     violations: list[str] = field(default_factory=list)
     verdicts: Counter[str] = field(default_factory=Counter)
     attempts: int = 0
     transactions: int = 0
     checksums: dict[int, int] = field(default_factory=dict)
-    """Of the log, per partition."""
+    """Per partition, the checksum of the log."""
 
     def add(self, other: Judgement) -> None:
         self.violations += other.violations
@@ -65,12 +69,12 @@ class Judgement:
 
 @dataclass
 class Account:
-    """What journals say, put together."""
+    """The contexts, requests and outcomes of journals, put together."""
 
     history: History = field(default_factory=History)
     attempts: int = 0
     places: dict[int, int] = field(default_factory=dict)
-    """By context, what `append` has returned."""
+    """By context, the transaction ID that `append` has returned."""
     requests: list[tuple[str, RequestId, int]] = field(default_factory=list)
     """Client, request of an attempt, and the transaction behind which it may be in the log."""
     late: list[str] = field(default_factory=list)
@@ -100,12 +104,12 @@ class Account:
 
     @property
     def verdicts(self) -> Counter[str]:
-        """How often contexts have ended with each verdict."""
+        """Return how often contexts have ended with each verdict."""
         submissions = self.history.submissions.values()
         return Counter(ending.verdict.name for each in submissions for ending in each.endings)
 
     def wrong_places(self, log: Log) -> Iterator[str]:
-        """What `append` has returned is where the transaction is."""
+        """Yield appends that returned another ID than that of their transaction."""
         found = {
             (Payload.context_of(record.data), partition): record.transaction_id
             for partition, records in log.items()
@@ -119,6 +123,26 @@ class Account:
                     f"place: context {context} of {submission.client} was told transaction {told};"
                     f" it is {place}"
                 )
+
+
+def read_replica(storage: Path, directory: Path) -> None:
+    """Write down, under the name of the storage directory, all records that are in its files.
+
+    The files are read by a program of our own that shares no code with the product. Raises
+    AssertionError, struct.error: a byte is not what the format says.
+    """
+    found = parse_directory(read_files(storage))
+    for number in found.partitions:
+        records = (
+            Fed(
+                TransactionId(each.transaction_id),
+                request_id_from(each.request_id),
+                each.header,
+                each.data,
+            )
+            for each in found.records(number)
+        )
+        fed_path(directory, storage.name, number).write_bytes(encode_fed(records))
 
 
 def read_marks(coordinator: str, seconds_max: float) -> list[int]:
@@ -140,17 +164,23 @@ def read_log(coordinator: str, directory: Path, seconds_max: float) -> None:
             pass
 
 
-def judge(directory: Path, partitions: int, checksums: Checksums) -> Judgement:
+def judge(
+    directory: Path, partitions: int, checksums: Checksums, replicas: Sequence[str] = ()
+) -> Judgement:
     """Judge all partitions, on all cores."""
     found = Judgement()
+    work = partial(judge_partition, directory, checksums, replicas)
     with ProcessPoolExecutor(os.cpu_count()) as pool:
-        for each in pool.map(partial(judge_partition, directory, checksums), range(partitions)):
+        for each in pool.map(work, range(partitions)):
             found.add(each)
     return found
 
 
-def judge_partition(directory: Path, checksums: Checksums, partition_id: int) -> Judgement:
-    """Judge one partition by the files in `directory`; `checksums` names the clients."""
+def judge_partition(
+    directory: Path, checksums: Checksums, replicas: Sequence[str], partition_id: int
+) -> Judgement:
+    """Judge one partition by the files in `directory`; `checksums` names the clients, `replicas`
+    the storage nodes that hold the partition."""
     partition = PartitionId(partition_id)
     records = list(read_fed(fed_path(directory, LOG, partition_id)))
     account = Account()
@@ -163,9 +193,17 @@ def judge_partition(directory: Path, checksums: Checksums, partition_id: int) ->
     violations = [
         *check_users(history, log),
         *check_anomalies(history),
+        *account.late,
         *account.wrong_places(log),
         *strangers(records, partition),
         *completeness(history, records, partition),
+        *(
+            violation
+            for name in replicas
+            for violation in judge_replica(
+                name, list(read_fed(fed_path(directory, name, partition))), records, partition
+            )
+        ),
         *(
             f"checksum: {client} has {summed[partition]:08x} for partition {partition},"
             f" the log has {checksum:08x}"
@@ -179,17 +217,57 @@ def judge_partition(directory: Path, checksums: Checksums, partition_id: int) ->
 
 
 def strangers(records: Sequence[Fed], partition: PartitionId) -> Iterator[str]:
-    """Nothing is in the log but what clients have written."""
+    """Yield transactions that no client has written."""
     for record in records:
         if Payload.context_of(record.data) is None:
-            yield f"stranger: nobody has written {show(record)} of partition {partition}"
+            yield f"stranger: no client has written {show(record)} of partition {partition}"
 
 
 def completeness(history: History, records: Sequence[Fed], partition: PartitionId) -> list[str]:
-    """Every client was handed all that is in the log."""
+    """Return the clients that were not handed all that is in the log."""
     return [
         f"incomplete: {client} was handed {len(feeds[partition])} of {len(records)} transactions"
         f" of partition {partition}"
         for client, feeds in history.feeds.items()
         if len(feeds[partition]) != len(records)
     ]
+
+
+def judge_replica(
+    name: str, held: Sequence[Fed], records: Sequence[Fed], partition: PartitionId
+) -> Iterator[str]:
+    """Yield a violation unless the replica holds exactly the log."""
+    if held != records:
+        pairs = enumerate(zip(held, records, strict=False))
+        differing = next((number for number, (a, b) in pairs if a != b), None)
+        yield (
+            f"replica: {name} holds {len(held)} transactions of partition {partition}, the log has"
+            f" {len(records)}; the first that differs: {differing}"
+        )
+
+
+OPENED: Final = re.compile(r"partition_opened partition=(\d+) generation=(\d+)")
+SESSION: Final = re.compile(r"store_opened partition=(\d+) session=(\d+) mark=(-?\d+)")
+
+
+def judge_servers(logs: Mapping[str, str]) -> Iterator[str]:
+    """Yield generations and sessions of a partition that two servers have opened, and sessions that
+    start before the mark of an earlier one."""
+    owners: dict[tuple[str, str], set[str]] = {}
+    sessions: dict[tuple[int, int], list[tuple[str, int]]] = {}
+    for server, text in logs.items():
+        for partition, generation in OPENED.findall(text):
+            owners.setdefault((partition, generation), set()).add(server)
+        for found, session, mark in SESSION.findall(text):
+            sessions.setdefault((int(found), int(session)), []).append((server, int(mark)))
+    for (partition, generation), names in owners.items():
+        if len(names) > 1:
+            yield f"generation {generation} of partition {partition} was {sorted(names)}'s"
+    marks: dict[int, int] = {}
+    for (number, session_id), opened in sorted(sessions.items()):
+        if len(opened) > 1:
+            yield f"session {session_id} of partition {number} was opened {len(opened)} times"
+        mark = opened[0][1]
+        if mark < marks.get(number, -1):
+            yield f"session {session_id} of {number} began at {mark}, behind {marks[number]}"
+        marks[number] = max(mark, marks.get(number, -1))

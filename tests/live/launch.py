@@ -36,12 +36,13 @@ WALTZ: Final = "waltz.cli.main"
 START_SECONDS_MAX: Final = 120.0
 STOP_SECONDS_MAX: Final = 60.0
 RESTART_SECONDS: Final = 0.5
-NO_ZOOKEEPER: Final = "no ZooKeeper answers"
+ZOOKEEPER_AWAY: Final = ("no ZooKeeper answers", "connection to ZooKeeper at")
+"""Last words of a process that could not start because the ZooKeeper was away, or went away."""
 
 
 @dataclass
 class RunDirectory:
-    """Where the files of a run are; `is_kept` once something is wrong with the run."""
+    """The place of a run's files; `is_kept` unless the run went well."""
 
     path: Path
     is_kept: bool = True
@@ -53,7 +54,7 @@ def run_directory(
 ) -> Iterator[RunDirectory]:
     """Make the directory of a run: `given`, which must not exist and is kept, or a temporary one.
 
-    A temporary directory, in `within` or where the system has such ones, is kept as well unless the
+    A temporary directory, in `within` or in the system's own place, is kept as well unless the
     block sets `is_kept` to False.
     """
     directory = given or Path(tempfile.mkdtemp(prefix=f"waltz-{name}-", dir=within))
@@ -133,7 +134,7 @@ class Process:
                 await self.start()
                 return
             except NotStartedError:
-                if NO_ZOOKEEPER not in self.last_words():
+                if not any(words in self.last_words() for words in ZOOKEEPER_AWAY):
                     raise
             await asyncio.sleep(RESTART_SECONDS)
 
@@ -212,7 +213,7 @@ class Process:
 
 
 def free_addresses(count: int) -> Iterator[Address]:
-    """Yield `count` addresses of this machine that nobody uses."""
+    """Return `count` unused addresses of this machine."""
     return (Address(HOST, port) for port in choose_ports(HOST, 0, count))
 
 
@@ -223,7 +224,7 @@ class Cluster:
     def __init__(
         self, directory: Path, coordinator: CoordinatorAddress, *, program: str = WALTZ
     ) -> None:
-        """`program` is the module whose commands `storage` and `server` are."""
+        """`program` is the module that has the commands `storage` and `server`."""
         self.directory = directory
         self.coordinator = coordinator
         self.logs = directory / "logs"
@@ -256,26 +257,31 @@ class Cluster:
         )
         await door.close()
 
-    def add(self, name: str, *command: str, **options: Any) -> Process:
-        """Return a process of the cluster that is not started; `options` are those of `Process`."""
-        return Process(name, self.logs / f"{name}.log", *command, **options)
+    def inside(self, name: str) -> Sequence[str]:
+        """Return the words that come before the command of that process: where it runs."""
+        return ()
 
-    def add_node(self, role: str, name: str, *arguments: str, **options: Any) -> None:
+    def add(self, name: str, *command: str, **environment: str) -> Process:
+        """Return a process of the cluster that is not started."""
+        log, inside = self.logs / f"{name}.log", self.inside(name)
+        return Process(name, log, *command, inside=inside, environment=environment)
+
+    def add_node(self, role: str, name: str, *arguments: str, **environment: str) -> None:
         """Add a node whose command is `role`: a storage node, with its directory, or a server."""
         group = {"storage": self.storages, "server": self.servers}[role]
         if role == "storage":
             (self.directory / name).mkdir()
         command = (self._program, role, *arguments, "--end-with-stdin")
-        group[name] = self.add(name, *command, **options)
+        group[name] = self.add(name, *command, **environment)
 
-    def add_storage(self, name: str, entry: StorageEntry, *more: str, **options: Any) -> None:
+    def add_storage(self, name: str, entry: StorageEntry, *more: str, **environment: str) -> None:
         """Add a storage node that listens at the addresses of `entry`."""
         self.add_node(
             *("storage", name, "--coordinator", str(self.coordinator)),
             *("--address", str(entry.connect), "--admin-address", str(entry.admin)),
             *("--directory", str(self.directory / name)),
             *("--disk-free-min", str(DISK_FREE_BYTES_TRIAL), *more),
-            **options,
+            **environment,
         )
 
     def add_server(
@@ -291,8 +297,8 @@ class Cluster:
             *("--address", str(address), *more),
         )
 
-    def add_client(self, name: str, *command: str, **options: Any) -> None:
-        self.clients[name] = self.add(name, *command, **options)
+    def add_client(self, name: str, *command: str) -> None:
+        self.clients[name] = self.add(name, *command)
 
     # What is done to all of it
 
@@ -348,7 +354,7 @@ class ZooKeeperCluster(Cluster):
             directory / "zookeeper", place, log=self.logs / "zookeeper.log"
         )
         self.links = {f"server-{number}": Proxy(place) for number in range(1, servers + 1)}
-        """How each server reaches the ZooKeeper, if not directly."""
+        """By server, the proxy on its way to the ZooKeeper, if it does not connect directly."""
         self._has_links = has_links
         self._partitions = partitions
         self._host = real_host(self.coordinator)

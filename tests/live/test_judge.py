@@ -1,8 +1,8 @@
-"""What is planted into the journals of a good run is found: the judge can say no (DM-07)."""
+"""The judge finds each fault that is planted into the journals of a good run (DM-07)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from zlib import crc32
 
@@ -19,7 +19,15 @@ from tests.live.journal import (
     read_fed,
     verdict_number,
 )
-from tests.live.judge import LOG, Account, Judgement, judge, judge_partition
+from tests.live.judge import (
+    LOG,
+    Account,
+    Judgement,
+    judge,
+    judge_partition,
+    judge_replica,
+    judge_servers,
+)
 from waltz.sim.judges.history import Fed, Verdict
 from waltz.sim.judges.payload import Kind, Payload
 from waltz.types import ClientId, Generation, PartitionId, RequestId, TransactionId
@@ -86,7 +94,7 @@ def checksums(journals: Path) -> dict[str, list[int]]:
 
 
 def judged(journals: Path) -> Judgement:
-    return judge_partition(journals, checksums(journals), 0)
+    return judge_partition(journals, checksums(journals), (LOG,), 0)
 
 
 def rewrite(journals: Path, change: Change, *who: str) -> None:
@@ -162,7 +170,7 @@ def test_a_client_that_was_not_handed_all_is_found(journals: Path) -> None:
 def test_a_client_that_sums_up_what_it_was_not_handed_is_found(journals: Path) -> None:
     summed = checksums(journals)
     summed["client-1"][0] ^= 1
-    assert says(judge_partition(journals, summed, 0), "checksum: client-1 has")
+    assert says(judge_partition(journals, summed, (), 0), "checksum: client-1 has")
 
 
 @pytest.mark.parametrize(
@@ -215,7 +223,7 @@ def test_what_no_client_has_written_is_found(journals: Path) -> None:
         return [*records, strange]
 
     rewrite(journals, add, LOG, *CLIENTS)
-    assert says(judged(journals), "stranger: nobody has written transaction 20")
+    assert says(judged(journals), "stranger: no client has written transaction 20")
 
 
 def test_a_transaction_that_is_in_another_partition_as_well_is_found(journals: Path) -> None:
@@ -242,3 +250,50 @@ def test_an_outcome_and_the_requests_of_a_context_are_read_back() -> None:
     )
     assert account.requests == [("client-1", request_id, 4)]
     assert [told.transaction_id for told in account.history.outcomes] == [None, 5]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda held: held[:-1],
+        lambda held: [],
+        lambda held: [*held, held[0]],
+        lambda held: [*held[:-1], held[-1]._replace(data=b"other")],
+        lambda held: [*held[:-1], held[-1]._replace(header=-1)],
+    ],
+)
+def test_a_replica_that_holds_anything_else_is_found(change: Change) -> None:
+    records = [record(0, index) for index in range(TRANSACTIONS)]
+    assert list(judge_replica("storage-1", records, records, PartitionId(0))) == []
+    assert len(list(judge_replica("storage-1", change(records), records, PartitionId(0)))) == 1
+
+
+@pytest.mark.parametrize(
+    ("logs", "violation"),
+    [
+        (
+            {
+                "one": "partition_opened partition=0 generation=3",
+                "two": "partition_opened partition=0 generation=3",
+            },
+            "generation 3 of partition 0",
+        ),
+        (
+            {
+                "one": "store_opened partition=0 session=4 mark=7",
+                "two": "store_opened partition=0 session=4 mark=7",
+            },
+            "session 4 of partition 0 was opened 2 times",
+        ),
+        (
+            {
+                "one": "store_opened partition=0 session=4 mark=7",
+                "two": "store_opened partition=0 session=5 mark=6",
+            },
+            "session 5 of 0 began at 6, behind 7",
+        ),
+    ],
+)
+def test_two_owners_at_a_time_are_found(logs: Mapping[str, str], violation: str) -> None:
+    (found,) = judge_servers(logs)
+    assert violation in found

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any, Final
 
 from tests.live.judge import read_marks
@@ -19,37 +19,36 @@ STALL_SECONDS: Final = 60.0
 class Writers:
     """The processes of `tests.live.client` among the clients of a cluster."""
 
-    def __init__(self, cluster: Cluster, journals: Path) -> None:
-        self.journals = journals
-        self.journals.mkdir()
-        self.reports: dict[str, dict[str, Any]] = {}
-        """By client, the newest line of its progress."""
-        self._cluster = cluster
-        self._following: list[asyncio.Task[None]] = []
-
-    def add(
+    def __init__(
         self,
-        number: int,
-        *more: str,
+        cluster: Cluster,
+        names: Sequence[str],
+        *,
         manner: str,
-        of: int,
         contexts: int,
         partitions: int,
         seed: str,
-        **options: Any,
+        forgetful: bool = False,
     ) -> None:
-        """Add `client-number`, one of so many that share the numbers of contexts."""
-        name = f"client-{number}"
-        self.reports[name] = {}
-        self._cluster.add_client(
-            *(name, "tests.live.client", "--manner", manner),
-            *("--cluster", str(self._cluster.coordinator), "--name", name),
-            *("--first", str(number), "--step", str(of)),
-            *("--count", str(len(range(number - 1, contexts, of)))),
-            *("--partitions", str(partitions), "--seed", seed),
-            *("--journals", str(self.journals), *more),
-            **options,
-        )
+        """The clients share `contexts` contexts; see `client.py` for `manner`. `forgetful`: the
+        first one does not apply one transaction."""
+        self.journals = cluster.directory / "journals"
+        self.journals.mkdir()
+        self.partitions = partitions
+        self.reports: dict[str, dict[str, Any]] = {name: {} for name in names}
+        """By client, the newest line of its progress."""
+        self._cluster = cluster
+        self._following: list[asyncio.Task[None]] = []
+        for index, name in enumerate(names):
+            cluster.add_client(
+                *(name, "tests.live.client", "--manner", manner),
+                *("--cluster", str(cluster.coordinator), "--name", name),
+                *("--first", str(index + 1), "--step", str(len(names))),
+                *("--count", str(len(range(index, contexts, len(names))))),
+                *("--partitions", str(partitions), "--seed", seed),
+                *("--journals", str(self.journals)),
+                *(["--forgetful"] if forgetful and not index else []),
+            )
 
     async def start(self) -> None:
         await self._cluster.start_clients()

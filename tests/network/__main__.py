@@ -13,25 +13,22 @@ import asyncio
 import json
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from random import Random
 
-from tests.live.journal import fed_path, read_fed
-from tests.live.judge import LOG, judge, read_log
+from tests.live.ending import end_and_judge
 from tests.live.launch import START_SECONDS_MAX, run_directory, running
 from tests.network.cases import Case, all_cases, one_of_each_kind
 from tests.network.deployment import (
     PARTITIONS,
     ROOT,
-    STORAGES,
     Deployment,
     server_names,
 )
-from tests.network.judgement import judge_metadata, judge_replica, judge_servers
 from tests.network.links import refusal, run_alone
-from tests.storage.independent_reader import parse_directory, read_files
 from waltz.cluster.cluster_shell import read_partition_metadata
 from waltz.system.real_host import real_host
 from waltz.types import PartitionId
@@ -42,11 +39,6 @@ WRITABLE_SECONDS_MAX = 30.0
 PATIENCE_SECONDS = 120.0
 """How long a case that has missed it is watched before the run is given up."""
 
-CURRENT_SECONDS_MAX = 60.0
-
-READ_SECONDS_MAX = 60.0
-"""Without progress of a reader."""
-
 CUT_SECONDS = ((0.3, 2.0), (4.0, 8.0), (15.0, 25.0))
 CUT_WEIGHTS = (10, 8, 2)
 CUT_SECONDS_SHORT = 4.5
@@ -55,7 +47,7 @@ CUT_SECONDS_SHORT = 4.5
 
 @dataclass
 class Findings:
-    """What one run has seen."""
+    """The result of one run."""
 
     seed: str
     cases: list[dict[str, str | float | None]] = field(default_factory=list)
@@ -65,28 +57,26 @@ class Findings:
     violations: list[str] = field(default_factory=list)
 
 
-async def read_sessions(deployment: Deployment) -> tuple[dict[int, tuple[int, int]], bool]:
-    """Generation and session of each partition, and whether all replicas are in the session."""
+async def read_sessions(deployment: Deployment) -> dict[int, tuple[int, int]]:
+    """Return generation and session of each partition."""
     door = real_host(deployment.coordinator).coordinator
     try:
-        found, are_current = {}, True
-        for number in range(PARTITIONS):
-            metadata = await read_partition_metadata(door, PartitionId(number), ROOT)
-            found[number] = (int(metadata.generation), int(metadata.session_id))
-            states = metadata.replica_states.values()
-            current = sum(state.session_id == metadata.session_id for state in states)
-            are_current = are_current and current == len(STORAGES)
-        return found, are_current
+        found = [
+            await read_partition_metadata(door, PartitionId(number), ROOT)
+            for number in range(PARTITIONS)
+        ]
+        return {n: (int(each.generation), int(each.session_id)) for n, each in enumerate(found)}
     finally:
         await door.close()
 
 
-def read_replica(deployment: Deployment, name: str) -> dict[int, list[bytes]]:
-    directory = parse_directory(read_files(deployment.directory / name))
-    return {
-        number: [record.data for record in directory.records(number)]
-        for number in range(PARTITIONS)
-    }
+def judge_sessions(sampled: Sequence[Mapping[int, tuple[int, int]]]) -> Iterator[str]:
+    """Yield generations and sessions that go back; `sampled` is in the order of time."""
+    for before, after in pairwise(sampled):
+        for partition, (generation, session) in after.items():
+            was = before[partition]
+            if generation < was[0] or session < was[1]:
+                yield f"partition {partition} went from {was} back to {(generation, session)}"
 
 
 async def play(
@@ -123,7 +113,7 @@ async def run(
     findings: Findings,
 ) -> None:
     assert await deployment.seconds_until_written(0, START_SECONDS_MAX) is not None
-    sampled = [(await read_sessions(deployment))[0]]
+    sampled = [await read_sessions(deployment)]
     for case in cases:
         pause, seconds = draw.uniform(0, 1), draw_seconds()
         is_well = await play(deployment, case, pause, seconds, findings)
@@ -131,48 +121,22 @@ async def run(
             findings.violations.append(f"{case.name}: {ended} ended")
         if ended or not is_well:
             return
-        sampled.append((await read_sessions(deployment))[0])
-    coordinator = str(deployment.coordinator)
+        sampled.append(await read_sessions(deployment))
     deployment.writers.stop()
     await deployment.writers.settle()
-    checksums = await deployment.writers.finish(findings.violations)
-    await asyncio.to_thread(read_log, coordinator, deployment.writers.journals, READ_SECONDS_MAX)
-    deadline = time.monotonic() + CURRENT_SECONDS_MAX
-    while not (current := await read_sessions(deployment))[1]:
-        if time.monotonic() > deadline:
-            findings.violations.append(f"not all replicas are in the session: {current[0]}")
-            break
-        await asyncio.sleep(0.1)
-    findings.violations += await deployment.end_nodes()
-    judge_all(deployment, checksums, [*sampled, current[0]], findings)
-
-
-def judge_all(
-    deployment: Deployment,
-    checksums: dict[str, list[int]],
-    sampled: list[dict[int, tuple[int, int]]],
-    findings: Findings,
-) -> None:
-    found = judge(deployment.writers.journals, PARTITIONS, checksums)
+    found = await end_and_judge(deployment, deployment.writers, [], say)
+    sampled.append(await read_sessions(deployment))
     findings.transactions = found.transactions
     findings.sessions = sum(session for _, session in sampled[-1].values())
-    findings.violations += found.violations
-    log = {
-        number: [
-            record.data for record in read_fed(fed_path(deployment.writers.journals, LOG, number))
-        ]
-        for number in range(PARTITIONS)
-    }
-    for name in STORAGES:
-        findings.violations += judge_replica(log, name, read_replica(deployment, name))
-    findings.violations += judge_servers(
-        {name: server.logged() for name, server in deployment.servers.items()}
-    )
-    findings.violations += judge_metadata(sampled)
+    findings.violations += [*found.violations, *judge_sessions(sampled)]
+
+
+def say(line: str) -> None:
+    print(line, flush=True)
 
 
 def lengths(draw: Random, *, fixed: float | None, short: bool) -> Callable[[], float]:
-    """What says how long the next cut lasts."""
+    """Return a function that draws the length of the next cut."""
 
     def next_seconds() -> float:
         drawn = draw.uniform(*draw.choices(CUT_SECONDS, CUT_WEIGHTS)[0])
@@ -214,10 +178,12 @@ def play_all(arguments: argparse.Namespace) -> int:
 def main() -> int:
     parser = argparse.ArgumentParser(description="Cut the network of a real cluster.")
     parser.add_argument("--seed", default="1")
-    parser.add_argument("--cases", type=int, help="so many only, the first in the seed's order")
+    parser.add_argument(
+        "--cases", type=int, help="at most this many, the first in the seed's order"
+    )
     parser.add_argument("--only", default="", help="cases whose name has this in it")
     parser.add_argument("--short", action="store_true", help="one case of each kind")
-    parser.add_argument("--seconds", type=float, help="every cut lasts so long")
+    parser.add_argument("--seconds", type=float, help="the length of every cut")
     parser.add_argument("--servers", type=int, default=2)
     parser.add_argument("--json", help="write what was seen to this file")
     parser.add_argument("--directory", type=Path, help="keep the cluster's files and logs there")

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from shlex import quote
 from typing import Final
@@ -39,9 +39,12 @@ class Deployment(Cluster):
         self.links = Links(["zookeeper", *STORAGES, *names, *CLIENTS])
         place = Address(self.links["zookeeper"].address, 2181)
         super().__init__(directory, ZooKeeperAddress((place,), ROOT, SESSION_MILLISECONDS))
-        self.writers = Writers(self, directory / "journals")
+        self.writers = Writers(
+            self, CLIENTS, manner="steady", contexts=CONTEXTS_MAX, partitions=PARTITIONS, seed=seed
+        )
         java = directory / "java"
-        java.write_text(f'#!/bin/sh\nexec {self._inside("zookeeper")} {packaged_program()} "$@"\n')
+        command = " ".join(map(quote, [*self.inside("zookeeper"), str(packaged_program())]))
+        java.write_text(f'#!/bin/sh\nexec {command} "$@"\n')
         java.chmod(0o755)
         self.zookeeper = new_zookeeper(
             directory / "zookeeper", place, log=self.logs / "zookeeper.log", java=java
@@ -49,20 +52,13 @@ class Deployment(Cluster):
         for name in STORAGES:
             ports = {"port": 6000, "admin.port": 6001, "directory": str(directory / name)}
             config = self._config(name, "storage", ports | {"diskFreeMin": "64MiB"})
-            self.add_node("storage", name, config, "--assign-all", inside=self.links[name].inside)
+            self.add_node("storage", name, config, "--assign-all")
         for name in names:
             config = self._config(name, "server", {"port": 7000})
-            self.add_node("server", name, config, inside=self.links[name].inside)
-        for number, name in enumerate(CLIENTS, 1):
-            self.writers.add(
-                number,
-                manner="steady",
-                of=len(CLIENTS),
-                contexts=CONTEXTS_MAX,
-                partitions=PARTITIONS,
-                seed=seed,
-                inside=self.links[name].inside,
-            )
+            self.add_node("server", name, config)
+
+    def inside(self, name: str) -> Sequence[str]:
+        return self.links[name].inside
 
     async def start(self) -> None:
         await self.zookeeper.start()
@@ -73,9 +69,6 @@ class Deployment(Cluster):
         )
         await self.start_nodes()
         await self.writers.start()
-
-    def _inside(self, name: str) -> str:
-        return " ".join(map(quote, self.links[name].inside))
 
     def _config(self, name: str, family: str, values: dict[str, object]) -> str:
         """A file with the keys of the original; TLS is as it is with nothing said about it."""

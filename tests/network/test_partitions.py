@@ -8,18 +8,13 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
 
+from tests.network.__main__ import judge_sessions
 from tests.network.cases import DIRECTIONS, KINDS, all_cases, ways
 from tests.network.deployment import CLIENTS, STORAGES, server_names
-from tests.network.judgement import (
-    judge_metadata,
-    judge_replica,
-    judge_servers,
-)
 from tests.network.links import Way, refusal, run_alone
 
 SERVERS = server_names(2)
@@ -62,48 +57,10 @@ def test_a_case_for_every_process_and_every_pair_in_each_direction() -> None:
             assert cases[f"{server} | {other}, both ways"] == ways(server, [other], "both ways")
 
 
-@pytest.mark.parametrize("held", [[b"a"], [b"a", b"c"], [b"a", b"b", b"c"], []])
-def test_a_replica_that_holds_anything_else_is_found(held: Sequence[bytes]) -> None:
-    assert list(judge_replica({0: [b"a", b"b"]}, "storage-1", {0: [b"a", b"b"]})) == []
-    assert len(list(judge_replica({0: [b"a", b"b"]}, "storage-1", {0: held}))) == 1
-
-
-@pytest.mark.parametrize(
-    ("logs", "violation"),
-    [
-        (
-            {
-                "one": "partition_opened partition=0 generation=3",
-                "two": "partition_opened partition=0 generation=3",
-            },
-            "generation 3 of partition 0",
-        ),
-        (
-            {
-                "one": "store_opened partition=0 session=4 mark=7",
-                "two": "store_opened partition=0 session=4 mark=7",
-            },
-            "session 4 of partition 0 was opened 2 times",
-        ),
-        (
-            {
-                "one": "store_opened partition=0 session=4 mark=7",
-                "two": "store_opened partition=0 session=5 mark=6",
-            },
-            "session 5 of 0 began at 6, behind 7",
-        ),
-        ({"one": "2026 ERROR partition_failed partition=0"}, "one said"),
-    ],
-)
-def test_two_owners_at_a_time_are_found(logs: Mapping[str, str], violation: str) -> None:
-    (found,) = judge_servers(logs)
-    assert violation in found
-
-
 def test_generations_and_sessions_that_go_back_are_found() -> None:
-    assert list(judge_metadata([{0: (1, 1)}, {0: (1, 2)}, {0: (2, 2)}])) == []
-    assert len(list(judge_metadata([{0: (1, 2)}, {0: (1, 1)}]))) == 1
-    assert len(list(judge_metadata([{0: (2, 2)}, {0: (1, 3)}]))) == 1
+    assert list(judge_sessions([{0: (1, 1)}, {0: (1, 2)}, {0: (2, 2)}])) == []
+    assert len(list(judge_sessions([{0: (1, 2)}, {0: (1, 1)}]))) == 1
+    assert len(list(judge_sessions([{0: (2, 2)}, {0: (1, 3)}]))) == 1
 
 
 @pytest.mark.processes

@@ -7,38 +7,30 @@ compared on disk, everything starts again, and the log is read and judged.
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import signal
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests import clusters
+from tests.live.ending import end_and_judge, telling_what_stands
 from tests.live.faults import Act, Deed
-from tests.live.judge import Judgement, judge, read_log
-from tests.live.launch import Cluster, ZooKeeperCluster, running
+from tests.live.judge import Judgement
+from tests.live.launch import ZooKeeperCluster, running
 from tests.live.writers import Writers
 from tests.smoke.faults import ZOOKEEPER, Fault, Harm, schedule
 
 SERVERS = 3
-CLIENTS = 4
+CLIENTS = ("client-1", "client-2", "client-3", "client-4")
 PARTITIONS = 16
 SESSION_MILLISECONDS = 4000
-
-READ_SECONDS_MAX = 120.0
-"""Without progress of a reader; the machine may have much else to do."""
 
 LOOK_SECONDS = 0.25
 PICTURE_SECONDS = 10.0
 """Between two lines of the picture while nothing changes."""
-
-SETTLE_SECONDS = 180.0
-"""From the end of the load until all replicas take part in their sessions again."""
 
 MEMORY_BYTES_MAX = 512 * 1024**2
 """More than this no server and no storage node may have had at any moment."""
@@ -49,7 +41,7 @@ class Settings:
     transactions: int
     seed: str
     seconds: float
-    """After so long nothing more is submitted."""
+    """After these seconds nothing more is submitted."""
     directory: Path
     faults: bool = True
     forgetful: bool = False
@@ -57,7 +49,7 @@ class Settings:
 
 
 class Run:
-    """What is known of a run while it goes on."""
+    """A run under way: its picture, its faults, its load."""
 
     def __init__(
         self,
@@ -221,60 +213,6 @@ class Run:
         self.picture("every context has ended")
 
 
-async def run_waltz(*arguments: str) -> Any:
-    """Run a `waltz` command and return the JSON it prints. Raises RuntimeError."""
-    done = await asyncio.to_thread(clusters.run_waltz, *arguments, "--json")
-    if not done.stdout:
-        raise RuntimeError(f"waltz {' '.join(arguments)}: {done.stderr}")
-    return json.loads(done.stdout)
-
-
-async def settle(cluster: Cluster) -> None:
-    """Return once every replica takes part in its partition's session. Raises TimeoutError."""
-    async with asyncio.timeout(SETTLE_SECONDS):
-        while True:
-            status = await run_waltz("status", "--cluster", str(cluster.coordinator))
-            partitions = status["partitions"]
-            if all(each["replicas_current"] == len(cluster.storages) for each in partitions):
-                return
-            await asyncio.sleep(LOOK_SECONDS)
-
-
-async def compare_replicas(cluster: Cluster) -> list[str]:
-    """Compare what the stopped storage nodes have on disk."""
-    found = await asyncio.gather(
-        *(run_waltz("disk", "checksum", str(cluster.directory / name)) for name in cluster.storages)
-    )
-    digests = {
-        name: {
-            each["partition_id"]: f"up to {each['last_transaction_id']}: {each['sha256']}"
-            for each in partitions
-        }
-        for name, partitions in zip(cluster.storages, found, strict=True)
-    }
-    first, *others = digests
-    return [
-        f"replicas: partition {partition} of {other} has {digests[other].get(partition)}, of"
-        f" {first} {digest}"
-        for other in others
-        for partition, digest in digests[first].items()
-        if digests[other].get(partition) != digest
-    ]
-
-
-@asynccontextmanager
-async def telling_what_stands(cluster: Cluster, say: Callable[[str], None]) -> AsyncIterator[None]:
-    """Say which partitions take no appends, and why, if the block fails."""
-    try:
-        yield
-    except Exception:
-        status = await run_waltz("status", "--cluster", str(cluster.coordinator))
-        for each in status["partitions"]:
-            if each["problem"] is not None or each["high_water_mark"] is None:
-                say(f"partition {each['partition_id']}: {each}")
-        raise
-
-
 async def smoke(settings: Settings, say: Callable[[str], None]) -> dict[str, Any]:
     """Do a whole run and return its result. Raises RuntimeError: it did not get to its end."""
     cluster = ZooKeeperCluster(
@@ -284,17 +222,15 @@ async def smoke(settings: Settings, say: Callable[[str], None]) -> dict[str, Any
         session_milliseconds=SESSION_MILLISECONDS,
         has_links=True,
     )
-    writers = Writers(cluster, settings.directory / "journals")
-    for number in range(1, CLIENTS + 1):
-        writers.add(
-            number,
-            *(["--forgetful"] if settings.forgetful and number == 1 else []),
-            manner="fast",
-            of=CLIENTS,
-            contexts=settings.transactions,
-            partitions=PARTITIONS,
-            seed=settings.seed,
-        )
+    writers = Writers(
+        cluster,
+        CLIENTS,
+        manner="fast",
+        contexts=settings.transactions,
+        partitions=PARTITIONS,
+        seed=settings.seed,
+        forgetful=settings.forgetful,
+    )
     async with running(cluster), telling_what_stands(cluster, say):
         await writers.start()
         run = Run(settings, cluster, writers, say)
@@ -304,33 +240,16 @@ async def smoke(settings: Settings, say: Callable[[str], None]) -> dict[str, Any
             await run.load()
             load_seconds = run.seconds
             memory = {name: node.note_memory() for name, node in cluster.nodes.items()}
-            checksums = await writers.finish(run.violations)
         finally:
             watching.cancel()
             await asyncio.gather(watching, return_exceptions=True)
-        violations = run.violations
-        say("waiting until all replicas take part again")
-        await settle(cluster)
-        say(
-            "stopping everything in order, comparing the replicas' files, starting everything again"
-        )
-        violations += await cluster.end_nodes()
-        violations += await compare_replicas(cluster)
-        await cluster.start_nodes()
-        say("reading the log")
-        await asyncio.to_thread(
-            read_log, str(cluster.coordinator), writers.journals, READ_SECONDS_MAX
-        )
-        violations += cluster.complaints()
+        judgement = await end_and_judge(cluster, writers, run.violations, say)
     peaks = {name: process.memory_peak_bytes for name, process in cluster.processes.items()}
-    violations += [
+    judgement.violations += [
         f"memory: {name} has had {peak} bytes, more than {MEMORY_BYTES_MAX}"
         for name, peak in peaks.items()
         if name in cluster.nodes and peak > MEMORY_BYTES_MAX
     ]
-    say("judging")
-    judgement = await asyncio.to_thread(judge, writers.journals, PARTITIONS, checksums)
-    judgement.violations[:0] = violations
     return result_of(settings, run, judgement, load_seconds, memory, peaks)
 
 

@@ -1,4 +1,4 @@
-"""Runs one process of the cluster: the product's own, and what a state needs besides.
+"""Runs one process of the cluster: the product's own, with what a state needs in addition.
 
     python -m tests.states.node coordinator FILE host:port
     python -m tests.states.node storage|server ARGUMENTS of the command

@@ -39,7 +39,7 @@ def whole(*absent: str) -> set[str]:
 
 
 def without(*names: str, **more: object) -> Truth:
-    """So many of the three holders are out; appends need two of them."""
+    """`names` are out of the three holders; appends need two of them."""
     left = whole(*names)
     writable: dict[int, bool | None] = dict.fromkeys(BOTH, len(left) >= 2)
     return Truth(whole=left, writable=writable, **more)  # type: ignore[arg-type]

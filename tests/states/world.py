@@ -14,6 +14,7 @@ import shutil
 import threading
 import time
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -40,7 +41,7 @@ REFUSED_SECONDS: Final = 3.0
 
 @dataclass
 class Metrics:
-    """What `/metrics` says, by name and partition."""
+    """The values of `/metrics`, by name and partition."""
 
     values: Mapping[tuple[str, str], float]
 
@@ -58,7 +59,7 @@ class Metrics:
 
 @dataclass
 class Answers:
-    """What the program says at one moment; the parts of a server that does not answer are None."""
+    """The answers of the program at one moment; None for a server that does not answer."""
 
     asked_at: float
     status: Said
@@ -68,7 +69,7 @@ class Answers:
 
 
 class World:
-    """For tests that wait in threads: the cluster runs on a loop in a thread of its own."""
+    """The cluster, for tests that block: it runs on a loop in a thread of its own."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -129,7 +130,7 @@ class World:
         self.size(name).write_text(str(ROOMY))
         self._cluster.add_storage(
             *(name, StorageEntry(own, own_admin), "--advertised", str(outer)),
-            environment={"WALTZ_STATE_DISK": str(self.size(name))},
+            WALTZ_STATE_DISK=str(self.size(name)),
         )
 
     # What is done to it
@@ -214,26 +215,17 @@ class World:
 
     def ask(self) -> Answers:
         """Ask at one moment everything that says how the cluster is."""
-        found = Answers(time.monotonic(), Said(-1, "", ""), Said(-1, "", ""))
-
-        def status() -> None:
-            found.status = self._tool_process("status", "--json")
-
-        def verify() -> None:
-            found.verify = self._tool_process("cluster", "verify", "--json", "-t", "4")
-
-        def server(name: str) -> None:
-            health = self._http(name, "/health")
-            metrics = self._http(name, "/metrics")
-            found.health[name] = None if health is None else (health[0], json.loads(health[1]))
-            found.metrics[name] = None if metrics is None else Metrics.parse(metrics[1])
-
-        threads = [threading.Thread(target=each) for each in (status, verify)]
-        threads += [threading.Thread(target=server, args=(name,)) for name in SERVERS]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        with ThreadPoolExecutor() as pool:
+            asked_at = time.monotonic()
+            status = pool.submit(self._tool_process, "status", "--json")
+            verify = pool.submit(self._tool_process, "cluster", "verify", "--json", "-t", "4")
+            health = {name: pool.submit(self._http, name, "/health") for name in SERVERS}
+            metrics = {name: pool.submit(self._http, name, "/metrics") for name in SERVERS}
+            found = Answers(asked_at, status.result(), verify.result())
+            for name in SERVERS:
+                said, values = health[name].result(), metrics[name].result()
+                found.health[name] = None if said is None else (said[0], json.loads(said[1]))
+                found.metrics[name] = None if values is None else Metrics.parse(values[1])
         return found
 
     def _tool_process(self, *arguments: str) -> Said:
