@@ -243,7 +243,7 @@ def measure(
 def table(costs: list[Cost]) -> Iterator[str]:
     yield (
         f"{'':<8}{'each connection sends':<34}{'open':>7}{'MiB':>7}{'more':>7}"
-        f"{'p50 ms':>8}{'beside':>8}{'p99 ms':>8}{'beside':>8}"
+        f"{'p50 ms':>8}{'loaded':>8}{'p99 ms':>8}{'loaded':>8}"
     )
     for cost in costs:
         more = (cost.pss_most - cost.pss_before) / 2**20

@@ -146,7 +146,7 @@ def test_every_partition_needs_exactly_one_live_server() -> None:
     ]
     stale = replace(membership, child_version=3)
     ((text, concerned),) = faults(joined(stale), "assignment")
-    assert "are not dealt out anew; that is for server v1:7000 to do" in text
+    assert "were not reassigned; that is for server v1:7000 to do" in text
     assert concerned == BOTH
     nobody = replace(membership, assignment=PartitionAssignment(2, 2, {V1: {ZERO: G1}, V2: {}}))
     assert faults(joined(nobody), "assignment") == [("no server owns them", (ONE,))]
@@ -291,7 +291,7 @@ def test_what_no_server_says_is_neither_passed_nor_failed() -> None:
     assert results == dict.fromkeys(results, "unknown")
     assert (judged.failed_partitions, judged.unconfirmed_partitions) == ((), (ZERO,))
     (fault,) = judged.unknown("health")
-    assert fault.text == "nobody says whether server v1:7000 can commit appends: too old"
+    assert fault.text == "it is not known whether server v1:7000 can commit appends: too old"
     assert verdict(found({B: DEAD}, heard({V1: old}))).is_well is False, "what is wrong stays so"
     unsure = reported(report(ZERO, -1, b=Standing.UNKNOWN, c=Standing.UNKNOWN))
     assert verdict(unsure).result("quorum") == "unknown"

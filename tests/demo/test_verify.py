@@ -296,7 +296,7 @@ def test_a_database_that_differs_is_found(sides: Sides, statement: str, fault: s
         ),
         (
             lambda sides: sides.change_table("by_partition", 0, distance=0),
-            r"^partition 0: Spark's table comes to .*distance=0",
+            r"^partition 0: Spark's table has .*distance=0",
         ),
         (
             lambda sides: sides.change_table("by_carrier", 0, cancelled=7),
@@ -381,7 +381,7 @@ def test_a_check_covers_place_header_and_data() -> None:
 def test_sums_that_differ_are_shown_side_by_side() -> None:
     figures = partition_figures(LOG[0])
     expect_equal_figures(0, figures, "the copy", figures)
-    with pytest.raises(MismatchError, match=r"^partition 0: the copy comes to .*distance=1,"):
+    with pytest.raises(MismatchError, match=r"^partition 0: the copy has .*distance=1,"):
         expect_equal_figures(0, figures, "the copy", figures._replace(distance=1))
 
 

@@ -109,10 +109,10 @@ def test_of_two_writers_one_commits(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("added", "fault"),
     [
-        ([archived(0, 6, 9)], "goes on at 5"),
-        ([archived(0, 4, 9)], "goes on at 5"),
-        ([archived(0, 5, 5)], "goes on at 5"),
-        ([archived(1, 1, 9)], "goes on at 0"),
+        ([archived(0, 6, 9)], "continues at 5"),
+        ([archived(0, 4, 9)], "continues at 5"),
+        ([archived(0, 5, 5)], "continues at 5"),
+        ([archived(1, 1, 9)], "continues at 0"),
         ([ArchivedFile("p", span(0, 5, 9), 1, (Block(span(0, 5, 8), ""),))], "its blocks are not"),
         ([ArchivedFile("p", span(0, 5, 9), 1, ())], "its blocks are not"),
     ],

@@ -131,6 +131,6 @@ def test_rows_that_are_missing_or_too_many_are_told_with_their_place() -> None:
         "columns": [],
         "partition": 1,
         "transaction": 17,
-        "text": "WALTZ-2008 table t, row key = b'k': the log does not come to this row, which"
+        "text": "WALTZ-2008 table t, row key = b'k': the log does not give this row, which"
         " claims to begin at partition 1, transaction 17",
     }

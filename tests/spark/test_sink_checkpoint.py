@@ -35,7 +35,7 @@ def test_a_checkpoint_stays_with_the_first_cluster(checkpoint: SinkCheckpoint) -
         said = str(raised.value)
         assert said.startswith("WALTZ-2003 ")
         assert f"while cluster {A} was written to, and b:1 leads to cluster {B}." in said
-        assert "Nothing was written. Write to the cluster of before, or use another check" in said
+        assert "Nothing was written. Write to the previous cluster, or use another check" in said
     assert (checkpoint.directory / FILE_NAME).read_bytes() == before
     assert sorted(path.name for path in checkpoint.directory.iterdir()) == ["metadata", FILE_NAME]
 

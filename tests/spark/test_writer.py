@@ -233,7 +233,7 @@ def test_a_checkpoint_of_one_cluster_writes_nothing_into_another(
             assert "WALTZ-2003" in said
             assert f"while cluster {key} was written to" in said
             assert f"leads to cluster {other}" in said
-            assert "Nothing was written. Write to the cluster of before, or use another" in said
+            assert "Nothing was written. Write to the previous cluster, or use another" in said
         assert marks(running.coordinator) == [-1, -1]
     with pytest.raises(StreamingQueryException, match=f"{key}; expected is cluster {other}"):
         write(2, cluster, clusterKey=other)

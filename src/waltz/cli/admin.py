@@ -34,7 +34,7 @@ STORAGE_PLACES: Final = {
     "recover-partition": Place(
         "waltz.cli.admin_recovery",
         "recover_partition",
-        "Copy a partition to a node that servers may not use.",
+        "Copy a partition from another node to one that servers may not use.",
     ),
     "sync-partitions": Place(
         "waltz.cli.admin_sync",

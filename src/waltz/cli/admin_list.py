@@ -52,7 +52,7 @@ class Holding:
 
 @dataclass(frozen=True, slots=True)
 class Holdings:
-    """What a node reported; `trouble` is the reason if it did not answer."""
+    """The report of a node; `trouble` is the reason if it did not answer."""
 
     node: str
     trouble: str | None

@@ -190,7 +190,7 @@ def quorum(facts: Facts) -> Iterator[tuple[str, Collection[PartitionId]]]:
             yield (
                 Unknown(
                     f"{len(good)} of {len(replicas)} replicas are known to take part;"
-                    f" nobody says it of {', '.join(unsure)}"
+                    f" it is not known of {', '.join(unsure)}"
                 ),
                 (number,),
             )
@@ -239,8 +239,8 @@ def health(facts: Facts) -> Iterator[tuple[str, Collection[PartitionId]]]:
             yield f"server {address} takes no appends for them", ill
         if answers.reports is None:
             if well := [number for number in owned if number not in ill]:
-                silence = answers.silence or "it does not say"
-                text = f"nobody says whether server {address} can commit appends: {silence}"
+                silence = answers.silence or "it does not report that"
+                text = f"it is not known whether server {address} can commit appends: {silence}"
                 yield Unknown(text), well
             continue
         for number in owned:
@@ -252,7 +252,9 @@ def health(facts: Facts) -> Iterator[tuple[str, Collection[PartitionId]]]:
             elif report.writable == 0:
                 yield f"server {address} takes no appends: {report.reason}", (number,)
             else:
-                text = f"nobody says whether server {address} can commit appends: {report.reason}"
+                text = (
+                    f"it is not known whether server {address} can commit appends: {report.reason}"
+                )
                 yield Unknown(text), (number,)
 
 

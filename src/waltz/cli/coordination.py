@@ -107,7 +107,7 @@ class ZooKeeperService:
 
 
 class ElsewhereService:
-    """Implements `CoordinatorService` for a coordinator that somebody else looks after."""
+    """Implements `CoordinatorService` for a coordinator that runs elsewhere."""
 
     def __init__(self) -> None:
         self._stopped = asyncio.Event()

@@ -1,4 +1,4 @@
-"""What processes of every kind share: they run until told to stop, and report their state over
+"""Shared by processes of every kind: they run until told to stop, and report their state over
 HTTP."""
 
 from __future__ import annotations

@@ -197,7 +197,7 @@ def writable_of(partition_id: PartitionId, said: Heard | None) -> tuple[bool | N
     if (problem := said.health.problem(partition_id)) is not None:
         return False, problem
     if isinstance(said.reports, UnavailableError):
-        return None, f"it has a store session, and nobody says whether that works: {said.reports}"
+        return None, f"it has a store session, which may or may not work: {said.reports}"
     report = said.report(partition_id)
     if report is None:
         return None, "it has just moved"

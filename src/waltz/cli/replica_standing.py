@@ -45,7 +45,7 @@ def view_replicas(
     """Return the standing of each of `replicas`, to which the partition is assigned; `report` is
     that of the partition's server, None if there is none."""
     if report is None:
-        text = "nobody says whether it takes part"
+        text = "it is not known whether it takes part"
         return tuple(ReplicaView(each, UNASKED, None, None, text) for each in sorted(replicas))
     entries = {entry.replica_id: entry for entry in report.replicas}
     return tuple(_view(each, entries.get(each), report) for each in sorted(replicas))

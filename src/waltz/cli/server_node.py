@@ -155,11 +155,11 @@ async def run_servers(
 )
 @click.argument("config_path", required=False)
 @click.option("--coordinator", type=COORDINATOR, help="host:port or zookeeper://host:port/root.")
-@click.option("--address", type=ADDRESS, help="Where clients connect.")
+@click.option("--address", type=ADDRESS, help="Address for clients.")
 @click.option("--http-address", type=ADDRESS, help="/health, /live, /metrics; default: no HTTP.")
-@click.option("--advertised", type=ADDRESS, help="Where clients reach it, if not --address.")
+@click.option("--advertised", type=ADDRESS, help="Address that clients use, if not --address.")
 @click.option("--tls-ca", type=click.Path(), help="Trusted CAs, PEM.")
-@click.option("--tls-cert", type=click.Path(), help="Own certificate, PEM.")
+@click.option("--tls-cert", type=click.Path(), help="Certificate of this process, PEM.")
 @click.option("--tls-key", type=click.Path(), help="Key of the certificate, if in another file.")
 @click.option(
     "--workers",
@@ -168,7 +168,7 @@ async def run_servers(
     help="Number of servers, one process each, on the ports from --address on.",
 )
 @click.option("--end-with-stdin", is_flag=True, help="Stop when standard input ends.")
-@click.option("--check", is_flag=True, help="Judge the configuration, print it, and end.")
+@click.option("--check", is_flag=True, help="Check the configuration, print it, and end.")
 def server(
     config_path: str | None,
     coordinator: CoordinatorAddress | None,

@@ -157,20 +157,20 @@ async def run_node(settings: Settings, *, assign_all: bool, end_with_stdin: bool
 @click.argument("config_path", required=False)
 @click.option("--directory", type=click.Path(), help="Directory of the records; must exist.")
 @click.option("--coordinator", type=COORDINATOR, help="host:port or zookeeper://host:port/root.")
-@click.option("--address", type=ADDRESS, help="Where servers connect.")
-@click.option("--admin-address", type=ADDRESS, help="Where tools connect.")
+@click.option("--address", type=ADDRESS, help="Address for servers.")
+@click.option("--admin-address", type=ADDRESS, help="Address for tools.")
 @click.option("--http-address", type=ADDRESS, help="/health, /live, /metrics; default: no HTTP.")
 @click.option(
     "--advertised", type=ADDRESS, help="The address that the cluster knows, if it differs."
 )
 @click.option("--segment-size-threshold", type=int, help="Bytes that complete a segment.")
-@click.option("--disk-free-min", help="With less free appends are refused: 5%, 64MiB.")
+@click.option("--disk-free-min", help="Refuse appends with less free: 5%, 64MiB.")
 @click.option("--tls-ca", type=click.Path(), help="Trusted CAs, PEM.")
-@click.option("--tls-cert", type=click.Path(), help="Own certificate, PEM.")
+@click.option("--tls-cert", type=click.Path(), help="Certificate of this process, PEM.")
 @click.option("--tls-key", type=click.Path(), help="Key of the certificate, if in another file.")
 @click.option("--assign-all", is_flag=True, help="Take every partition into a new directory.")
 @click.option("--end-with-stdin", is_flag=True, help="Stop when standard input ends.")
-@click.option("--check", is_flag=True, help="Judge the configuration, print it, and end.")
+@click.option("--check", is_flag=True, help="Check the configuration, print it, and end.")
 def storage(
     config_path: str | None,
     directory: str | None,

@@ -24,15 +24,15 @@ def tls_options(command: Callable[..., Any]) -> Callable[..., Any]:
     ) -> Any:
         if (tls_cert is not None or tls_key is not None) and None in (tls_ca, tls_cert):
             raise click.UsageError(
-                "--tls-cert needs --tls-ca, and --tls-key both: without CAs anyone who answers"
-                " would be believed"
+                "--tls-cert needs --tls-ca, and --tls-key both: without CAs every peer would"
+                " be trusted"
             )
         return command(tls=TlsSettings(tls_cert, tls_key, authorities=tls_ca), **others)
 
     for name, text in (
         ("--tls-key", "Key of the certificate, if in another file."),
-        ("--tls-cert", "Own certificate, PEM."),
-        ("--tls-ca", "Trusted CAs, PEM. Default: anyone is believed."),
+        ("--tls-cert", "Certificate of this process, PEM."),
+        ("--tls-ca", "Trusted CAs, PEM. Default: every peer is trusted."),
     ):
         environment = f"WALTZ_{name[2:].upper().replace('-', '_')}"
         with_tls = click.option(name, type=click.Path(), envvar=environment, help=text)(with_tls)
@@ -40,12 +40,12 @@ def tls_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def secured_by_file(path: str | None) -> Callable[[Host], Host]:
-    """Return what makes doors whose connections are secured as the file at `path` says; with None
-    they stay as they are.
+    """Return a function that makes doors whose connections are secured by the file at `path`; with
+    None it returns doors unchanged.
 
-    The file is one for a server, or for the original's tools: what it says below `server.ssl`
-    counts, and nothing else. Raises ConfigurationError: it says nothing there, or half of what is
-    needed, or names a file that cannot be used.
+    The file is one for a server, or for the original's tools: its keys below `server.ssl` count,
+    and nothing else. Raises ConfigurationError: it has none of them, or half of what is needed, or
+    names a file that cannot be used.
     """
     if path is None:
         return lambda host: host
@@ -63,6 +63,6 @@ def secured_by_file(path: str | None) -> Callable[[Host], Host]:
     )
     found = tls_settings(settings, TLS, listens=False)
     if not any(map(settings.is_set, TLS.all)):
-        raise ConfigurationError(f"{path} has no {prefix}* keys; it is to say how to connect")
+        raise ConfigurationError(f"{path} has no {prefix}* keys, which say how to connect")
     network = RealNetwork(found)
     return lambda host: replace(host, network=network)

@@ -1,4 +1,4 @@
-"""What `waltz up` keeps in its directory: which cluster it is, where its processes listen.
+"""The directory of `waltz up`: the identity of its cluster, the addresses of its processes.
 
     <directory>/
       cluster.json         this file's `ClusterFile`
@@ -44,7 +44,8 @@ FREE_PORT_MIN = 10_000
 FREE_PORT_MAX = 32_000
 FREE_PORT_TRIALS_MAX = 100
 OWN_SESSION_MILLISECONDS = 4000
-"""Of sessions with a ZooKeeper of one's own: after that a killed server's partitions move."""
+"""Milliseconds of a session with a ZooKeeper of our own: after that a killed server's partitions
+move."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +63,8 @@ class ServerPlace:
 
 @dataclass(frozen=True, slots=True)
 class ClusterFile:
-    """The fixed part of `cluster.json`: nothing of it changes once the directory exists, but the
-    number of partitions when some are added."""
+    """The fixed part of `cluster.json`: once the directory exists, only the number of partitions
+    changes, when some are added."""
 
     name: str
     cluster_key: str
@@ -76,7 +77,7 @@ class ClusterFile:
 
     @property
     def root(self) -> str:
-        """Where the cluster is in the coordinator's tree."""
+        """Return the cluster's path in the coordinator's tree."""
         return root_at(self.coordinator)
 
     def to_json(self) -> dict[str, Any]:
@@ -96,7 +97,8 @@ class ClusterFile:
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> ClusterFile:
-        """Raises KeyError, TypeError, ConfigurationError: not such a value."""
+        """Return the cluster of a JSON value. Raises KeyError, TypeError, ConfigurationError: not
+        such a value."""
         if value["format"] != FORMAT_VERSION:
             raise ConfigurationError(
                 f"format {value['format']} is not known; this version reads {FORMAT_VERSION}"
@@ -111,7 +113,9 @@ class ClusterFile:
                 for s in value["storages"]
             ),
             tuple(ServerPlace(s["name"], Address.parse(s["address"])) for s in value["servers"]),
-            bool(value.get("runs_zookeeper", False)),  # a directory of before has no such entry
+            bool(
+                value.get("runs_zookeeper", False)
+            ),  # a directory of an earlier release has no such entry
         )
 
 

@@ -140,8 +140,8 @@ class Bulk:
         return len(self._again) + len(self.rows) - self._next
 
     def cut(self, rows_max: int, bytes_max: int, locks_max: int) -> Rows:
-        """Take out the next rows to send, in order: as many as fit the bounds, at least one if
-        there is any."""
+        """Take out the next rows to send, in order: all that fit the bounds, and at least one
+        if there is any."""
         again = self._again[:rows_max]
         end = min(len(self.rows), self._next + rows_max - len(again))
         rows = np.concatenate((again, np.arange(self._next, end)))

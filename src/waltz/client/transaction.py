@@ -76,7 +76,8 @@ class MsgpackSerializer:
     `msgpack`."""
 
     def __init__(self) -> None:
-        """Raises ImportError: msgpack is not installed; the extra `msgpack` brings it."""
+        """Import msgpack. Raises ImportError: it is not installed; the extra `msgpack` brings
+        it."""
         import msgpack
 
         self._pack: Callable[[Any], bytes] = msgpack.packb

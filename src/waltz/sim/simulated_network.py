@@ -101,7 +101,7 @@ class SimulatedNetwork:
         """Recordings of every connection, per way; None: nothing is recorded."""
         self._next_port = FREE_PORT_FIRST
         self.names: dict[str, Sequence[str]] = {}
-        """For each name that is not a process's own, the processes it resolves to now."""
+        """The processes that each name resolves to now, for names that are not a process's own."""
         self.effects: Counter[str] = Counter()
         """Effects of faults on bytes and connections, by kind."""
 

@@ -140,7 +140,7 @@ def parse_options(options: Mapping[str, str], *, is_stream: bool = False) -> Rea
             )
     if "path" in given and ("cluster" in given or "archive" in given):
         raise ConfigurationError(
-            f"{INVALID_OPTION} option path is for a storage directory that is read by itself, with"
+            f"{INVALID_OPTION} option path is for reading a storage directory alone, with"
             " neither cluster nor archive"
         )
     given, tls = _reached(given)
@@ -250,8 +250,8 @@ def _reached(given: dict[str, str]) -> tuple[dict[str, str], TlsSettings]:
     for name in ("cluster", "path", "tlsCa", "tlsCert", "tlsKey"):
         if name in given:
             raise ConfigurationError(
-                f"{INVALID_OPTION} option {name} does not go with configFile, which says where the"
-                " cluster is and how it is reached"
+                f"{INVALID_OPTION} option {name} does not go with configFile, which has the"
+                " cluster's address and its TLS settings"
             )
     cluster, tls = read_configuration_file(path)
     return {**given, "cluster": cluster}, tls
@@ -268,8 +268,8 @@ def _tls(given: Mapping[str, str]) -> TlsSettings:
     authorities, certificate, key = (given.get(name) for name in ("tlsCa", "tlsCert", "tlsKey"))
     if (certificate and not authorities) or (key and not certificate):
         raise ConfigurationError(
-            f"{INVALID_OPTION} option tlsCert needs tlsCa, and tlsKey both: without CAs anyone who"
-            " answers would be believed"
+            f"{INVALID_OPTION} option tlsCert needs tlsCa, and tlsKey both: without CAs every peer"
+            " would be trusted"
         )
     return TlsSettings(certificate, key, authorities=authorities)
 

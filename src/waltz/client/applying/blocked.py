@@ -151,7 +151,7 @@ class FailedAttempts:
         }.get(
             self._policy,
             "nothing after it is applied until it can be, or is skipped (`waltz parked skip`);"
-            " on_apply_failure='park' goes on without it",
+            " on_apply_failure='park' continues without it",
         )
         return PartitionBlockedError(
             f"transaction {transaction_id} of partition {self._partition_id} could not be applied"

@@ -249,7 +249,7 @@ def _lone_appends(
     end: float,
     away: float,
 ) -> Sequence[Fault]:
-    """For `lag` seconds the servers reach only the holder; before that time is over all servers
+    """Let the servers reach only the holder for `lag` seconds; before that time is over all servers
     die, and the holder stays away."""
     return [
         *(

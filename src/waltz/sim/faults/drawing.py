@@ -18,7 +18,7 @@ PAUSE_SECONDS_MAX: Final = 20.0
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """Whom faults may strike, and for how long a run goes."""
+    """The processes that faults may strike, and the length of the run."""
 
     storages: Sequence[str]
     servers: Sequence[str]

@@ -126,7 +126,7 @@ class HalfClose(Moment):
 
     ways: tuple[Way, ...]
     kept: float
-    """Of the bytes under way, the share that arrives, 0 to 1: a frame may end in its middle."""
+    """The share of the bytes under way that arrives, 0 to 1: a frame may end in its middle."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

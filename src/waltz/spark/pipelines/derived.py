@@ -134,7 +134,7 @@ def _undecodable(frame: DataFrame, tables: TablesDefinition) -> tuple[list[Any],
         more = f", and {len(found) - 1} more" if len(found) > 1 else ""
         raise CorruptionError(
             f"{UNDECODABLE} partition {partition_id}, transaction {transaction_id}{more}: the"
-            f" data are {data!r:.80}; expected JSON with the fields of the definition. Mend"
+            f" data is {data!r:.80}; expected JSON with the fields of the definition. Correct"
             " `decode`, or say `undecodable: quarantine` there"
         )
     return found, frame.where(f.col(CORRUPT).isNull())

@@ -96,8 +96,8 @@ class Judge:
     def _expect_checked_sums(self, where: str) -> None:
         if self._spark.conf.get("spark.sql.ansi.enabled") != "true":
             raise mistake(
-                f"{where}: with spark.sql.ansi.enabled off a sum beyond 64 bits wraps without a"
-                " word; leave it on, and use try_cast where a cast may fail"
+                f"{where}: with spark.sql.ansi.enabled off a sum beyond 64 bits wraps"
+                " silently; leave it on, and use try_cast where a cast may fail"
             )
 
     def _expect_one_aggregate(self, place: str, measure: Measure, frame: DataFrame) -> None:
