@@ -1,1 +1,1 @@
-"""What a cluster keeps in its coordinator: values, their bytes, and the rules that change them."""
+"""The metadata of a cluster in its coordinator: values, their bytes, and the rules of change."""

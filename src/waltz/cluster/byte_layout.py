@@ -1,7 +1,7 @@
-"""What the bytes of metadata need beyond those of messages: versions, Java's texts, named parts.
+"""Byte layouts that metadata has and messages lack: versions, Java's texts, named parts.
 
-A layout is declared once per value; it writes, reads and describes it. As in the original, bytes
-after a value are ignored. Knows nothing of what the values mean.
+A layout is declared once per value and writes, reads and describes it. As in the original, bytes
+after a value are ignored. Knows nothing of the meaning of the values.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from waltz.wire.fields import BYTE, AnyField, ListOf, Number, Reader
 
 
 class Constant:
-    """A number that must have one value: a magic or a version. It is no part of a value."""
+    """A number that must have one value: a magic or a version. It is not part of the tuple."""
 
     def __init__(self, number: Number, expected: int) -> None:
         self.name = f"{number.name} {expected}"
@@ -59,7 +59,7 @@ JAVA_TEXT: Final = JavaText()
 
 
 class Parts:
-    """Named parts, one after another, as a tuple; constants are left out of it."""
+    """Consecutive named parts as a tuple; constants are left out of the tuple."""
 
     def __init__(self, *parts: tuple[str, AnyField | Constant]) -> None:
         self.parts = parts
@@ -84,7 +84,8 @@ class Parts:
         return tuple(found)
 
     def encode(self, *value: Any) -> bytes:
-        """Raises LocalProtocolError: a number or a text that does not fit its field."""
+        """Return the bytes. Raises LocalProtocolError: a number or a text does not fit its
+        field."""
         parts: list[bytes] = []
         try:
             self.write(parts, value)
@@ -93,12 +94,13 @@ class Parts:
         return b"".join(parts)
 
     def decode(self, data: bytes) -> tuple[Any, ...]:
-        """Raises RemoteProtocolError: cut short, a wrong version, a count over its limit."""
+        """Return the values. Raises RemoteProtocolError: cut short, a wrong version, a count over
+        its limit."""
         return self.read(Reader(data))
 
 
 def entries(*parts: tuple[str, AnyField | Constant]) -> ListOf[tuple[Any, ...]]:
-    """A count and as many entries of these parts."""
+    """Return the layout of a count and that many entries of these parts."""
     return ListOf(Parts(*parts), METADATA_ENTRIES_MAX)
 
 
@@ -110,7 +112,7 @@ def encode_modified_utf8(text: str) -> bytes:
 
 
 def decode_modified_utf8(data: bytes) -> str:
-    """Raises RemoteProtocolError: not modified UTF-8."""
+    """Return the text in `data`. Raises RemoteProtocolError: it is not modified UTF-8."""
     if data and max(data) >= 0xF0:
         raise RemoteProtocolError("text in metadata is not modified UTF-8: a four-byte character")
     try:

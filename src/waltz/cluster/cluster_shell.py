@@ -1,7 +1,7 @@
-"""What processes do with the coordinator: create and read a cluster, join it, follow it.
+"""The processes' use of the coordinator: create and read a cluster, join it, follow it.
 
-Decisions are those of `server_assignment`; here they meet a coordinator that may be lost at any
-call. A lost one changes nothing that is being served: safety rests on store sessions alone.
+`server_assignment.py` decides; here its decisions meet a coordinator that may be lost at any call.
+Its loss changes nothing that is being served: safety rests on store sessions alone.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class StorageEntry:
-    """Where a storage node listens; both addresses have the same host."""
+    """The addresses on which a storage node listens; both have the same host."""
 
     connect: Address
     admin: Address
@@ -80,9 +80,9 @@ async def create_cluster(
     """Create a cluster whose storage nodes, each a group of its own, hold all partitions.
 
     The store parameters are written last: with them the cluster exists. A creation that was cut
-    short before may be run again with the same name and number of partitions. Raises
-    NodeExistsError: there is a cluster. ConfigurationError: an admin address on another host.
-    VersionConflictError: somebody else creates a cluster there just now.
+    short earlier may be repeated with the same name and number of partitions. Raises
+    NodeExistsError: there is a cluster; ConfigurationError: an admin address on another host;
+    VersionConflictError: another process is creating a cluster there.
     """
     paths = ClusterPaths(root)
     replica_ids = [ReplicaId(str(entry.connect)) for entry in storages]
@@ -131,7 +131,7 @@ async def create_cluster(
 
 
 async def _claim_root(coordinator: Coordinator, paths: ClusterPaths, params: ClusterParams) -> None:
-    """Write the parameters, unless a creation cut short has left the same ones."""
+    """Write the parameters, unless an interrupted creation has left the same ones."""
     ancestors = [paths.root]
     while (ancestor := parent_of(ancestors[-1])) != "/":
         ancestors.append(ancestor)
@@ -161,12 +161,13 @@ async def _create_if_absent(coordinator: Coordinator, path: str, data: bytes | N
 
 
 async def read_cluster_params(coordinator: Coordinator, root: str = DEFAULT_ROOT) -> ClusterParams:
-    """Raises NoNodeError: there is no cluster."""
+    """Return the cluster parameters. Raises NoNodeError: there is no cluster."""
     return ClusterParams.decode(await _read_data(coordinator, root, root))
 
 
 async def read_store_params(coordinator: Coordinator, root: str = DEFAULT_ROOT) -> StoreParams:
-    """Raises NoNodeError: there is no cluster, or its creation was cut short."""
+    """Return the store parameters. Raises NoNodeError: there is no cluster, or its creation was cut
+    short."""
     return StoreParams.decode(await _read_data(coordinator, ClusterPaths(root).store, root))
 
 
@@ -189,7 +190,7 @@ async def read_connection_metadata(
 async def read_partition_metadata(
     coordinator: Coordinator, partition_id: PartitionId, root: str = DEFAULT_ROOT
 ) -> PartitionMetadata:
-    """Raises NoNodeError: the partition has never had a store session."""
+    """Return the partition's metadata. Raises NoNodeError: it never had a store session."""
     node = await coordinator.read(ClusterPaths(root).partition_metadata(partition_id))
     return PartitionMetadata.decode(node.data or b"", partition_id)
 
@@ -199,7 +200,7 @@ async def _read_data(coordinator: Coordinator, path: str, root: str) -> bytes:
 
 
 async def _read_value(coordinator: Coordinator, path: str, root: str) -> tuple[bytes, int]:
-    """Return the data and the version of a node that every cluster has, and sets."""
+    """Return the data and the version of a node to which every cluster gives a value."""
     with contextlib.suppress(NoNodeError):
         node = await coordinator.read(path)
         if node.data is not None:
@@ -227,7 +228,7 @@ async def _allocate(coordinator: Coordinator, path: str, root: str) -> int:
         try:
             await coordinator.write(path, encode_counter(identifier), version=version)
         except VersionConflictError:
-            continue  # somebody else took it; every conflict means that one of us got on
+            continue  # another process took the ID: every conflict means that one has succeeded
         return identifier
 
 
@@ -237,7 +238,7 @@ async def _allocate(coordinator: Coordinator, path: str, root: str) -> int:
 async def latest_session(
     coordinator: Coordinator, partition_id: PartitionId, *, root: str = DEFAULT_ROOT
 ) -> SessionId:
-    """Return the highest session that was given for the partition; `NO_SESSION` before the first.
+    """Return the partition's highest session given to a server; `NO_SESSION` before the first.
     Raises CoordinationError, UnavailableError, ProtocolError."""
     try:
         return (await read_partition_metadata(coordinator, partition_id, root)).session_id
@@ -254,14 +255,14 @@ async def register_storage_directory(
 ) -> None:
     """Note that the storage node `replica_id` works in the directory with `directory_id`.
 
-    One that it worked in before is replaced: the node has got a blank disk, or one restored from
-    elsewhere. Its partitions have missed sessions then, so that they do not vote. Raises
-    ForeignDirectoryError: another node works in this directory or its double. NoNodeError: there is
-    no cluster. CoordinatorLostError.
+    An earlier directory of the node is replaced: the node has a blank disk, or one restored from
+    elsewhere. Its partitions have missed sessions then, so they do not vote. Raises
+    ForeignDirectoryError: another node works in this directory or a copy of it; NoNodeError: there
+    is no cluster; CoordinatorLostError.
     """
     paths = ClusterPaths(root)
     data = str(directory_id).encode()
-    # Two nodes that start on two copies of a directory must not miss each other.
+    # Two nodes that start on two copies of a directory must notice each other.
     async with admin_lock(coordinator, root=root):
         await _create_if_absent(coordinator, paths.storage_directories, None)
         for name in await coordinator.children(paths.storage_directories):
@@ -295,17 +296,17 @@ async def register_storage_directory(
 
 
 async def read_membership(coordinator: Coordinator, path: str) -> tuple[Node, Membership]:
-    """Read the parent at `path`, then its children: what is newer than it shows as its change.
+    """Read the parent at `path`, then its children: if a child is newer, the parent changes again.
 
-    Raises NoNodeError: there is no cluster. RemoteProtocolError. CoordinatorLostError.
+    Raises NoNodeError: there is no cluster; RemoteProtocolError; CoordinatorLostError.
     """
     while True:
         parent = await coordinator.read(path)
         assignment = PartitionAssignment.decode(parent.data or b"")
         names = await coordinator.children(path)
         with contextlib.suppress(NoNodeError):
-            # One that has gone since may have been replaced by one that is not in the list: without
-            # either, a server that only changes what it prefers would lose its partitions.
+            # A node that has gone in the meantime may have been replaced by one that is not listed:
+            # without both, a server that only changes its preferences would lose its partitions.
             nodes = await asyncio.gather(*(coordinator.read(f"{path}/{name}") for name in names))
             break
     descriptors: dict[ServerId, ServerDescriptor] = {}
@@ -320,7 +321,7 @@ async def read_membership(coordinator: Coordinator, path: str) -> tuple[Node, Me
 
 
 async def _follow(host: Host, path: str, look: Callable[[], Awaitable[Node]]) -> None:
-    """Look at once and after every change of the node at `path`, for ever."""
+    """Call `look` at once and after every change of the node at `path`, for ever."""
     pause = COORDINATOR_RETRY_SECONDS_MIN
     while True:
         try:
@@ -339,7 +340,7 @@ async def _follow(host: Host, path: str, look: Callable[[], Awaitable[Node]]) ->
 
 
 async def _cancel(task: asyncio.Task[None] | None) -> None:
-    """Raises what ended the task, if it ended by itself."""
+    """Cancel the task. Raises its error, if it ended by itself."""
     if task is not None:
         task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
@@ -349,10 +350,10 @@ async def _cancel(task: asyncio.Task[None] | None) -> None:
 class ServerMembership:
     """A server's place in the cluster.
 
-    Keeps the server registered, also over lost coordinator sessions, always with the same ID. Tells
-    `on_assignment` the server's partitions whenever they have changed and the assignment fits the
-    present membership; nothing is told while the coordinator is away. Computes the assignment for
-    all while this server's ID is the smallest. Source: Waltz Server, "Cluster Manager".
+    Keeps the server registered with the same ID, even when coordinator sessions are lost. Calls
+    `on_assignment` with the server's partitions whenever they have changed and the assignment fits
+    the present membership, but not while the coordinator is away. Computes the assignment for all
+    servers while this server's ID is the smallest. Source: Waltz Server, "Cluster Manager".
     """
 
     def __init__(
@@ -365,7 +366,7 @@ class ServerMembership:
         root: str = DEFAULT_ROOT,
         on_membership: Callable[[Membership], None] | None = None,
     ) -> None:
-        """`address` is where clients reach the server. `on_membership` sees each look at all."""
+        """`address` is the one for clients. `on_membership` is called with each membership read."""
         self._host = host
         self._on_membership = on_membership
         self._address = address
@@ -374,14 +375,15 @@ class ServerMembership:
         self._paths = ClusterPaths(root)
         self._descriptor: ServerDescriptor | None = None
         self.partition_count = 0
-        """The cluster's, as far as is known; it only grows. That of the parameters once this server
-        is registered, and that of any assignment since: partitions that are added come with one."""
+        """The partitions of the cluster, as far as is known; only grows. It comes from the cluster
+        parameters when this server registers, then from assignments, which bring added
+        partitions."""
         self._assigned: dict[PartitionId, Generation] = {}
         self._task: asyncio.Task[None] | None = None
         self._changing = asyncio.Lock()
         """Held while the preferences or the server's own nodes are changed."""
         self._node: str | None = None
-        """The last node that was made to register."""
+        """The node with which this server registered last."""
 
     @property
     def preferred_partitions(self) -> tuple[PartitionId, ...]:
@@ -389,14 +391,14 @@ class ServerMembership:
 
     @property
     def server_id(self) -> ServerId | None:
-        """None before `start`."""
+        """This server's ID; None before `start`."""
         return None if self._descriptor is None else self._descriptor.server_id
 
     async def start(self) -> None:
-        """Take a server ID and begin to register and follow.
+        """Take a server ID, then begin to register and to follow.
 
-        Raises NoNodeError: there is no cluster. ConfigurationError: its parameters contradict each
-        other. CoordinatorLostError.
+        Raises NoNodeError: there is no cluster; ConfigurationError: its parameters contradict each
+        other; CoordinatorLostError.
         """
         coordinator, root = self._host.coordinator, self._paths.root
         params = await read_cluster_params(coordinator, root)
@@ -426,13 +428,13 @@ class ServerMembership:
     async def prefer(
         self, *, add: Sequence[PartitionId] = (), remove: Sequence[PartitionId] = ()
     ) -> bool:
-        """Change which partitions this server would like to have, now and after a restart.
+        """Change which partitions this server prefers, now and after a restart.
 
-        False: the cluster has no such partition, and nothing was changed. Changes at the same time
-        are made one after the other, and each is answered for what it asked. The server is never
-        unregistered in between, so that no partition moves but those that are preferred.
-        Raises UnavailableError, CoordinationError: it may or may not have been noted; asked again
-        it comes into force.
+        False: the cluster has no such partition, and nothing was changed. Concurrent changes are
+        made one after the other, and each gets an answer of its own. The server stays registered,
+        so that only preferred partitions move.
+        Raises UnavailableError, CoordinationError: the change may or may not have been made; repeat
+        it to be sure.
         """
         if not all(0 <= p < self.partition_count for p in (*add, *remove)):
             return False
@@ -460,7 +462,7 @@ class ServerMembership:
             await coordinator.write(path, descriptor.encode(), version=node.version)
 
     async def _register(self) -> None:
-        """Have a node that says what this server is, and then no other one of its own."""
+        """Make a node that describes this server, then delete its other nodes."""
         coordinator, path = self._host.coordinator, self._paths.server_descriptors
         own = self._own
         outdated: list[str] = []
@@ -478,7 +480,7 @@ class ServerMembership:
                 self._paths.server_node_prefix, own.encode(), ephemeral=True, sequential=True
             )
             logger.info("server_registered server_id=%d address=%s", own.server_id, own.address)
-            # Who adds partitions while nobody is registered leaves it to the next who is.
+            # Partitions added while no server was registered are dealt out by the next one.
             params = await read_cluster_params(coordinator, self._paths.root)
             self.partition_count = max(self.partition_count, params.partition_count)
         for name in outdated:
@@ -486,7 +488,7 @@ class ServerMembership:
                 await coordinator.delete(f"{path}/{name}")
 
     async def stop(self) -> None:
-        """Leave the cluster: whoever coordinates gives the partitions to others. Idempotent."""
+        """Leave the cluster: the coordinating server gives the partitions to others. Idempotent."""
         task, self._task = self._task, None
         if task is None:
             return
@@ -500,7 +502,7 @@ class ServerMembership:
                     await coordinator.delete(f"{path}/{name}")
 
         with contextlib.suppress(UnavailableError, CoordinationError):
-            # At once: the partitions have no server until the others see that it has gone.
+            # Delete it at once: until the others see that, the partitions have no server.
             if self._node is not None:
                 with contextlib.suppress(NoNodeError):
                     await coordinator.delete(self._node)
@@ -517,8 +519,8 @@ class ServerMembership:
         parent, membership = await read_membership(coordinator, path)
         self.partition_count = max(self.partition_count, membership.assignment.partition_count)
         if membership.descriptors.get(own.server_id) != own:
-            # Looked for by what it says and not by node: a create whose answer was lost may have
-            # worked, and a change of preferences may have been cut short.
+            # Found by content, not by name: a create whose answer was lost may have worked, and a
+            # change of preferences may have been cut short.
             async with self._changing:
                 await self._register()
             return parent
@@ -542,7 +544,7 @@ class ServerMembership:
 
 @dataclass(frozen=True, slots=True)
 class ClusterSnapshot:
-    """What clients and tools know of a cluster; `partitions` lacks those without a server."""
+    """A cluster as clients and tools see it; `partitions` lacks those without a server."""
 
     name: str
     cluster_key: UUID
@@ -551,10 +553,10 @@ class ClusterSnapshot:
 
 
 class ClusterView:
-    """Follows who serves what. Tells `on_view` every snapshot that differs from the last one.
+    """Follows which server serves which partition. Calls `on_view` with every new snapshot.
 
-    While the coordinator is away, or an assignment does not fit the membership yet, what was known
-    still holds.
+    While the coordinator is away, or an assignment does not fit the membership yet, the last
+    snapshot still holds.
     """
 
     def __init__(
@@ -577,9 +579,9 @@ class ClusterView:
         return self._current
 
     async def start(self) -> None:
-        """Take a first snapshot, tell it, and begin to follow.
+        """Take a first snapshot, report it, and begin to follow.
 
-        Raises NoNodeError: there is no cluster. CoordinatorLostError.
+        Raises NoNodeError: there is no cluster; CoordinatorLostError.
         """
         coordinator, root = self._host.coordinator, self._paths.root
         params = await read_cluster_params(coordinator, root)
@@ -593,7 +595,7 @@ class ClusterView:
         )
 
     async def stop(self) -> None:
-        """Idempotent."""
+        """Stop following. Idempotent."""
         task, self._task = self._task, None
         await _cancel(task)
 

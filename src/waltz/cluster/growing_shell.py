@@ -1,7 +1,7 @@
-"""Writes down that a cluster has more partitions, one value after the other.
+"""Writes into the coordinator that a cluster has more partitions, one value after the other.
 
-Owns each write with its condition. What is refused, and the order, is `partition_growth`'s
-business; what storage nodes have to do in between, the caller's.
+Owns each write with its condition. `partition_growth.py` owns the refusals and the order; the
+caller has storage nodes make room in between.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from waltz.host import Coordinator
 
 
 async def read_counts(coordinator: Coordinator, root: str = DEFAULT_ROOT) -> PartitionCounts:
-    """Raises NoNodeError: there is no cluster. CoordinatorLostError."""
-    await read_cluster_params(coordinator, root)  # says that there is no cluster
-    # In the reverse order of the writes: what is read later may only be further.
+    """Return the three numbers. Raises NoNodeError: there is no cluster; CoordinatorLostError."""
+    await read_cluster_params(coordinator, root)  # raises if there is no cluster
+    # In the reverse order of the writes: a value read later can only be newer.
     _, membership = await read_membership(coordinator, ClusterPaths(root).server_descriptors)
     params = await read_cluster_params(coordinator, root)
     store = await read_store_params(coordinator, root)
@@ -35,7 +35,7 @@ async def begin_growth(coordinator: Coordinator, to: int, *, root: str = DEFAULT
     """Let storage nodes make room for `to` partitions; the cluster does not have them yet.
 
     Idempotent. Raises ConfigurationError as `check_growth`, and nothing was changed;
-    VersionConflictError, CoordinatorLostError: look, and do it again.
+    VersionConflictError, CoordinatorLostError: read the counts, and repeat the call.
     """
     path = ClusterPaths(root).store
     async with admin_lock(coordinator, root=root):
@@ -48,9 +48,9 @@ async def begin_growth(coordinator: Coordinator, to: int, *, root: str = DEFAULT
 
 
 async def finish_growth(coordinator: Coordinator, to: int, *, root: str = DEFAULT_ROOT) -> None:
-    """Let the cluster have `to` partitions: every one has its replicas, who have taken it.
+    """Give the cluster `to` partitions, each of which its replicas have taken by now.
 
-    Idempotent. Raises CoordinatorLostError: look, and do it again.
+    Idempotent. Raises CoordinatorLostError: read the counts, and repeat the call.
     """
     while True:
         node = await coordinator.read(root)
@@ -65,12 +65,12 @@ async def finish_growth(coordinator: Coordinator, to: int, *, root: str = DEFAUL
 
 
 async def deal_out(coordinator: Coordinator, to: int, *, root: str = DEFAULT_ROOT) -> bool:
-    """Let the servers that run have all `to` partitions; False if none is registered, and the next
-    one that is deals them out: each looks at the number after it has registered.
+    """Assign all `to` partitions to the running servers. False if no server is registered: the next
+    one deals them out, for each server reads the number after it has registered.
 
-    The assignment is what a server would write that has started since: one of the servers may be
-    faster. Idempotent. Raises RemoteProtocolError as `assign_partitions`; CoordinatorLostError:
-    look, and do it again.
+    A server that starts in the meantime would write the same assignment, and may be faster.
+    Idempotent. Raises RemoteProtocolError as `assign_partitions`; CoordinatorLostError: read the
+    counts, and repeat the call.
     """
     path = ClusterPaths(root).server_descriptors
     while True:

@@ -1,7 +1,7 @@
-"""A coordinator that is asked now and then, by who needs no session with it.
+"""A coordinator for occasional questions, by processes that need no session with it.
 
-Owns when it is connected to and when it is left: at a question, and once nobody has asked for a
-while. Questions come in bursts, one per partition when a server starts, and a connection costs a
+Owns when the connection is made and when it is closed: at a question, and after a while without
+one. Questions come in bursts, one per partition when a server starts, and a connection costs a
 session of the coordinator and a thread.
 """
 
@@ -20,7 +20,7 @@ KEPT_SECONDS: Final = 30.0
 
 
 class KeptCoordinator:
-    """Connected to by `connect`."""
+    """A coordinator that `connect` connects to when it is asked."""
 
     def __init__(self, connect: Callable[[], Coordinator]) -> None:
         self._connect = connect
@@ -29,8 +29,8 @@ class KeptCoordinator:
         self._leaving: asyncio.Task[None] | None = None
 
     async def ask(self, question: Callable[[Coordinator], Awaitable[T]]) -> T:
-        """Return what `question` returns. After one that has failed, the next one has a connection
-        of its own. Raises what `question` raises."""
+        """Return the result of `question`. After a question that failed, the next one gets a new
+        connection. Raises what `question` raises."""
         if self._leaving is not None:
             self._leaving.cancel()
             self._leaving = None
@@ -56,7 +56,7 @@ class KeptCoordinator:
         await self.close()
 
     async def close(self) -> None:
-        """Leave at once. Idempotent."""
+        """Close the connection at once. Idempotent."""
         if self._leaving is not None:
             self._leaving.cancel()
             self._leaving = None

@@ -1,6 +1,6 @@
-"""The mutex that serialises changes of store metadata: an ephemeral node, as the original has it.
+"""The mutex that serialises changes of store metadata: an ephemeral node, as in the original.
 
-Owns who of this process has its turn. A session has the lock at most once, so that one that is
+Owns the order of this process's own turns. A session takes the lock at most once, so a lock that is
 found to be its own was taken by a call whose answer was lost.
 """
 
@@ -17,14 +17,14 @@ from waltz.errors import NodeExistsError, NoNodeError
 from waltz.host import Coordinator
 
 _TURNS: Final[WeakKeyDictionary[Coordinator, asyncio.Lock]] = WeakKeyDictionary()
-"""Held by whoever of this process is at the lock, by coordinator session."""
+"""Per coordinator session, held by the task of this process that takes or has the lock."""
 
 
 @contextlib.asynccontextmanager
 async def admin_lock(coordinator: Coordinator, *, root: str = DEFAULT_ROOT) -> AsyncIterator[None]:
-    """Hold the mutex that serialises changes of store metadata; wait for whoever has it.
+    """Hold the mutex that serialises changes of store metadata; wait until it is free.
 
-    One that this coordinator session has already was left by a call whose answer was lost, since
+    If this coordinator session has the lock already, a call whose answer was lost has taken it, for
     this process has one turn at a time: it is held from now on.
     """
     path = ClusterPaths(root).admin_lock

@@ -1,10 +1,10 @@
-"""How a cluster gets more partitions: what is refused, and which storage nodes hold the new ones.
+"""Adding partitions to a cluster: when it is refused, and which storage nodes hold the new ones.
 
 Owns the rules. Three values of the coordinator have the number, and are written in this order: the
-store parameters, by which storage nodes make room; the cluster parameters, with which the cluster
-has the partitions; the assignment, with which servers and clients learn of them. Every state in
-between is one from which the same growth can be resumed, and no other one can begin. Must not know
-how any of it is kept: `growing_shell.py`.
+store parameters, for which storage nodes make room; the cluster parameters, with which the cluster
+has the partitions; the assignment, from which servers and clients learn of them. From every state
+in between the same growth can be resumed, and no other growth can begin. Does not know how the
+values are stored: that is `growing_shell.py`.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from waltz.types import PartitionId, ReplicaId
 
 @dataclass(frozen=True, slots=True)
 class PartitionCounts:
-    """The number of partitions as the coordinator's values have it.
+    """The number of partitions according to the coordinator's values.
 
-    cluster   what the cluster has: the cluster parameters.
-    store     what storage nodes have room for, or are to make room for: the store parameters.
-    assigned  what servers serve: their assignment, 0 before the first.
+    cluster   partitions of the cluster: the cluster parameters.
+    store     partitions that storage nodes have or have to make room for: the store parameters.
+    assigned  partitions that servers serve: their assignment, 0 before the first.
     """
 
     cluster: int
@@ -39,8 +39,8 @@ class PartitionCounts:
 
 
 def check_growth(counts: PartitionCounts, to: int) -> None:
-    """Raise ConfigurationError where a growth to `to` partitions is refused: it would be none, it
-    is too much, another one was begun, or the values contradict each other."""
+    """Raise ConfigurationError if a growth to `to` partitions is refused: it is no growth, it is
+    too large, another one was begun, or the values contradict each other."""
     if counts.cluster > counts.store:
         raise ConfigurationError(
             f"the cluster parameters have {counts.cluster} partitions, the store parameters"
@@ -61,12 +61,12 @@ def check_growth(counts: PartitionCounts, to: int) -> None:
 
 
 def grown_placement(placement: StoragePlacement, first_new: int, to: int) -> StoragePlacement:
-    """Return who holds what once partitions `first_new` to `to` - 1 are held, too.
+    """Return the placement that includes partitions `first_new` to `to` - 1.
 
-    Each group that holds partitions gets one copy of each new one, on the node that holds fewest,
-    the first of several: which is what `auto_assign` comes to. What a group holds of them already
-    stays where it is. Where nobody holds anything, nobody gets anything. Raises ConfigurationError:
-    a node holds partitions and has no group.
+    Each group that holds partitions gets one copy of each new one, on its node with the fewest, the
+    first of several, as `auto_assign` does. New partitions that a group holds already stay where
+    they are. If no node holds anything, nothing is placed. Raises ConfigurationError: a node holds
+    partitions and has no group.
     """
     held = {node: set(numbers) for node, numbers in placement.partitions.items()}
     groups: dict[int, list[ReplicaId]] = {}
@@ -79,7 +79,7 @@ def grown_placement(placement: StoragePlacement, first_new: int, to: int) -> Sto
         if group is not None:
             groups.setdefault(group, []).append(node)
     for nodes in groups.values():
-        # By what was there before: a growth that is resumed deals out as it did.
+        # Counts old partitions only, so that a resumed growth places new ones as before.
         in_use = [
             (len(held[node]), position, node)
             for position, node in enumerate(nodes)
@@ -105,7 +105,7 @@ def grown_placement(placement: StoragePlacement, first_new: int, to: int) -> Sto
 def to_take(
     placement: StoragePlacement, first_new: int, to: int
 ) -> Mapping[ReplicaId, tuple[PartitionId, ...]]:
-    """Return what each storage node has to take of the new partitions, nodes without any left
+    """Return the new partitions that each storage node has to take; nodes without any are left
     out."""
     wanted = {
         node: tuple(number for number in numbers if first_new <= number < to)

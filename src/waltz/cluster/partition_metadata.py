@@ -1,6 +1,6 @@
 """One partition's entry in the coordinator: its generation, its store session, its replicas' marks.
 
-Changed only by compare-and-set on the version last read, which is what fences servers.
+Changed only by compare-and-set on the version last read; that fences servers.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from waltz.wire.fields import INT, LONG
 
 SESSION_CLIMB: Final = 2**19
 """Session numbers that a server passes over when replicas have promised higher ones than the
-coordinator knows: that it was set back can then be told from the numbers, also by the next server.
-At most one session a second is opened in vain, so that failures alone take six days for that."""
+coordinator knows: from this gap the next server, too, can tell that the coordinator was set back.
+Failures alone would take six days to pass over that many, at one failed session per second."""
 
 SESSION_CLIMB_MAX: Final = 2**62
 """No climb ends above this number: half of all numbers are left for sessions opened in order."""
@@ -36,9 +36,9 @@ _UNRESOLVED: Final = -(2**63)
 
 @dataclass(frozen=True, slots=True)
 class ReplicaState:
-    """The last session a replica took part in, and the high-water mark that session closed with.
+    """The last session that a replica took part in, and the high-water mark that it closed with.
 
-    None while that mark is unresolved. Source: Waltz Server, "Recovery Procedure".
+    The mark is None while it is unresolved. Source: Waltz Server, "Recovery Procedure".
     """
 
     session_id: SessionId
@@ -96,7 +96,8 @@ class PartitionMetadata:
 
     @classmethod
     def decode(cls, data: bytes, partition_id: PartitionId) -> PartitionMetadata:
-        """Raises RemoteProtocolError, also where a replica of another partition is named."""
+        """Return the metadata in `data`. Raises RemoteProtocolError, also if a replica of another
+        partition is named."""
         generation, session_id, states = cls.LAYOUT.decode(data)
         replica_states: dict[ReplicaId, ReplicaState] = {}
         for found_id, replica_id, replica_session_id, mark in states:
@@ -113,18 +114,19 @@ class PartitionMetadata:
 
 
 NEW_PARTITION: Final = PartitionMetadata(NO_GENERATION, NO_SESSION, {})
-"""What is created before a partition's first session."""
+"""The metadata before a partition's first session."""
 
 
 def next_session(
     metadata: PartitionMetadata, generation: Generation, beyond: SessionId | None = None
 ) -> PartitionMetadata:
-    """Return what a server of `generation` writes to open the next store session.
+    """Return the metadata that a server of `generation` writes to open the next store session.
 
     `beyond` is a session that replicas have promised and the coordinator may not know, because it
-    was set back: the number is then higher by so much that everybody can tell (`is_set_back`).
+    was set back to an older state: the number is then so much higher that every server can tell
+    (`is_set_back`).
 
-    Raises FencedError: a server of a later generation has been here.
+    Raises FencedError: a server of a later generation has written.
     """
     if metadata.generation > generation:
         raise FencedError(
@@ -138,7 +140,7 @@ def next_session(
 
 
 def last_session(states: Mapping[ReplicaId, ReplicaState]) -> SessionId:
-    """Return the session that was the last to take appends, as far as `states` know."""
+    """Return the last session that took appends, as far as `states` tell."""
     return max(
         (state.session_id for state in states.values() if state.closing_high_water_mark is None),
         default=NO_SESSION,
@@ -146,7 +148,7 @@ def last_session(states: Mapping[ReplicaId, ReplicaState]) -> SessionId:
 
 
 def is_set_back(metadata: PartitionMetadata) -> bool:
-    """Whether the replica states are older than sessions that replicas have promised, so that
-    nothing may be concluded from them."""
+    """Whether the coordinator was set back: the replica states are older than sessions that
+    replicas have promised, so that nothing may be concluded from these states."""
     states = metadata.replica_states
     return bool(states) and metadata.session_id - last_session(states) >= SESSION_CLIMB

@@ -1,6 +1,5 @@
-"""Where a cluster keeps what: node paths under its root. Source: Waltz Storage and Waltz Server;
-the Java original has no storage directories, no
-server preferences and no notes."""
+"""The paths of a cluster's nodes below its root. Source: Waltz Storage and Waltz Server; the Java
+original has no storage directories, no server preferences and no notes."""
 
 from __future__ import annotations
 
@@ -13,11 +12,11 @@ from waltz.types import Address, CoordinatorAddress, PartitionId, ReplicaId, Zoo
 DEFAULT_ROOT: Final = "/waltz"
 
 SERVER_NODE_PREFIX: Final = "s_"
-"""Of the ephemeral sequential nodes that running servers keep."""
+"""Prefix of the ephemeral sequential nodes of running servers."""
 
 
 def root_at(coordinator: CoordinatorAddress) -> str:
-    """Return the root of the cluster at this address: the usual one, unless it names another."""
+    """Return the root of the cluster at this address: the default unless the address names one."""
     return (isinstance(coordinator, ZooKeeperAddress) and coordinator.root) or DEFAULT_ROOT
 
 
@@ -32,7 +31,7 @@ class ClusterPaths:
 
     @property
     def server_descriptors(self) -> str:
-        """Its data is the partition assignment, its children are the running servers."""
+        """The node with the partition assignment; its children are the running servers."""
         return f"{self.root}/serverDescriptors"
 
     @property
@@ -53,12 +52,12 @@ class ClusterPaths:
 
     @property
     def store(self) -> str:
-        """Its data is the store parameters."""
+        """The node with the store parameters."""
         return f"{self.root}/store"
 
     @property
     def admin_lock(self) -> str:
-        """Ephemeral: held by whoever changes store metadata."""
+        """The ephemeral node of the process that changes store metadata."""
         return f"{self.store}/adminLock"
 
     @property
@@ -85,7 +84,7 @@ class ClusterPaths:
         return f"{self.root}/storageDirectories"
 
     def storage_directory(self, replica_id: ReplicaId) -> str:
-        """Its data says which directory the storage node works in."""
+        """The node that tells which directory the storage node works in."""
         return f"{self.storage_directories}/{replica_id}"
 
     @property
@@ -93,7 +92,7 @@ class ClusterPaths:
         return f"{self.root}/serverPreferences"
 
     def server_preference(self, address: Address) -> str:
-        """Its data is the descriptor that the server at `address` last had."""
+        """The node with the last descriptor of the server at `address`."""
         return f"{self.server_preferences}/{address}"
 
     @property
@@ -101,5 +100,5 @@ class ClusterPaths:
         return f"{self.root}/notes"
 
     def note(self, name: str) -> str:
-        """Its data is an application's."""
+        """The node with an application's note."""
         return f"{self.notes}/{name}"

@@ -1,8 +1,8 @@
-"""Changes which storage nodes a running cluster has and what they hold.
+"""Changes which storage nodes a running cluster has and which partitions they hold.
 
-Owns in which order the nodes of the coordinator are written, so that a change that is cut short
-can be made again. What a change is, and when it is refused, is `storage_placement`'s business.
-Servers follow the replica assignments and open new store sessions by themselves.
+Owns the order in which the coordinator's nodes are written, so that an interrupted change can be
+repeated. `storage_placement.py` owns the changes and their refusals. Servers follow the replica
+assignments and open new store sessions by themselves.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from waltz.types import ReplicaId
 
 
 async def read_placement(coordinator: Coordinator, root: str = DEFAULT_ROOT) -> StoragePlacement:
-    """Raises NoNodeError: there is no cluster. CoordinatorLostError."""
+    """Return the placement. Raises NoNodeError: there is no cluster; CoordinatorLostError."""
     return (await _read(coordinator, root))[0]
 
 
@@ -35,11 +35,12 @@ async def change_placement(
     *,
     root: str = DEFAULT_ROOT,
 ) -> StoragePlacement:
-    """Make one change and return what holds after it. One at a time, whoever makes them (CM-24).
+    """Make one change and return the new placement. The changes of all processes are made one at a
+    time (CM-24).
 
-    Raises ConfigurationError: it was refused, and nothing has changed. NoNodeError: there is no
-    cluster. CoordinatorLostError, VersionConflictError: look, and make it again; the replica
-    assignments, which alone count, have the change as a whole or not at all (CM-25).
+    Raises ConfigurationError: it was refused, and nothing has changed; NoNodeError: there is no
+    cluster; CoordinatorLostError, VersionConflictError: read the placement, and repeat the change.
+    Only the replica assignments count, and they have the whole change or nothing of it (CM-25).
     """
     paths = ClusterPaths(root)
     async with admin_lock(coordinator, root=root):
@@ -50,7 +51,7 @@ async def change_placement(
             (paths.group_descriptor, GroupDescriptor(after.groups).encode()),
             (paths.connection_metadata, ConnectionMetadata(after.admin_ports).encode()),
         ]
-        # What the assignments name is described: others come before a node and go after it.
+        # A node in the assignments is always described: its description comes first and goes last.
         is_growing = after.partitions.keys() > before.partitions.keys()
         for path, data in [*others, assignments] if is_growing else [assignments, *others]:
             node = versions[path]
@@ -62,7 +63,7 @@ async def change_placement(
 async def forget_storage_directory(
     coordinator: Coordinator, node: ReplicaId, *, root: str = DEFAULT_ROOT
 ) -> None:
-    """The storage node is out of the cluster: its directory may be another node's from now on.
+    """Forget the directory of a storage node that has left: another node may use it from now on.
 
     Idempotent. Raises CoordinatorLostError.
     """

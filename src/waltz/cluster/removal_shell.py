@@ -1,8 +1,8 @@
 """Takes a whole cluster out of the coordinator.
 
-Owns the order: what names the cluster goes last, so that a removal that was cut short can be made
-again, and nobody starts on what is left. Files of storage nodes are not touched: what they hold
-belongs to a cluster key that no cluster has any more.
+Owns the order: the node that names the cluster goes last, so that an interrupted removal can be
+repeated and no process starts on the remains. Files of storage nodes are not touched: they belong
+to a cluster key that no cluster has any more.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from waltz.host import Coordinator
 
 STORE: Final = "store"
 REMOVALS_MAX: Final = 10
-"""How often a node is tried that others put something below meanwhile."""
+"""Attempts to remove a node below which other processes create nodes at the same time."""
 
 
 async def remove_cluster(
     coordinator: Coordinator, *, name: str | None, root: str = DEFAULT_ROOT
 ) -> ClusterParams:
-    """Remove the cluster called `name`, and return what it was; None: whatever it is called and
-    whoever uses it (CM-04).
+    """Remove the cluster called `name` and return its parameters; `name` None removes it whatever
+    its name is, even if servers of it are running (CM-04).
 
-    Raises NoNodeError: there is no cluster. ConfigurationError, with nothing removed: it is called
-    something else, servers of it are running, or what is not of it lies below its root.
-    CoordinatorLostError: look, and remove it again.
+    Raises NoNodeError: there is no cluster; ConfigurationError, with nothing removed: it has
+    another name, servers of it are running, or foreign nodes are below its root;
+    CoordinatorLostError: look at the coordinator, and repeat the call.
     """
     paths = ClusterPaths(root)
     params = await read_cluster_params(coordinator, root)
@@ -39,7 +39,7 @@ async def remove_cluster(
         await _check_removable(coordinator, paths, params, name)
     others = [each for each in await coordinator.children(root) if each != STORE]
     async with contextlib.AsyncExitStack() as stack:
-        with contextlib.suppress(NoNodeError):  # a removal cut short has got that far
+        with contextlib.suppress(NoNodeError):  # removed by an interrupted removal
             await stack.enter_async_context(admin_lock(coordinator, root=root))
         for other in others:
             await _remove(coordinator, f"{root}/{other}")
@@ -83,9 +83,9 @@ async def _check_removable(
 
 
 async def _remove(coordinator: Coordinator, path: str) -> None:
-    """Remove a node with all that is below it; what goes by itself meanwhile is gone, too.
+    """Remove a node with all nodes below it; nodes that vanish by themselves are no error.
 
-    Raises CoordinationError: others put new nodes below it as fast as these are removed.
+    Raises CoordinationError: other processes create nodes below it as fast as they are removed.
     """
     assert path != parent_of(path)
     for _ in range(REMOVALS_MAX):
@@ -97,7 +97,7 @@ async def _remove(coordinator: Coordinator, path: str) -> None:
         except NoNodeError:
             return
         except CoordinationError as error:
-            refusal = error  # a server that still runs has registered again meanwhile
+            refusal = error  # a running server has registered again in the meantime
         else:
             return
     raise refusal

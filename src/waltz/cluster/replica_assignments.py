@@ -1,7 +1,7 @@
-"""Which storage node holds which partitions, belongs to which group, has which admin port.
+"""The partitions, the group and the admin port of each storage node.
 
-A node is named by its connect string, `host:port` of its data port. Order is kept as it was read or
-given: the bytes are those of a map, and two writers need not agree on its order.
+A node is named by its connect string, `host:port` of its data port. Entries keep the order in which
+they were read or given: the bytes are those of a map, and two writers need not agree on its order.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class ReplicaAssignments:
 
 @dataclass(frozen=True, slots=True)
 class GroupDescriptor:
-    """The group of each storage node. A group is meant to hold one copy of everything.
+    """The group of each storage node. A group is meant to hold one copy of every partition.
 
     Source: Waltz Storage, "Group Descriptor".
     """

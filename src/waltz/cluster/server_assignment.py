@@ -1,7 +1,7 @@
-"""Which server serves which partition: the values, the policy, and what a participant does next.
+"""The assignment of partitions to servers: the values, the policy, and a server's next step.
 
-Owns the decision only. Whoever holds the smallest server ID writes it, tagged with the child
-version of the node whose children are the running servers; that tag tells everybody whether the
+Owns the decision only. The server with the smallest ID writes it, tagged with the child version of
+the node whose children are the running servers; from that tag every reader can tell whether the
 assignment belongs to the present membership. Knows nothing of coordinators' calls.
 """
 
@@ -20,7 +20,7 @@ from waltz.wire.fields import INT, PARTITION_IDS, ListOf
 
 @dataclass(frozen=True, slots=True)
 class ServerDescriptor:
-    """A running server: where clients reach it, and the partitions it would like to have."""
+    """A running server: its address for clients, and the partitions that it prefers."""
 
     server_id: ServerId
     address: Address
@@ -48,7 +48,7 @@ class ServerDescriptor:
 class PartitionAssignment:
     """Each server's partitions with their generations; no partition has two servers.
 
-    `membership_version` is the child version it was computed for, -1 before the first.
+    `membership_version` is the child version that it was computed for, -1 before the first.
     """
 
     membership_version: int
@@ -77,7 +77,8 @@ class PartitionAssignment:
 
     @classmethod
     def decode(cls, data: bytes) -> PartitionAssignment:
-        """Raises RemoteProtocolError, also where a server or partition is named twice."""
+        """Return the assignment in `data`. Raises RemoteProtocolError, also if a server or a
+        partition is named twice."""
         membership_version, partition_count, found = cls.LAYOUT.decode(data)
         servers: dict[ServerId, dict[PartitionId, Generation]] = {}
         count = 0
@@ -104,13 +105,13 @@ def assign_partitions(
     partition_count: int,
     membership_version: int,
 ) -> PartitionAssignment:
-    """Return who serves what from now on; every partition has a server.
+    """Return the next assignment, in which every partition has a server.
 
-    `descriptors` has at least one server; the smallest ID is served first in every phase. A
-    server gets its preferred partitions, then keeps what it had, then takes from what is left; the
+    `descriptors` has at least one server; the smallest ID is served first in every phase. A server
+    gets its preferred partitions, then keeps partitions that it had, then takes from the rest; the
     last two only up to an even share. A partition's generation grows by one when it moves. Only
-    what exceeds the even share uses up the remainder: the original also charges a server that just
-    reaches it, and then finds no place for the last partition.
+    partitions above the even share use up the remainder: the original also charges a server that
+    just reaches the share, and then finds no place for the last partition.
 
     Raises ConfigurationError: fewer partitions than before. RemoteProtocolError: `previous` lacks a
     partition, whose generation is therefore lost.
@@ -155,7 +156,7 @@ def assign_partitions(
 def _pool(
     previous: PartitionAssignment, partition_count: int
 ) -> dict[PartitionId, tuple[Generation, ServerId | None]]:
-    """Every partition's generation and last server."""
+    """Return every partition's generation and last server."""
     if partition_count < previous.partition_count:
         raise ConfigurationError(
             f"the number of partitions cannot shrink: {previous.partition_count} are assigned, the"
@@ -180,7 +181,7 @@ def _pool(
 
 @dataclass(frozen=True, slots=True)
 class Membership:
-    """What a participant has read of the membership, in this order: the parent node, its children.
+    """The membership as a server has read it, in this order: the parent node, its children.
 
     `version` and `child_version` are the parent's; `descriptors` may be newer than both.
     """
@@ -197,11 +198,11 @@ class Membership:
 
     @property
     def has_orphans(self) -> bool:
-        """Whether partitions are assigned to a server that is not there.
+        """Whether partitions are assigned to a server that does not exist.
 
-        With a consistent assignment that is so for a moment, where the server has just gone, or in
-        a tree that was copied: its child version counts from the beginning again and may be that
-        of the assignment by chance.
+        With a consistent assignment this is so for a moment, when the server has just gone, or in a
+        tree that was copied: its child version starts anew and may equal the assignment's by
+        chance.
         """
         return any(
             held and server_id not in self.descriptors
@@ -212,9 +213,10 @@ class Membership:
 def proposed_assignment(
     membership: Membership, own_server_id: ServerId, partition_count: int
 ) -> PartitionAssignment | None:
-    """Return what this server is to write, only if the parent is still at `membership.version`.
+    """Return the assignment that this server has to write, on the condition that the parent is
+    still at `membership.version`.
 
-    None while the assignment is consistent, without orphans and for all partitions, or another
+    None if the assignment is consistent, without orphans and for all partitions, or if another
     server has the smallest ID. Raises as `assign_partitions`.
     """
     is_good = (
@@ -233,9 +235,9 @@ def proposed_assignment(
 
 
 def routes(membership: Membership) -> dict[PartitionId, tuple[Address, Generation]] | None:
-    """Return where clients reach each partition, by partition ID.
+    """Return the address and the generation of each partition, for clients.
 
-    None if that is not known now, and what was known still holds: the assignment is not
+    None if they are not known now, so that the last routes still hold: the assignment is not
     consistent, or names a server without a descriptor. Without any server there are no routes.
     """
     if not membership.descriptors:

@@ -1,7 +1,7 @@
-"""Which storage nodes a cluster has and what they hold, and how that may change.
+"""The storage nodes of a cluster, the partitions that they hold, and the rules of changing these.
 
 Owns the rule of each change, as a function from one placement to the next that raises
-ConfigurationError where the change is refused. Must not know how a placement is kept:
+ConfigurationError if the change is refused. Does not know how a placement is stored: that is
 `placement_shell.py`. Source: Waltz Storage, "Replica Assignments", "Group Descriptor".
 """
 
@@ -18,27 +18,27 @@ from waltz.types import Address, PartitionId, ReplicaId
 
 @dataclass(frozen=True, slots=True)
 class StoragePlacement:
-    """A storage node belongs to the cluster if `partitions` names it, if only with none."""
+    """A storage node belongs to the cluster if `partitions` names it, even with no partition."""
 
     partition_count: int
     partitions: Mapping[ReplicaId, tuple[PartitionId, ...]]
-    """What each node holds, sorted."""
+    """The partitions that each node holds, sorted."""
     groups: Mapping[ReplicaId, int]
     admin_ports: Mapping[ReplicaId, int]
 
     def holding(self, partition_id: PartitionId) -> tuple[ReplicaId, ...]:
-        """The nodes with a copy of the partition."""
+        """Return the nodes with a copy of the partition."""
         return tuple(node for node, held in self.partitions.items() if partition_id in held)
 
 
 def add_storage_node(
     placement: StoragePlacement, address: Address, *, group: int, admin_port: int
 ) -> StoragePlacement:
-    """Add a node without partitions (CM-19). Refused: there is one of that address."""
+    """Add a node without partitions (CM-19). Refused: there is a node of that address."""
     node = ReplicaId(str(address))
     if node in placement.partitions:
         raise ConfigurationError(f"storage node {node} is one of the cluster already")
-    # An addition cut short has left the other two behind; they are nobody's.
+    # An interrupted addition may have left group and port of this node behind.
     return replace(
         placement,
         partitions={**placement.partitions, node: ()},
@@ -48,8 +48,8 @@ def add_storage_node(
 
 
 def remove_storage_node(placement: StoragePlacement, node: ReplicaId) -> StoragePlacement:
-    """Take a node out (CM-20), or what a removal cut short has left of it. Refused: it holds
-    partitions; there is none."""
+    """Remove a node (CM-20), or what an interrupted removal has left of it. Refused: it holds
+    partitions; there is no such node."""
     if not any(
         node in known for known in (placement.partitions, placement.groups, placement.admin_ports)
     ):
@@ -69,8 +69,8 @@ def remove_storage_node(placement: StoragePlacement, node: ReplicaId) -> Storage
 def assign_replicas(
     placement: StoragePlacement, node: ReplicaId, partition_ids: Collection[PartitionId]
 ) -> StoragePlacement:
-    """Let a node hold more partitions (CM-21). Refused: it holds one of them, or there is none of
-    that ID, or no such node."""
+    """Let a node hold more partitions (CM-21). Refused: it holds one of them already, or there is
+    no such partition, or no such node."""
     held = _held(placement, node)
     if beyond := [each for each in partition_ids if not 0 <= each < placement.partition_count]:
         raise ConfigurationError(
@@ -91,8 +91,8 @@ def unassign_replicas(
 ) -> StoragePlacement:
     """Let a node hold fewer partitions (CM-22).
 
-    Refused: it does not hold one of them; or no other node of its group does, unless the group is
-    to have fewer partitions (`shrinks_group`), and never where nobody would hold the partition.
+    Refused: the node does not hold one of them; no other node of its group does, unless the group
+    may have fewer partitions (`shrinks_group`); or no other node of the cluster does.
     """
     held = _held(placement, node)
     if absent := [each for each in partition_ids if each not in held]:
@@ -113,8 +113,8 @@ def unassign_replicas(
 
 
 def auto_assign(placement: StoragePlacement, group: int) -> StoragePlacement:
-    """Deal all partitions out over the nodes of a group (CM-23). Refused: it has no nodes, or some
-    of them hold partitions."""
+    """Distribute all partitions over the nodes of a group (CM-23). Refused: the group has no nodes,
+    or some of them hold partitions."""
     nodes = [node for node in placement.partitions if placement.groups.get(node) == group]
     if not nodes:
         raise ConfigurationError(f"group {group} has no storage nodes")
@@ -137,9 +137,9 @@ def replace_replicas(
     joining: ReplicaId,
     partition_ids: Collection[PartitionId] | None = None,
 ) -> StoragePlacement:
-    """Let `joining` hold what `leaving` holds of `partition_ids`, of all if None, in one change:
-    each partition keeps its number of copies. Refused: `leaving` does not hold one of them; both
-    hold the same partition; they are of different groups."""
+    """Move `partition_ids`, all if None, from node `leaving` to node `joining` in one change: each
+    partition keeps its number of copies. Refused: `leaving` does not hold one of them; both hold
+    the same partition; the nodes are of different groups."""
     held, others = _held(placement, leaving), _held(placement, joining)
     moving = {*held} if partition_ids is None else {*partition_ids}
     if absent := sorted(moving - {*held}):
@@ -164,11 +164,11 @@ def check_majority(
     metadata: PartitionMetadata | None,
     lost: Collection[ReplicaId] = (),
 ) -> None:
-    """Raise ConfigurationError if the replicas of the partition that `after` leaves cannot go on
-    with it: a majority of them takes no part in its store session, or is `lost` to its server, so
-    that it would wait, perhaps for ever, for those that were taken away.
+    """Raise ConfigurationError if the replicas that `after` leaves to the partition could not
+    continue: no majority of them takes part in its store session and is reachable by its server
+    (not `lost`), so that it might wait for ever for the replicas taken away.
 
-    metadata  None: it has never had a session, nor anything else.
+    metadata  None: the partition never had a session, so it has no records.
     """
     if metadata is None:
         return

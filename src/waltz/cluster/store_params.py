@@ -1,4 +1,4 @@
-"""What identifies a cluster: its parameters, those of its store, and two identifier counters."""
+"""The identity of a cluster: its parameters, those of its store, and two identifier counters."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class ClusterParams:
 
 @dataclass(frozen=True, slots=True)
 class StoreParams:
-    """What every storage node and server of a cluster must agree on."""
+    """Values on which all storage nodes and servers of a cluster must agree."""
 
     cluster_key: UUID
     partition_count: int
@@ -66,7 +66,7 @@ def encode_counter(value: int) -> bytes:
 
 
 def decode_counter(data: bytes) -> int:
-    """Raises RemoteProtocolError."""
+    """Return the counter in `data`. Raises RemoteProtocolError."""
     (value,) = COUNTER_LAYOUT.decode(data)
     return int(value)
 

@@ -1,10 +1,10 @@
 """A tree of versioned nodes in memory, with ZooKeeper's rules.
 
-Owns paths, versions, child versions, sequence numbers and who owns an ephemeral node. Knows nothing
-of time, sessions' lives, connections or files: whoever serves the tree decides when a session ends
-and what is kept. The embedded coordinator and the simulated one serve this same tree.
+Owns paths, versions, child versions, sequence numbers and the owners of ephemeral nodes. Knows
+nothing of time, sessions' lives, connections or files: the server of the tree decides when a
+session ends and what is saved. The embedded coordinator and the simulated one serve this same tree.
 
-Always holds: a node's child version counts the children ever created plus those deleted, so its sum
+Always true: a node's child version counts the children ever created plus those deleted, so its sum
 with the number of children is twice the number ever created, from which sequence numbers come.
 """
 
@@ -26,10 +26,13 @@ from waltz.errors import (
 from waltz.host import ANY_VERSION, Node
 
 COORDINATOR_NODES_MAX: Final = 100_000
+"""Nodes of one tree."""
+
 COORDINATOR_NODE_BYTES_MAX: Final = 1024 * 1024
-"""Data of one node (ZooKeeper's default), and how many nodes a tree may have."""
+"""Bytes of the data of one node, as ZooKeeper's default."""
 
 COORDINATOR_PATH_CHARACTERS_MAX: Final = 1024
+"""Characters of one path."""
 
 
 ROOT = "/"
@@ -71,17 +74,17 @@ class Tree:
         self._count = 1
 
     def read(self, path: str, reader: str | None = None) -> Node:
-        """`reader` names the session that asks. Raises NoNodeError."""
+        """Return the node; `reader` names the session that asks. Raises NoNodeError."""
         entry = self._entry(path)
         is_own = entry.owner is not None and entry.owner == reader
         return Node(entry.data, entry.version, entry.child_version, is_own)
 
     def children(self, path: str) -> Sequence[str]:
-        """Names, sorted. Raises NoNodeError."""
+        """Return the children's names, sorted. Raises NoNodeError."""
         return sorted(self._entry(path).children)
 
     def differs(self, path: str, seen: Node | None) -> bool:
-        """Whether the node is another than `seen`; None stands for no node."""
+        """Whether the node differs from `seen`; None stands for no node."""
         try:
             node = self.read(path)
         except NoNodeError:
@@ -150,14 +153,14 @@ class Tree:
     def snapshot(self) -> dict[str, Any]:
         """Return the tree, fit for JSON, as it will be once every session has ended.
 
-        A child version counts the ephemeral nodes as created and deleted, so it never runs
-        backwards over a restart: an assignment tagged with one is not taken for a later one.
+        A child version counts the ephemeral nodes as created and deleted, so it never decreases
+        over a restart: an assignment tagged with an old one is not taken for a later one.
         """
         return _entry_document(self._root)
 
     @classmethod
     def from_snapshot(cls, document: object) -> Tree:
-        """Raises RemoteProtocolError: not what `snapshot` returns."""
+        """Return the tree of a snapshot. Raises RemoteProtocolError: `document` is none."""
         tree = cls()
         tree._root = _entry_from_document(document, ROOT)
         tree._count = sum(1 for _ in tree._walk("", tree._root))

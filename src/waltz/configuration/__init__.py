@@ -1,1 +1,1 @@
-"""What an operator may set: each key declared once, read from YAML and options, and judged."""
+"""The settings of operators: each key declared once, read from YAML and options, and judged."""

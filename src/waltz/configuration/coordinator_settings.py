@@ -1,6 +1,6 @@
-"""The keys that say where a cluster's metadata is: the same ones for every process.
+"""The keys for the place of a cluster's metadata, the same for every process.
 
-There are two ways, ours and the original's, and a file takes one of them.
+There are two ways to name it, ours and the original's; a file uses one of them.
 Source: Waltz Server and Waltz Storage, "Configuration".
 """
 
@@ -32,7 +32,7 @@ from waltz.types import (
 )
 
 ZOOKEEPER_SESSION_MILLISECONDS: Final = 30_000
-"""What the original's tools ask for."""
+"""The session timeout that the original's tools ask for."""
 
 
 COORDINATOR_ADDRESS: Final = Key(
@@ -74,7 +74,7 @@ ZOOKEEPER_SECURE: Final = Key(
     " name for it, as those below `zookeeper.ssl`.",
 )
 ZOOKEEPER_TLS: Final = tls_keys("zookeeper.ssl")
-"""Without the key that says with whom no TLS is spoken: that is `ZOOKEEPER_SECURE` here."""
+"""The keys for TLS with ZooKeeper; `ZOOKEEPER_SECURE` replaces the one for plain connections."""
 
 ZOOKEEPER_USER: Final = Key(
     name="zookeeper.auth.user",
@@ -108,17 +108,17 @@ ZOOKEEPER_ACCESS_KEYS: Final[tuple[Key[Any], ...]] = (
     ZOOKEEPER_PASSWORD,
     ZOOKEEPER_ACL,
 )
-"""With either way to a ZooKeeper."""
+"""Keys that are valid with either way to name a ZooKeeper."""
 
 WAYS_TO_THE_COORDINATOR: Final = (COORDINATOR_ADDRESS.name, ZOOKEEPER_CONNECT.name)
-"""Exactly one of the keys of these names is to be given."""
+"""Exactly one of the keys of these names must be given."""
 
 
 def weigh_with_coordinator(
     keys: Sequence[Key[Any]], given: Mapping[str, Given]
 ) -> tuple[Settings, list[str]]:
-    """Return the settings that the sound part of `given` makes, and every fault of the rest, but of
-    what other keys mean together; `keys` have all that are here."""
+    """Return the settings of the valid part of `given`, and every fault of the rest; how further
+    keys go together is not judged here. `keys` must include all keys of this module."""
     ways = [key for key in keys if key.name in WAYS_TO_THE_COORDINATOR]
     settings, faults = weigh(keys, _over_the_file(given), one_of=ways)
     if not settings.is_set(ZOOKEEPER_CONNECT):
@@ -170,7 +170,7 @@ def _access_faults(settings: Settings) -> list[str]:
 
 
 def coordinator_hosts(settings: Settings) -> tuple[str, ...]:
-    """Return the hosts at which the coordinator is; none where no sound setting says it."""
+    """Return the hosts of the coordinator; none if no valid setting names them."""
     found: CoordinatorAddress | None = settings.get(ZOOKEEPER_CONNECT) or settings.get(
         COORDINATOR_ADDRESS
     )
@@ -181,8 +181,8 @@ def coordinator_hosts(settings: Settings) -> tuple[str, ...]:
 
 
 def zookeeper_access(settings: Settings) -> ZooKeeperAccess:
-    """How a ZooKeeper is spoken to; no file is read. Raises ConfigurationError: half of what is
-    needed."""
+    """Return the way to connect to a ZooKeeper; no file is read. Raises ConfigurationError: half of
+    what is needed is missing."""
     raise_faults(_access_faults(settings))
     tls = replace(tls_settings(settings, ZOOKEEPER_TLS, listens=False), plain=Plain.NEVER)
     return ZooKeeperAccess(
@@ -194,8 +194,8 @@ def zookeeper_access(settings: Settings) -> ZooKeeperAccess:
 
 
 def _over_the_file(given: Mapping[str, Given]) -> Mapping[str, Given]:
-    """Return `given` without the ZooKeeper of the file, where the option names a coordinator: it
-    overrides the file, whichever of the two ways the file has."""
+    """Return `given` without the file's ZooKeeper if an option names a coordinator: the option
+    overrides the file, whichever of the two ways the file uses."""
     found = given.get(COORDINATOR_ADDRESS.name)
     if found is None or found.origin != COORDINATOR_ADDRESS.option:
         return given
@@ -204,7 +204,7 @@ def _over_the_file(given: Mapping[str, Given]) -> Mapping[str, Given]:
 
 
 def coordinator_address(settings: Settings) -> CoordinatorAddress:
-    """Where the cluster's metadata is; a chroot and the root behind it are one path here."""
+    """Return the address of the cluster's metadata; a chroot and the root become one path."""
     found = settings.get(ZOOKEEPER_CONNECT)
     if found is None:
         chosen = settings[COORDINATOR_ADDRESS]
@@ -219,7 +219,7 @@ def coordinator_address(settings: Settings) -> CoordinatorAddress:
 
 
 def warn_of_plain_zookeeper(settings: Settings, tls: TlsSettings) -> None:
-    """Add a warning where `tls` allows nothing plain and the metadata is in a ZooKeeper."""
+    """Add a warning if `tls` allows nothing plain but the ZooKeeper is reached without TLS."""
     address = coordinator_address(settings)
     if not isinstance(address, ZooKeeperAddress) or address.access.tls is not None:
         return

@@ -1,6 +1,6 @@
-"""What a key of the configuration is: its name, what it may hold, what it does.
+"""Keys of the configuration: name, kind of value, description.
 
-Owns the kinds of values and how they are taken from YAML or an option. Knows no key and no file.
+Owns the kinds of values and their conversion from YAML or an option. Knows no key and no file.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ class Kind(Generic[T]):
 class Key(Generic[T]):
     """One setting.
 
-    `option` is the command line's name for it. `unused` says why this release does nothing with
-    the key: it is reported and ignored. `default_text` describes a default that depends on other
-    keys. `guarded` is the beginning that it shares with keys that all ask for safety: below it a
-    key that is not known keeps a process from starting.
+    `option` is its name on the command line. `unused` says why this release does nothing with the
+    key, which is then reported and ignored. `default_text` describes a default that depends on
+    other keys. `guarded` is a prefix shared with other keys that all ask for safety: an unknown key
+    with that prefix keeps a process from starting.
     """
 
     name: str
@@ -57,14 +57,14 @@ class Key(Generic[T]):
 
     @property
     def shown_default(self) -> str:
-        """Empty where there is none."""
+        """The default as text; empty if there is none."""
         if self.default_text or self.default is None:
             return self.default_text
         return self.kind.show(self.default)
 
 
 def whole_number(low: int, high: int, unit: str = "") -> Kind[int]:
-    """Digits in quotes count too, as they do for the original."""
+    """Return the kind of whole numbers; digits in quotes are valid too, as for the original."""
 
     def convert(value: object) -> int:
         if isinstance(value, str) and value.strip().lstrip("-").isdecimal():
@@ -120,7 +120,7 @@ def host_name() -> Kind[str]:
         name = value.strip()
         if name.startswith("[") and name.endswith("]"):
             name = name[1:-1]
-        # One colon is a port; more are an IPv6 address.
+        # A single colon separates a port; several are part of an IPv6 address.
         if not name or any(map(str.isspace, name)) or name.count(":") == 1:
             raise ValueError
         return name
@@ -157,7 +157,7 @@ def coordinator() -> Kind[CoordinatorAddress]:
 
 
 def connect_string() -> Kind[ZooKeeperAddress]:
-    """As ZooKeeper's own clients take it; a chroot becomes the beginning of the root."""
+    """Return the kind of ZooKeeper's connect strings; a chroot becomes the start of the root."""
     prefix = f"{ZOOKEEPER_SCHEME}://"
 
     def convert(value: object) -> ZooKeeperAddress:

@@ -1,5 +1,4 @@
-"""Where a process listens that was not told where: on this machine only, as long as everybody who
-connects is believed.
+"""The default address to listen on: this machine only, unless peers have to prove who they are.
 
 Owns the rule and the faults of settings that contradict it. Reads no file and resolves no name.
 """
@@ -18,7 +17,7 @@ LOOPBACK_HOST: Final = "127.0.0.1"
 
 
 def bind_key(prefix: str, port_name: str) -> Key[str]:
-    """Return the key `prefix`.bindAddress; `port_name` is what listens there, in words."""
+    """Return the key `prefix`.bindAddress; `port_name` describes the ports."""
     return Key(
         name=f"{prefix}.bindAddress",
         kind=host_name(),
@@ -39,15 +38,15 @@ def bound_host(settings: Settings, bind: Key[str], tls: TlsKeys) -> str:
 
 
 def is_narrowed(settings: Settings, bind: Key[str], tls: TlsKeys) -> bool:
-    """Whether the process listens on loopback only because nobody said where it shall."""
+    """Whether the process listens on loopback only because no address was set."""
     return not settings.is_set(bind) and _believes_everybody(settings, tls)
 
 
 def narrowed_faults(
     settings: Settings, bind: Key[str], advertised: Key[Address], tls: TlsKeys
 ) -> list[str]:
-    """Return what the settings say that nobody could reach, or that shows others on other machines,
-    where the process would listen on loopback only."""
+    """Return the faults of a process that would listen on loopback only: its advertised address, or
+    the coordinator's, shows that other machines must reach it."""
     if not is_narrowed(settings, bind, tls):
         return []
     faults = []
@@ -64,7 +63,8 @@ def narrowed_faults(
 
 
 def unreached(bind: Key[str], tls: TlsKeys, why: str) -> str:
-    """Return the fault that a process on loopback would not be reached, and the remedy."""
+    """Return the text of the fault that a process on loopback cannot be reached, with the
+    remedy."""
     return (
         f"{bind.name} is not set, so that only {LOOPBACK_HOST} would be listened at, as everybody"
         f" who connects would be believed; but {why}. Set {bind.name} ({ANY_HOST}: all addresses of"

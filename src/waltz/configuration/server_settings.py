@@ -1,7 +1,7 @@
-"""The configuration of a server: its keys, and what they mean together.
+"""The configuration of a server: its keys, and their meaning together.
 
-The names that Java Waltz has are valid here and mean the same; the others are ours. What every
-process has in common is as in a storage node's. Source: Waltz Server, "Configuration".
+Names of Java Waltz are valid here and mean the same; the others are ours. Keys that all processes
+share are as for a storage node. Source: Waltz Server, "Configuration".
 """
 
 from __future__ import annotations
@@ -43,7 +43,8 @@ from waltz.limits import (
 from waltz.types import EVERYWHERE, Address, PartitionId, TlsSettings
 
 LOGICAL_SECONDS_LIMIT: Final = 3600.0
-"""The most that may be asked for as either; a figure meant as milliseconds is above it."""
+"""The most that idleTimeout and connectionRestoreTimeout may be; a value meant as milliseconds is
+above it."""
 
 
 ONE_CACHE: Final = (
@@ -179,12 +180,12 @@ COORDINATOR: Final = replace(
 )
 
 TLS: Final = tls_keys("server.ssl")
-"""For clients' port and, unless `STORAGE_TLS` is set, for connections to storage nodes and an
-embedded coordinator."""
+"""TLS keys for the clients' port and, unless `STORAGE_TLS` is set, for connections to storage nodes
+and an embedded coordinator."""
 
 STORAGE_TLS: Final = tls_keys("server.storage.ssl")
-"""For connections to storage nodes and an embedded coordinator, where they are of another CA than
-clients: all of its keys count then, and none of `TLS`."""
+"""TLS keys for connections to storage nodes and an embedded coordinator whose CA is not that of the
+clients: if one is set, all of these count there and none of `TLS`."""
 
 
 def _unused(name: str, kind: Kind[Any], reason: str, description: str) -> Key[Any]:
@@ -192,7 +193,7 @@ def _unused(name: str, kind: Kind[Any], reason: str, description: str) -> Key[An
 
 
 def _as_of_storage(family: str) -> list[Key[Any]]:
-    """The keys `storage.<family>.*` under the name that they have for a server."""
+    """Return the keys `storage.<family>.*` under their names for a server."""
     keys = [key for key in STORAGE_KEYS if key.name.startswith(f"storage.{family}.")]
     return [
         replace(
@@ -249,14 +250,15 @@ def server_settings(given: Mapping[str, Given]) -> Settings:
 
 
 def storage_tls(settings: Settings) -> TlsSettings | None:
-    """How storage nodes and an embedded coordinator are spoken to; None: as clients are."""
+    """Return the TLS settings for storage nodes and an embedded coordinator; None: those for
+    clients."""
     if not any(settings.is_set(key) for key in STORAGE_TLS.all):
         return None
     return tls_settings(settings, STORAGE_TLS, listens=False)
 
 
 def is_on_loopback_unasked(settings: Settings) -> bool:
-    """Whether the server listens on loopback only because nobody said where it shall."""
+    """Whether the server listens on loopback only because no address was set."""
     return is_narrowed(settings, BIND_ADDRESS, TLS)
 
 
@@ -265,7 +267,8 @@ def client_address(settings: Settings) -> Address:
 
 
 def advertised_address(settings: Settings, machine_name: str) -> Address:
-    """`machine_name` is what other machines know this one by, as far as it knows itself."""
+    """Return the address told to others; `machine_name` is this machine's name for other
+    machines."""
     bound = client_address(settings)
     if (given := settings.get(ADVERTISED_ADDRESS)) is not None:
         return given
@@ -273,7 +276,7 @@ def advertised_address(settings: Settings, machine_name: str) -> Address:
 
 
 def http_address(settings: Settings) -> Address | None:
-    """None: no HTTP."""
+    """Return the address for HTTP; None: there is no HTTP."""
     chosen = settings.get(HTTP_PORT)
     if chosen is None:
         return None

@@ -1,7 +1,7 @@
-"""Judges a configuration: what a file says, options over it, every fault named.
+"""Judges a configuration: the content of a file, options that override it, every fault named.
 
-Owns how faults are told; a secret, and the value of a key that is not known,
-is never told. Knows no key by name, and opens no file.
+Owns the texts of faults; a secret, and the value of an unknown key, is never shown. Knows no key by
+name, and opens no file.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ HIDDEN: Final = "(hidden)"
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """A value as it was given, and by what: a file or an option."""
+    """A value as it was given, and its source: a file or an option."""
 
     value: object
     origin: str
 
 
 class Settings:
-    """Values that were judged, and what is worth a warning."""
+    """Values that were judged, with warnings."""
 
     def __init__(
         self,
@@ -37,14 +37,14 @@ class Settings:
         warnings: Sequence[str],
         refused: Collection[str] = (),
     ) -> None:
-        """`refused` are keys that were given, with values that are none."""
+        """`refused` are keys that were given invalid values."""
         self._keys = keys
         self._values = values
         self._refused = frozenset(refused)
         self.warnings = tuple(warnings)
 
     def get(self, key: Key[T]) -> T | None:
-        """Return what was set, else the default, else None."""
+        """Return the value that was set, or else the default, or else None."""
         given = self._values.get(key.name)
         return key.default if given is None else given.value  # type: ignore[return-value]
 
@@ -55,16 +55,16 @@ class Settings:
         return value
 
     def is_set(self, key: Key[Any]) -> bool:
-        """Whether there is a value for it that is not the default; one that was refused counts:
-        what is said of its absence would not be so."""
+        """Whether a value was given, valid or refused: a key with a refused value must not be
+        reported as missing."""
         return key.name in self._values or key.name in self._refused
 
     def is_sound(self, key: Key[Any]) -> bool:
-        """Whether it was not given a value that is none."""
+        """Whether the key was given no invalid value."""
         return key.name not in self._refused
 
     def lines(self) -> Iterator[str]:
-        """All values in force, a line of YAML each, with where it came from."""
+        """Yield all values in force, each as a line of YAML with its source."""
         for key in self._keys:
             given = self._values.get(key.name)
             if given is not None:
@@ -79,9 +79,9 @@ class Settings:
 def judge(
     keys: Sequence[Key[Any]], given: Mapping[str, Given], *, one_of: Sequence[Key[Any]] = ()
 ) -> Settings:
-    """Return the settings that `given` makes; of `one_of` exactly one is to be there.
+    """Return the settings of `given`, which must have exactly one of `one_of`.
 
-    Raises ConfigurationError: every fault there is, with key, value and expectation.
+    Raises ConfigurationError: all faults, with key, value and expectation.
     """
     settings, faults = weigh(keys, given, one_of=one_of)
     raise_faults(faults)
@@ -91,8 +91,8 @@ def judge(
 def weigh(
     keys: Sequence[Key[Any]], given: Mapping[str, Given], *, one_of: Sequence[Key[Any]] = ()
 ) -> tuple[Settings, list[str]]:
-    """Return the settings that the sound part of `given` makes, and every fault of the rest: what
-    keys mean together can be judged before any fault is raised."""
+    """Return the settings of the valid part of `given`, and every fault of the rest, so that the
+    meaning of keys together can be judged before any fault is raised."""
     known = {key.name: key for key in keys}
     values: dict[str, Given] = {}
     faults: list[str] = []
@@ -136,7 +136,7 @@ def _not_one(keys: Sequence[Key[Any]], given: Mapping[str, Given]) -> list[str]:
 
 
 def raise_faults(faults: Sequence[str]) -> None:
-    """Raises ConfigurationError, if there are any."""
+    """Raises ConfigurationError: there are faults."""
     if len(faults) == 1:
         raise ConfigurationError(f"configuration: {faults[0]}")
     if faults:
@@ -145,7 +145,7 @@ def raise_faults(faults: Sequence[str]) -> None:
 
 
 def different(settings: Settings, keys: Iterable[Key[int]]) -> list[str]:
-    """Return a fault for every two of `keys` that are set to one value; the value is not told."""
+    """Return a fault for every two of `keys` with the same value; the value is not shown."""
     chosen = [(key.name, value) for key in keys if (value := settings.get(key)) is not None]
     return [
         f"{one} and {other} are the same port; give each its own"
@@ -156,7 +156,7 @@ def different(settings: Settings, keys: Iterable[Key[int]]) -> list[str]:
 
 
 def _is_guarded(name: str, keys: Sequence[Key[Any]]) -> bool:
-    """Whether it may be a misspelt way to ask for safety, which must not be ignored."""
+    """Whether `name` may be a misspelt key that asks for safety, which must not be ignored."""
     return any(
         name == key.guarded or name.startswith(f"{key.guarded}.") for key in keys if key.guarded
     )

@@ -1,6 +1,6 @@
-"""The configuration of a storage node: its keys, and what they mean together.
+"""The configuration of a storage node: its keys, and their meaning together.
 
-The names that Java Waltz has are valid here and mean the same; the others are ours.
+Names of Java Waltz are valid here and mean the same; the others are ours.
 Source: Waltz Storage, "Configuration".
 """
 
@@ -53,13 +53,13 @@ from waltz.storage.directory.space import FreeMinimum, size_text
 from waltz.types import EVERYWHERE, Address
 
 SEGMENTS_OPEN_LIMIT: Final = 10_000
-"""The most that may be asked for: each takes two file descriptors."""
+"""The most that segment.cache.capacity may be: each segment takes two file descriptors."""
 
 DISK_FREE_BYTES_LEAST: Final = 1024**2
-"""The least that may be asked for; what was meant as a percentage is below it."""
+"""The least that diskFreeMin may be in bytes; a number meant as a percentage is below it."""
 
 SCRUB_BYTES_PER_SECOND_LEAST: Final = 64 * 1024
-"""The least that may be asked for: 100 GiB take three weeks."""
+"""The least that scrub.bytesPerSecond may be: at this rate 100 GiB take three weeks."""
 
 
 NO_GRAPHITE: Final = "metrics are not sent to Graphite; set storage.jetty.port and scrape /metrics"
@@ -73,7 +73,7 @@ def _free_minimum() -> Kind[FreeMinimum]:
             minimum = FreeMinimum.parse(str(value))
         except ConfigurationError as error:
             raise ValueError from error
-        # A bare 5 means 5 % to whoever writes it, and would be 5 bytes.
+        # A plain 5 is meant as 5 %, and would be 5 bytes.
         if minimum.size_bytes < DISK_FREE_BYTES_LEAST:
             raise ValueError
         return minimum
@@ -204,7 +204,7 @@ COORDINATOR: Final = replace(
 
 
 TLS: Final = tls_keys("storage.ssl")
-"""For the data port, the admin port, and connections to the coordinator."""
+"""TLS keys for the data port, the admin port, and connections to the coordinator."""
 
 
 def _graphite(suffix: str, kind: Any, description: str) -> Key[Any]:
@@ -254,7 +254,7 @@ def storage_settings(given: Mapping[str, Given]) -> Settings:
 
 
 def is_on_loopback_unasked(settings: Settings) -> bool:
-    """Whether the node listens on loopback only because nobody said where it shall."""
+    """Whether the node listens on loopback only because no address was set."""
     return is_narrowed(settings, BIND_ADDRESS, TLS)
 
 
@@ -263,7 +263,8 @@ def data_address(settings: Settings) -> Address:
 
 
 def advertised_address(settings: Settings, machine_name: str) -> Address:
-    """`machine_name` is what other machines know this one by, as far as it knows itself."""
+    """Return the address told to others; `machine_name` is this machine's name for other
+    machines."""
     bound = data_address(settings)
     if (given := settings.get(ADVERTISED_ADDRESS)) is not None:
         return given
@@ -276,7 +277,7 @@ def admin_address(settings: Settings) -> Address:
 
 
 def http_address(settings: Settings) -> Address | None:
-    """None: no HTTP."""
+    """Return the address for HTTP; None: there is no HTTP."""
     number = settings.get(HTTP_PORT)
     if number is None:
         return None

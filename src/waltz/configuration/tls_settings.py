@@ -1,7 +1,7 @@
-"""The keys that secure connections: the same ones below any prefix.
+"""The keys that secure connections, the same below any prefix.
 
-`storage.ssl`, `server.ssl` and `client.ssl` are the original's prefixes; a process that plays two
-parts may have one for each. The names are the original's where it has them; the files are PEM.
+`storage.ssl`, `server.ssl` and `client.ssl` are the original's prefixes; a process with two roles
+may have one for each. Keys have the original's names if it has them; the files are PEM.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ PEM_HAS_NO_PASSWORD: Final = "certificates in PEM are not encrypted"  # noqa: S1
 
 
 def pem() -> Kind[str]:
-    """The only format there is."""
+    """Return the kind of the file format, which can only be PEM."""
 
     def convert(value: object) -> str:
         if not isinstance(value, str) or value.strip().upper() != "PEM":
@@ -46,7 +46,7 @@ class TlsKeys:
     verify_host_name: Key[bool]
     plain: Key[Plain]
     others: tuple[Key[Any], ...]
-    """The original's that say nothing here, or only that a file is PEM."""
+    """Keys of the original that have no effect here, or only say that a file is PEM."""
 
     @property
     def all(self) -> tuple[Key[Any], ...]:
@@ -62,7 +62,7 @@ class TlsKeys:
 
 
 def tls_keys(prefix: str) -> TlsKeys:
-    """Return the keys below `prefix`, as `server.ssl`, to be put among those of a process."""
+    """Return the keys below `prefix`, such as `server.ssl`, for the list of a process's keys."""
 
     def key(name: str, kind: Kind[Any], description: str, **more: Any) -> Key[Any]:
         return Key(
@@ -122,9 +122,10 @@ def tls_keys(prefix: str) -> TlsKeys:
 
 
 def tls_settings(settings: Settings, keys: TlsKeys, *, listens: bool) -> TlsSettings:
-    """Return what `settings` say below the prefix of `keys`; no file is read.
+    """Return the TLS settings below the prefix of `keys`; no file is read.
 
-    `listens`: the process is connected to. Raises ConfigurationError: half of what is needed.
+    `listens`: the process accepts connections. Raises ConfigurationError: half of what is needed is
+    missing.
     """
     raise_faults(tls_faults(settings, keys, listens=listens))
     return TlsSettings(
@@ -138,7 +139,7 @@ def tls_settings(settings: Settings, keys: TlsKeys, *, listens: bool) -> TlsSett
 
 
 def tls_faults(settings: Settings, keys: TlsKeys, *, listens: bool) -> list[str]:
-    """Return what of the keys does not go together; `listens` as for `tls_settings`."""
+    """Return the faults of keys that do not go together; `listens` as for `tls_settings`."""
     has_certificate = settings.is_set(keys.certificate)
     has_authorities = settings.is_set(keys.authorities)
     faults = [

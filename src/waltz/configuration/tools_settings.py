@@ -1,6 +1,6 @@
-"""The configuration of the command-line tools: where the cluster is, and how it is reached.
+"""The configuration of the command-line tools: the cluster's address and the way to reach it.
 
-The names that the tools of Java Waltz have are valid here and mean the same.
+Names of the tools of Java Waltz are valid here and mean the same.
 Source: Java Waltz, `CliConfig`.
 """
 
@@ -32,7 +32,7 @@ CONNECT_TIMEOUT: Final = Key(
 )
 
 TLS: Final = tls_keys("ssl")
-"""For connections to servers, storage nodes and an embedded coordinator."""
+"""TLS keys for connections to servers, storage nodes and an embedded coordinator."""
 
 TOOL_KEYS: Final[tuple[Key[Any], ...]] = (
     replace(COORDINATOR_ADDRESS, option="--cluster"),

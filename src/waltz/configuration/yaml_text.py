@@ -1,6 +1,6 @@
 """Reads the text of a configuration file: YAML with dotted or nested keys.
 
-Owns how keys are found. Knows no key by name, and opens no file.
+Owns how keys are found in the text. Knows no key by name, and opens no file.
 """
 
 from __future__ import annotations
@@ -14,14 +14,16 @@ from waltz.configuration.settings import Given
 from waltz.errors import ConfigurationError
 
 CONFIGURATION_BYTES_MAX: Final = 1024 * 1024
+"""Characters of a configuration file."""
+
 CONFIGURATION_DEPTH_MAX: Final = 16
-"""Of a configuration file, and of its nesting."""
+"""Levels of nested keys in a configuration file."""
 
 
 def read_yaml(content: str, path: str) -> dict[str, Given]:
-    """Return what the file at `path` sets, by dotted name.
+    """Return the values that the file at `path` sets, by dotted name.
 
-    `a.b: 1`, `a: {b: 1}` and any mixture say the same. A key without a value is not set.
+    `a.b: 1`, `a: {b: 1}` and any mixture mean the same. A key without a value is not set.
     Raises ConfigurationError: not YAML, not a mapping, or a key twice.
     """
     if len(content) > CONFIGURATION_BYTES_MAX:
@@ -33,7 +35,7 @@ def read_yaml(content: str, path: str) -> dict[str, Given]:
         # A subclass of the safe loader: only plain values come out of it.
         root = yaml.load(content, Loader=PlainLoader)  # noqa: S506
     except yaml.MarkedYAMLError as error:
-        # The mark's own text would quote the line, and there may be a password in it.
+        # The mark's own text would quote the line, which may contain a password.
         mark = error.problem_mark
         where = "" if mark is None else f", line {mark.line + 1}, column {mark.column + 1}"
         raise ConfigurationError(f"{path}{where}: {error.problem or 'not YAML'}") from None
@@ -67,10 +69,10 @@ def _flat(
 
 
 class PlainLoader(yaml.SafeLoader):
-    """What a file says once it says once: no key twice, and no alias.
+    """A safe loader that allows no key twice and no alias.
 
-    YAML's safe loader would let the last of two equal keys win in silence, and a few lines of
-    aliases of aliases stand for more values than any memory holds.
+    YAML's safe loader lets the last of two equal keys win silently, and expands aliases, of which a
+    few nested lines stand for more values than any memory holds.
     """
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:

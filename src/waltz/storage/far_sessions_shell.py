@@ -20,7 +20,8 @@ from waltz.types import NO_SESSION, PartitionId, SessionId
 
 SESSION_STEP_MAX: Final = 2**20
 """While a storage node cannot ask the coordinator, it accepts a session that is at most this much
-above the highest that it has seen."""
+above the highest that it has seen. This is more than the numbers that a server passes over
+(SESSION_CLIMB)."""
 
 
 LatestSession = Callable[[PartitionId], Awaitable[SessionId]]

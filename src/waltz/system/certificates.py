@@ -1,7 +1,7 @@
 """Makes certificates: a self-signed one where none is given, and the throw-away CA of a trial.
 
-Owns what is in them. Import this module only where one has to be made: the library behind it takes
-50 ms.
+Owns their content. Import this module only where one has to be made: its library takes 50 ms to
+import.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from cryptography.x509.oid import NameOID
 
 TLS_SELF_SIGNED_DAYS: Final = 3650
-"""How long a pair that is made at a start is valid; nobody verifies it."""
+"""Validity of a self-signed pair, which is made at each start; nobody verifies it."""
 
 TLS_TRIAL_DAYS: Final = 365
-"""How long the certificates of `waltz up --tls` are valid; each start makes new ones."""
+"""Validity of the certificates of `waltz up --tls`; each start makes new ones."""
 
 
 SELF_SIGNED_NAME = "waltz self-signed"
@@ -42,7 +42,7 @@ class Pair:
 
 
 def self_signed_pair() -> Pair:
-    """Return a new pair that proves nothing: it is there so that TLS can be spoken at all."""
+    """Return a new pair that proves nothing: TLS needs some pair."""
     key = generate_private_key(SECP256R1())
     name = _name(SELF_SIGNED_NAME)
     builder = _builder(name, name, key, TLS_SELF_SIGNED_DAYS)
@@ -50,13 +50,13 @@ def self_signed_pair() -> Pair:
 
 
 class ThrowAwayAuthority:
-    """A CA whose key is never written anywhere and ends with this object."""
+    """A CA whose key is never written to a file and ends with this object."""
 
     def __init__(self, *, days: float = TLS_TRIAL_DAYS) -> None:
-        """`days` below 0: whatever is issued has expired."""
+        """`days` below 0: issued certificates have expired."""
         self._days = days
         self._key = generate_private_key(SECP256R1())
-        # A name of its own: peers tell it from another one by that.
+        # A unique name: peers tell two CAs apart by their names.
         self._name = _name(f"{AUTHORITY_NAME} {x509.random_serial_number():x}"[:64])
         self._certificate = (
             _builder(self._name, self._name, self._key, max(days, TLS_TRIAL_DAYS))
@@ -66,11 +66,11 @@ class ThrowAwayAuthority:
 
     @property
     def certificate(self) -> bytes:
-        """PEM, for those who are to believe it."""
+        """The CA's certificate as PEM, for processes that shall trust it."""
         return self._certificate.public_bytes(Encoding.PEM)
 
     def issue(self, common_name: str, hosts: Sequence[str] = ()) -> Pair:
-        """Return a pair for `hosts`, names or IP addresses; one for a client needs none."""
+        """Return a pair for `hosts`, names or IP addresses; a client's pair needs none."""
         key = generate_private_key(SECP256R1())
         builder = _builder(_name(common_name), self._name, key, self._days).add_extension(
             x509.BasicConstraints(ca=False, path_length=None), critical=True
@@ -84,7 +84,7 @@ class ThrowAwayAuthority:
 def _builder(
     subject: x509.Name, issuer: x509.Name, key: EllipticCurvePrivateKey, days: float
 ) -> x509.CertificateBuilder:
-    # A day early: clocks differ, and a peer with a slow one would refuse it.
+    # Valid from a day ago: a peer whose clock is slow would refuse it otherwise.
     start = datetime.datetime.now(datetime.UTC) - datetime.timedelta(days=1)
     return (
         x509.CertificateBuilder()

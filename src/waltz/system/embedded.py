@@ -1,7 +1,7 @@
-"""The embedded coordinator as other processes see it.
+"""The client side of the embedded coordinator.
 
-Owns one connection, the calls that wait on it, and coming back after it was lost. What the calls do
-is `embedded_server.py`'s business.
+Owns one connection, the calls that wait on it, and reconnecting after a loss. `embedded_server.py`
+owns the meaning of the calls.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class EmbeddedCoordinator:
     `call_seconds_max` and then raises CoordinatorLostError. `read`, `children` and
     `changed` survive a connection lost under them; the other calls raise CoordinatorLostError at
     once, because nobody knows whether they took effect. After a session has ended, a new one begins
-    unasked: the ephemeral nodes of the old one are gone.
+    by itself: the ephemeral nodes of the old one are gone.
     """
 
     def __init__(
@@ -110,7 +110,7 @@ class EmbeddedCoordinator:
                 async with asyncio.timeout(COORDINATOR_GRACE_SECONDS):
                     await self._call("end")
             except (TimeoutError, CoordinatorLostError):
-                pass  # the server notices by itself
+                pass  # the server notices the end by itself
         self._closed = True
         if self._task is not None:
             self._task.cancel()
@@ -127,7 +127,8 @@ class EmbeddedCoordinator:
                 continue
 
     async def _call(self, call: str, **arguments: Any) -> Any:
-        """Raises CoordinatorLostError, and its subclass _AnswerLostError once the call was sent."""
+        """Make a call and return its result. Raises CoordinatorLostError; if the call was sent, its
+        subclass _AnswerLostError."""
         connection = await self._connected_connection()
         self._next_request_id += 1
         request_id = self._next_request_id
@@ -182,7 +183,7 @@ class EmbeddedCoordinator:
             await asyncio.sleep(self._random.uniform(pause / 2, pause))
 
     async def _converse(self, connection: Connection) -> None:
-        """Serve the calls until the connection ends."""
+        """Send calls and take answers until the connection ends."""
         lines = Lines()
         connection.write(line(coordinator=PROTOCOL_VERSION, session=self._session))
         async with asyncio.timeout(HANDSHAKE_SECONDS_MAX):
@@ -220,7 +221,7 @@ class EmbeddedCoordinator:
             beating.cancel()
 
     def _welcomed(self, content: dict[str, Any]) -> float:
-        """Take the session given and return after how much silence it ends, in seconds."""
+        """Take the session from the greeting; return its timeout in seconds."""
         match content:
             case {"session": str() as session, "session_seconds": float() | int() as seconds}:
                 if self._session not in (None, session):
@@ -244,7 +245,7 @@ class EmbeddedCoordinator:
                 raise RemoteProtocolError(f"not an answer: {str(content)[:80]}")
 
     async def _beat(self, connection: Connection, interval_seconds: float) -> None:
-        """Show life, and end a connection on which nothing is heard for two intervals."""
+        """Send a ping per interval; end a connection on which nothing arrives for two intervals."""
         while True:
             await asyncio.sleep(interval_seconds)
             if self._clock.now() - self._heard > 2 * interval_seconds:

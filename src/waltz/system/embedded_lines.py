@@ -1,4 +1,4 @@
-"""What the embedded coordinator and its clients say to each other: JSON objects, one per line.
+"""The protocol of the embedded coordinator and its clients: JSON objects, one per line.
 
     client  {"coordinator": 2, "session": ID or null}     once, first
     server  {"session": ID, "session_seconds": seconds}   another ID if that session has ended
@@ -38,24 +38,24 @@ CALL_ERRORS: Final[dict[str, type[WaltzError]]] = {
         LocalProtocolError,
     )
 }
-"""What a call may be answered with, by name."""
+"""The errors that may answer a call, by name."""
 
 
 class Lines:
-    """Cuts what arrives into JSON objects, one per line."""
+    """Cuts arriving bytes into JSON objects, one per line."""
 
     def __init__(self, bytes_max: int = COORDINATOR_LINE_BYTES_MAX) -> None:
         self.bytes_max = bytes_max
         self._rest = b""
 
     def receives_object(self, data: bytes) -> bool:
-        """Whether the line that `data` begins or goes on with may be an object."""
+        """Whether the line that `data` begins or continues may be an object."""
         return (self._rest or data).startswith(b"{")
 
     def receive(self, data: bytes) -> Iterator[dict[str, Any]]:
-        """Yield what `data` completes; to be exhausted before the next call.
+        """Yield the objects that `data` completes; exhaust the iterator before the next call.
 
-        Raises RemoteProtocolError, after what came before: a line too long, or not an object.
+        Raises RemoteProtocolError, after the objects before it: a line too long, or not an object.
         """
         *lines, self._rest = (self._rest + data).split(b"\n")
         yield from map(parse_object, lines)

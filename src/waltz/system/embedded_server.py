@@ -1,12 +1,12 @@
 """The embedded coordinator: ZooKeeper's rules without ZooKeeper, in one process and one file.
 
-Owns the tree, the sessions and the file; knows nothing of what the nodes mean.
+Owns the tree, the sessions and the file; knows nothing of the meaning of the nodes.
 
-A session outlives its connection by `COORDINATOR_GRACE_SECONDS`, so that a live process may come
-back to it while the ephemeral nodes of a killed one go within about a second. It also ends when
-nothing was heard for `COORDINATOR_SESSION_SECONDS`, at once when the client closes, and with the
-server: persistent nodes are kept, ephemeral ones are not. Nothing is answered before all that the
-answer tells is on disk. Whoever can connect may change everything: listen on loopback only.
+A session outlives its connection by `COORDINATOR_GRACE_SECONDS`, so that a live process may return
+to it while the ephemeral nodes of a killed one go within about a second. It also ends after
+`COORDINATOR_SESSION_SECONDS` of silence, at once when the client closes, and with the server:
+persistent nodes are kept, ephemeral ones are not. An answer is sent only once everything that it
+tells is on disk. Any process that can connect may change everything: listen on loopback only.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ FILE_VERSION: Final = 1
 
 
 def load_tree(disk: Disk, path: str) -> Tree:
-    """Return the tree kept at `path`, an empty one if there is no such file.
+    """Return the tree stored at `path`, an empty one if there is no such file.
 
     Raises ConfigurationError: the file is damaged; it is left as it is.
     """
@@ -121,7 +121,7 @@ def _checksum(tree: object) -> int:
 
 @dataclass(slots=True, eq=False)
 class _Session:
-    """One process. `connection` is None while it is away."""
+    """The session of one process. `connection` is None while the process is away."""
 
     session_id: str
     connection: Connection | None = None
@@ -132,7 +132,7 @@ class _Session:
 
 
 class EmbeddedCoordinatorServer:
-    """Serves the tree kept in the file `path`, which one server at a time may use."""
+    """Serves the tree stored in the file `path`, which one server at a time may use."""
 
     def __init__(
         self,
@@ -165,7 +165,7 @@ class EmbeddedCoordinatorServer:
 
     @property
     def address(self) -> Address:
-        """Where it listens; the real port where port 0 was asked for."""
+        """The address that it listens on, with the real port where port 0 was asked for."""
         assert self._listener is not None, "started"
         return self._listener.address
 
@@ -218,7 +218,7 @@ class EmbeddedCoordinatorServer:
         self._changed.set()
         await asyncio.wait([self._saver])
         if not self._saver.cancelled():
-            self._saver.exception()  # told by `run`, and logged
+            self._saver.exception()  # raised by `run`, and logged
         self._release()
 
     async def _disconnect_all(self) -> None:
@@ -240,7 +240,7 @@ class EmbeddedCoordinatorServer:
             async with asyncio.timeout(HANDSHAKE_SECONDS_MAX) as patience:
                 while data := await connection.read():
                     if session is None and not lines.receives_object(data):
-                        # Others wait for an answer, and find out by this one whom they have met.
+                        # A client of another protocol learns from this answer whom it has met.
                         connection.write(line(error="RemoteProtocolError", text=NOT_A_MEMBER))
                         raise RemoteProtocolError(f"not a greeting: {data[:80]!r}")
                     for content in lines.receive(data):
@@ -275,7 +275,7 @@ class EmbeddedCoordinatorServer:
             session = _Session(str(self._random.uuid()))
             self._sessions[session.session_id] = session
         if session.connection is not None:
-            # Its old connection is dead on the other side, whatever this side sees of it.
+            # The session's old connection is dead on the other side, whatever this side sees.
             session.connection.close()
             session.waits.clear()
         session.connection = connection
@@ -312,7 +312,7 @@ class EmbeddedCoordinatorServer:
             session.timer.cancel()
         if session.connection is not None:
             session.connection.close()
-        # Not a change to save: what is saved is the tree without its ephemeral nodes anyway.
+        # Not a change to save: the tree is saved without its ephemeral nodes anyway.
         self._answer_waits(self._tree.end_session(session.session_id))
 
     # One call
@@ -383,8 +383,8 @@ class EmbeddedCoordinatorServer:
         self._answer_waits([path])
 
     def _answer_waits(self, paths: Sequence[str]) -> None:
-        """Answer those that wait for a change of these nodes, or of what is right above them: with
-        many partitions there are many waits, and a change concerns few."""
+        """Answer the waits for a change of these nodes or of their parents only: with many
+        partitions there are many waits, and a change concerns few of them."""
         concerned = {*paths, *map(parent_of, paths)}
         for session in self._sessions.values():
             for request_id, (path, _) in list(session.waits.items()):
@@ -412,7 +412,7 @@ class EmbeddedCoordinatorServer:
             self._answers.append((self._revision, session, session.connection, line(**content)))
 
     async def _save_changes(self) -> None:
-        """Save whenever something has changed, and let go the answers that waited for it."""
+        """Save whenever the tree has changed, then send the answers that waited for it."""
         while not self._stopping:
             await self._changed.wait()
             self._changed.clear()
@@ -421,7 +421,7 @@ class EmbeddedCoordinatorServer:
             try:
                 await self._workers.run_blocking(save)
             except OSError as error:
-                # What was not answered may or may not be on disk: nobody is told anything more.
+                # Unanswered changes may or may not be on disk: no more answers are sent.
                 logger.error("coordinator_file_failed path=%s error=%s", self._path, error)
                 await self._disconnect_all()
                 raise StorageError(f"cannot write {self._path}: {error}") from error

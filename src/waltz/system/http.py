@@ -1,8 +1,8 @@
-"""HTTP for scrapers and probes, in the event loop of the process that it tells about.
+"""HTTP for scrapers and probes, in the event loop of the process that they watch.
 
-Owns the socket and the bounds on who may hold it. Knows nothing of what the answers mean: a route
-is a function that returns one. Import this module only where there is a port to serve: with what it
-imports it takes 65 ms and 6 MiB.
+Owns the socket and the bounds on its connections. Knows nothing of the meaning of the answers: a
+route is a function that returns one. Import this module only if there is a port to serve: with its
+own imports it takes 65 ms and 6 MiB.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from waltz.errors import ConfigurationError
 from waltz.types import Address
 
 HTTP_CONNECTIONS_MAX: Final = 64
-"""Of one process, scrapers and probes, so that they never take the descriptors that files need.
-With one more the connection is cut that has waited longest since its last answer."""
+"""Connections of scrapers and probes to one process; a bound, so that files always have
+descriptors. One more cuts the connection whose last answer is longest ago."""
 
 HTTP_IDLE_SECONDS_MAX: Final = 30.0
 """How long a connection may wait for its next request, or send none at all."""
@@ -36,14 +36,14 @@ HTTP_REQUEST_SECONDS_MAX: Final = 5.0
 """From the first byte of a request to the end of its answer."""
 
 HTTP_HEAD_BYTES_MAX: Final = 16 * 1024
-"""Request line and headers; nothing that is asked has a body."""
+"""Bytes of request line and headers; no request has a body."""
 
 
 STOP_SECONDS_MAX = 1
 NO_REQUEST: Final = b"HTTP/1.1 400 Bad Request\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 
 LEAST_QUALITY = 0.001
-"""Of what a client takes; 0 is for what it does not."""
+"""The lowest quality of a format that a client accepts; 0 means that it does not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,8 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Negotiated:
-    """A route with two answers: JSON for one that asks for it, or says nothing of what it takes."""
+    """A route with two answers: JSON for a client that asks for it or does not say what it
+    accepts, text for any other."""
 
     text: Callable[[], Answer]
     json: Callable[[], Answer]
@@ -68,7 +69,7 @@ Answering: TypeAlias = Callable[[], Answer] | Negotiated
 
 
 def prefers_json(accept: str | None) -> bool:
-    """Whether JSON is wanted rather than text by who sends this header `Accept`; None: none."""
+    """Whether a client with this `Accept` header prefers JSON to text; None: it sent no header."""
     if accept is None:
         return True
     ranges = [_media_range(each) for each in accept.split(",")]
@@ -84,7 +85,7 @@ def prefers_json(accept: str | None) -> bool:
 
 
 def _media_range(text: str) -> tuple[str, float]:
-    """Return the kind, and how much it is wanted: 0 if that cannot be read."""
+    """Return the media type and its quality: 0 if that cannot be read."""
     kind, *parameters = (each.strip() for each in text.lower().split(";"))
     for parameter in parameters:
         if parameter.startswith("q="):
@@ -96,7 +97,7 @@ def _media_range(text: str) -> tuple[str, float]:
 
 
 class HttpServer:
-    """Serves `routes`, path to answer, to whoever asks with GET."""
+    """Serves GET requests for `routes`, a mapping of paths to answers."""
 
     def __init__(self, routes: Mapping[str, Answering]) -> None:
         self._routes = routes
@@ -106,12 +107,13 @@ class HttpServer:
 
     @property
     def address(self) -> Address:
-        """Where it listens, with the real port."""
+        """The address that it listens on, with the real port."""
         assert self._address is not None
         return self._address
 
     async def start(self, address: Address) -> None:
-        """Raises ConfigurationError: the port is in use, or not this machine's."""
+        """Begin to serve. Raises ConfigurationError: the port is in use, or the address is not this
+        machine's."""
         listening = _listen(address)
         self._address = Address(address.host, listening.getsockname()[1])
         application = Starlette(
@@ -137,7 +139,7 @@ class HttpServer:
         self._task = asyncio.create_task(self._server.serve([listening]))
 
     async def stop(self) -> None:
-        """Finish what is being answered and give the port back. Idempotent."""
+        """Finish the answers under way and release the port. Idempotent."""
         if self._server is not None and self._task is not None:
             self._server.should_exit = True
             await self._task
@@ -147,32 +149,32 @@ class HttpServer:
 class _Server(uvicorn.Server):
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None, None, None]:
-        """Signals belong to the process that this server is a part of."""
+        """Do nothing: signals belong to the process that this server is a part of."""
         yield
 
 
 class _BoundedConnection(H11Protocol):
-    """Uvicorn bounds neither how many connections there are, nor how long a silent one stays, nor
-    how long a request may take to come, nor an answer to be taken."""
+    """A connection with the bounds that uvicorn lacks: on the number of connections, on silence, on
+    the time of a request to arrive and of an answer to be read."""
 
     waiting_since = 0.0
-    """When it was made, or its last answer was given."""
+    """When the connection was made, or its last answer was given."""
     _timer: asyncio.TimerHandle | None = None
     _has_begun = False
-    """Whether a part of a request has come that is not answered yet."""
+    """Whether a part of a request has arrived that is not answered yet."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         if len(self.connections) > HTTP_CONNECTIONS_MAX:
             others = cast(set[_BoundedConnection], self.connections) - {self}
-            # Not the new one: who says nothing would keep out who has something to ask.
+            # Not the new one: silent connections would keep out those with a request.
             min(others, key=lambda each: each.waiting_since).transport.abort()
         self._wait()
 
     def data_received(self, data: bytes) -> None:
         if not self._has_begun:
             if not data[:2].isalpha():
-                # No method begins so. A client of ours, which waits for an answer, is told.
+                # No HTTP method begins like this. A client of ours waits for an answer: tell it.
                 self.transport.write(NO_REQUEST)
                 self.transport.close()
                 return
@@ -190,7 +192,7 @@ class _BoundedConnection(H11Protocol):
         super().connection_lost(error)
 
     def _wait(self) -> None:
-        """Wait for the next request, and for the end of what the peer has yet to take."""
+        """Wait for the next request, and until the peer has read its answer."""
         self._has_begun = False
         self.waiting_since = self.loop.time()
         self._arm(HTTP_IDLE_SECONDS_MAX)
@@ -198,13 +200,13 @@ class _BoundedConnection(H11Protocol):
     def _arm(self, seconds: float) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        # Not `close`, which waits for as long as the peer does not take what is left.
+        # Not `close`, which waits for ever if the peer does not read its answer.
         self._timer = self.loop.call_later(seconds, self.transport.abort)
 
 
 def _endpoint(answer: Answering) -> Callable[[Request], Response]:
     async def endpoint(request: Request) -> Response:
-        # In the loop, not in a thread as Starlette does with plain functions: it must not wait.
+        # In the loop, not in a thread as Starlette runs plain functions: a route must not wait.
         headers = {"cache-control": "no-store"}
         if isinstance(answer, Negotiated):
             given = answer.answer_to(request.headers.get("accept"))
@@ -226,7 +228,7 @@ def _listen(address: Address) -> socket.socket:
         try:
             listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             listening.bind(place)
-            # Listening at once, and not first when uvicorn does: two processes may bind one port.
+            # Listen at once, not only when uvicorn does: two processes may bind one port.
             listening.listen()
             listening.setblocking(False)
         except BaseException:

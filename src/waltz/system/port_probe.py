@@ -1,4 +1,4 @@
-"""What listens at an address where no ZooKeeper answers, for the text of the error."""
+"""Finds out what listens at an address where no ZooKeeper answers, for the text of the error."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from waltz.recognition import FIRST_BYTES_MAX, ZOOKEEPER, recognized
 from waltz.types import Address
 
 QUESTION: Final = b"srvr\r\n\r\n"
-"""A word that a ZooKeeper answers in words; whatever else a cluster listens with says what it is to
-whoever does not greet it properly, or greets by itself."""
+"""A command that a ZooKeeper answers in words. The other ports of a cluster greet by themselves, or
+answer a wrong greeting with what they are."""
 
 PROBE_SECONDS_MAX: Final = 1.0
 
 
 async def what_answers(connect_string: str) -> str | None:
-    """Return what else than a ZooKeeper listens at these addresses, and what to do; None: nobody
-    knows. Takes at most `PROBE_SECONDS_MAX`."""
+    """Return what listens at these addresses instead of a ZooKeeper, and the remedy; None: it is
+    unknown. Takes at most `PROBE_SECONDS_MAX`."""
     addresses = []
     for text in connect_string.partition("/")[0].split(","):
         with contextlib.suppress(ConfigurationError):

@@ -1,7 +1,7 @@
 """Files of the operating system.
 
-Owns descriptors, locks and what "durable" takes here: `fdatasync` for contents and sizes, `fsync`
-of the directory for names. Knows nothing of what the bytes mean.
+Owns descriptors, locks and the calls that make data durable: `fdatasync` for contents and sizes,
+`fsync` of the directory for names. Knows nothing of the meaning of the bytes.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from waltz.host import File, Space
 log = logging.getLogger(__name__)
 
 LOCKED_BYTES: Final = 128
-"""The original locks its control file's header; the same range makes both respect each other."""
+"""The original locks its control file's header; with the same range each respects the other."""
 
 FILE_MODE: Final = 0o600
 DIRECTORY_MODE: Final = 0o700
-"""Records are the application's, and nobody else's on the machine: no umask makes more of these."""
+"""Only the owner may read records: no umask widens this mode."""
 
 _FLOCK: Final = struct.Struct("@hhqqi0q")
 """`struct flock`: type, whence, start, length, owner."""
@@ -34,8 +34,8 @@ _FALLOC_FL_KEEP_SIZE: Final = 1
 
 
 def _find_fallocate() -> Callable[[int, int, int, int], int] | None:
-    """The C library's `fallocate` for 64-bit sizes; `os` only has the one that writes zeros where
-    the file system cannot, and that changes the size. None where there is no such call."""
+    """Return the C library's `fallocate` for 64-bit sizes, or None if there is none. The function
+    in `os` changes the size, and writes zeros on a file system that cannot reserve."""
     library = ctypes.CDLL(None, use_errno=True)
     for name in ("fallocate64", "fallocate"):
         if function := getattr(library, name, None):
@@ -94,8 +94,8 @@ class RealFile:
         try:
             os.fdatasync(self._descriptor)
         except OSError:
-            # The system now takes the lost pages for clean. Drop them, so that whoever reads this
-            # file again sees what the disk has and not what it should have had.
+            # The system now marks the lost pages clean. Drop them, so that the next read of this
+            # file returns what the disk has, not what it should have.
             os.posix_fadvise(self._descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
             raise
 
@@ -106,7 +106,7 @@ class RealFile:
 
 
 class RealFileToRead(RealFile):
-    """Refuses every change, and a sync, which only who writes has a use for."""
+    """Refuses every change, and a sync, which only a writer needs."""
 
     def write_at(self, offset: int, data: bytes | memoryview) -> None:
         self._refuse()
@@ -139,8 +139,8 @@ class RealDisk:
         return Space(found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize)
 
     def lock(self, path: str) -> Callable[[], None]:
-        """The lock belongs to its own open file: it is refused to a second taker in this process
-        too, goes with a rename, and is respected by the original's record lock."""
+        """Lock the file at `path`. The lock belongs to its own open file: a second one is refused
+        in this process, too; it survives a rename, and the original's record lock respects it."""
         descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         request = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, LOCKED_BYTES, 0)
         try:
@@ -178,13 +178,13 @@ class RealDisk:
 
 
 def tell_of_open_files(directory: str) -> None:
-    """Say which file there others on this machine may read, made by an earlier release or by the
-    original; it is left as it is, for somebody may rely on it."""
+    """Warn of a file in the directory that other users of this machine may read: an earlier release
+    or the original made it. Its mode stays, for somebody may rely on it."""
     try:
         names = sorted(os.listdir(directory))
         modes = {name: os.stat(os.path.join(directory, name)).st_mode & 0o777 for name in names}
     except OSError:
-        return  # the node says what is wrong with it
+        return  # the node reports what is wrong with the directory
     for name, mode in modes.items():
         if mode & 0o077:
             log.warning(

@@ -1,4 +1,4 @@
-"""All real doors of one process, put together."""
+"""Assembles the real doors of one process."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ def real_host(
     handshake_seconds: float | None = None,
     coordinator_seconds_max: float = COORDINATOR_CALL_SECONDS_MAX,
 ) -> Host:
-    """Return the doors of this process; `coordinator` is where the cluster's metadata is.
+    """Return the doors of this process; `coordinator` is the address of the cluster's metadata.
 
-    With None every coordinator call raises LocalProtocolError: storage nodes need none. Closing
-    `host.coordinator` is the caller's duty. `tls` is for the ports of this process, and unless
-    `connecting` says otherwise for its connections too. An accepted connection must have opened
-    within `handshake_seconds`, None: `limits.HANDSHAKE_SECONDS_MAX`. A call to a coordinator that
-    cannot be reached waits for `coordinator_seconds_max`. Raises ConfigurationError: a file that
-    `tls`, or the access to a ZooKeeper, names cannot be used.
+    With None every coordinator call raises LocalProtocolError. The caller must close
+    `host.coordinator`. `tls` is for the ports of this process, and for its connections unless
+    `connecting` is given. An accepted connection must be open within `handshake_seconds`; None:
+    `limits.HANDSHAKE_SECONDS_MAX`. A call to a coordinator that cannot be reached waits for
+    `coordinator_seconds_max`. Raises ConfigurationError: a file named by `tls`, or by the access to
+    a ZooKeeper, cannot be used.
     """
     network = RealNetwork(tls, connecting, handshake_seconds=handshake_seconds)
     return Host(
@@ -48,8 +48,8 @@ def real_host(
 def real_coordinator(
     address: CoordinatorAddress | None, tls: TlsSettings = NOT_CONFIGURED
 ) -> Coordinator:
-    """Return one more door to the coordinator, for a process that has closed its own. Closing it is
-    the caller's duty. Raises as `real_host`."""
+    """Return another door to the coordinator, for a process that has closed its own; the caller
+    must close it. Raises as `real_host`."""
     return _coordinator(address, RealNetwork(tls, None), COORDINATOR_CALL_SECONDS_MAX)
 
 

@@ -1,7 +1,7 @@
 """One TCP connection on asyncio, with or without TLS.
 
-Owns its socket's options, the bounds of what is buffered either way, and how its two sides come to
-an understanding. Knows nothing of what the bytes mean.
+Owns the socket's options, the bounds of the buffers in both directions, and how the two sides agree
+on TLS or plain. Knows nothing of the meaning of the bytes.
 """
 
 from __future__ import annotations
@@ -37,89 +37,92 @@ from waltz.system.tls_trouble import (
 from waltz.types import Address
 
 RECEIVED_PIECES_MAX: Final = 64
-"""Of what has arrived and was not read; more are joined, for a piece may be one byte, which costs
-fifty."""
+"""Unread pieces kept per connection. More are joined, for a piece of one byte costs fifty bytes."""
 
 WHOLE_WRITE_BYTES_MIN: Final = 64 * 1024
-"""What is as large goes to the system as it is; smaller ones of one turn are joined before."""
-
+"""Writes of at least this size go to the system as they are; smaller ones of a turn are joined."""
 
 PROBE_AFTER_SECONDS: Final = 20
+"""A peer is probed after it has been silent for this long."""
+
 PROBE_INTERVAL_SECONDS: Final = 10
+"""The time between two probes of a silent peer."""
+
 PROBES_MAX: Final = 4
-"""A silent peer is probed after the first, again after each second; a machine that answers none is
-gone within a minute. Until then its client's newer connection may have to wait (hazard H5)."""
+"""After this many unanswered probes, about a minute, the peer's machine counts as gone. Until then
+its client's newer connection may have to wait (hazard H5)."""
 
 UNACKNOWLEDGED_SECONDS_MAX: Final = 30.0
+"""A peer that acknowledges no sent data for this long counts as gone, too. No probes find it while
+the system repeats that data, which it does for a quarter of an hour, up to two minutes apart."""
+
 UNACKNOWLEDGED_LOOK_SECONDS: Final = 5.0
-"""A peer that acknowledges nothing of what was sent for so long is gone, too; probes wait for what
-was sent, which the system repeats for a quarter of an hour, up to two minutes apart. The second is
-how often it is looked at."""
+"""How often a connection with unacknowledged data is checked for that."""
 
 HANDSHAKE_SPREAD: Final = 0.2
-"""The share by which that is less for some, so that those who came together do not go together."""
+"""Connections get up to this share less than the handshake timeout, each another share, so that
+those accepted together are not closed together."""
 
 CONNECTION_BYTES_STEP: Final = 16 * 1024
-"""A connection that holds less is not counted there, nor is a change by less: most never hold so
-much, and counting costs."""
+"""A connection that holds less than this is not counted, nor is a smaller change: most connections
+never hold this much, and counting costs."""
 
 UNWEIGHED_BYTES_MAX: Final = 1024
-"""Received between two looks at what a connection holds: a look costs as much as a few bytes."""
+"""Bytes received before the bytes held are summed up again, which costs as much as a few bytes."""
 
 TLS_VERDICT_SECONDS_MAX: Final = 1.0
-"""In TLS 1.3 the connecting side is done before its certificate was judged: how long it waits for
-the next word of the other side, which a refusal would be."""
+"""In TLS 1.3 the connecting side has finished before its certificate is judged: it waits this long
+for the next bytes of the other side, for they may be a refusal."""
 
 CLOSE_SECONDS_MAX: Final = 5.0
-"""How long a closed connection may still send what was queued."""
+"""How long a closed connection may still send queued bytes."""
 
 
 log = logging.getLogger(__name__)
 
 PEER_CAN_BE_WATCHED: Final = sys.platform == "linux"
 TCP_INFO: Final = struct.Struct("=3xB20xI92xQ")
-"""Of Linux: probes without an answer, segments without one, bytes that were acknowledged."""
+"""Three fields of Linux: unanswered probes, unacknowledged segments, acknowledged bytes."""
 
 SPREAD_STEPS: Final = 256
-"""Between the first to go of those who came together and the last, told apart by their ports."""
+"""Steps from the longest to the shortest handshake timeout; a peer's port chooses its step."""
 
 AT_ONCE: Final = struct.pack("ii", 1, 0)
-"""The value of SO_LINGER with which the system keeps nothing of a connection that ends."""
+"""The value of SO_LINGER with which the system drops all data of a connection that ends."""
 
 
 class Door(Protocol):
-    """Where connections are accepted."""
+    """The place where connections are accepted."""
 
     @property
     def log(self) -> PeerLog:
-        """Takes what is to be said of those who come."""
+        """The log for lines about accepted connections."""
         ...
 
     def enter(self, connection: TcpConnection) -> bool:
-        """Return whether the connection may stay."""
+        """Let the connection in, if there is room; return whether it may stay."""
         ...
 
     def leave(self, connection: TcpConnection) -> None:
-        """One that was let in has ended."""
+        """Note that an accepted connection has ended."""
         ...
 
     def weigh(self, connection: TcpConnection, byte_count: int) -> None:
-        """One that was let in holds so many bytes; it may be given up for that."""
+        """Note that an accepted connection holds `byte_count` bytes; it may be closed for that."""
         ...
 
     def note_dispensable(self, connection: TcpConnection, is_dispensable: bool) -> None:
-        """One that was let in may be given up for another one, or not any more."""
+        """Note whether an accepted connection may be closed to make room for another."""
         ...
 
 
 class TcpConnection(asyncio.Protocol):
     """Implements `host.Connection`; one task reads at a time.
 
-    A connection is open once both sides know how they speak: the connecting side decides by the
-    other's address, the accepting side by the first byte. What is written earlier waits until then,
-    at most `handshake_seconds`. The socket is not read while more than `READ_BYTES_MAX` wait for
-    `read`. `drain` waits from the moment the high mark is crossed until the low one is reached, and
-    not at all in between.
+    A connection is open once both sides have agreed on TLS or plain: the connecting side decides by
+    the other side's address, the accepting side by the first byte. Earlier writes wait until then,
+    at most `handshake_seconds`. The socket is not read while more than `READ_BYTES_MAX` bytes wait
+    for `read`. Once unsent bytes exceed the high mark, `drain` waits until they reach the low mark.
     """
 
     def __init__(
@@ -132,9 +135,9 @@ class TcpConnection(asyncio.Protocol):
         plain_refused: Callable[[], None] | None = None,
         handshake_seconds: float | None = None,
     ) -> None:
-        """`door` is where it was accepted; None: this side connects, to `server_name`.
-        `speaks_tls`: also where it may be plain. `plain_refused` is called once this side has
-        spoken plain and the peer, without a word in plain, has ended the connection.
+        """`door` is where the connection was accepted; None: this side connects, to `server_name`.
+        `speaks_tls`: use TLS even if plain is allowed. `plain_refused` is called if this side has
+        spoken plain and the peer has ended the connection without a plain answer.
         """
         self._security = security
         self._door = door
@@ -152,7 +155,7 @@ class TcpConnection(asyncio.Protocol):
         self._peer = "unconnected"
         self._trouble = ""
         self._receive: Callable[[bytes], None] | None = None
-        """Takes what arrives; None: it waits for `read`."""
+        """Called with bytes that arrive; None: they wait for `read`."""
         self._received: list[bytes] = []
         self._received_bytes = 0
         self._outgoing: list[bytes] = []
@@ -163,22 +166,22 @@ class TcpConnection(asyncio.Protocol):
         self._closing = False
         self._reader: asyncio.Future[None] | None = None
         self._wanted = 1
-        """So much the reader waits for."""
+        """Bytes that the reader waits for."""
         self._drainers: list[asyncio.Future[None]] = []
         self._timer: asyncio.TimerHandle | None = None
         self._watch: asyncio.TimerHandle | None = None
-        """Runs while something that was sent may not have arrived."""
+        """Runs while sent bytes may be unacknowledged."""
         self._acknowledged_bytes = 0
         self._looks_in_vain = 0
         self._held_by_reader = 0
         self._unweighed = 0
-        """Received since the door was told last, or need not have been."""
+        """Bytes received since the bytes held were summed up last."""
         self._weight = 0
-        """What the door was told that it holds."""
+        """The bytes held, as the door was told last."""
         self._loop = asyncio.get_running_loop()
         self._verdict: asyncio.Future[str] = self._loop.create_future()
 
-    # What asyncio calls
+    # Called by asyncio
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
@@ -259,8 +262,8 @@ class TcpConnection(asyncio.Protocol):
         self._end()
 
     def _note_early_end(self) -> None:
-        """The peer has ended the connection: before it was open, before it said what it makes of
-        this side's certificate, or without an answer in plain?"""
+        """Note the trouble if the peer has ended the connection too early: before it was open,
+        before the verdict on this side's certificate, or without an answer in plain."""
         if self._door is not None:
             pass
         elif not self._is_open or not self._verdict.done():
@@ -278,7 +281,7 @@ class TcpConnection(asyncio.Protocol):
         self._weigh()
         self._wake_drainers()
 
-    # How both sides come to an understanding
+    # Agreement on TLS or plain
 
     def _begin_connecting(self) -> None:
         self._has_begun = True
@@ -305,7 +308,7 @@ class TcpConnection(asyncio.Protocol):
             self._fail(EXPECTED_TLS)
 
     def _decrypted(self, data: bytes) -> bytes:
-        """Return the data in the records that have arrived; none if they cannot be read."""
+        """Return the data in the TLS records that have arrived; empty if they cannot be read."""
         assert self._tls is not None
         had_opened = self._is_open
         try:
@@ -335,7 +338,7 @@ class TcpConnection(asyncio.Protocol):
             self.flush()
 
     def _fail(self, reason: str) -> None:
-        """Give the connection up, and say why to whoever waits for it or else to the log."""
+        """Give the connection up; tell the reason to the task that opens it, or else to the log."""
         if self._ended and not self._closing:
             return
         if self._door is not None or self._verdict.done():
@@ -356,10 +359,10 @@ class TcpConnection(asyncio.Protocol):
             self._verdict.set_result(reason)
 
     async def verdict(self) -> str:
-        """Return once it is known whether both sides understand each other: nothing, or why not."""
+        """Return an empty text once both sides have agreed, or the reason for which they do not."""
         return await self._verdict
 
-    # What `host.Connection` promises
+    # `host.Connection`
 
     @property
     def peer(self) -> str:
@@ -399,7 +402,7 @@ class TcpConnection(asyncio.Protocol):
             self._loop.call_soon(receive, b"")
 
     def _take_received(self) -> bytes:
-        """Return what has come, at most as much as may be; a piece that fits is not copied."""
+        """Return received bytes, at most `READ_BYTES_MAX`; a piece that fits is not copied."""
         received, size = self._received, 0
         for count, piece in enumerate(received):  # noqa: B007 - how many fit
             size += len(piece)
@@ -418,8 +421,8 @@ class TcpConnection(asyncio.Protocol):
         return data
 
     def write(self, data: bytes) -> None:
-        # What the partitions of a process say to one peer in one turn of the loop goes out in one
-        # call to the operating system, which costs more than making most of the messages.
+        # Messages of all partitions to one peer in one turn of the loop leave with one call to the
+        # operating system: that call costs more than making most of the messages.
         if self._ended:
             return
         if not self._outgoing:
@@ -449,7 +452,7 @@ class TcpConnection(asyncio.Protocol):
         self._watch = self._loop.call_later(UNACKNOWLEDGED_LOOK_SECONDS, self._look_at_peer)
 
     def _look_at_peer(self) -> None:
-        """Give up a peer that has acknowledged nothing for too long, though there was something."""
+        """Give up a peer that has left sent data unacknowledged for too long."""
         self._watch = None
         if self._transport is None or self._transport.is_closing():
             return
@@ -457,8 +460,8 @@ class TcpConnection(asyncio.Protocol):
             socket.IPPROTO_TCP, socket.TCP_INFO, TCP_INFO.size
         )
         probes, segments, acknowledged_bytes = TCP_INFO.unpack(text)
-        # Packets of the peer that acknowledge nothing new do not count: what this side sends may
-        # be lost on the way. One that takes nothing answers the probes whether it would.
+        # Packets of the peer that acknowledge nothing new do not count: those of this side may be
+        # lost on the way. A peer whose receive window is full answers the probes of its window.
         is_silent = probes > 1 or (segments and acknowledged_bytes == self._acknowledged_bytes)
         self._looks_in_vain = self._looks_in_vain + 1 if is_silent else 0
         self._acknowledged_bytes = acknowledged_bytes
@@ -484,7 +487,7 @@ class TcpConnection(asyncio.Protocol):
 
     def note_held(self, byte_count: int) -> None:
         self._held_by_reader = byte_count
-        # Most connections never hold enough to be counted, and are asked for every message.
+        # Called for each message; most connections never hold enough to be counted.
         if byte_count >= CONNECTION_BYTES_STEP // 2 or self._weight:
             self._weigh()
 
@@ -494,7 +497,7 @@ class TcpConnection(asyncio.Protocol):
 
     @property
     def held_bytes(self) -> int:
-        """All that this side holds because of the connection."""
+        """All bytes that this side holds for the connection."""
         if self._ended or self._transport is None:
             return 0
         unsent_bytes = self._transport.get_write_buffer_size() + self._outgoing_bytes
@@ -510,24 +513,24 @@ class TcpConnection(asyncio.Protocol):
             self._door.weigh(self, weight)
 
     def give_up(self, reason: str) -> None:
-        """End the connection at once; nothing that it holds is kept."""
+        """End the connection at once and drop all bytes that it holds."""
         self._warn("connection_given_up peer=%s reason=%s", self._peer, reason)
         self._forget_received()
         self._outgoing.clear()
         self._outgoing_bytes = 0
         if self._transport is not None and not self._transport.is_closing():
-            # The system would keep what was not acknowledged, and the peer would not be told.
+            # Otherwise the system would keep unacknowledged data, and not tell the peer.
             connected_socket = self._transport.get_extra_info("socket")
             connected_socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, AT_ONCE)
         self._abort()
 
     def leave_to_parent(self) -> None:
-        """Let go of the socket without a word, for it is that of the process this one was forked
-        from: as long as both have it, the peer does not learn when the other closes it."""
+        """Release the socket without a word, for it belongs to the process that this one was forked
+        from: while both have it, the peer does not learn that the parent has closed it."""
         descriptor = self._transport.get_extra_info("socket").fileno() if self._transport else -1
         if descriptor >= 0:
             nothing = os.open(os.devnull, os.O_RDWR)
-            # Not closed: whoever has the number would close somebody else's later.
+            # Not closed: the number could be given to another file, which would be closed later.
             os.dup2(nothing, descriptor, inheritable=False)
             os.close(nothing)
 
@@ -550,10 +553,10 @@ class TcpConnection(asyncio.Protocol):
         if self._is_open or not self._outgoing:
             self._finish()
         else:
-            self._closing = True  # the peer may still open it, and is to have what was queued
+            self._closing = True  # once the peer has opened it, the queued bytes are still sent
 
     def _finish(self) -> None:
-        """Send what is queued, and that it was all."""
+        """Send queued bytes and the end of the stream."""
         self._closing = False
         self.flush()
         if self._tls is not None and self._is_open:
@@ -568,7 +571,7 @@ class TcpConnection(asyncio.Protocol):
         self._transport.close()
         if self._timer is not None:
             self._timer.cancel()
-        # A peer that takes nothing would keep what is queued, and the socket, for ever.
+        # A peer that reads nothing would hold queued bytes and the socket for ever.
         self._timer = self._loop.call_later(CLOSE_SECONDS_MAX, self._transport.abort)
 
     def _abort(self) -> None:
@@ -580,7 +583,7 @@ class TcpConnection(asyncio.Protocol):
         if self._receive is not None and not self._ended:
             self._loop.call_soon(self._receive, b"")
         self._ended = True
-        # The timer that would do it ends with the connection, and somebody waits.
+        # The timer that would settle it ends with the connection, and a task may wait.
         self._settle(self._trouble)
         self._wake_reader()
         self._wake_drainers()
@@ -597,7 +600,7 @@ class TcpConnection(asyncio.Protocol):
 
 
 def _joined(writes: Sequence[bytes]) -> Iterator[bytes]:
-    """Yield the same bytes in few pieces, of which the large ones are not copied."""
+    """Yield the same bytes in fewer pieces, without copying the large ones."""
     small: list[bytes] = []
     for data in writes:
         if len(data) < WHOLE_WRITE_BYTES_MIN:
@@ -612,7 +615,7 @@ def _joined(writes: Sequence[bytes]) -> Iterator[bytes]:
 
 
 _CONNECTED: WeakSet[TcpConnection] = WeakSet()
-"""Those that this process has opened."""
+"""Connections that this process has opened."""
 
 
 def _leave_all_to_parent() -> None:
@@ -624,7 +627,7 @@ os.register_at_fork(after_in_child=_leave_all_to_parent)
 
 
 def _probe_when_silent(connected_socket: socket.socket) -> None:
-    """Have the system notice a machine that is gone, which takes hours by its own defaults."""
+    """Make the system notice a machine that is gone, which takes hours with its own defaults."""
     connected_socket.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for name, value in (
         ("TCP_KEEPIDLE", PROBE_AFTER_SECONDS),

@@ -1,7 +1,7 @@
 """TCP on asyncio, with TLS.
 
-Owns who is let in, and turning the operating system's errors into ours. Knows nothing of what the
-bytes mean.
+Owns which connections are accepted, and the translation of the operating system's errors into ours.
+Knows nothing of the meaning of the bytes.
 """
 
 from __future__ import annotations
@@ -26,29 +26,30 @@ from waltz.system.workers import RealWorkers
 from waltz.types import Address, TlsSettings
 
 TLS_TRIED_MAX: Final = 1_000
-"""Addresses that a process tries TLS with because they have closed on a plain Hello."""
+"""Addresses that a process remembers to try TLS with, for they closed the connection on a plain
+Hello."""
 
 CONNECTIONS_MAX: Final = 20_000
 CONNECTIONS_DESCRIPTORS_SHARE: Final = 0.6
-"""Accepted connections of one process, within this share of the descriptors it may have: files need
-the others."""
+"""The share of a process's descriptors that accepted connections may use: files need the rest."""
 
 CONNECTIONS_WAITING_MAX: Final = 1_024
-"""Connections that the system has made and the process has not accepted yet. With more of them some
-look open to their peers and to nobody else."""
+"""Connections that the system has made and the process has not accepted yet. With more, some would
+look open to their peers only."""
 
 CONNECTIONS_PER_PEER_MAX: Final = 1_000
 CONNECTIONS_PER_PEER_SHARE: Final = 0.25
-"""Of these from one address, within this share of the connections that the process accepts."""
+"""The share of the accepted connections that may come from one address."""
 
 CONNECTIONS_BYTES_LEFT: Final = 0.9
-"""Of it what is left to the others once some were ended."""
+"""The share of CONNECTIONS_BYTES_MAX that the remaining connections may hold after the largest ones
+were closed."""
 
 RESOLVE_SECONDS_MAX: Final = 5.0
 """How long a name may take to resolve; the system's own patience is longer."""
 
 RESOLVER_THREADS_MAX: Final = 4
-"""Names that a process resolves at a time; more wait, within that time."""
+"""Names that a process resolves at a time; further ones wait, which counts towards their time."""
 
 
 log = logging.getLogger(__name__)
@@ -73,7 +74,7 @@ class TcpListener:
 
 
 class Guest(Protocol):
-    """An accepted connection, as far as its memory goes."""
+    """An accepted connection, seen as bytes held."""
 
     @property
     def held_bytes(self) -> int: ...
@@ -82,7 +83,7 @@ class Guest(Protocol):
 
 
 class Guests:
-    """The accepted connections of a process: how many there are, from where, what they hold."""
+    """The accepted connections of a process: their number, addresses and bytes held."""
 
     def __init__(
         self,
@@ -95,23 +96,23 @@ class Guests:
         self._connections_per_peer_max = connections_per_peer_max
         self._bytes_max = bytes_max
         self._held: dict[Guest, int] = {}
-        """Of those that hold enough to be counted."""
+        """The bytes of the connections that hold enough to be counted."""
         self._held_bytes = 0
         self._counts: Counter[str] = Counter()
         self._dispensable: dict[str, dict[Guest, None]] = {}
-        """By address, those first that were said to be so longest ago."""
+        """By address, in the order in which they became dispensable."""
         self._is_refusing = False
         self.log = PeerLog(log, timers)
 
     def enter(self, host: str) -> bool:
-        """Return whether there is room for one more from the IP address `host`, be it that of one
-        that is given up."""
+        """Return whether one more connection from the IP address `host` is accepted; a dispensable
+        one may be closed to make room for it."""
         bound = ""
         if self._counts[host] >= self._connections_per_peer_max:
             if not self._give_up_from(host):
                 bound = f"peer connections_per_peer_max={self._connections_per_peer_max}"
         elif self._counts.total() >= self._connections_max:
-            # Who has most is the last to have a right to all of them.
+            # Of the addresses with dispensable connections, the one with the most loses one.
             most = max(self._dispensable, key=self._counts.__getitem__, default="")
             if not self._give_up_from(most):
                 bound = f"process connections_max={self._connections_max}"
@@ -119,13 +120,13 @@ class Guests:
             self._counts[host] += 1
             self._is_refusing = False
             return True
-        if not self._is_refusing:  # the next thousand would say no more than the first
+        if not self._is_refusing:  # further refusals would tell nothing new
             self.log.warning("connections_refused peer=%s bound=%s", host, bound)
         self._is_refusing = True
         return False
 
     def _give_up_from(self, host: str) -> bool:
-        """Give up the connection from `host` that has been dispensable longest, if there is one."""
+        """Close the connection from `host` that has been dispensable longest, if there is one."""
         guest = next(iter(self._dispensable.get(host, ())), None)
         if guest is None:
             return False
@@ -134,7 +135,7 @@ class Guests:
         return True
 
     def note_dispensable(self, host: str, guest: Guest, is_dispensable: bool) -> None:
-        """`guest` may be given up for another one, or not any more."""
+        """Note whether `guest` may be closed to make room for another connection."""
         from_there = self._dispensable.setdefault(host, {})
         from_there.pop(guest, None)
         if is_dispensable:
@@ -148,8 +149,8 @@ class Guests:
             del self._counts[host]
 
     def weigh(self, guest: Guest, byte_count: int) -> None:
-        """`guest` holds so much now; 0: it has gone. Gives up those that hold most if all hold
-        more than they may."""
+        """Note that `guest` holds `byte_count` bytes; 0: it has gone. Close those that hold most if
+        all together exceed their bound."""
         self._held_bytes += byte_count - self._held.pop(guest, 0)
         if byte_count:
             self._held[guest] = byte_count
@@ -157,7 +158,7 @@ class Guests:
             self._make_room()
 
     def _make_room(self) -> None:
-        # What was sent since they were weighed is gone.
+        # Bytes that were sent since the last look are not held any more.
         self._held = {guest: guest.held_bytes for guest in self._held}
         self._held_bytes = sum(self._held.values())
         if self._held_bytes <= self._bytes_max:
@@ -175,7 +176,7 @@ class Guests:
 
 
 class ListeningDoor:
-    """Implements `connection.Door`: runs `accept` in a task for each connection that is let in."""
+    """Implements `tcp_connection.Door`: runs `accept` in a task for each accepted connection."""
 
     def __init__(self, guests: Guests, accept: Callable[[Connection], Awaitable[None]]) -> None:
         self._guests = guests
@@ -216,8 +217,8 @@ class RealNetwork:
         *,
         handshake_seconds: float | None = None,
     ) -> None:
-        """`connecting` None: the same as `listening`. `handshake_seconds`: until an accepted
-        connection must have opened; None: as `limits.HANDSHAKE_SECONDS_MAX` says.
+        """`connecting` None: the same as `listening`. `handshake_seconds` is how long an accepted
+        connection may take to open; None: `limits.HANDSHAKE_SECONDS_MAX`.
 
         Raises ConfigurationError: a file of certificates or keys cannot be used.
         """
@@ -225,8 +226,8 @@ class RealNetwork:
         self._connecting = self._listening if connecting is None else Tls(connecting)
         self._handshake_seconds = handshake_seconds
         self._refused_plain: dict[Address, None] = {}
-        """Addresses that ended a connection on which this side spoke plain, the one that did so
-        first, first. The next attempt is made with TLS, never the other way round."""
+        """Addresses that ended a connection on which this side spoke plain, oldest first. The next
+        attempt uses TLS; plain is never tried after TLS."""
         in_all = connections_max()
         per_peer = min(CONNECTIONS_PER_PEER_MAX, int(in_all * CONNECTIONS_PER_PEER_SHARE))
         self._guests = Guests(in_all, per_peer, CONNECTIONS_BYTES_MAX)
@@ -234,8 +235,8 @@ class RealNetwork:
 
     async def resolve(self, address: Address) -> Sequence[Address]:
         look_up = partial(socket.getaddrinfo, address.host, address.port, type=socket.SOCK_STREAM)
-        # Not the loop's own threads: an application may have all of them wait for what comes over a
-        # connection whose name is to be resolved. Nor one that outlives the call, or an exit.
+        # Not the loop's own threads: an application may block all of them until data comes over the
+        # very connection whose name is resolved here. Nor a thread that outlives the call.
         thread = RealWorkers(1, daemon=True, name="waltz-resolver")
         try:
             async with asyncio.timeout(RESOLVE_SECONDS_MAX), self._resolving:
@@ -255,7 +256,7 @@ class RealNetwork:
     async def connect(self, address: Address, *, name: str | None = None) -> Connection:
         loop = asyncio.get_running_loop()
 
-        # One attempt: a plain peer that was killed before it answered is no reason to go on so.
+        # One attempt only: a plain peer may have been killed before it answered.
         speaks_tls = address in self._refused_plain
         self._refused_plain.pop(address, None)
 
@@ -270,7 +271,7 @@ class RealNetwork:
         try:
             async with asyncio.timeout(CONNECT_SECONDS_MAX):
                 _, connected = await loop.create_connection(connection, address.host, address.port)
-            trouble = await _verdict(connected)  # in its own time, which says what took it
+            trouble = await _verdict(connected)  # has its own timeout, which names the cause
         except TimeoutError as error:
             raise ConnectionFailedError(
                 f"no connection to {address}: no answer in {CONNECT_SECONDS_MAX:g} s"
@@ -284,7 +285,7 @@ class RealNetwork:
         return connected
 
     def _try_tls_with(self, address: Address) -> None:
-        """The next connection to the address is to begin with TLS."""
+        """Begin the next connection to the address with TLS."""
         self._refused_plain[address] = None
         if len(self._refused_plain) > TLS_TRIED_MAX:
             del self._refused_plain[next(iter(self._refused_plain))]
@@ -295,7 +296,7 @@ class RealNetwork:
         loop = asyncio.get_running_loop()
         door = ListeningDoor(self._guests, accept)
         try:
-            # Port 0 on a name with several addresses would take another port on each of them.
+            # Port 0 on a name with several addresses would take a different port on each.
             hosts: list[str] | str = address.host
             if address.port == 0:
                 found = await loop.getaddrinfo(address.host, 0, type=socket.SOCK_STREAM)
@@ -319,7 +320,7 @@ class RealNetwork:
 
 
 def connections_max() -> int:
-    """How many connections this process accepts, by what the system gives it."""
+    """Return how many connections this process accepts, given its limit of descriptors."""
     descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if descriptors == resource.RLIM_INFINITY:
         return CONNECTIONS_MAX
@@ -344,7 +345,7 @@ async def _serve(
 
 
 def _numeric(found: tuple[Any, ...]) -> str:
-    """The IP address of a socket address; one that is valid on one link names the link."""
+    """Return the IP address of a socket address; a link-local one names its link."""
     host = str(found[0])
     scope = found[3] if len(found) == 4 else 0
     return f"{host}%{scope}" if scope and "%" not in host else host

@@ -1,6 +1,6 @@
-"""What a process believes and shows: TLS contexts from PEM files, read again when these change.
+"""TLS contexts from PEM files, read again when the files change.
 
-Owns the files, the rule who may speak plain, and the words for what goes wrong. Knows no socket.
+Owns the files, the rule which peers may speak plain, and the texts of errors. Knows no socket.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from waltz.types import (
 )
 
 TLS_LOOK_SECONDS: Final = 1.0
-"""Between two looks whether certificate files have changed."""
+"""Time between two checks whether certificate files have changed."""
 
 TLS_FILE_BYTES_MAX: Final = 4 * 1024 * 1024
-"""Of one file of certificates or keys; the system's own list of CAs has a quarter of a MiB."""
+"""Size of one file of certificates or keys; the system's own list of CAs has a quarter of a MiB."""
 
 
 log = logging.getLogger(__name__)
@@ -39,7 +39,7 @@ HANDSHAKE_BYTE: Final = 0x16
 ALERT_BYTE: Final = 0x15
 
 NO_PLAIN_ALERT: Final = bytes((ALERT_BYTE, 3, 3, 0, 2, 2, 70))
-"""A fatal alert, protocol version: what a peer is told that speaks plain where it may not."""
+"""A fatal alert, protocol version: the answer to a peer that speaks plain and may not."""
 
 
 @dataclass(slots=True)
@@ -47,12 +47,12 @@ class Contexts:
     accepting: ssl.SSLContext
     connecting: ssl.SSLContext
     lacks_pair: bool
-    """The accepting side has nothing to show yet."""
+    """Whether the accepting side has no certificate yet."""
 
 
 class Tls:
-    """TLS as `settings` want it. Files that change are read again with the next connection; if they
-    cannot be used the log says why, and what was read before stays in force."""
+    """TLS according to `settings`. Files that change are read again for the next connection; if
+    they cannot be used the log says why, and the contents read before stay in force."""
 
     def __init__(self, settings: TlsSettings) -> None:
         """Raises ConfigurationError: a file cannot be used."""
@@ -67,24 +67,25 @@ class Tls:
             )
 
     def may_be_plain(self, host: str) -> bool:
-        """`host` is the IP address at the other end."""
+        """Whether a peer at the IP address `host` may speak plain."""
         plain = self.settings.plain_with
         return plain is Plain.ALWAYS or (plain is Plain.LOOPBACK and is_loopback(host))
 
     def accepted(self) -> TlsSession:
         contexts = self._current()
         if contexts.lacks_pair:
-            # Not before it is needed: who only connects never pays for making one.
+            # Made when it is needed: a process that only connects never pays for it.
             _load_self_signed(contexts.accepting)
             contexts.lacks_pair = False
         return TlsSession(contexts.accepting, server_name=None)
 
     def connecting_to(self, name: str) -> TlsSession:
-        """Raises ValueError: no certificate can have such a name."""
+        """Return the connecting side of a session with `name`. Raises ValueError: no certificate
+        can have this name."""
         return TlsSession(self._current().connecting, server_name=name)
 
     def connecting_context(self) -> ssl.SSLContext:
-        """For a library that has its own sockets."""
+        """Return the context for a library that has its own sockets."""
         return self._current().connecting
 
     def _current(self) -> Contexts:
@@ -113,7 +114,7 @@ class Tls:
 
 
 def tell_of_open_ports(settings: TlsSettings, *addresses: Address) -> None:
-    """Say loudly which ports believe whoever reaches them from another machine."""
+    """Warn of ports that believe any peer on another machine."""
     reachable = [str(each) for each in addresses if not is_local(each.host)]
     if reachable and settings.believes_everybody:
         log.warning(
@@ -132,7 +133,7 @@ def load(settings: TlsSettings) -> Contexts:
     accepting = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     connecting = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     for context in (accepting, connecting):
-        # The original speaks 1.2 only; who offers less is refused by both.
+        # The original speaks 1.2 only; both refuse a peer that offers less.
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         context.options |= ssl.OP_NO_RENEGOTIATION
     connecting.check_hostname = bool(settings.authorities) and settings.verify_host_name
@@ -193,7 +194,7 @@ def _load_self_signed(context: ssl.SSLContext) -> None:
     from waltz.system.certificates import self_signed_pair
 
     pair = self_signed_pair()
-    # The standard library takes certificates from files only; this one is gone at once.
+    # The standard library reads certificates from files only; this file is deleted at once.
     with tempfile.NamedTemporaryFile() as file:
         file.write(pair.certificate + pair.key)
         file.flush()
@@ -201,7 +202,7 @@ def _load_self_signed(context: ssl.SSLContext) -> None:
 
 
 def _stamp(settings: TlsSettings) -> tuple[object, ...]:
-    """What changes when a file does."""
+    """Return a value that changes when a file does."""
     found: list[object] = []
     for path in settings.files:
         try:

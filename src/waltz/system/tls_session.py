@@ -1,7 +1,7 @@
 """One side of one TLS conversation, as bytes in and bytes out.
 
-Owns the turning of records into data and back. Knows nothing of sockets and of time, and believes
-whatever its context believes.
+Owns the conversion of records into data and back. Knows nothing of sockets and time; its context
+decides which certificates are trusted.
 """
 
 from __future__ import annotations
@@ -10,16 +10,18 @@ import ssl
 from typing import cast
 
 RECORD_BYTES = 16 * 1024
-"""What a TLS record holds at most: more is never read at once."""
+"""The most data of one TLS record, and of one read."""
 
 
 class TlsSession:
-    """Every method may raise ssl.SSLError; `outgoing` then has what the peer is to be told."""
+    """A TLS session. Every method may raise ssl.SSLError; `outgoing` then has the alert for the
+    peer."""
 
     def __init__(self, context: ssl.SSLContext, *, server_name: str | None) -> None:
-        """`server_name` is whom the connecting side looks for; None: this is the accepting side.
+        """`server_name` is the name that the connecting side demands; None: this is the accepting
+        side.
 
-        Raises ValueError: the name cannot be one.
+        Raises ValueError: the name is invalid.
         """
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._tls = context.wrap_bio(
@@ -30,7 +32,7 @@ class TlsSession:
         )
         self.is_established = False
         self.has_ended = False
-        """The peer has said that it sends no more."""
+        """Whether the peer has said that it sends no more."""
 
     @property
     def version(self) -> str:
@@ -45,7 +47,7 @@ class TlsSession:
         return ",".join(f"{name}={value}" for part in subject for name, value in part)
 
     def start(self) -> None:
-        """Say the first word; the connecting side has it."""
+        """Begin the handshake; only the connecting side does."""
         self._shake_hands()
 
     def receive(self, data: bytes) -> bytes:
@@ -66,7 +68,7 @@ class TlsSession:
         try:
             self._tls.unwrap()
         except ssl.SSLError:
-            pass  # the peer has not said so yet, and is not waited for
+            pass  # the peer has not ended its side yet, which need not be waited for
 
     def outgoing(self) -> bytes:
         """Return the records to be sent, and forget them."""

@@ -1,6 +1,6 @@
-"""What went wrong in a TLS handshake, in words that name the cause and the remedy.
+"""Texts for failed TLS handshakes that name the cause and the remedy.
 
-Owns the words. The codes are OpenSSL's.
+Owns the texts. The codes are OpenSSL's.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from waltz.types import TlsSettings
 _EXPIRED: Final = 10
 _NOT_YET_VALID: Final = 9
 _UNKNOWN_AUTHORITY: Final = {7, 18, 19, 20, 21}
-"""7: there is a CA of this name, and it is another one."""
+"""Code 7: a trusted CA has this name, but it is another CA."""
 
 _OTHER_NAME: Final = {62, 64}
 
@@ -67,7 +67,7 @@ SLOW: Final = "it did not finish the handshake in {seconds:.2g} s; it does not s
 
 
 def explain(error: ssl.SSLError, settings: TlsSettings) -> str:
-    """Say what `error` means to someone who operates this side."""
+    """Return what `error` means to the operator of this side."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return _judgement(error, settings)
     reason = error.reason or ""

@@ -22,13 +22,13 @@ _Calls: TypeAlias = "SimpleQueue[_Call | None]"
 class RealWorkers:
     """Implements `host.Workers`.
 
-    Threads start when they are needed; calls beyond their number wait. A cancelled caller stops
-    waiting, while its function runs to the end, unless it has not begun.
+    Threads start when they are needed; calls beyond `threads_max` wait. A cancelled caller stops
+    waiting; its function still runs to the end if it has begun.
     """
 
-    # An executor makes a future of its own and a lock for each call, and couples them with the
-    # loop's: that costs as much as all the rest of the way to a thread and back. Each thread waits
-    # at a queue of its own: with one for all of them each call wakes more threads than one.
+    # An executor makes a future and a lock of its own for each call and couples them with the
+    # loop's: that costs as much as the rest of the way to a thread and back. Each thread waits at a
+    # queue of its own: with one queue for all, each call would wake several threads.
 
     def __init__(
         self,
@@ -37,13 +37,13 @@ class RealWorkers:
         daemon: bool = False,
         name: str = "waltz-worker",
     ) -> None:
-        """`daemon`: the interpreter's exit does not wait for what is running."""
+        """`daemon`: the interpreter's exit does not wait for calls that are running."""
         self._threads_max = threads_max
         self._name = name
         self._idle: list[_Calls] = []
-        """The queues of the threads that have nothing to do; the last one was busy last."""
+        """The queues of idle threads, in the order in which these became idle."""
         self._waiting: deque[_Call] = deque()
-        """Calls for which there is no thread."""
+        """Calls that wait for a thread."""
         self._threads: list[threading.Thread] = []
         self._changing = threading.Lock()
         self._closed = False
@@ -51,7 +51,7 @@ class RealWorkers:
             atexit.register(self._finish)
 
     async def run_blocking(self, function: Callable[[], T]) -> T:
-        """As of `host.Workers`. Raises RuntimeError: closed."""
+        """Run `function` in a thread and return its result. Raises RuntimeError: closed."""
         loop = asyncio.get_running_loop()
         waiting: asyncio.Future[T] = loop.create_future()
         with self._changing:
@@ -66,7 +66,7 @@ class RealWorkers:
         return await waiting
 
     def close(self) -> None:
-        """Let the threads end once what was asked for is done; no further calls. Idempotent."""
+        """Let the threads end once the calls made so far are done; take no more. Idempotent."""
         atexit.unregister(self._finish)
         self._end()
 
@@ -78,7 +78,7 @@ class RealWorkers:
             self._idle.clear()
 
     def _finish(self) -> None:
-        """The interpreter exits."""
+        """Wait for all calls, when the interpreter exits."""
         self._end()
         for thread in self._threads:
             thread.join()
@@ -87,7 +87,7 @@ class RealWorkers:
         calls: _Calls = SimpleQueue()
         calls.put(call)
         name = f"{self._name}_{len(self._threads) + 1}"
-        # Daemons, for others would be waited for before anybody tells them to end.
+        # Daemons: the interpreter would wait for other threads before anything tells them to end.
         thread = threading.Thread(target=self._run, args=(calls,), name=name, daemon=True)
         thread.start()
         self._threads.append(thread)
@@ -98,7 +98,7 @@ class RealWorkers:
             del call
 
     def _free(self, calls: _Calls) -> None:
-        """The thread that waits at `calls` has nothing to do any more."""
+        """Give the idle thread of queue `calls` a call that waits, or let it end or wait."""
         with self._changing:
             if self._waiting:
                 calls.put(self._waiting.popleft())
@@ -114,9 +114,9 @@ def _carry_out(
     loop: asyncio.AbstractEventLoop,
     free: Callable[[], None],
 ) -> None:
-    """Run `function` and tell `waiting` on its loop, which may be gone by then.
+    """Run `function` and pass its result to `waiting` on its loop, which may be gone by then.
 
-    `free` is called before that: whoever is told and asks again finds this thread."""
+    `free` is called first, so that a caller that makes its next call at once finds this thread."""
     if waiting.cancelled():
         free()
         return

@@ -1,13 +1,14 @@
 """The coordinator as a real ZooKeeper keeps it. The only file that knows kazoo.
 
-Owns one kazoo client, whose threads hand everything they hear to the event loop and touch nothing
-else; and the calls and waits that depend on its connection. Knows nothing of what the nodes mean.
+Owns one kazoo client, whose threads pass everything they receive to the event loop and touch
+nothing else; and the calls and waits that depend on its connection. Knows nothing of the meaning of
+the nodes.
 
 Kazoo is used without its retries and recipes. A call is handed over only while there is a
-connection, and at most once: kazoo would keep what it cannot send and send it later, so that one
-creation tried five times would become five nodes. Watches are kazoo's one-shot ones, all with one
-function, so that a path is watched at most once however often a wait is given up; a wait looks
-again after every watch and after every change of the connection.
+connection, and at most once: kazoo would keep a call that it cannot send and send it later, so that
+one creation tried five times would become five nodes. Watches are kazoo's one-shot ones, all with
+the same function, so that a path is watched at most once however often a wait is given up; a wait
+looks at the node again after every watch and after every change of the connection.
 """
 
 from __future__ import annotations
@@ -49,19 +50,19 @@ from waltz.system.tls import Tls
 from waltz.types import OPEN_ACCESS, ZooKeeperAccess, ZooKeeperAcl
 
 ZOOKEEPER_REQUEST_BYTES_MAX: Final = 1024 * 1024 - 1
-"""ZooKeeper ends a connection that brings more (its default, `jute.maxbuffer`)."""
+"""ZooKeeper ends a connection that sends a larger request (its default, `jute.maxbuffer`)."""
 
 ZOOKEEPER_REQUEST_BYTES_OVERHEAD: Final = 1024
-"""Of a request, besides data and path; more than it is."""
+"""A bound on the bytes of a request besides data and path."""
 
 ZOOKEEPER_CLOSE_SECONDS_MAX: Final = 1.0
-"""How long closing waits for the end of the session; after that it ends by its time-out."""
+"""How long closing waits for the end of the session; later the session ends by its timeout."""
 
 
 logger = logging.getLogger(__name__)
 
 kazoo_logger = logging.getLogger(f"{__name__}.kazoo")
-kazoo_logger.setLevel(logging.ERROR)  # what it says of connections is said here, once
+kazoo_logger.setLevel(logging.ERROR)  # this module logs changes of connections, once each
 
 REFUSALS: Final[dict[type[Exception], type[WaltzError]]] = {
     kazoo_errors.NoNodeError: NoNodeError,
@@ -76,7 +77,7 @@ REFUSALS: Final[dict[type[Exception], type[WaltzError]]] = {
     kazoo_errors.NoAuthError: CoordinationError,
     kazoo_errors.QuotaExceededError: CoordinationError,
 }
-"""Answers that say that nothing was changed. Any other error leaves open what was done."""
+"""Answers which say that nothing was changed. After any other error the outcome is unknown."""
 
 
 class _AnswerLostError(CoordinatorLostError):
@@ -114,10 +115,11 @@ class ZooKeeperCoordinator:
         self._session_id = 0
         self._pending: set[asyncio.Future[Any]] = set()
         self._waiting: dict[str, set[asyncio.Future[bool]]] = {}
-        """Waits by path, told whether it is the node that has changed, or the connection."""
+        """Waits by path; each is resolved with whether the node, not the connection, has
+        changed."""
         self._closed = False
 
-    # What `host.Coordinator` promises
+    # `host.Coordinator`
 
     async def read(self, path: str) -> Node:
         check_path(path)
@@ -160,7 +162,7 @@ class ZooKeeperCoordinator:
             try:
                 if await self._differs(path, seen):
                     return
-                # Woken meanwhile, it may be by what the look has seen already.
+                # A wake-up in the meantime may be for a change that was seen already.
                 is_news = not woken.done()
                 if await woken and is_news:
                     return
@@ -189,7 +191,8 @@ class ZooKeeperCoordinator:
                 continue
 
     async def _call(self, ask: Callable[[Any], Any]) -> Any:
-        """Raises CoordinatorLostError, its subclass _AnswerLostError once it was handed over."""
+        """Make a call and return its result. Raises CoordinatorLostError; if the call was handed
+        over, its subclass _AnswerLostError."""
         client = await self._connected_client()
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[Any] = loop.create_future()
@@ -211,7 +214,7 @@ class ZooKeeperCoordinator:
             ) from error
         except WaltzError:
             raise
-        except Exception as error:  # kazoo hands on whatever its reading of an answer raised
+        except Exception as error:  # kazoo passes on any error of decoding an answer
             raise self._translated(error) from error
         finally:
             self._pending.discard(answer)
@@ -245,7 +248,7 @@ class ZooKeeperCoordinator:
     # Changes
 
     async def _differs(self, path: str, seen: Node | None) -> bool:
-        """Look at the node and leave watches that tell of what comes after."""
+        """Compare the node with `seen` and leave watches that tell of later changes."""
         look = self._call(lambda client: client.exists_async(path, watch=self._watched))
         if seen is None:
             return await look is not None
@@ -326,7 +329,7 @@ class ZooKeeperCoordinator:
                 _AnswerLostError(f"connection to ZooKeeper at {self._connect_string} lost")
             )
         if keeper_state in (KeeperState.CLOSED, KeeperState.AUTH_FAILED):
-            # Kazoo has given up, over bytes that it does not understand: begin anew.
+            # Kazoo has given up over bytes that it does not understand: begin anew.
             self._end(client)
             self._begin()
 
@@ -337,7 +340,8 @@ class ZooKeeperCoordinator:
         self._wake(None)
 
     def _end(self, client: Any) -> asyncio.Future[None]:
-        """End the client's session and threads; the future says that it is done."""
+        """End the client's session and threads; the returned future is resolved when that is
+        done."""
         ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
         def end() -> None:
@@ -346,24 +350,24 @@ class ZooKeeperCoordinator:
                 client.stop()
                 client.close()
             except Exception as error:
-                # The session ends by its time-out then, as that of a killed process.
+                # Then the session ends by its timeout, like that of a killed process.
                 logger.info("coordinator_left_unclosed error=%r", error)
             self._post(_settle, ended, None, None)
 
-        # Not a worker of the loop: a process that ends would wait for one that a server holds up.
+        # Not a worker of the loop: a process that ends would wait for a server that hangs.
         threading.Thread(target=end, daemon=True).start()
         return ended
 
     def _post(self, function: Callable[..., None], *arguments: object) -> None:
-        """Call `function` on the loop, from any thread; nothing if the loop has ended."""
+        """Call `function` on the loop, from any thread; do nothing if the loop has ended."""
         assert self._loop is not None
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(function, *arguments)
 
 
 class _SecuredHandler(SequentialThreadingHandler):  # type: ignore[misc]
-    """Gives kazoo sockets that speak TLS as all of ours do: its own would believe every CA that the
-    system knows, and never read a file again."""
+    """Gives kazoo sockets that use TLS like all of ours: its own would trust every CA of the system
+    and never read a changed file again."""
 
     def __init__(self, tls: Tls) -> None:
         super().__init__()
@@ -382,8 +386,8 @@ class _SecuredHandler(SequentialThreadingHandler):  # type: ignore[misc]
             raise
 
     def select(self, readable: Sequence[Any], *others: Any) -> Any:
-        """As the system's, but that what was decrypted already is seen, too: one record may hold
-        two answers."""
+        """Select as the system does, and also return sockets with decrypted data: one record may
+        hold two answers."""
         pending = [each for each in readable if isinstance(each, ssl.SSLSocket) and each.pending()]
         return (pending, [], []) if pending else super().select(readable, *others)
 
@@ -402,7 +406,8 @@ def _is_as(stat: ZnodeStat, seen: Node) -> bool:
 
 
 def _check_size(path: str, data: bytes | None) -> None:
-    """What is too large would end the connection, and be tried again for ever."""
+    """Raises CoordinationError: the request is too large. It would end the connection, and be
+    repeated for ever."""
     limit = ZOOKEEPER_REQUEST_BYTES_MAX - ZOOKEEPER_REQUEST_BYTES_OVERHEAD - len(path.encode())
     if data is not None and len(data) > limit:
         raise CoordinationError(f"{len(data)} bytes for node {path}; the limit is {limit}")

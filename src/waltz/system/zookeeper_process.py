@@ -1,9 +1,9 @@
 """A ZooKeeper server of one machine, for trials and tests: a Java process and its directory.
 
-Owns the process and what it reads: `zoo.cfg`, the logging configuration, the data directory. The
-jars are those that PySpark carries. The process ends with the thread that started it, however that
-ends, because the kernel is asked for it; when it dies by itself `run` starts it again. Knows
-nothing of what the nodes mean, and opens no session.
+Owns the process and its files: `zoo.cfg`, the logging configuration, the data directory. The jars
+are those of PySpark. The kernel ends the process with the thread that started it, however that
+thread ends; if the process dies by itself, `run` starts it again. Knows nothing of the meaning of
+the nodes, and opens no session.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ ZOOKEEPER_STOP_SECONDS_MAX: Final = 10.0
 
 ZOOKEEPER_RESTART_SECONDS_MIN: Final = 0.2
 ZOOKEEPER_RESTART_SECONDS_MAX: Final = 5.0
-"""Pause before one that has ended is started again."""
+"""Pause before a server that has ended is started again."""
 
 
 logger = logging.getLogger(__name__)
@@ -55,10 +55,11 @@ JAVA_OPTIONS: Final = (
     "-XX:TieredStopAtLevel=1",
     "-Dzookeeper.preAllocSize=4096",
 )
-"""For a tree of some hundred nodes. The log file grows by so many KiB, not by 64 MiB."""
+"""Options for a tree of a few hundred nodes. With the last one the log file grows by 4 MiB at a
+time, not by 64 MiB."""
 
 TICK_MILLISECONDS: Final = 500
-"""ZooKeeper's unit of time; a session may last two of them."""
+"""ZooKeeper's unit of time; the shortest session lasts two of them."""
 
 SESSION_MILLISECONDS_MAX: Final = 60_000
 
@@ -150,19 +151,20 @@ class ZooKeeperProcess:
             MAIN_CLASS,
             str(directory / "zoo.cfg"),
         )
-        # It speaks no TLS, wherever it listens.
+        # This ZooKeeper speaks no TLS, wherever it listens.
         self._network = RealNetwork(TlsSettings(plain=Plain.ALWAYS))
         self._process: asyncio.subprocess.Process | None = None
         self._stopping = asyncio.Event()
 
     @property
     def pid(self) -> int | None:
-        """None while no process runs."""
+        """The process ID; None while no process runs."""
         process = self._process
         return None if process is None or process.returncode is not None else process.pid
 
     async def start(self) -> None:
-        """Return once it serves requests. Raises ConfigurationError with its last words."""
+        """Return once it serves requests. Raises ConfigurationError with the last words of its
+        log."""
         (self._directory / "data").mkdir(exist_ok=True)
         (self._directory / "zoo.cfg").write_text(
             configuration(self._directory / "data", self.address, self._more)
@@ -193,7 +195,7 @@ class ZooKeeperProcess:
             self._on_restart()
 
     async def stop(self) -> None:
-        """End the process; what it has answered is on disk. Idempotent."""
+        """End the process; all changes that it has answered are on disk. Idempotent."""
         self._stopping.set()
         await self._end(signal.SIGTERM)
 
@@ -221,7 +223,7 @@ class ZooKeeperProcess:
         def end_with_parent() -> None:
             """In the child, before it becomes Java."""
             _libc.prctl(END_WITH_PARENT, signal.SIGKILL, 0, 0, 0)
-            if os.getppid() != parent:  # it was gone before the kernel was asked
+            if os.getppid() != parent:  # the parent ended before the kernel was asked
                 os._exit(1)
 
         with self._log.open("ab") as log:
@@ -264,7 +266,7 @@ class ZooKeeperProcess:
             connection.close()
 
     def _last_words(self) -> str:
-        """The last exception in the log, without its stack; else the last line."""
+        """Return the last exception in the log, without its stack, or else the last line."""
         lines = self._log.read_text(errors="replace").strip().splitlines()
         told = [line for line in lines if "Exception:" in line and not line.startswith("\t")]
         return (told or lines or ["it said nothing"])[-1]
