@@ -120,8 +120,8 @@ def own_tests(path: str) -> set[str]:
 def relevance(changed: Iterable[str], sources: Mapping[str, str]) -> dict[str, int]:
     """Return the test files that the changed files concern; the smaller the number, the more.
 
-    0: changed itself, or the test file of a changed module. 1: imports a changed module. 2: the
-    test file of a module that imports a changed one, and so on.
+    -1: the laws. 0: changed itself, or the test file of a changed module. 1: imports a changed
+    module. 2: the test file of a module that imports a changed one, and so on.
     """
     known = importers(sources)
     ranks: dict[str, int] = {}
@@ -131,7 +131,7 @@ def relevance(changed: Iterable[str], sources: Mapping[str, str]) -> dict[str, i
             ranks[path] = min(rank, ranks.get(path, rank))
 
     for path in LAWS:
-        concern(path, 0)
+        concern(path, -1)
     reached = {path for path in changed if path in sources}
     reached |= {reader for path in set(changed) - reached for reader in readers(path, sources)}
     seen: set[str] = set()
@@ -156,8 +156,11 @@ def readers(path: str, sources: Mapping[str, str]) -> set[str]:
     its folder, and the tests that are in its folder."""
     named = PurePosixPath(path)
     tests = {each: text for each, text in sources.items() if each.startswith("tests/")}
+    found = {each for each, text in tests.items() if named.name in text}
+    if found or len(named.parts) == 1:
+        return found
     folder = f'"{named.parent.name}"'
-    return {each for each, text in tests.items() if named.name in text} or {
+    return {
         each
         for each, text in tests.items()
         if folder in text or (is_test(each) and PurePosixPath(each).parent == named.parent)

@@ -11,11 +11,13 @@ test that took long enough to matter, and a line per file for the sum of its oth
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
+
+import pytest
 
 DURATIONS: Final = Path(__file__).with_name("durations.tsv")
 
@@ -24,6 +26,15 @@ SHARES: Final = 10
 
 SECONDS_MIN: Final = 0.2
 """A test that is not long and takes less is recorded in the sum of its file."""
+
+
+def one_in(count: int, values: Iterable[Any]) -> Sequence[Any]:
+    """Return the values of a parameter: the first and every `count`-th are in `make test`, the
+    others are long."""
+    return [
+        each if index % count == 0 else pytest.param(each, marks=pytest.mark.long)
+        for index, each in enumerate(values)
+    ]
 
 
 @dataclass(frozen=True, slots=True)

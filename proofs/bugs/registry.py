@@ -16,21 +16,20 @@ from proofs.bugs.server_bugs import SERVER_BUGS
 from proofs.bugs.storage_bugs import STORAGE_BUGS
 from proofs.bugs.store_bugs import STORE_BUGS
 
-BUGS: Final[dict[str, Bug]] = {
-    bug.name: bug
-    for bug in (
-        *STORAGE_BUGS,
-        *STORE_BUGS,
-        *SERVER_BUGS,
-        *CLIENT_BUGS,
-        *CONNECTION_BUGS,
-        *DISCOVERY_BUGS,
-        *LOCK_BUGS,
-        *CALLBACK_BUGS,
-        *FEED_BUGS,
-        *GROWTH_BUGS,
-    )
-}
+PARTS: Final = (
+    STORAGE_BUGS,
+    STORE_BUGS,
+    SERVER_BUGS,
+    CLIENT_BUGS,
+    CONNECTION_BUGS,
+    DISCOVERY_BUGS,
+    LOCK_BUGS,
+    CALLBACK_BUGS,
+    FEED_BUGS,
+    GROWTH_BUGS,
+)
+
+BUGS: Final[dict[str, Bug]] = {bug.name: bug for bugs in PARTS for bug in bugs}
 
 
 class Open(NamedTuple):

@@ -179,6 +179,7 @@ def test_a_cluster_grows_under_load_and_goes_on_over_deaths(grown: RunningCluste
     assert "the cluster has 5 partitions, and that number never gets smaller" in fewer.stderr
 
 
+@pytest.mark.long
 def test_a_grown_cluster_that_was_stopped_starts_again(tmp_path: Path) -> None:
     """The directories have room for five, and `waltz up` knows."""
     with running_cluster(tmp_path / "c", "--partitions", "2") as cluster:
@@ -192,6 +193,7 @@ def test_a_grown_cluster_that_was_stopped_starts_again(tmp_path: Path) -> None:
         assert "5 partitions" in cluster.stop()
 
 
+@pytest.mark.long
 def test_clients_that_know_servers_only_follow_and_old_ones_are_an_obstacle(
     tmp_path: Path,
 ) -> None:
@@ -220,6 +222,7 @@ STEPS = (
 )
 
 
+@pytest.mark.long
 def test_an_operator_killed_after_any_step_leaves_what_another_one_finishes(
     tmp_path: Path,
 ) -> None:

@@ -131,6 +131,7 @@ def test_an_idle_client_outlives_all_servers(pair: RunningCluster) -> None:
             assert client.append(partition, b"after", timeout_seconds=60) >= 0
 
 
+@pytest.mark.long
 def test_a_cluster_replaced_behind_the_same_address_is_recognised(tmp_path: Path) -> None:
     """LC-75, LC-76: told once, nothing taken, and a new client works."""
     events: list[Any] = []

@@ -170,6 +170,7 @@ def test_ctrl_c_ends_with_130(tmp_path: Path) -> None:
 
 
 @pytest.mark.processes
+@pytest.mark.long
 def test_it_works_beside_a_running_cluster(cluster: RunningCluster) -> None:
     """TL-74: nothing is locked, nothing is disturbed, and an append under way is no damage."""
     directory = cluster.directory / "storage-1"

@@ -33,6 +33,7 @@ def said(cluster: RunningCluster, pattern: str) -> re.Match[str]:
     return found[-1]
 
 
+@pytest.mark.long
 def test_what_the_node_says_of_a_lost_control_file_makes_it_a_voter_again(tmp_path: Path) -> None:
     """F-19: cut, it is restored by itself; gone, by what the node says; and with its node file gone
     as well, the node is filled up, as it says. Each step is done to the letter."""

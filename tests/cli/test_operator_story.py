@@ -14,6 +14,7 @@ from tests.zookeepers import running_zookeeper, tree_at
 pytestmark = pytest.mark.processes
 
 
+@pytest.mark.long
 def test_a_cluster_is_made_grown_repaired_and_verified(tmp_path: Path) -> None:
     """CM-03, CM-19 to CM-23, CM-29, CM-30, TL-02, TL-06 to TL-10, TL-20 to TL-27, TL-51."""
     with (

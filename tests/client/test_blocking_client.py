@@ -38,7 +38,7 @@ def opened(
 
 
 def wait_until(condition: object) -> None:
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 120
     while not condition():  # type: ignore[operator]
         assert time.monotonic() < deadline
         time.sleep(0.002)

@@ -50,6 +50,7 @@ def test_everything_agrees_at_the_end(tmp_path: Path) -> None:
 
 @pytest.mark.processes
 @pytest.mark.spark
+@pytest.mark.long
 def test_a_run_that_does_not_agree_has_no_report(tmp_path: Path) -> None:
     """The database is changed behind the log's back before the last comparison."""
     process = demo(tmp_path / "output", "--limit", "300")

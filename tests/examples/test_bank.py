@@ -18,6 +18,7 @@ from examples.bank import ACCOUNT, JSON, Bank, Order, find, talk
 from examples.orders import draw
 from tests.clusters import ROOT, RunningCluster, running_cluster, wait_until
 from tests.databases import running_database
+from tests.shares import one_in
 from waltz import AsyncWaltzClient, WaltzClientCallbacks, open_reader
 from waltz.testing import FAULT_PLANS, InMemoryCluster, SimulatedApplication, simulate
 from waltz.testing.application_simulation import Log
@@ -127,7 +128,7 @@ class SimulatedBank(SimulatedApplication):
         assert balances(self.engine) == logged(data)
 
 
-@pytest.mark.parametrize("faults", FAULT_PLANS)
+@pytest.mark.parametrize("faults", one_in(12, FAULT_PLANS))
 def test_the_bank_is_right_under_every_fault(faults: str) -> None:
     """DM-02, PM-50."""
     simulate(SimulatedBank, seed=0, faults=faults, clients=3, max_concurrent_transactions=20)

@@ -96,5 +96,5 @@ def test_a_client_of_the_original_is_not_starved_by_writers(tmp_path: Path, vers
             while client.committed < alone + 10 * WINDOW:
                 client.run(0.5)
                 assert client.longest_wait < REGISTRATION_SECONDS
-                assert time.monotonic() - begin < 60
+                assert time.monotonic() - begin < 240
         client.close()

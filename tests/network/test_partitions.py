@@ -21,14 +21,23 @@ SERVERS = server_names(2)
 
 
 @pytest.mark.processes
-def test_whatever_is_cut_off_nobody_loses_anything_and_all_go_on_after_it(tmp_path: Path) -> None:
-    """CM-12, ST-04, SN-14, PM-04: one cut of each kind, shorter and longer than a session."""
+@pytest.mark.parametrize(
+    ("chosen", "count"),
+    [
+        pytest.param(["--cases", "2"], 2, id="two"),
+        pytest.param(["--short"], len(KINDS), id="one of each kind", marks=pytest.mark.long),
+    ],
+)
+def test_whatever_is_cut_off_nobody_loses_anything_and_all_go_on_after_it(
+    tmp_path: Path, chosen: list[str], count: int
+) -> None:
+    """CM-12, ST-04, SN-14, PM-04: cuts shorter and longer than a session."""
     if (reason := refusal()) is not None:
         pytest.skip(reason)
     seen = tmp_path / "seen.json"
     done = subprocess.run(
         [
-            *(sys.executable, "-m", "tests.network", "--seed", "a sample", "--short"),
+            *(sys.executable, "-m", "tests.network", "--seed", "a sample", *chosen),
             *("--json", str(seen), "--directory", str(tmp_path / "cluster")),
         ],
         capture_output=True,
@@ -39,7 +48,7 @@ def test_whatever_is_cut_off_nobody_loses_anything_and_all_go_on_after_it(tmp_pa
     assert done.returncode == 0, done.stdout + done.stderr
     found = json.loads(seen.read_text())
     assert found["violations"] == []
-    assert len(found["cases"]) == len(KINDS)
+    assert len(found["cases"]) == count
     assert found["transactions"] > 100
 
 

@@ -26,7 +26,7 @@ client-1 writes 3 transactions
 @pytest.mark.parametrize(
     ("path", "seed"),
     [
-        pytest.param(path, seed, id=f"{path.stem}-{seed}")
+        pytest.param(path, seed, id=f"{path.stem}-{seed}", marks=[pytest.mark.long] * (seed > 0))
         for path, seed in product(stories(), SEEDS)
     ],
 )

@@ -26,11 +26,17 @@ def start(*arguments: str) -> subprocess.Popen[str]:
     )
 
 
-def test_nothing_is_lost_and_nothing_doubled_while_processes_die(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("transactions", "seconds"),
+    [("20000", "16"), pytest.param("50000", "40", marks=pytest.mark.long)],
+)
+def test_nothing_is_lost_and_nothing_doubled_while_processes_die(
+    tmp_path: Path, transactions: str, seconds: str
+) -> None:
     """DM-05, DM-06: three servers, three storage nodes, a ZooKeeper, four clients."""
     path = tmp_path / "result.json"
     run = start(
-        *("--transactions", "50000", "--seconds", "40", "--seed", "1"),
+        *("--transactions", transactions, "--seconds", seconds, "--seed", "1"),
         *("--json", str(path), "--directory", str(tmp_path / "run")),
     )
     said, _ = run.communicate(timeout=SECONDS_MAX)

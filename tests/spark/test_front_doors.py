@@ -15,6 +15,7 @@ import pytest
 
 import waltz
 from tests.clusters import ROOT, RunningCluster
+from tests.shares import one_in
 from waltz.spark.cache import cache_directory
 from waltz.spark.java import packaged_java, settle_java
 
@@ -61,7 +62,7 @@ def java_home() -> str:
     return str(settle_java(environment(), cache, packaged=packaged_java()))
 
 
-@pytest.mark.parametrize("master", ["local[1]", "local-cluster[2,1,1024]"])
+@pytest.mark.parametrize("master", one_in(2, ["local[1]", "local-cluster[2,1,1024]"]))
 def test_spark_submit_decides_and_the_program_runs(running: RunningCluster, master: str) -> None:
     """F-18."""
     arguments = ("--master", master, "--name", "submitted", "--conf", f"{ZONE}=Asia/Tokyo")
@@ -81,6 +82,7 @@ def test_spark_submit_decides_and_the_program_runs(running: RunningCluster, mast
     }
 
 
+@pytest.mark.long
 def test_a_session_that_is_there_is_taken_as_it_is(running: RunningCluster) -> None:
     theirs = {"JAVA_HOME": java_home(), "PYSPARK_PYTHON": sys.executable}
     found = run(running, (*MODULE, running.coordinator, "existing"), **theirs)
@@ -93,6 +95,7 @@ def test_a_session_that_is_there_is_taken_as_it_is(running: RunningCluster) -> N
     }
 
 
+@pytest.mark.long
 def test_a_session_of_spark_connect_reads_and_writes(running: RunningCluster) -> None:
     found = run(running, (*MODULE, running.coordinator), SPARK_REMOTE="local[1]")
     assert found == {
@@ -102,6 +105,7 @@ def test_a_session_of_spark_connect_reads_and_writes(running: RunningCluster) ->
     }
 
 
+@pytest.mark.long
 def test_arguments_in_the_environment_decide(running: RunningCluster) -> None:
     arguments = f"--master local[1] --conf {ZONE}=Asia/Tokyo --name named pyspark-shell"
     found = run(running, (*MODULE, running.coordinator), PYSPARK_SUBMIT_ARGS=arguments)

@@ -125,6 +125,7 @@ def logged(cluster: str) -> set[tuple[int, int, bytes]]:
 
 @pytest.mark.spark
 @pytest.mark.processes
+@pytest.mark.long
 def test_a_running_query_an_archive_and_tables_go_on_over_a_growth(
     spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -12,10 +12,17 @@ from tests.spark.kills import started
 @pytest.mark.spark
 @pytest.mark.processes
 @pytest.mark.timeout(1800)
-def test_files_and_copies_are_the_log_whatever_is_killed(tmp_path: Path) -> None:
-    """PS-02, PS-07. One kill of each kind of part; `make spark-kill` has more."""
+@pytest.mark.parametrize(
+    "kinds",
+    [("driver",), pytest.param(("worker", "server", "driver"), marks=pytest.mark.long)],
+    ids=" ".join,
+)
+def test_files_and_copies_are_the_log_whatever_is_killed(
+    tmp_path: Path, kinds: tuple[str, ...]
+) -> None:
+    """PS-02, PS-07. `make spark-kill` has more kills."""
     with started(tmp_path, seed=11) as (run, client):
-        for kind in ("worker", "server", "driver"):
+        for kind in kinds:
             run.round(client, kind)
-        assert sum(run.kills.values()) == 3
+        assert sum(run.kills.values()) == len(kinds)
         assert run.pipeline.starts >= 2

@@ -53,6 +53,7 @@ def test_the_files_of_pipelines_are_such_and_show_every_key() -> None:
 
 @pytest.mark.spark
 @pytest.mark.processes
+@pytest.mark.long
 def test_the_programs_run(spark: SparkSession, cluster: str, tmp_path: Path) -> None:
     """PS-01, PS-02, PS-07."""
     with waltz.open_client(cluster, waltz.NoCallbacks()) as client:

@@ -101,6 +101,7 @@ def test_the_one_changed_record_of_the_one_replica_is_named(
     assert (only.is_equal, only.transactions) == (True, 1)
 
 
+@pytest.mark.long
 def test_a_node_that_is_down_is_told_and_never_called_equal(
     spark: SparkSession, cluster: RunningCluster, directory: Path
 ) -> None:
@@ -125,6 +126,7 @@ def test_a_node_that_is_down_is_told_and_never_called_equal(
     assert lines[-1] == "no difference in what was compared, but not everything could be compared"
 
 
+@pytest.mark.long
 def test_a_single_copy_is_equal_to_nothing_but_the_archive(
     spark: SparkSession, cluster: RunningCluster, directory: Path
 ) -> None:

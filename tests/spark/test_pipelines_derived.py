@@ -98,6 +98,7 @@ def query(path: Path, text: str) -> list[tuple[Any, ...]]:
         return database.execute(text).fetchall()
 
 
+@pytest.mark.long
 def test_tables_are_the_fold_of_the_log_however_it_was_taken_in(
     spark: SparkSession, cluster: str, tmp_path: Path
 ) -> None:
@@ -155,6 +156,7 @@ def test_what_cannot_be_decoded_is_named_or_put_aside(
     assert verify(spark, access, aside).differences == ()
 
 
+@pytest.mark.long
 def test_old_transactions_may_come_from_an_archive(
     spark: SparkSession, cluster: str, tmp_path: Path
 ) -> None:

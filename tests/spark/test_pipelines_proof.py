@@ -12,6 +12,7 @@ import pytest
 
 import waltz
 from tests.clusters import running_cluster
+from tests.shares import one_in
 from tests.spark.changed_cells import FILE, faults_of_changes, write_log
 from waltz.errors import NotFoundError
 from waltz.spark.offsets import TransactionRange
@@ -34,13 +35,15 @@ def cluster(tmp_path: Path) -> Iterator[str]:
 
 
 @pytest.mark.timeout(1200)
+@pytest.mark.parametrize("count", one_in(2, [2, 8]))
 def test_a_single_changed_cell_is_named_with_the_transaction_it_parts_from(
-    spark: SparkSession, cluster: str, tmp_path: Path
+    spark: SparkSession, cluster: str, tmp_path: Path, count: int
 ) -> None:
     """F-4: of tables, of what was put aside, of marks and of digests; see `changed_cells`."""
-    assert faults_of_changes(spark, cluster, tmp_path, count=8, seed=11) == []
+    assert faults_of_changes(spark, cluster, tmp_path, count=count, seed=11) == []
 
 
+@pytest.mark.long
 def test_rows_lost_added_and_put_aside_are_told_and_the_rest_is_counted(
     spark: SparkSession, cluster: str, tmp_path: Path
 ) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.clusters import running_cluster
+from tests.shares import one_in
 from tests.spark.random_definitions import faults_of_definitions
 
 if TYPE_CHECKING:
@@ -24,8 +25,9 @@ def cluster(tmp_path: Path) -> Iterator[str]:
 
 
 @pytest.mark.timeout(1200)
+@pytest.mark.parametrize("count", one_in(2, [4, 24]))
 def test_random_definitions_in_random_batches_are_what_they_are_in_one(
-    spark: SparkSession, cluster: str, tmp_path: Path
+    spark: SparkSession, cluster: str, tmp_path: Path, count: int
 ) -> None:
     """F-2, F-3: and what plain Python makes of lists; and `verify` finds them equal."""
-    assert faults_of_definitions(spark, cluster, tmp_path, count=24, seed=5) == []
+    assert faults_of_definitions(spark, cluster, tmp_path, count=count, seed=5) == []

@@ -19,6 +19,7 @@ SECONDS_MAX = 300.0
 
 @pytest.mark.spark
 @pytest.mark.processes
+@pytest.mark.long
 def test_two_executors_read_write_and_follow_the_log(tmp_path: Path) -> None:
     """PS-01, PS-05, PS-07: by tasks of both, each row once."""
     with running_cluster(tmp_path / "data", "--partitions", "4") as cluster:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.shares import one_in
 from tests.testing.applications import Counting, Forgetful, Hasty, Poisoned, WithoutLocks
 from waltz.errors import ConfigurationError
 from waltz.testing import FAULT_PLANS, SimulatedApplication, SimulationFailedError, simulate
@@ -11,7 +12,7 @@ from waltz.testing import FAULT_PLANS, SimulatedApplication, SimulationFailedErr
 SEEDS_MAX = 100
 
 
-@pytest.mark.parametrize("faults", FAULT_PLANS)
+@pytest.mark.parametrize("faults", one_in(12, FAULT_PLANS))
 def test_a_right_application_passes_under_every_fault_plan(faults: str) -> None:
     outcome = simulate(Counting, seed=1, faults=faults)
     assert outcome.transactions >= 24
