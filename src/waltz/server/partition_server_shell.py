@@ -1,4 +1,4 @@
-"""One partition of a server at work: its machine beside its store.
+"""One partition of a server at work: its machine next to its store.
 
 Carries out what the machine wants; decides nothing. What it does to connections goes through its
 server.
@@ -41,7 +41,7 @@ logger = logging.getLogger(__name__)
 
 
 class PartitionServer(Protocol):
-    """What a partition needs of its server."""
+    """The part of a server that its partitions need."""
 
     @property
     def host(self) -> Host: ...
@@ -64,7 +64,7 @@ class PartitionServer(Protocol):
 
 
 class RunningPartition:
-    """Runs the machine of one partition beside its store."""
+    """Runs the machine of one partition next to its store."""
 
     def __init__(
         self, server: PartitionServer, opening: int, machine: ServerPartition, store: OpenStore
@@ -164,7 +164,7 @@ class RunningPartition:
         except WaltzError as error:
             is_unreadable = isinstance(error, UnreadableError)
             if is_unreadable and first not in self._unreadable_told:
-                # Once each: clients that wait for it have it looked for again and again.
+                # Once per record: clients that wait for it cause many reads.
                 self._unreadable_told[first] = None
                 if len(self._unreadable_told) > UNREADABLE_MAX:
                     del self._unreadable_told[next(iter(self._unreadable_told))]

@@ -1,4 +1,4 @@
-"""One partition as its server sees it: who may append, in what order, and who hears of it.
+"""One partition as its server sees it: which clients may append, in what order, and the feed.
 
 Owns the lock table, the mounts, the positions of the feeds, and what waits for appends to be
 decided. Takes the messages of clients and the outcomes of the store; knows neither sockets nor
@@ -260,9 +260,9 @@ class ServerPartition:
             self._effects.append(RequestsDropped(connection_id, STALE_GENERATION, stale))
 
     def _refuse_repeated(self, peer: Peer, messages: Sequence[ClientMessage]) -> None:
-        """Take nothing, and end the connection. Nothing is said of the appends: they have had their
-        outcome on the other connection. A client that comes second itself, whoever was first, comes
-        again with the next sequence number and asks."""
+        """Take nothing, and end the connection. Nothing is said of the appends: they had their
+        outcome on the other connection. If the second connection is the client's own, the client
+        connects again with the next sequence number and asks."""
         for message in messages:
             self._drop(peer.connection_id, message)
         self._counters.requests_dropped += len(messages)
@@ -446,7 +446,7 @@ class ServerPartition:
         else:
             reason = answer.reason if isinstance(answer, ReadFailed) else NO_SUCH_RECORD
             if isinstance(answer, ReadFailed) and answer.is_unreadable:
-                # What follows may be well: who waits for that has it read by itself.
+                # The records after it may be well: requests for them are read by themselves.
                 self._fetches.put_off(first, reason, now)
                 asked = range(first, first + 1)
             else:

@@ -1,4 +1,4 @@
-"""What a server's partition hears and what it wants done.
+"""The events of a server's partition, and its effects.
 
 Besides these it hears `MessagesReceived` and the events of the store, and wants `Send`,
 `ReadRecords` and the effects of its backlog.

@@ -1,7 +1,7 @@
 """One server process: its connections, its partitions, its place in the cluster.
 
 Turns reads into events and effects into writes. All messages of one read reach their partitions at
-once; each partition is stepped once for all that waits for it. Whoever has too much under way is
+once; each partition is stepped once for all that waits for it. A client with too much under way is
 not read from the network: that is the whole of back pressure. Decides nothing.
 Source: Waltz Server, "Waltz Server".
 """
@@ -167,7 +167,7 @@ class Server:
         self._partitions: dict[PartitionId, RunningPartition] = {}
         self._openings = 0
         self._left_behind: dict[PartitionId, Mounts] = {}
-        """Who was mounted on partitions that have gone to other servers."""
+        """The clients that were mounted on partitions that have gone to other servers."""
         self._tasks: dict[asyncio.Task[None], None] = {}
         """One for each partition."""
         self._errands: dict[asyncio.Task[None], None] = {}
@@ -283,7 +283,7 @@ class Server:
     async def stop(self) -> None:
         """Take nothing more, wait for what is undecided, release the partitions, leave. Idempotent.
 
-        Whoever gets the partitions next finds them at rest (SV-31).
+        The next server of each partition finds it at rest (SV-31).
         """
         if self._is_stopping or self._listener is None or self._membership is None:
             return
@@ -313,7 +313,7 @@ class Server:
         self._clients.cut_off(connection_id, reason)
 
     def note_backlog(self, opening: int, effect: BacklogEffect) -> None:
-        """What a partition has worked off, or whom it cannot take more from."""
+        """A partition has worked requests off, or cannot take more from a connection."""
         client = self._clients.find(effect.connection_id)
         if client is None:
             return
@@ -405,7 +405,7 @@ class Server:
             case ServerPartitionsAssignmentRequest():
                 return ServerPartitionsAssignmentResponse(request_id, tuple(sorted(self._assigned)))
             case ServerPartitionsHealthRequest():
-                # A boolean cannot say "unknown"; whoever wants to know asks for reports.
+                # A boolean cannot say "unknown"; reports can.
                 health = [
                     (p.partition_id, p.is_open and p.is_writable is not False)
                     for p in self.state().partitions
@@ -568,8 +568,9 @@ class Server:
     ) -> None:
         """A partition that fails is a bug, and ends alone: it is opened again after a pause.
 
-        Whoever was mounted on it or waits for an answer is cut off, or would wait for ever. What it
-        had sent and not seen decided is decided by the recovery of its next store session.
+        Clients that are mounted on it or wait for an answer are cut off, or would wait for ever.
+        The recovery of its next store session decides the appends that it had sent and not seen
+        decided.
         """
         machine = partition.machine
         partition_id = machine.partition_id

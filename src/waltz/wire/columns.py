@@ -36,7 +36,7 @@ _FEED_START: Final = struct.Struct("<IIB")
 _BLOCK_START: Final = struct.Struct("<qII")
 
 _APPEND_COLUMNS_BYTES: Final = 26
-"""What one append takes in the columns of numbers."""
+"""Bytes of one append in the columns of numbers."""
 
 LOCK_KINDS: Final = 3
 """Write, read and append locks, in this order."""
@@ -379,7 +379,7 @@ class RecordBlockField:
     size_min = _BLOCK_START.size
 
     def __init__(self, *, with_data: bool) -> None:
-        """Without `with_data` whoever is behind the reader verifies the checksums of the data."""
+        """Without `with_data` the user of the reader verifies the checksums of the data."""
         self.name = (
             "first transaction ID (i64), n (u32), bytes of the block (u32), where each of n"
             " records starts in it (u32), little-endian; then the block: records as in a segment"

@@ -123,7 +123,7 @@ def fed_together(message: FeedBatch) -> FedRun:
 
 
 def next_of(message: FeedBatch, expected: TransactionId, room: int) -> FedRun | None:
-    """Return what goes on from `expected`, at most so many; None if that is nothing."""
+    """Return the transactions from `expected` on, at most `room`; None if there are none."""
     skipped = expected - message.first_transaction_id
     count = len(message.feed.headers)
     if not skipped and count <= room:  # as nearly always
@@ -150,7 +150,7 @@ class FedBuffer:
         self.byte_count += run.byte_count
 
     def take(self, count_max: int) -> FedRuns:
-        """Take out the oldest, as many as may be."""
+        """Take out the oldest transactions, at most `count_max`."""
         if self.count <= count_max:  # as nearly always
             everything = FedRuns([*self._runs])
             self._runs.clear()

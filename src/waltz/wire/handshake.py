@@ -1,6 +1,6 @@
 """The link: what both ends of every connection use between bytes and messages.
 
-Owns the handshake and the version agreed on. Must not know sockets: whoever has one sends what
+Owns the handshake and the version agreed on. Must not know sockets: the owner of one sends what
 `hello` and `encode` return and hands over what arrives. Each end sends its Hello at once, neither
 waits for the other; both then take the highest version that is in both lists. Source: Client-Server
 Communication, "Message Format"; the Hello is that of the Java original.

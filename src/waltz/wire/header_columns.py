@@ -1,4 +1,4 @@
-"""Headers of records side by side: what a replica says of records to whoever wants no data.
+"""Headers of records side by side: a replica's answer to a reader that wants no data.
 
 Owns the value and its two encodings. Up to version 2 of the storage protocol a list of headers is a
 count and a row for each, as in the original; from version 3 on it has the columns of the feed, so
@@ -65,7 +65,7 @@ class HeaderColumns(Columns):
 
     @property
     def byte_count(self) -> int:
-        """What the columns take."""
+        """The memory of the columns."""
         return self.runs.nbytes + self.transaction_headers.nbytes
 
     def headers(self) -> NDArray[np.int32]:

@@ -75,7 +75,7 @@ class LogicalLink:
 
     @property
     def received(self) -> int:
-        """How many bytes of the stream have arrived."""
+        """The number of bytes of the stream that have arrived."""
         return self._retained.received
 
     def retain(self, data: bytes) -> bytes:

@@ -2,8 +2,8 @@
 
 Owns, at one end, how much was sent and received since the logical connection began, and the newest
 of what was sent, until the other end has acknowledged it. Must not know what the bytes mean nor
-what carries them. Both ends count bytes, so whoever goes on begins with exactly the byte that the
-other has not got: nothing is lost and nothing comes twice. Source: IEP-90, "Logical connection".
+what carries them. Both ends count bytes, so an end that resumes begins with exactly the byte that
+the other end lacks: nothing is lost and nothing comes twice. Source: IEP-90, "Logical connection".
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from waltz.errors import RemoteProtocolError
 
 RETAINED_BYTES_MAX: Final = 4 * 1024 * 1024
 RETAINED_WRITES_MAX: Final = 10_000
-"""What one end of a logical connection keeps of what was sent and not acknowledged."""
+"""One end of a logical connection keeps at most this much that was sent and not acknowledged."""
 
 ACKNOWLEDGE_BYTES: Final = 256 * 1024
 """So much arrives between two acknowledgements; heartbeats acknowledge, too."""
@@ -70,7 +70,7 @@ class Retained:
             self._first += len(writes.popleft())
 
     def receive(self, byte_count: int) -> None:
-        """So many bytes more have arrived, and will be worked off."""
+        """`byte_count` more bytes have arrived, and will be worked off."""
         self.received += byte_count
 
     def tell_received(self) -> int:

@@ -38,7 +38,7 @@ class AppendBatches:
 
     def __init__(self) -> None:
         self.runs: list[_Run] = []
-        """What waits."""
+        """The appends that wait."""
 
     def add(
         self, first: RequestId, drafts: list[TransactionBuilder], marks: list[TransactionId]

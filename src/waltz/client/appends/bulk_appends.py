@@ -27,8 +27,8 @@ BULK_BATCH_BYTES_MAX: Final = 1024 * 1024
 
 BULK_ROWS_IN_FLIGHT_MAX: Final = 16_000
 BULK_BYTES_IN_FLIGHT_MAX: Final = 3 * 1024 * 1024
-"""What a client sends ahead of the first undecided append of a partition; below what is kept for a
-connection that breaks."""
+"""A client sends at most this much ahead of the first undecided append of a partition; less than is
+kept for a connection that breaks."""
 
 BULK_LOCKED_ROWS_IN_FLIGHT_MAX: Final = 2_000
 """The same towards servers without batches, for rows with locks that are checked, those in the log
@@ -68,7 +68,7 @@ class BulkAppends:
         self._sent: list[SentRows] = []
         self._held: list[HeldRows] = []
         self.rows_out = 0
-        """How many rows are under way."""
+        """The number of rows under way."""
         self._bytes_out = 0
         self._last: RequestId | None = None
         self._last_committed = NOTHING

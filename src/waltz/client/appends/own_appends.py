@@ -45,8 +45,8 @@ SEQUENCE_NUMBERS_PER_CLIENT_ID: Final = 2**31 - 2**16
 mounts that come while a client waits for its next client ID."""
 
 CLIENT_ID_RENEWAL_SHARE: Final = 31 / 32
-"""Of these numbers, how many a partition has used up when its client asks for its next client ID:
-at 100,000 appends per second 11 minutes before the last."""
+"""A client asks for its next client ID when a partition has used up this share of the numbers: at
+100,000 appends per second 11 minutes before the last."""
 
 
 class OwnAppends:
@@ -58,14 +58,14 @@ class OwnAppends:
         self.monitor: TransactionMonitor[Submission] = TransactionMonitor()
         self.monitor.start()
         self.sequence_number = sequence_number
-        """Of the last request: no two appends of a client ID may have the same."""
+        """The number of the last request: no two appends of a client ID may have the same."""
         self.batches = AppendBatches()
-        """What is to be sent together."""
+        """Appends that are to be sent together."""
         self.rows = BulkAppends()
         self.retries: list[Submission] = []
-        """What is to be executed again: it is not in the log and will not be."""
+        """Contexts that are to be executed again: they are not in the log and will not be."""
         self.released = 0
-        """How many have made room for others since that was asked for last."""
+        """The number of contexts that have made room for others since the last `take_effects`."""
         self.client_id = client_id
         self.knows_batches = False
         """Whether the server tells the outcome of each append."""
@@ -78,7 +78,7 @@ class OwnAppends:
         self._held_flushes: list[FlushResponse] = []
 
     def __len__(self) -> int:
-        """How many are undecided."""
+        """Return the number of undecided appends."""
         return self.monitor.count + self.rows.rows_out
 
     @property
@@ -91,7 +91,7 @@ class OwnAppends:
 
     @property
     def numbers_left(self) -> int:
-        """How many more appends may be sent under this client ID."""
+        """The number of appends that may still be sent under this client ID."""
         return max(0, SEQUENCE_NUMBERS_PER_CLIENT_ID - self.sequence_number)
 
     @property
@@ -235,7 +235,7 @@ class OwnAppends:
     def _hear_rejections(self, message: AppendRejected, now: float) -> None:
         """Take out what is not in the log and never will be: it is executed again.
 
-        Only who was beaten by another transaction has to wait for that one.
+        Only an append that was beaten by another transaction has to wait for that transaction.
         """
         beaten: dict[int, TransactionId] = {}
         for rejection in message.rejections:
@@ -309,7 +309,7 @@ class OwnAppends:
         return next(reversed(self._committed), last) <= last
 
     def take_effects(self) -> list[Effect]:
-        """Return who is to be executed again, and how much room there is."""
+        """Return the contexts to be executed again, and the room that was made."""
         effects: list[Effect] = []
         if self.released:
             effects.append(ReleaseRoom(self.released))

@@ -1,7 +1,4 @@
-"""What happens to one partition of a client, and what is to be done about it.
-
-The events and effects of `ClientPartition`, as values.
-"""
+"""The events and effects of one partition of a client, `ClientPartition`, as values."""
 
 from __future__ import annotations
 
@@ -63,7 +60,7 @@ class Submitted:
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """What a server sent for this partition, in order."""
+    """Messages of a server for this partition, in order."""
 
     connection_sequence: int
     messages: Sequence[Message]
@@ -188,7 +185,7 @@ class FailSubmission:
 
 @dataclass(frozen=True, slots=True)
 class ReleaseRoom:
-    """So many submissions are in the log; others may take their place (PM-42)."""
+    """`count` submissions are in the log; others may take their place (PM-42)."""
 
     count: int
 

@@ -38,7 +38,7 @@ class Senders:
 
     @property
     def byte_count(self) -> int:
-        """What all of them take."""
+        """The memory of all appends."""
         return int(np.add.reduce(self.byte_counts))
 
     def pick(self, rows: NDArray[np.bool_] | NDArray[np.int64] | slice) -> Senders:
@@ -93,7 +93,7 @@ class Appends:
 
 
 class InFlight:
-    """Whose appends the store has, in its order, which is that of its outcomes."""
+    """The senders of the appends that the store has, in the order of its outcomes."""
 
     def __init__(self) -> None:
         self._senders: deque[Senders] = deque()

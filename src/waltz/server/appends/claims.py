@@ -1,4 +1,4 @@
-"""What undecided requests will have written once they are committed: exact, and quick to deny.
+"""The locks that undecided requests write if they are committed: exact, and quick to deny.
 
 A claim is a lock and a ticket. The table has the newest ticket per slot, so that nearly every lock
 that nobody claims is seen not to be claimed at three slots; for the rest the undecided claims

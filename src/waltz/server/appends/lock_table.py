@@ -8,7 +8,7 @@ which decides them in that same order. A slot is spoken for until a ticket is de
     claim        ticket of the newest accepted request that will move the slot's mark
     reservation  ticket that the newest waiting request with this slot waits for
 
-so nothing is ever released by hand, and whoever waits knows which ticket to wait for. Like a mark,
+so nothing is ever released by hand, and a request that waits knows its ticket. Like a mark,
 a reservation counts for a lock only as far as all three slots bear it out; claims are exact. The
 more locks are undecided at a time, the more slots there are, so that few are refused by chance.
 Knows nothing of clients, messages or the store. Source: Waltz Internals, "Optimistic Locking".
@@ -327,7 +327,7 @@ class LockTable:
             uncertain |= np.isin(appends.client_ids, np.array(held, np.int64))
         if not uncertain.any():
             return uncertain
-        # Whoever shares a lock with one that waits, or its client, and comes later, waits as well.
+        # A later request that shares a lock, or the client, with one that waits, waits as well.
         clients, client_of = np.unique(appends.client_ids, return_inverse=True)
         places = np.arange(columns.count)
         for _ in range(_ROUNDS_MAX):

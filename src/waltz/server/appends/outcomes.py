@@ -1,4 +1,4 @@
-"""What became of single appends: looked up in the log, once nothing can change any more.
+"""The outcomes of single appends, looked up in the log once nothing can change any more.
 
 Owns the questions whose barrier has been passed, and how far each has looked. The log is looked
 through by columns, from behind the mark that the client gives, a bounded number of records at a
@@ -22,8 +22,8 @@ from waltz.wire.batch_protocol import Outcome, OutcomeRequest, OutcomeResponse
 
 OUTCOME_RECORDS_PER_STEP_MAX: Final = 10_000
 OUTCOME_RECORDS_MAX: Final = 100_000
-"""Records that are looked through for one append: in one step of its partition, and for one answer;
-who is not answered yet asks again from there."""
+"""Records that are looked through for one append: in one step of its partition, and for one answer.
+A client without a definite answer asks again from there."""
 
 
 @dataclass(slots=True)
@@ -72,7 +72,8 @@ class Outcomes:
         self._fetching.clear()
 
     def fail(self, transaction_ids: Container[int]) -> Iterator[tuple[int, OutcomeResponse]]:
-        """Yield answers to those who wait for the records of a failed read: they may ask again."""
+        """Yield answers to the questions that wait for the records of a failed read: their clients
+        may ask again."""
         waiting, self._fetching = self._fetching, deque()
         for search in waiting:
             if search.position in transaction_ids:

@@ -28,7 +28,7 @@ from waltz.wire.batch_protocol import AppendBatch, AppendRejected
 
 
 class Admitted(NamedTuple):
-    """What one check of the locks came to: records for the store, and whom to tell what."""
+    """The result of one check of the locks: records for the store, and answers per connection."""
 
     records: NewRecords | None
     refused_count: int
@@ -123,8 +123,8 @@ class Undecided:
         return locked_out(senders, list(zip(refused.values(), locks, strict=True)))
 
     def decide(self, count: int) -> list[tuple[int, Senders]]:
-        """So many of the oldest that the store has are decided; return whose they are, by
-        connection."""
+        """The `count` oldest appends that the store has are decided; return their senders, in runs
+        of one connection."""
         decided = self._in_flight.decide(count)
         for connection_id, senders in decided:
             size = senders.connection_ids.size
@@ -132,7 +132,8 @@ class Undecided:
         return decided
 
     def abandon(self) -> list[Senders]:
-        """Forget what the store has not seen and return whose it is: it is not in the log."""
+        """Forget the appends that the store has not seen, which are not in the log, and return
+        their senders."""
         waiting = [] if self._waiting is None else [self._waiting]
         abandoned = [appends.senders for appends in (*waiting, *self._arrivals)]
         self._arrivals.clear()

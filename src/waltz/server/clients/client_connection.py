@@ -38,18 +38,18 @@ from waltz.wire.client_protocol import (
 from waltz.wire.message import Audience, Message
 
 MOUNTS_GONE_MAX: Final = 1_000
-"""Clients that a partition remembers when their connection has ended: what that one has sent does
-not count a second time, whoever sends it again."""
+"""Clients that a partition remembers after their connection has ended: messages of that connection
+do not count a second time, from any connection."""
 
 
 PARTITION_NOT_READY = "partition not ready"
 
 
 class Proof(NamedTuple):
-    """What tells one client from another that uses the same client ID.
+    """The marks by which two clients with the same client ID are told apart.
 
-    `token` is what the client showed in its handshake, empty before version 5 of the protocol and
-    for clients that have none; `certificate` whom its certificate names, empty without one.
+    `token` is what the client showed in its handshake, empty for a client without a token or
+    without a handshake; `certificate` is the name in its certificate, empty without a certificate.
     """
 
     token: bytes = b""
@@ -88,7 +88,7 @@ class MessagesReceived:
 
 
 class Sorted(NamedTuple):
-    """Where the messages of one read go; partitions in order of the first message for them."""
+    """The messages of one read by receiver; partitions in order of the first message for them."""
 
     for_partitions: tuple[tuple[PartitionId, MessagesReceived, int], ...]
     """With what the messages take in bytes."""
@@ -102,13 +102,14 @@ def _heard_by(audience: Audience) -> frozenset[type[Message]]:
 FOR_PARTITION: Final = _heard_by(Audience.PARTITION)
 FOR_SERVER: Final = _heard_by(Audience.SERVER)
 ANONYMOUS: Final = _heard_by(Audience.STRANGERS_SERVER)
-"""For the server, from clients that may have no ID yet."""
+"""Questions to the server, from clients that may have no ID yet."""
 
 OVERTAKING: Final = frozenset({TransactionDataRequest, HighWaterMarkRequest})
-"""What the log answers, whatever is undecided, and which costs no more than a look."""
+"""Questions that the log answers, whatever is undecided, at the cost of a look."""
 
 OVERTAKING_QUESTIONS_MAX: Final = 8
-"""Of one read and one partition. A client with more of them under way does not wait for each."""
+"""At most this many questions of one read overtake in a partition. A client with more of them under
+way does not wait for each."""
 
 
 class Sorter:
@@ -241,7 +242,7 @@ class _Registration(NamedTuple):
 
 
 class Mounts:
-    """Which connection speaks for each client of one partition."""
+    """The connection that speaks for each client of one partition."""
 
     def __init__(self, *, gone_max: int = MOUNTS_GONE_MAX) -> None:
         self._registrations: dict[ClientId, _Registration] = {}

@@ -92,8 +92,8 @@ class Client:
         self.draining: asyncio.Task[None] | None = None
         """Runs while the connection has more to send than it should."""
         self.turn = asyncio.Lock()
-        """Held by whoever reads: what one TCP connection has brought is handed on before the next
-        one is read."""
+        """Held by the task that reads: the messages of one TCP connection are handed on before the
+        next connection is read."""
         self._clock = clock
         self._peer_log = peer_log
         self._idle_seconds = idle_seconds
@@ -262,7 +262,7 @@ class Clients:
 
     @property
     def broken_count(self) -> int:
-        """How many have no TCP connection at the moment."""
+        """The number of clients without a TCP connection at the moment."""
         return self._contexts.broken_count
 
     def find(self, connection_id: int) -> Client | None:

@@ -1,4 +1,4 @@
-"""What a server answers to whoever wants a logical connection.
+"""The answer of a server to a client that wants a logical connection.
 
 Owns the judgement of one handshake request. Must not know sockets or who is connected already.
 Source: IEP-90, "Handshake"; IEP-76 for the fields of the answer.

@@ -1,9 +1,9 @@
-"""Which clients are told how the cluster changes, and when.
+"""The clients that are told of changes of the cluster, and when each is told.
 
-Owns who has subscribed and who has not been told the newest yet. Must not know connections or what
-is told. Changes that come in quick succession are told once, and a connection that has more to send
-than it should is told when it has room again: both bound what a restless cluster costs. Always:
-whoever is behind is told at a known time.
+Owns the subscribers and those that have not been told the newest yet. Must not know connections or
+what is told. Changes that come in quick succession are told once, and a connection that has more to
+send than it should is told when it has room again: both bound what a restless cluster costs.
+Always: a subscriber that is behind is told at a known time.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""What clients have asked for and not got yet, in bytes, and who is therefore not read any further.
+"""Requests that are not worked off, in bytes, and the connections not read further because of them.
 
 `Backlog` counts for one partition over all connections, `Intake` for one connection over all
 partitions. Both count a request from when it was read until it is decided or answered, with what it
-takes in memory. Each connection may always have a share under way in each partition: whoever sends
-little is never held up by those who have filled a partition. Knows no sockets.
+takes in memory. Each connection may always have a share under way in each partition: a client that
+sends little is never held up by clients that have filled a partition. Knows no sockets.
 """
 
 from __future__ import annotations
@@ -21,11 +21,12 @@ PENDING_APPEND_BYTES_MAX: Final = 64 * 1024 * 1024
 more than their share of them are read no further."""
 
 PARTITION_SHARE_BYTES: Final = 64 * 1024
-"""What each connection may have under way in a partition even if that is full."""
+"""Each connection may have this much under way in a partition even if the partition is full."""
 
 CROWDED_BYTES_MIN: Final = 256 * 1024
-"""What all clients of a server have under way from which on small appends do not wait for a turn of
-the loop at each step of their way. Below, turns are short, and waiting makes batches of them."""
+"""When all clients of a server have this much under way, small appends no longer wait for a turn of
+the loop at each step of their way. Below it turns are short, and waiting joins appends to
+batches."""
 
 CONNECTION_BACKLOG_BYTES_MAX: Final = 16 * 1024 * 1024
 """Requests of one connection that a server has not worked off before it reads no further; what one
@@ -139,7 +140,7 @@ class Backlog:
 
 
 class UnderWay:
-    """What all connections of a server have under way together."""
+    """The sum of what all connections of a server have under way."""
 
     def __init__(self) -> None:
         self.byte_count = 0
@@ -148,7 +149,7 @@ class UnderWay:
 
     @property
     def is_crowded(self) -> bool:
-        """Whether a turn of the loop is long, and there is somebody for whom it could be short."""
+        """Whether a turn of the loop is long, and a second connection could have a short one."""
         return self.byte_count >= CROWDED_BYTES_MIN and self.connection_count > 1
 
 

@@ -1,7 +1,7 @@
-"""Where each client stands in a partition's log, and whose turn it is to be fed.
+"""The position of each client in a partition's log, and the order in which clients are fed.
 
-A feed is pulled: a mount grants what the client misses, a feed request at least so many
-transactions as the server is set to, and when the grant is used up the client is told and asks
+A feed is pulled: a mount grants the transactions that the client misses, a feed request at least
+the number that the server is set to, and when the grant is used up the client is told and asks
 again. Clients near the head are served in every step; those further behind take turns, a bounded
 number per step, so that a thousand of them cannot delay a commit's way to the rest. A client whose
 connection is full is left out until it has room. Knows nothing of locks, appends or sockets.
@@ -34,7 +34,7 @@ FEED_RUNS_PER_STEP_MAX: Final = 16
 
 
 class Place(IntEnum):
-    """Where a feed waits, and for what."""
+    """The queue of a feed, by what the feed waits for."""
 
     IDLE = 0  # for the client to ask
     AT_HEAD = auto()  # for the next commit
@@ -161,8 +161,8 @@ class Feeds:
     def serve(
         self, high_water_mark: TransactionId, blocked: Set[int], outbox: Outbox, now: float
     ) -> bool:
-        """Give everyone near the head, and some who are not, what they are owed. Return whether a
-        feed waits for its next turn and nothing else."""
+        """Send all feeds near the head, and some of the others, what they are owed. Return whether
+        a feed waits for its next turn and nothing else."""
         near, far = self._queues[Place.NEAR], self._queues[Place.FAR]
         if not near and not far:
             return False
@@ -230,7 +230,7 @@ class Feeds:
             self._enqueue(feed, Place.FAR)
 
     def _serve_far(self, far: deque[Feed], turn: _Turn) -> None:
-        """Send one run each to those whose turn it is."""
+        """Send one run to each feed whose turn it is."""
         for _ in range(min(len(far), FEED_RUNS_PER_STEP_MAX)):
             feed = far.popleft()
             if feed.place is not Place.FAR:
@@ -241,7 +241,7 @@ class Feeds:
                 self._serve(feed, turn)
 
     def _finish(self, feed: Feed, turn: _Turn) -> None:
-        """Tell the client that it has got what it was owed."""
+        """Tell the client that it was sent all it was owed."""
         feed.place = Place.IDLE
         if not feed.is_mounting:
             for _ in range(1 + feed.replaced_count):
@@ -319,8 +319,8 @@ class _Run(NamedTuple):
 
 @dataclass(slots=True)
 class _Turn:
-    """What one round of serving has in common: `runs` are those cut so far, `with_data` the
-    connections that were sent one with data."""
+    """The state of one round of serving: `runs` were cut in it, and the connections `with_data`
+    were sent a run with data in it."""
 
     high_water_mark: TransactionId
     blocked: Set[int]

@@ -22,10 +22,10 @@ from waltz.wire.header_columns import HeaderColumns
 from waltz.wire.logical_link import Shared
 
 BATCH_OVERHEAD_BYTES: Final = 512
-"""What a batch takes besides its records: objects, and its places in the cache."""
+"""Memory of a batch besides its records: objects, and its places in the cache."""
 
 RECORD_OVERHEAD_BYTES: Final = 44
-"""What a record takes besides its bytes: an offset, and its feed as one encoding has it."""
+"""Memory of a record besides its bytes: an offset, and its feed as one version encodes it."""
 
 
 B = TypeVar("B", bound=RecordBatch | HeaderColumns)
@@ -87,7 +87,7 @@ class _Shelf(Generic[B]):
 
 
 class _Shelves:
-    """What is kept of one partition."""
+    """The batches of one partition."""
 
     __slots__ = ("headers", "records")
 
@@ -151,7 +151,7 @@ class FeedCache:
     def find_headers(
         self, partition_id: PartitionId, transaction_id: TransactionId
     ) -> CachedRecords | CachedHeaders | None:
-        """As `find`, for whoever wants no data."""
+        """As `find`, for a feed without data."""
         shelves = self._shelves.get(partition_id)
         if shelves is None:
             return None

@@ -1,10 +1,10 @@
-"""Which old records one partition is fetching from its store.
+"""The fetches of old records that one partition has under way to its store.
 
-Whoever misses a record says so; one fetch serves all who want what it covers. Who wants no data has
-headers alone fetched. A failed fetch answers those who waited for it and leaves nothing behind but
-a pause, so a later request starts afresh: the original remembered failures for ever. A record that
-no replica can give is put off by itself: everything else is read meanwhile.
-Source: Waltz Server, "Partition Object".
+A feed or a request that misses a record says so; one fetch serves all that want a record it covers.
+For a feed without data only headers are fetched. A failed fetch answers the requests that waited
+for it and leaves only a pause behind, so a later request starts afresh: the original remembered
+failures for ever. A record that no replica can give is put off alone: other records are read
+meanwhile. Source: Waltz Server, "Partition Object".
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from waltz.server.feeding.feed_cache import FeedCache
 from waltz.types import PartitionId, TransactionId
 
 UNREADABLE_SECONDS: Final = 3.0
-"""For how long a server does not ask again for a record that no replica could give; longer than
-READ_AVOID_SECONDS, so that all are asked anew then."""
+"""A server asks again for a record that no replica could give only after this long; longer than
+READ_AVOID_SECONDS, so that all replicas are asked again."""
 
 READ_AHEAD_RECORDS: Final = 512
 READ_AHEAD_RECORDS_MAX: Final = 4_096
-"""What a server fetches from a replica when one old transaction is asked for; twice as many each
-time that what follows is asked for as well, up to the second."""
+"""Records fetched from a replica when one old transaction is asked for. The number doubles each
+time a reader asks for the following records, up to the maximum."""
 
 READ_AHEAD_HEADERS_MAX: Final = 8_000
-"""The same where no data are wanted: two runs of a feed."""
+"""The maximum where no data is wanted: two runs of a feed."""
 
 READ_AHEAD_READS: Final = 2
-"""Fetches that are under way for a reader who goes on and on, ahead of what it is given."""
+"""Fetches under way ahead of a sequential reader's position."""
 
 READS_IN_FLIGHT_MAX: Final = 4
 """Fetches of old records that one partition of a server has under way."""
@@ -54,7 +54,7 @@ UNREADABLE_MAX: Final = 1_000
 """Records that are put off at a time; more are asked for anew each time."""
 
 SEQUELS_PROVE: Final = 2
-"""Reads in a row after which it is read ahead of whoever goes on."""
+"""Reads in a row after which a reader counts as sequential, and its next records are prefetched."""
 
 
 @dataclass(slots=True)
@@ -102,10 +102,11 @@ class Fetches:
         with_data: bool = True,
         count: int | None = None,
     ) -> None:
-        """Have the record fetched, and those after it, unless it is on its way or must wait: so
-        many, where a reader asks ahead by itself; None: more of them the longer somebody goes on.
+        """Fetch the record and records after it, unless it is under way or must wait.
 
-        A wish is not remembered: whoever has it repeats it when a read has ended, or at `retry_at`.
+        `count`: how many, for a reader that does its own read-ahead; None: more of them the longer
+        a reader is sequential. A wish is not remembered: its owner repeats it when a read has
+        ended, or at `retry_at`.
         """
         assert 0 <= transaction_id <= high_water_mark
         if self.retry_at is not None:
@@ -140,8 +141,8 @@ class Fetches:
         *,
         with_data: bool,
     ) -> None:
-        """Somebody who goes through old records has come to `position`: have what follows what is
-        here fetched meanwhile, if reads in a row have shown that he goes on."""
+        """A reader of old records reached `position`; if it reads sequentially, prefetch what
+        follows the cached part."""
         reads = self._reads(with_data=with_data)
         find = self._cache.find if with_data else self._cache.find_headers
         for _ in range(1 + READ_AHEAD_READS):
@@ -173,7 +174,7 @@ class Fetches:
     def end(
         self, first_transaction_id: TransactionId, found: int = 0, *, with_data: bool = True
     ) -> range:
-        """A read has come back with so many; return the IDs that it was asked for."""
+        """A read returned `found` records; return the IDs that it was asked for."""
         reads = self._reads(with_data=with_data)
         count = reads.under_way.pop(first_transaction_id)
         asked = range(first_transaction_id, first_transaction_id + count)
@@ -207,12 +208,12 @@ class Fetches:
 
     @property
     def unreadable_count(self) -> int:
-        """How many records are put off."""
+        """The number of records that are put off."""
         return len(self._put_off)
 
     @property
     def resumes_at(self) -> float | None:
-        """When a read that waits may be started; None if none has to."""
+        """The time at which a read that waits may be started; None if no read waits."""
         if not self._put_off:  # as nearly always
             return self.retry_at
         times = [until for until, _ in self._put_off.values()][:1]

@@ -133,7 +133,7 @@ class DataRequests:
                 if (reason := self._fetches.unreadable(transaction_id)) is not None:
                     self._answer(connection_id, failure(request, reason), outbox)
                     continue
-                # Whoever reads a range asks ahead by himself: what he asks for goes out whole.
+                # Range readers do their own read-ahead: fetch exactly the range asked for.
                 count = request.count_max if isinstance(request, ReadRequest) else None
                 self._fetches.want(transaction_id, high_water_mark, now, count=count)
                 self._fetching.append(asked)
