@@ -13,7 +13,7 @@ from waltz.store import quorum, recovery, store_session
 from waltz.store.events import Committed
 from waltz.store.fences import Fences
 from waltz.store.recovery import Recovery
-from waltz.store.replica_session import Phase, ReplicaSession
+from waltz.store.replica_session import ReplicaPhase, ReplicaSession
 from waltz.store.requests import RequestAnswered
 from waltz.store.session_keeper import SessionKeeper
 from waltz.store.store_session import StoreSession
@@ -92,7 +92,7 @@ def _recovered_once_marked(advance: Callable[..., None]) -> Callable[..., None]:
 def _of_any_attempt(_: Callable[..., Any]) -> Callable[..., Any]:
     def current(self: Any, link: Any) -> Any:
         replica = self._replicas.get(link.replica_id)
-        if replica is None or replica.phase is Phase.RELEASED:
+        if replica is None or replica.phase is ReplicaPhase.RELEASED:
             return None
         return replica if replica.link == link or not replica.is_excluded else None
 

@@ -54,7 +54,7 @@ next: about 20 MiB/s, and an append waits for one such batch at most."""
 Damage: TypeAlias = tuple[DamagedRange, ...]
 
 
-class Scope(NamedTuple):
+class RepairScope(NamedTuple):
     """What of a replica is the log's, as far as that is known now."""
 
     link: ReplicaLink
@@ -323,7 +323,7 @@ class Repairer:
 
     def step(
         self,
-        scopes: Mapping[ReplicaId, Scope],
+        scopes: Mapping[ReplicaId, RepairScope],
         now: float,
         *,
         is_open: bool,
@@ -339,7 +339,7 @@ class Repairer:
         return effects
 
     def _advance(
-        self, patient: _Patient, scopes: Mapping[ReplicaId, Scope], now: float
+        self, patient: _Patient, scopes: Mapping[ReplicaId, RepairScope], now: float
     ) -> list[RepairEffect]:
         if patient.given_up is not None:
             return [DropReplica(patient.link, patient.given_up)]
@@ -358,7 +358,7 @@ class Repairer:
         return effects
 
     def _treat(
-        self, patient: _Patient, scope: Scope, scopes: Mapping[ReplicaId, Scope]
+        self, patient: _Patient, scope: RepairScope, scopes: Mapping[ReplicaId, RepairScope]
     ) -> list[RepairEffect]:
         if not patient.damaged and patient.reason is not None and not patient.awaits_answer:
             if patient.was_damaged:
@@ -401,8 +401,8 @@ class Repairer:
         self,
         patient: _Patient,
         damaged: DamagedRange,
-        scope: Scope,
-        scopes: Mapping[ReplicaId, Scope],
+        scope: RepairScope,
+        scopes: Mapping[ReplicaId, RepairScope],
     ) -> bool:
         """Whether the replica may take part although it cannot give these records.
 
@@ -435,7 +435,7 @@ class Repairer:
         return SendRequest(patient.link, request, REPAIR_LOOK_SECONDS if delayed else 0.0)
 
     def _read(
-        self, patient: _Patient, source: Scope, first: TransactionId, through: TransactionId
+        self, patient: _Patient, source: RepairScope, first: TransactionId, through: TransactionId
     ) -> SendRequest:
         count = patient.size.count(first, through)
         patient.source = source.link.replica_id
@@ -444,8 +444,8 @@ class Repairer:
         return SendRequest(source.link, patient.request, delay_seconds)
 
     def _source(
-        self, patient: _Patient, first: TransactionId, scopes: Mapping[ReplicaId, Scope]
-    ) -> Scope | None:
+        self, patient: _Patient, first: TransactionId, scopes: Mapping[ReplicaId, RepairScope]
+    ) -> RepairScope | None:
         holdings = [
             (replica_id, scope.supplies_through)
             for replica_id, scope in scopes.items()

@@ -49,7 +49,7 @@ from waltz.record import (
     pack_records,
 )
 from waltz.store.events import AppendsFailed, Committed, StoreClosed, StoreEvent, StoreOpened
-from waltz.store.membership import Membership, choose_members
+from waltz.store.membership import SessionMembers, choose_members
 from waltz.store.repairer import ReplicaDamage
 from waltz.store.requests import (
     MetadataEvent,
@@ -138,8 +138,8 @@ class SessionKeeper:
         self._queue: deque[NewRecords] = deque()
         self._unsettled: deque[RecordBatch] = deque()
         self._coordination = _Coordination.NOTHING
-        self._proposed: tuple[PartitionMetadata, Membership] | None = None
-        self._membership = Membership((), (), (), is_change=False)
+        self._proposed: tuple[PartitionMetadata, SessionMembers] | None = None
+        self._membership = SessionMembers((), (), (), is_change=False)
         self._filled: tuple[ReplicaId, ...] | None = None
         self._change_at = 0.0
         self._change_wake_at: float | None = None

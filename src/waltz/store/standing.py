@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from waltz.majority import majority
-from waltz.store.replica_session import Phase, ReplicaSession
+from waltz.store.replica_session import ReplicaPhase, ReplicaSession
 from waltz.store.requests import Condition
 from waltz.types import NO_SESSION, NOTHING, ReplicaId, SessionId, TransactionId
 from waltz.wire.report_protocol import Standing
@@ -159,7 +159,7 @@ class ReplicaWords:
 
         if replica.absence is not None:
             return found(Standing.ABSENT, False, replica.absence)
-        if replica.phase is not Phase.LIVE:
+        if replica.phase is not ReplicaPhase.LIVE:
             return found(Standing.RECOVERING, False, finding)
         if heard_at is None or heard_at < not_before:
             ago = "never" if age is None else f"{age:.0f} s ago"
@@ -229,6 +229,6 @@ def store_report(
             opened_at=opened_at,
         )
         for replica, finding in replicas
-        if replica.phase is not Phase.RELEASED
+        if replica.phase is not ReplicaPhase.RELEASED
     )
     return StoreReport(session_id, mark, obstacle, tuple(members), reports)
