@@ -1,4 +1,4 @@
-"""What a replica's word is worth to a recovery, by the metadata and by its own word.
+"""Judge the worth of a replica's word to a recovery, by the metadata and by that word.
 
 Pure: no replica is asked, nothing is counted. `recovery.py` asks and counts, `repair_scope.py`
 judges replicas that cannot vote as they would be judged if they could.
@@ -16,7 +16,7 @@ from waltz.wire.storage_protocol import SessionInfo
 
 
 class RecoveryStanding(Enum):
-    """What a replica's word is worth in this recovery."""
+    """The worth of a replica's word in this recovery."""
 
     INCONSISTENT = "missed or lost what its last session wrote; cut to its own low-water mark"
     NEW = "no part of the last session; cut to its own low-water mark"
@@ -68,8 +68,8 @@ def has_joined_since(
 ) -> bool:
     """Return whether a replica that `states` call closed was in the last session all the same.
 
-    A session sends a late replica what lies beyond its low-water mark once the metadata name it. If
-    they do not, the coordinator was set back to a moment before that; or the mark was set, and
+    A session sends a late replica what lies beyond its low-water mark once the metadata names it.
+    If it does not, the coordinator was set back to a moment before that; or the mark was set, and
     records were copied by a recovery that went no further. They are records of that session
     either way, and may be what makes a majority: the replica votes with what it holds.
     """

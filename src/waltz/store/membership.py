@@ -2,8 +2,8 @@
 
 Pure arithmetic on who took part in the last session, who is wanted, and who is known to hold the
 log. Recovery counts votes of the last session's replicas only, and a session needs a majority of
-its own replicas that hold everything. So a change that would exchange too many at once is made in
-two steps: the last session's replicas go on and the new ones are filled beside them, then the new
+its own replicas that hold everything. So a change that would replace too many at once is made in
+two steps: the last session's replicas go on and the new ones are filled next to them, then the new
 ones take over. Replicas taken away take part in the recovery in which they go, for their votes and
 their records. Decision record 12 says why; hazard R4 is what the original does.
 """
@@ -51,7 +51,7 @@ def choose_members(
 ) -> SessionMembers:
     """Return who takes part in the session that follows the one that left `states`.
 
-    holders  replicas known to hold the log, or nearly; None: whoever took part in the last session.
+    holders  replicas known to hold the log, or nearly; None: those of the last session.
     """
     if holders is None:
         holders = [

@@ -141,11 +141,11 @@ class _Replica:
     """None: it cannot be asked."""
     standing: RecoveryStanding | None = None
     info: SessionInfo | None = None
-    """What it has said last."""
+    """Its last word."""
     cut_to: TransactionId | None = None
-    """What its standing lets it keep."""
+    """The last record that its standing lets it keep."""
     last: TransactionId | None = None
-    """What it holds, while its standing is not known or it is not to be counted."""
+    """The last record it holds, while its standing is not known or it is not to be counted."""
     holding: TransactionId | None = None
     vote: TransactionId | None = None
     busy: bool = False
@@ -202,7 +202,7 @@ class Recovery:
         self.deadline: float | None = None
         self._first_states = metadata.replica_states
         self.is_set_back = is_set_back(metadata)
-        """Whether the replicas' own word counts, and not what the metadata say of them."""
+        """Whether the replicas' own word counts, and not what the metadata says of them."""
         self._opened: SessionId | None = None
         """The last session that was open, by the replicas' word."""
         self._metadata = metadata
@@ -246,7 +246,7 @@ class Recovery:
         return min(awaited, default=None)
 
     def finding(self, replica_id: ReplicaId) -> str:
-        """What is known of a replica, for people."""
+        """Return a sentence for people about a replica."""
         replica = self._replicas[replica_id]
         if replica.standing is None:
             return "has not said yet what it holds"
@@ -260,7 +260,7 @@ class Recovery:
 
     @property
     def votes(self) -> Mapping[ReplicaId, TransactionId]:
-        """What those hold that have voted, up to the mark once that is known."""
+        """The last record of each replica that has voted, up to the mark once that is known."""
         mark = self.high_water_mark
         return {
             replica.replica_id: _held(replica) if mark is None else min(_held(replica), mark)
@@ -270,8 +270,8 @@ class Recovery:
 
     @property
     def holdings(self) -> Mapping[ReplicaId, TransactionId]:
-        """What of the log those hold that have said it, voters or not, up to the mark once that is
-        known; `NOTHING` of one that lost a part of its log."""
+        """The last record of each replica that has said it, voter or not, up to the mark once that
+        is known; `NOTHING` for a replica that lost a part of its log."""
         mark = self.high_water_mark
         return {
             replica.replica_id: NOTHING
@@ -417,7 +417,7 @@ class Recovery:
     # Decisions
 
     def _believe_replicas(self) -> None:
-        """Judge by the sessions that began on the replicas, for the metadata are older.
+        """Judge by the sessions that began on the replicas, for the metadata is older.
 
         Those on which the last session, or a later one that never opened, has begun are as that one
         left them. Any other may hold what nobody else has: it counts for nothing, and is cut to its

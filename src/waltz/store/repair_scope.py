@@ -1,4 +1,4 @@
-"""Which records of which replica are the log's, so that they can be read there or put back there.
+"""Find the records of a replica that are the log's, and can be read there or put back there.
 
 Owns nothing: it joins what recovery, the session and the last answers about damage know. While the
 mark is not known, what two replicas hold as the last session left them is the same where both hold
@@ -40,7 +40,7 @@ def scopes(
                 held = holdings.get(replica.replica_id, NOTHING)
                 found[replica.replica_id] = RepairScope(replica.link, held, NOTHING, is_cut=False)
             case ReplicaPhase.ABSTAINING:
-                # Where the metadata were set back nobody knows yet what is to be kept of it.
+                # Where the metadata was set back nobody knows yet what is to be kept of it.
                 condition = None if recovery.is_set_back else repairer.condition(replica.replica_id)
                 found[replica.replica_id] = scope_of_abstaining(
                     replica.link, condition, states, recovery.high_water_mark

@@ -34,6 +34,16 @@ from waltz.types import NOTHING, ReplicaId, SessionId, TransactionId
 
 
 class ReplicaPhase(Enum):
+    """The phases of a replica within a session. `ReplicaSession` moves it from one to the next:
+
+    connected   CONNECTING -> RECOVERING, EXCLUDED -> RETURNED
+    abstain     RECOVERING -> ABSTAINING
+    vote_again  ABSTAINING -> RECOVERING
+    admit       RECOVERING -> LIVE
+    lose        any -> CONNECTING, or -> EXCLUDED once something was changed on the replica
+    release     any -> RELEASED
+    """
+
     CONNECTING = "waiting for a connection"
     RECOVERING = "in recovery, or waiting to be admitted"
     ABSTAINING = "does not vote, for it may be damaged; repaired before it recovers"
@@ -56,12 +66,12 @@ class ReplicaSession:
         self.trouble = ""
         """Why the last attempt ended."""
         self.source: ReplicaId | None = None
-        """Where a read on this replica's behalf is under way."""
+        """The replica where a read on this one's behalf is under way."""
         self.reading: ReadFromReplica | None = None
         """The read that is under way there, or was the last."""
         self._sent_through = NOTHING
         self._in_flight_count = 0
-        """Of appends to a live one; `_request_count` has the other requests but reads."""
+        """Appends under way while it is live; `_request_count` has the other requests but reads."""
         self._changed = False
         self._request_count = 0
         self._retry_seconds = 0.0

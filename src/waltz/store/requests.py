@@ -1,4 +1,4 @@
-"""What the store's machines ask of replicas and of the coordinator, and what comes back.
+"""Requests of the store's machines to replicas and the coordinator, and what comes back.
 
 Values only. A `ReplicaLink` names one attempt of one store session to talk to one replica; answers
 repeat it, so that what belongs to an attempt given up can be told from the present one.
@@ -78,7 +78,7 @@ class ReadHeaders:
 
 
 class Condition(NamedTuple):
-    """What a replica says of itself, damaged or not."""
+    """A replica's word on itself, damaged or not."""
 
     session_info: SessionInfo
     last: TransactionId

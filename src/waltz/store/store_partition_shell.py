@@ -95,11 +95,11 @@ from waltz.wire.header_columns import HeaderColumns, header_columns
 from waltz.wire.storage_protocol import ReplicaStateResponse, StorageMessage
 
 REPLICA_WORD_SECONDS_MAX: Final = 15.0
-"""How old what a replica said of itself may be to be believed by `/health` and `/metrics`: three
+"""The age up to which a replica's word on itself is believed by `/health` and `/metrics`: three
 times the pause between two looks at it (REPAIR_LOOK_SECONDS)."""
 
 REPLICA_LOOK_SECONDS_MAX: Final = 2.0
-"""How long a server waits for what replicas say when a tool asks."""
+"""Time that a server waits for the words of replicas when a tool asks."""
 
 REPLICA_LOOK_SECONDS_MIN: Final = 0.2
 """From the beginning of a look at the replicas of a partition, which a tool has asked for, to the
@@ -153,7 +153,7 @@ class StorePartition:
         self._opened_at = 0.0
         self._look: asyncio.Task[None] | None = None
         self._looked_at: float | None = None
-        """When the last look that has ended began."""
+        """The beginning of the last look that has ended."""
 
     def append(self, records: Sequence[NewRecord], *, at_once: bool = False) -> None:
         """Append `records` in order. Their outcomes come as events, in the same order.
@@ -200,7 +200,7 @@ class StorePartition:
     async def look(self) -> StoreReport:
         """Ask every replica that takes part, and return what they say; one that does not answer in
         `REPLICA_LOOK_SECONDS_MAX` is reported as silent. Nothing is returned that was said before
-        the call; whoever asks during a look shares the next one, and looks keep a pause."""
+        the call; all who ask during a look share the next one, and looks keep a pause."""
         asked_at = self._host.clock.now()
         while self._looked_at is None or self._looked_at < asked_at:
             if self._look is None or self._look.done():

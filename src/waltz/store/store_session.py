@@ -113,7 +113,7 @@ class StoreSession:
         self.is_open = False
         """Whether it takes appends: it has recovered, and has not ended."""
         self.next_transaction_id = NOTHING
-        """Of the next batch; NOTHING before the session is open."""
+        """The first of the next batch; NOTHING before the session is open."""
         self.in_flight: deque[RecordBatch] = deque()
         """Packed and not committed, in order."""
         self.excluded: tuple[ReplicaId, ...] = ()
@@ -121,7 +121,7 @@ class StoreSession:
         self.returned: tuple[ReplicaId, ...] = ()
         """Those of the excluded that can be reached again."""
         self.outrun: SessionId | None = None
-        """What replicas have promised and the next session must be above."""
+        """The session that replicas have promised; the next session must be above it."""
         self._fences = Fences(self.session_id)
         self._quorum = majority(len(self.assigned))
         self.would_gain_a_replica = False
@@ -152,7 +152,7 @@ class StoreSession:
 
     @property
     def obstacle(self) -> str:
-        """What the session waits for before it opens, replica by replica, for people."""
+        """A sentence for people: what the session waits for before it opens, replica by replica."""
         states = [
             f"{replica.replica_id} {replica.absence or finding}"
             for replica, finding in self.replicas
@@ -221,7 +221,7 @@ class StoreSession:
 
     @property
     def damage(self) -> tuple[ReplicaDamage, ...]:
-        """What is known of the damage of the replicas that can be asked."""
+        """The known damage of the replicas that can be asked."""
         return self._repairer.known
 
     def check_invariants(self) -> None:
@@ -258,7 +258,7 @@ class StoreSession:
     # What the keeper may do
 
     def append(self, batch: RecordBatch) -> Sequence[SessionEffect]:
-        """Take `batch` into flight, and send it to whoever lacks nothing else."""
+        """Take `batch` into flight, and send it to every replica that lacks nothing else."""
         assert self.is_open
         assert self.high_water_mark is not None
         assert batch.first_transaction_id == self.next_transaction_id
