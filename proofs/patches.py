@@ -1,6 +1,6 @@
-"""Attributes of the product exchanged for a while, so that it does something wrong.
+"""Replace attributes of the product for a while, so that it does something wrong.
 
-Owns the exchange and its undoing. What is exchanged must be there, so that nobody goes on to
+Owns the replacement and its undoing. What is replaced must be there, so that nobody goes on to
 believe in a bug that is not planted any more.
 """
 
@@ -25,7 +25,7 @@ class Patch:
 
     @property
     def present(self) -> Any:
-        """What is there. Raises LookupError: the product has moved on."""
+        """The attribute as it is. Raises LookupError: the product has moved on."""
         try:
             return vars(self.owner)[self.name]
         except KeyError:

@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from typing import Final
 
 from proofs.model.ledger import ViolationError
-from proofs.model.scene import Scene
+from proofs.model.scene import ModelScene
 from proofs.model.state import Action, Budget, State
-from proofs.model.store_server import REPLICA_IDS, Server
+from proofs.model.store_server import REPLICA_IDS, ModelServer
 from proofs.model.world import World
 from waltz.types import ReplicaId
 
@@ -49,7 +49,7 @@ class Healer:
     def _alone(self, state: State) -> State:
         """Leave one server in the world, and nothing on its way from another."""
         world = self._world
-        scene = Scene(world, state)
+        scene = ModelScene(world, state)
         started = [
             k for k, number in enumerate(scene.servers) if world.servers[number].keeper is not None
         ]
@@ -57,7 +57,7 @@ class Healer:
         for k in range(len(scene.servers)):
             if k != owner:
                 generation = world.servers[scene.servers[k]].generation
-                scene.servers[k] = world.servers.number(Server(generation, is_gone=True))
+                scene.servers[k] = world.servers.number(ModelServer(generation, is_gone=True))
         scene.ghosts = ()
         used = scene.budget
         scene.budget = Budget(used.appends, blanks=used.blanks, rollbacks=used.rollbacks)
@@ -66,7 +66,7 @@ class Healer:
     def _next(self, state: State) -> Action | None:
         """Return what happens next; None: all is well. Raises ViolationError: nothing can."""
         world = self._world
-        scene = Scene(world, state)
+        scene = ModelScene(world, state)
         k = next(
             k for k, number in enumerate(scene.servers) if world.servers[number].keeper is not None
         )
@@ -105,13 +105,13 @@ class Healer:
         places = [at for at, replica_id in enumerate(assigned) if replica_id not in first]
         return Action("exchange", replica=missing[0], number=places[0])
 
-    def _can_connect(self, scene: Scene, server: Server) -> bool:
+    def _can_connect(self, scene: ModelScene, server: ModelServer) -> bool:
         replica = self._world.replicas[scene.replicas[server.connecting[0]]]
         if replica.fence > server.session_id:
             raise ViolationError("I12", "a replica refuses the newest session")
         return True
 
-    def _is_well(self, scene: Scene, server: Server) -> bool:
+    def _is_well(self, scene: ModelScene, server: ModelServer) -> bool:
         world = self._world
         ledger = world.ledgers[scene.ledger]
         replicas = [

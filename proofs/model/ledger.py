@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from proofs.model.replica import Replica, Token
+from proofs.model.replica import ModelReplica, Token
 from waltz.types import SessionId, TransactionId
 
 
@@ -81,7 +81,7 @@ def committed(
 
 
 def opened(
-    ledger: Ledger, session_id: SessionId, mark: TransactionId, holders: Iterable[Replica]
+    ledger: Ledger, session_id: SessionId, mark: TransactionId, holders: Iterable[ModelReplica]
 ) -> Ledger:
     """Note that `session_id` is open at `mark`, with what its replicas hold.
 
@@ -105,7 +105,7 @@ def failed(ledger: Ledger, tokens: Sequence[Token]) -> Ledger:
     return ledger._replace(failed=tuple(sorted({*ledger.failed, *tokens})))
 
 
-def check_replicas(ledger: Ledger, replicas: Sequence[Replica], copies_min: int) -> None:
+def check_replicas(ledger: Ledger, replicas: Sequence[ModelReplica], copies_min: int) -> None:
     """Check what must hold of replicas in every state. Raises ViolationError.
 
     copies_min  how many of the replicas must still hold each committed record.

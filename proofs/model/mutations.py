@@ -19,7 +19,7 @@ from waltz.cluster import partition_metadata
 from waltz.cluster.partition_metadata import PartitionMetadata
 from waltz.store import recovery, session_keeper, store_session
 from waltz.store.events import AppendsFailed
-from waltz.store.judgement import Standing
+from waltz.store.judgement import RecoveryStanding
 from waltz.store.recovery import Recovery
 from waltz.store.replica_session import ReplicaSession
 from waltz.store.requests import MetadataRead
@@ -42,16 +42,16 @@ def _judged(change: Callable[..., Any]) -> tuple[Patch, ...]:
     return (Patch(recovery, "judge", replaced),)
 
 
-def _voting(voter: Standing) -> tuple[Patch, ...]:
-    def change(standing: Standing, cut_to: Any, _: Any) -> Any:
-        return (Standing.CANDIDATE, None) if standing is voter else (standing, cut_to)
+def _voting(voter: RecoveryStanding) -> tuple[Patch, ...]:
+    def change(standing: RecoveryStanding, cut_to: Any, _: Any) -> Any:
+        return (RecoveryStanding.CANDIDATE, None) if standing is voter else (standing, cut_to)
 
     return _judged(change)
 
 
 def _cutting_closed(mark: Callable[[Any], TransactionId]) -> tuple[Patch, ...]:
-    def change(standing: Standing, cut_to: Any, state: Any) -> Any:
-        return standing, mark(state) if standing is Standing.CLOSED else cut_to
+    def change(standing: RecoveryStanding, cut_to: Any, state: Any) -> Any:
+        return standing, mark(state) if standing is RecoveryStanding.CLOSED else cut_to
 
     return _judged(change)
 
@@ -164,7 +164,7 @@ MUTATIONS: Final = (
     Case(
         "a disk exchanged for an empty one votes",
         replace(SMALL, servers=1, blanks=1),
-        patches=_voting(Standing.INCONSISTENT),
+        patches=_voting(RecoveryStanding.INCONSISTENT),
         invariants=HARM,
     ),
     Case(
@@ -212,7 +212,7 @@ MUTATIONS: Final = (
     Case(
         "a closed replica votes",
         replace(SMALL, starts_with=2, servers=1, sessions=3, cuts=2),
-        patches=_voting(Standing.CLOSED),
+        patches=_voting(RecoveryStanding.CLOSED),
         invariants=HARM,
     ),
     Case(
@@ -234,7 +234,7 @@ MUTATIONS: Final = (
     Case(
         "a new replica votes",
         replace(SMALL, servers=1, spares=1, exchanges=1),
-        patches=_voting(Standing.NEW),
+        patches=_voting(RecoveryStanding.NEW),
         invariants=HARM,
     ),
     Case(

@@ -13,10 +13,10 @@ from typing import Final, NamedTuple, TypeAlias
 
 from waltz.record import NewRecord, RecordBatch, empty_batch, pack_records
 from waltz.store.requests import (
-    AppendRecords,
+    AppendToReplica,
     AskMaxTransactionId,
     AskSessionInfo,
-    ReadRecords,
+    ReadFromReplica,
     ReplicaAnswer,
     ReplicaRequest,
     SetLowWaterMark,
@@ -52,7 +52,7 @@ class Backup(NamedTuple):
     local_low_water_mark: TransactionId
 
 
-class Replica(NamedTuple):
+class ModelReplica(NamedTuple):
     log: tuple[Token, ...] = ()
     synced: int = 0
     """How many of the log's records are synced."""
@@ -88,18 +88,18 @@ def tokens_of(batch: RecordBatch) -> tuple[Token, ...]:
 
 
 def changes(request: ReplicaRequest) -> bool:
-    return isinstance(request, TruncateReplica | SetLowWaterMark | AppendRecords)
+    return isinstance(request, TruncateReplica | SetLowWaterMark | AppendToReplica)
 
 
 class Reply(NamedTuple):
-    replica: Replica
+    replica: ModelReplica
     """After the request."""
     is_refusal: bool
     answer: ReplicaAnswer
 
 
 def process(
-    replica: Replica, session_id: SessionId, request: ReplicaRequest, rules: ReplicaRules
+    replica: ModelReplica, session_id: SessionId, request: ReplicaRequest, rules: ReplicaRules
 ) -> Reply:
     if session_id < replica.fence:
         return Reply(replica, is_refusal=True, answer=None)
@@ -115,8 +115,8 @@ def process(
 
 
 def _carry_out(
-    replica: Replica, session_id: SessionId, request: ReplicaRequest, rules: ReplicaRules
-) -> tuple[Replica, ReplicaAnswer] | None:
+    replica: ModelReplica, session_id: SessionId, request: ReplicaRequest, rules: ReplicaRules
+) -> tuple[ModelReplica, ReplicaAnswer] | None:
     match request:
         case AskSessionInfo():
             return replica, SessionInfo(
@@ -124,7 +124,7 @@ def _carry_out(
             )
         case AskMaxTransactionId():
             return replica, replica.last
-        case ReadRecords(first, count_max):
+        case ReadFromReplica(first, count_max):
             count = min(count_max, rules.read_records_max)
             return replica, batch_of(first, replica.log[first : first + count])
         case TruncateReplica(last):
@@ -150,7 +150,7 @@ def _carry_out(
                 ),
                 None,
             )
-        case AppendRecords(batch):
+        case AppendToReplica(batch):
             if batch.first_transaction_id != len(replica.log):
                 return None
             log = replica.log + tokens_of(batch)
@@ -159,29 +159,29 @@ def _carry_out(
     raise AssertionError(request)
 
 
-def crashed(replica: Replica, rules: ReplicaRules) -> Replica:
+def crashed(replica: ModelReplica, rules: ReplicaRules) -> ModelReplica:
     """Return what a crash leaves: not what was not synced, nor what was only in memory."""
     fence = replica.fence if rules.fence_survives_crash else replica.session_id
     log = replica.log[: replica.synced]
     return replica._replace(log=log, synced=len(log), fence=fence)
 
 
-def torn(replica: Replica, batch: RecordBatch, kept: int) -> Replica:
+def torn(replica: ModelReplica, batch: RecordBatch, kept: int) -> ModelReplica:
     """Return what a crash in the middle of an append leaves: its first `kept` records."""
     log = replica.log + tokens_of(batch)[:kept]
     return replica._replace(log=log, synced=len(log))
 
 
-def blanked(replica: Replica, committed: tuple[Token, ...]) -> Replica:
+def blanked(replica: ModelReplica, committed: tuple[Token, ...]) -> ModelReplica:
     """The disk was exchanged for an empty one."""
-    return Replica(lost_committed=_has_lost(replica, (), committed))
+    return ModelReplica(lost_committed=_has_lost(replica, (), committed))
 
 
-def rolled_back(replica: Replica, committed: tuple[Token, ...]) -> Replica:
+def rolled_back(replica: ModelReplica, committed: tuple[Token, ...]) -> ModelReplica:
     """The disk was exchanged for a copy made earlier."""
     assert replica.backup is not None
     log, session_id, low_water_mark, local_low_water_mark = replica.backup
-    return Replica(
+    return ModelReplica(
         log,
         len(log),
         session_id,
@@ -192,7 +192,7 @@ def rolled_back(replica: Replica, committed: tuple[Token, ...]) -> Replica:
     )
 
 
-def _has_lost(replica: Replica, log: tuple[Token, ...], committed: tuple[Token, ...]) -> bool:
+def _has_lost(replica: ModelReplica, log: tuple[Token, ...], committed: tuple[Token, ...]) -> bool:
     return replica.lost_committed or _common(log, committed) < _common(replica.log, committed)
 
 
@@ -202,7 +202,7 @@ def _common(log: tuple[Token, ...], committed: tuple[Token, ...]) -> int:
     return next((at for at, (one, other) in pairs if one != other), min(len(log), len(committed)))
 
 
-def backed_up(replica: Replica) -> Replica:
+def backed_up(replica: ModelReplica) -> ModelReplica:
     return replica._replace(
         backup=Backup(
             replica.log, replica.session_id, replica.low_water_mark, replica.local_low_water_mark

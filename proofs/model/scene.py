@@ -13,7 +13,7 @@ from proofs.model import ledger as ledgers
 from proofs.model.frozen import Frozen
 from proofs.model.ledger import ViolationError
 from proofs.model.replica import (
-    Replica,
+    ModelReplica,
     Token,
     backed_up,
     blanked,
@@ -35,29 +35,29 @@ from proofs.model.store_server import (
     Happening,
     Hear,
     Lose,
+    MarkResolved,
+    ModelServer,
     Note,
-    Opened,
     ReadAgain,
     ReadAnswer,
-    Resolved,
-    Server,
+    SessionOpened,
     Show,
     Start,
-    Submit,
+    SubmitTokens,
     Wake,
     WriteAnswer,
     note_ghost,
     thaw_metadata,
 )
 from waltz.cluster.partition_metadata import last_session
-from waltz.store.requests import AppendRecords, AskMaxTransactionId
+from waltz.store.requests import AppendToReplica, AskMaxTransactionId
 from waltz.types import SessionId, TransactionId
 
 if TYPE_CHECKING:
     from proofs.model.world import World
 
 
-class Scene:
+class ModelScene:
     """A state taken apart, in which one thing happens."""
 
     __slots__ = ("budget", "coordinator", "ghosts", "ledger", "replicas", "servers", "world")
@@ -97,9 +97,9 @@ class Scene:
         for k, number in enumerate(self.servers):
             server = world.servers[number]
             if server.keeper is not None and self.is_shut_out(server):
-                self.servers[k] = world.servers.number(Server(server.generation, is_gone=True))
+                self.servers[k] = world.servers.number(ModelServer(server.generation, is_gone=True))
 
-    def is_shut_out(self, server: Server) -> bool:
+    def is_shut_out(self, server: ModelServer) -> bool:
         """Whether a server can open no session any more and is refused wherever it may turn."""
         if self.world.may_open(self.coordinator, server.generation):
             return False
@@ -148,7 +148,7 @@ class Scene:
     def submit(self, action: Action) -> None:
         first = self.budget.appends + 1
         self.budget = self.budget._replace(appends=self.budget.appends + action.number)
-        self.tell(action.server, Submit(tuple(range(first, first + action.number))))
+        self.tell(action.server, SubmitTokens(tuple(range(first, first + action.number))))
 
     def write(self, action: Action) -> None:
         self.decide(action.server, WriteAnswer(self.replace_metadata(action.server)))
@@ -198,7 +198,9 @@ class Scene:
         for k, number in enumerate(self.servers):
             server = self.world.servers[number]
             if server.keeper is not None:
-                self.servers[k] = self.world.servers.number(Server(server.generation, is_gone=True))
+                self.servers[k] = self.world.servers.number(
+                    ModelServer(server.generation, is_gone=True)
+                )
         self.ghosts = ()
         self.put_metadata(copy)
         self.coordinator = self.world.coordinators.number(
@@ -248,7 +250,7 @@ class Scene:
         self.budget = self.budget._replace(crashes=self.budget.crashes + 1)
         queue = self.world.servers[self.servers[action.server]].queues[action.replica]
         assert queue
-        assert isinstance(queue[0], AppendRecords)
+        assert isinstance(queue[0], AppendToReplica)
         replica = torn(self.replica(action.replica), queue[0].batch, action.number)
         self.put(action.replica, crashed(replica, self.world.rules))
         self.disconnect(action.replica)
@@ -280,10 +282,10 @@ class Scene:
     def committed(self) -> tuple[Token, ...]:
         return self.world.ledgers[self.ledger].committed
 
-    def replica(self, index: int) -> Replica:
+    def replica(self, index: int) -> ModelReplica:
         return self.world.replicas[self.replicas[index]]
 
-    def put(self, index: int, replica: Replica) -> None:
+    def put(self, index: int, replica: ModelReplica) -> None:
         self.replicas[index] = self.world.replicas.number(replica)
 
     def disconnect(self, index: int) -> None:
@@ -383,10 +385,10 @@ class Scene:
                 match note:
                     case Ghost():
                         self.ghosts = (*self.ghosts, note)
-                    case Resolved(session_id, mark):
+                    case MarkResolved(session_id, mark):
                         self.check_undercut(session_id, mark)
                         ledger = ledgers.resolved(ledger, session_id, mark)
-                    case Opened(session_id, mark, holders):
+                    case SessionOpened(session_id, mark, holders):
                         held = [self.replica(index) for index in holders]
                         ledger = ledgers.opened(ledger, session_id, mark, held)
                     case CommittedTokens(session_id, first, tokens):

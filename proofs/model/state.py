@@ -61,7 +61,7 @@ class Parts(Generic[Part]):
 
 
 class Action(NamedTuple):
-    """`verb` names a method of `Scene`."""
+    """`verb` names a method of `ModelScene`."""
 
     verb: str
     server: int = -1

@@ -49,7 +49,7 @@ REPLICA_IDS: Final = tuple(ReplicaId(f"{name}:1") for name in "abcde")
 INDEXES: Final = {replica_id: index for index, replica_id in enumerate(REPLICA_IDS)}
 
 
-class Write(NamedTuple):
+class MetadataWrite(NamedTuple):
     metadata: Frozen
     version: int
     session_id: SessionId
@@ -66,12 +66,12 @@ class Ghost(NamedTuple):
     requests: tuple[ReplicaRequest, ...]
 
 
-class Resolved(NamedTuple):
+class MarkResolved(NamedTuple):
     session_id: SessionId
     mark: TransactionId
 
 
-class Opened(NamedTuple):
+class SessionOpened(NamedTuple):
     session_id: SessionId
     mark: TransactionId
     holders: tuple[int, ...]
@@ -87,10 +87,10 @@ class FailedTokens(NamedTuple):
     tokens: tuple[Token, ...]
 
 
-Note: TypeAlias = Ghost | Resolved | Opened | CommittedTokens | FailedTokens
+Note: TypeAlias = Ghost | MarkResolved | SessionOpened | CommittedTokens | FailedTokens
 
 
-class Server(NamedTuple):
+class ModelServer(NamedTuple):
     generation: Generation
     keeper: Frozen | None = None
     """None: not started, or gone."""
@@ -111,7 +111,7 @@ class Server(NamedTuple):
     later: tuple[tuple[int, ReplicaRequest], ...] = ()
     """Reads that are tried again after a while, each with the replica to read from."""
     reads_metadata: bool = False
-    write: Write | None = None
+    write: MetadataWrite | None = None
     is_open: bool = False
     has_deadline: bool = False
     high_water_mark: TransactionId = NOTHING
@@ -199,7 +199,7 @@ class Decide(NamedTuple):
     answer: ReadAnswer | WriteAnswer
 
 
-class Submit(NamedTuple):
+class SubmitTokens(NamedTuple):
     tokens: tuple[Token, ...]
 
 
@@ -220,7 +220,7 @@ Happening: TypeAlias = (
     | Show
     | ReadAnswer
     | WriteAnswer
-    | Submit
+    | SubmitTokens
     | ReadAgain
 )
 
@@ -228,7 +228,7 @@ Happening: TypeAlias = (
 Part = TypeVar("Part")
 
 
-def link(server: Server, replica: int) -> ReplicaLink:
+def link(server: ModelServer, replica: int) -> ReplicaLink:
     return ReplicaLink(server.session_id, REPLICA_IDS[replica], 1)
 
 
@@ -236,7 +236,7 @@ def _with(parts: tuple[Part, ...], replica: int, part: Part) -> tuple[Part, ...]
     return (*parts[:replica], part, *parts[replica + 1 :])
 
 
-def _quietly(server: Server, happening: Happening) -> Server | None:
+def _quietly(server: ModelServer, happening: Happening) -> ModelServer | None:
     """Return the server after what its keeper is not told; None: it is told."""
     match happening:
         case Break(replica):
@@ -267,7 +267,7 @@ def _quietly(server: Server, happening: Happening) -> Server | None:
 class _Office:
     """One step of one server's keeper."""
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: ModelServer) -> None:
         self.server = server
         self.keeper: SessionKeeper = (
             SessionKeeper(server.generation) if server.keeper is None else thaw(server.keeper)
@@ -286,13 +286,13 @@ class _Office:
         self.assigned_seen = server.assigned_seen
         self.notes: list[Note] = []
 
-    def step(self, happening: Happening) -> tuple[Server, tuple[Note, ...]]:
+    def step(self, happening: Happening) -> tuple[ModelServer, tuple[Note, ...]]:
         now = LATER if isinstance(happening, Wake) else NOW
         for effect in self.keeper.step(self.events(happening), now):
             self.perform(effect)
         self.keeper.check_invariants()
         mark = self.keeper.high_water_mark
-        server = Server(
+        server = ModelServer(
             self.server.generation,
             freeze(self.keeper),
             False,
@@ -344,7 +344,7 @@ class _Office:
                 self.write = self.untold = None
                 assert version is not None
                 return (MetadataWritten(version),)
-            case Submit(tokens):
+            case SubmitTokens(tokens):
                 self.submitted += tokens
                 records = [NewRecord(token.to_bytes(16, "big"), 0, b"", 0) for token in tokens]
                 return (AppendsSubmitted(tuple(records)),)
@@ -385,15 +385,15 @@ class _Office:
             case ReadMetadata():
                 self.reads_metadata = True
             case WriteMetadata(metadata, version):
-                self.write = Write(freeze(metadata), version, metadata.session_id)
+                self.write = MetadataWrite(freeze(metadata), version, metadata.session_id)
             case HighWaterMarkResolved(mark):
-                self.notes.append(Resolved(self.session_id, mark))
+                self.notes.append(MarkResolved(self.session_id, mark))
             case StoreOpened(session_id, mark):
                 assert not self.is_open
                 self.is_open = True
                 holders = tuple(INDEXES[each.replica_id] for each in self.keeper.holders(mark))
                 if self.keeper.high_water_mark is not None:  # else it has ended in the same step
-                    self.notes.append(Opened(session_id, mark, holders))
+                    self.notes.append(SessionOpened(session_id, mark, holders))
             case StoreClosed():
                 assert self.is_open
                 self.is_open = False
@@ -449,11 +449,11 @@ class Servers:
     """All servers met so far, by number."""
 
     def __init__(self) -> None:
-        self._known: list[Server] = []
+        self._known: list[ModelServer] = []
         self._numbers: dict[Hashable, int] = {}
         self._steps: dict[tuple[int, type, Happening], tuple[int, tuple[Note, ...]]] = {}
 
-    def __getitem__(self, number: int) -> Server:
+    def __getitem__(self, number: int) -> ModelServer:
         return self._known[number]
 
     @property
@@ -463,7 +463,7 @@ class Servers:
     def __len__(self) -> int:
         return len(self._known)
 
-    def number(self, server: Server) -> int:
+    def number(self, server: ModelServer) -> int:
         number = self._numbers.get(server)
         if number is None:
             number = self._numbers[server] = len(self._known)

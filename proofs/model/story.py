@@ -6,14 +6,14 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from proofs.model.ledger import ViolationError
-from proofs.model.replica import Replica, tokens_of
-from proofs.model.scene import Scene
+from proofs.model.replica import ModelReplica, tokens_of
+from proofs.model.scene import ModelScene
 from proofs.model.state import Action
 from proofs.model.store_server import REPLICA_IDS, thaw_metadata
 from proofs.model.world import World
 from waltz.store.requests import (
-    AppendRecords,
-    ReadRecords,
+    AppendToReplica,
+    ReadFromReplica,
     ReplicaRequest,
     SetLowWaterMark,
     TruncateReplica,
@@ -43,18 +43,18 @@ def tell(world: World, actions: Sequence[Action]) -> Iterator[str]:
     """Yield one line per action: what happens, and what that changes."""
     state = world.initial()
     for action in actions:
-        before = Scene(world, state)
+        before = ModelScene(world, state)
         told = _what(world, before, action)
         try:
             state = world.after(state, action)
         except ViolationError as error:
             yield f"{told} -> {error}"
             return
-        changes = "; ".join(_changes(world, before, Scene(world, state)))
+        changes = "; ".join(_changes(world, before, ModelScene(world, state)))
         yield f"{told} -> {changes}" if changes else told
 
 
-def _what(world: World, scene: Scene, action: Action) -> str:
+def _what(world: World, scene: ModelScene, action: Action) -> str:
     name = NAMES[action.replica]
     server = world.servers[scene.servers[action.server]] if action.server >= 0 else None
     who = f"server {action.server + 1}"
@@ -101,25 +101,25 @@ def _what(world: World, scene: Scene, action: Action) -> str:
 
 def _request(request: ReplicaRequest) -> str:
     match request:
-        case AppendRecords(batch):
+        case AppendToReplica(batch):
             records = ", ".join(f"r{token}" for token in tokens_of(batch))
             return f"append of {records} as {batch.first_transaction_id}"
         case TruncateReplica(last):
             return f"truncate to {last}"
         case SetLowWaterMark(mark):
             return f"low-water mark {mark}"
-        case ReadRecords(first):
+        case ReadFromReplica(first):
             return f"read from {first}"
         case _:
             return type(request).__name__
 
 
-def _replica(replica: Replica) -> str:
+def _replica(replica: ModelReplica) -> str:
     log = ", ".join(f"r{token}" for token in replica.log)
     return f"[{log}], session {replica.session_id} at {replica.low_water_mark}"
 
 
-def _changes(world: World, before: Scene, after: Scene) -> Iterator[str]:
+def _changes(world: World, before: ModelScene, after: ModelScene) -> Iterator[str]:
     for index, (old, new) in enumerate(zip(before.replicas, after.replicas, strict=True)):
         if old != new:
             yield f"{NAMES[index]} holds {_replica(world.replicas[new])}"

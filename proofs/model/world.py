@@ -25,17 +25,17 @@ from proofs.model.ledger import Ledger, ViolationError
 from proofs.model.replica import (
     CORRECT,
     Backup,
-    Replica,
+    ModelReplica,
     ReplicaRules,
     process,
 )
-from proofs.model.scene import Scene
+from proofs.model.scene import ModelScene
 from proofs.model.scope import INVARIANTS, Scope
 from proofs.model.state import Action, Budget, Coordinator, Parts, State
 from proofs.model.store_server import (
     REPLICA_IDS,
     Ghost,
-    Server,
+    ModelServer,
     Servers,
     thaw_metadata,
 )
@@ -44,7 +44,7 @@ from waltz.cluster.partition_metadata import NEW_PARTITION, SESSION_CLIMB
 from waltz.errors import FencedError
 from waltz.majority import majority
 from waltz.sim.simulated_coordinator import names_unopened
-from waltz.store.requests import AppendRecords, ReplicaAnswer, ReplicaRequest
+from waltz.store.requests import AppendToReplica, ReplicaAnswer, ReplicaRequest
 from waltz.types import NO_SESSION, Generation, SessionId
 
 
@@ -60,7 +60,7 @@ class World:
         self.invariants = frozenset(invariants)
         self.replica_count = scope.replicas + scope.spares
         self.servers = Servers()
-        self.replicas: Parts[Replica] = Parts()
+        self.replicas: Parts[ModelReplica] = Parts()
         self.coordinators: Parts[Coordinator] = Parts()
         self.ghosts: Parts[tuple[Ghost, ...]] = Parts()
         self.ledgers: Parts[Ledger] = Parts()
@@ -80,12 +80,12 @@ class World:
             freeze(NEW_PARTITION), 0, NO_SESSION, NEW_PARTITION.generation, assigned, NO_SESSION
         )
         servers = [
-            self.servers.number(Server(Generation(k + 1), assigned_seen=assigned))
+            self.servers.number(ModelServer(Generation(k + 1), assigned_seen=assigned))
             for k in range(self.scope.servers)
         ]
         state = (
             *servers,
-            *[self.replicas.number(Replica())] * self.replica_count,
+            *[self.replicas.number(ModelReplica())] * self.replica_count,
             self.coordinators.number(coordinator),
             self.ghosts.number(()),
             self.ledgers.number(Ledger()),
@@ -117,7 +117,7 @@ class World:
 
     def after(self, state: State, action: Action) -> State:
         """Raises ViolationError."""
-        scene = Scene(self, state)
+        scene = ModelScene(self, state)
         getattr(scene, action.verb)(action)
         return scene.state()
 
@@ -129,7 +129,7 @@ class World:
     # What may happen
 
     def possible(self, state: State) -> Iterator[Action]:
-        scene = Scene(self, state)
+        scene = ModelScene(self, state)
         for k, number in enumerate(scene.servers):
             for action in self.offers(number):
                 if self.is_possible(scene, action._replace(server=k)):
@@ -177,7 +177,7 @@ class World:
         result = self._offers[number] = tuple(offers)
         return result
 
-    def is_possible(self, scene: Scene, action: Action) -> bool:
+    def is_possible(self, scene: ModelScene, action: Action) -> bool:
         """Whether what a server waits for may happen now."""
         scope, budget = self.scope, scene.budget
         match action.verb:
@@ -191,7 +191,7 @@ class World:
             case _:
                 return True
 
-    def submissions(self, scene: Scene, k: int) -> Iterator[Action]:
+    def submissions(self, scene: ModelScene, k: int) -> Iterator[Action]:
         server = self.servers[scene.servers[k]]
         if not server.is_open:
             return
@@ -200,7 +200,7 @@ class World:
             if count <= min(room, self.scope.appends - scene.budget.appends):
                 yield Action("submit", k, number=count)
 
-    def faults(self, scene: Scene) -> Iterator[Action]:
+    def faults(self, scene: ModelScene) -> Iterator[Action]:
         scope, budget = self.scope, scene.budget
         last = self.coordinators[scene.coordinator].last_session
         for index, number in enumerate(scene.replicas):
@@ -240,7 +240,7 @@ class World:
             return backup.session_id >= last
         return backup.session_id < last
 
-    def crashes(self, scene: Scene, index: int) -> Iterator[Action]:
+    def crashes(self, scene: ModelScene, index: int) -> Iterator[Action]:
         yield Action("crash", replica=index)
         for k, number in enumerate(scene.servers):
             server = self.servers[number]
@@ -252,7 +252,7 @@ class World:
                 continue
             for count in range(1, len(queue) + 1):
                 yield Action("crash", k, index, count)
-            if isinstance(queue[0], AppendRecords):
+            if isinstance(queue[0], AppendToReplica):
                 for kept in range(1, len(queue[0].batch)):
                     yield Action("tear", k, index, kept)
 
@@ -311,7 +311,7 @@ class World:
         if invariant in self.invariants:
             raise ViolationError(invariant, text)
 
-    def check(self, scene: Scene) -> None:
+    def check(self, scene: ModelScene) -> None:
         blanks = scene.budget.blanks + scene.budget.rollbacks
         key = (scene.ledger, blanks, *scene.replicas)
         if key in self._checked:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from proofs.model.replica import ReplicaRules
-from proofs.model.scene import Scene
+from proofs.model.scene import ModelScene
 from proofs.model.scope import Scope
 from proofs.model.state import Action, State
-from proofs.model.store_server import Server
+from proofs.model.store_server import ModelServer
 from proofs.model.world import World
 
 
@@ -29,10 +29,10 @@ class Play:
     def may(self, verb: str) -> bool:
         return any(action.verb == verb for action in self.possible())
 
-    def scene(self) -> Scene:
-        return Scene(self.world, self.state)
+    def scene(self) -> ModelScene:
+        return ModelScene(self.world, self.state)
 
-    def server(self, k: int) -> Server:
+    def server(self, k: int) -> ModelServer:
         return self.world.servers[self.scene().servers[k]]
 
     def logs(self) -> list[tuple[int, ...]]:

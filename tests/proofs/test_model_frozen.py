@@ -8,13 +8,13 @@ from proofs.model.frozen import LATER, NOW, Frozen, freeze, thaw
 from proofs.model.replica import batch_of
 from waltz.cluster.partition_metadata import NEW_PARTITION, PartitionMetadata, ReplicaState
 from waltz.limits import RETRY_SECONDS_MIN
-from waltz.store.judgement import Standing
+from waltz.store.judgement import RecoveryStanding
 from waltz.store.recovery import Recovery
 from waltz.store.requests import (
     AskSessionInfo,
     MetadataRead,
     MetadataWritten,
-    ReadRecords,
+    ReadFromReplica,
     ReplicaConnected,
     ReplicaLink,
     ReplicaLost,
@@ -71,7 +71,7 @@ def test_containers_and_plain_values_come_back() -> None:
         [1, (2, None)],
         deque([3.0]),
         {A: {"x": b"y"}},
-        Standing.NEW,
+        RecoveryStanding.NEW,
         batch,
         True,
         [],
@@ -89,7 +89,7 @@ def test_what_is_frozen_of_one_kind_is_not_taken_for_another() -> None:
 
 def test_the_number_of_an_attempt_is_forgotten() -> None:
     first, second = (
-        ReadRecords(TransactionId(0), 1, ReplicaLink(SessionId(0), A, attempt))
+        ReadFromReplica(TransactionId(0), 1, ReplicaLink(SessionId(0), A, attempt))
         for attempt in (1, 7)
     )
     assert freeze(first) is freeze(second)

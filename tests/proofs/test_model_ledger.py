@@ -6,7 +6,7 @@ import pytest
 
 from proofs.model import ledger as ledgers
 from proofs.model.ledger import Ledger, ViolationError, check_replicas
-from proofs.model.replica import Replica
+from proofs.model.replica import ModelReplica
 from waltz.types import SessionId, TransactionId
 
 
@@ -18,8 +18,8 @@ def t(number: int) -> TransactionId:
     return TransactionId(number)
 
 
-def replica(*log: int, session: int = 0, mark: int = -1) -> Replica:
-    return Replica(log, len(log), s(session), t(mark))
+def replica(*log: int, session: int = 0, mark: int = -1) -> ModelReplica:
+    return ModelReplica(log, len(log), s(session), t(mark))
 
 
 LOG = ledgers.committed(Ledger(), s(1), t(0), (7, 8))

@@ -8,7 +8,7 @@ import pytest
 
 from proofs.model.replica import (
     CORRECT,
-    Replica,
+    ModelReplica,
     ReplicaRules,
     backed_up,
     batch_of,
@@ -24,10 +24,10 @@ from tests.storage.support import ZERO, ask, fresh_disk, make_partition, open_co
 from waltz.sim.simulated_disk import SimulatedDisk
 from waltz.storage.partition_replica import StoragePartition
 from waltz.store.requests import (
-    AppendRecords,
+    AppendToReplica,
     AskMaxTransactionId,
     AskSessionInfo,
-    ReadRecords,
+    ReadFromReplica,
     ReplicaAnswer,
     ReplicaRequest,
     SetLowWaterMark,
@@ -58,11 +58,11 @@ def t(number: int) -> TransactionId:
     return TransactionId(number)
 
 
-def append(first: int, *tokens: int) -> AppendRecords:
-    return AppendRecords(batch_of(t(first), tokens))
+def append(first: int, *tokens: int) -> AppendToReplica:
+    return AppendToReplica(batch_of(t(first), tokens))
 
 
-def done(replica: Replica, session: int, *requests: ReplicaRequest) -> Replica:
+def done(replica: ModelReplica, session: int, *requests: ReplicaRequest) -> ModelReplica:
     for request in requests:
         reply = process(replica, s(session), request, CORRECT)
         assert not reply.is_refusal
@@ -70,7 +70,7 @@ def done(replica: Replica, session: int, *requests: ReplicaRequest) -> Replica:
     return replica
 
 
-def refuses(replica: Replica, session: int, request: ReplicaRequest) -> bool:
+def refuses(replica: ModelReplica, session: int, request: ReplicaRequest) -> bool:
     return process(replica, s(session), request, CORRECT).is_refusal
 
 
@@ -88,9 +88,9 @@ def on_the_wire(session: int, request: ReplicaRequest) -> StorageMessage:
             return TruncateRequest(*head, last, offline=False)
         case SetLowWaterMark(mark):
             return SetLowWaterMarkRequest(*head, mark, offline=False)
-        case AppendRecords(batch):
+        case AppendToReplica(batch):
             return AppendRecordsRequest(*head, batch, offline=False)
-        case ReadRecords(first, count_max):
+        case ReadFromReplica(first, count_max):
             return RecordListRequest(*head, first, count_max)
         case _:
             raise AssertionError(f"no request to the model's replica: {request}")
@@ -112,7 +112,7 @@ def from_the_wire(answer: StorageMessage) -> tuple[bool, ReplicaAnswer]:
             raise AssertionError(answer)
 
 
-def drawn(random: Random, replica: Replica) -> ReplicaRequest:
+def drawn(random: Random, replica: ModelReplica) -> ReplicaRequest:
     mark = t(random.randint(-1, len(replica.log)))
     match random.randrange(7):
         case 0:
@@ -124,7 +124,7 @@ def drawn(random: Random, replica: Replica) -> ReplicaRequest:
         case 3:
             return SetLowWaterMark(mark)
         case 4:
-            return ReadRecords(t(random.randint(0, 4)), random.randint(1, 3), None)
+            return ReadFromReplica(t(random.randint(0, 4)), random.randint(1, 3), None)
         case _:
             first = len(replica.log) + (random.random() < 0.2)
             return append(first, *(random.randint(1, 9) for _ in range(random.randint(1, 2))))
@@ -142,7 +142,7 @@ def test_it_answers_like_the_storage_node_also_after_power_cuts(seed: int) -> No
     random = Random(seed)
     rules = ReplicaRules(read_records_max=100)
     disk = fresh_disk()
-    partition, replica = opened(disk), Replica()
+    partition, replica = opened(disk), ModelReplica()
     session = 0
     for _ in range(80):
         if random.random() < 0.05:
@@ -161,7 +161,7 @@ def test_it_answers_like_the_storage_node_also_after_power_cuts(seed: int) -> No
 
 def test_a_newer_session_shuts_out_the_older_also_over_a_crash() -> None:
     """I9."""
-    replica = done(Replica(), 2, AskSessionInfo())
+    replica = done(ModelReplica(), 2, AskSessionInfo())
     assert refuses(replica, 1, append(0, 1))
     assert refuses(crashed(replica, CORRECT), 1, append(0, 1))
     forgetful = ReplicaRules(fence_survives_crash=False)
@@ -171,21 +171,21 @@ def test_a_newer_session_shuts_out_the_older_also_over_a_crash() -> None:
 
 def test_a_switch_lets_questions_pass_without_a_fence() -> None:
     rules = ReplicaRules(fences_when_asked=False)
-    replica = process(Replica(), s(2), AskSessionInfo(), rules).replica
+    replica = process(ModelReplica(), s(2), AskSessionInfo(), rules).replica
     assert not refuses(replica, 1, append(0, 1))
     assert replica.answered == 2
 
 
 def test_a_switch_answers_before_it_syncs() -> None:
     rules = ReplicaRules(syncs_before_answer=False)
-    replica = process(Replica(), s(0), append(0, 1), rules).replica
+    replica = process(ModelReplica(), s(0), append(0, 1), rules).replica
     assert (replica.log, crashed(replica, rules).log) == ((1,), ())
-    kept = done(Replica(), 0, append(0, 1))
+    kept = done(ModelReplica(), 0, append(0, 1))
     assert crashed(kept, CORRECT).log == (1,)
 
 
 def test_a_switch_truncates_further_than_it_says() -> None:
-    replica = done(Replica(), 0, append(0, 1, 2, 3))
+    replica = done(ModelReplica(), 0, append(0, 1, 2, 3))
     rules = ReplicaRules(truncates_further=1)
     reply = process(replica, s(0), TruncateReplica(t(1)), rules)
     assert (reply.replica.log, reply.answer) == ((1,), 1)
@@ -194,23 +194,23 @@ def test_a_switch_truncates_further_than_it_says() -> None:
 
 
 def test_an_append_that_a_crash_interrupts_leaves_its_first_records() -> None:
-    replica = torn(done(Replica(), 0, append(0, 1)), batch_of(t(1), (2, 3)), 1)
+    replica = torn(done(ModelReplica(), 0, append(0, 1)), batch_of(t(1), (2, 3)), 1)
     assert replica.log == (1, 2)
     assert crashed(replica, CORRECT).log == (1, 2)
 
 
 def test_an_exchanged_disk_is_empty_and_remembers_nothing() -> None:
     """I11."""
-    replica = done(Replica(), 1, append(0, 1), SetLowWaterMark(t(0)), append(1, 2))
-    assert blanked(replica, committed=(1,)) == Replica(lost_committed=True)
-    assert blanked(replica, committed=()) == Replica()
+    replica = done(ModelReplica(), 1, append(0, 1), SetLowWaterMark(t(0)), append(1, 2))
+    assert blanked(replica, committed=(1,)) == ModelReplica(lost_committed=True)
+    assert blanked(replica, committed=()) == ModelReplica()
     recovered = done(blanked(replica, (1,)), 2, append(0, 1), SetLowWaterMark(t(0)))
     assert not recovered.lost_committed
 
 
 def test_a_disk_goes_back_to_its_copy() -> None:
     """I11."""
-    early = backed_up(done(Replica(), 1, append(0, 1)))
+    early = backed_up(done(ModelReplica(), 1, append(0, 1)))
     late = done(early, 2, append(1, 2), SetLowWaterMark(t(1)))
     back = rolled_back(late, committed=(1, 2))
     assert (back.log, back.session_id, back.low_water_mark) == ((1,), -1, NOTHING)
@@ -230,4 +230,4 @@ def test_what_changes_a_replica() -> None:
     assert changes(append(0, 1))
     assert changes(TruncateReplica(t(0)))
     assert changes(SetLowWaterMark(t(0)))
-    assert not changes(ReadRecords(t(0), 1, None))
+    assert not changes(ReadFromReplica(t(0), 1, None))

@@ -16,21 +16,26 @@ from proofs.model.store_server import (
     Ghost,
     Happening,
     Lose,
+    MarkResolved,
+    ModelServer,
     Note,
-    Opened,
     ReadAnswer,
-    Resolved,
-    Server,
     Servers,
+    SessionOpened,
     Show,
     Start,
-    Submit,
+    SubmitTokens,
     Wake,
     WriteAnswer,
     thaw_metadata,
 )
 from waltz.cluster.partition_metadata import NEW_PARTITION, PartitionMetadata, next_session
-from waltz.store.requests import AppendRecords, AskMaxTransactionId, AskSessionInfo, SetLowWaterMark
+from waltz.store.requests import (
+    AppendToReplica,
+    AskMaxTransactionId,
+    AskSessionInfo,
+    SetLowWaterMark,
+)
 from waltz.types import NO_SESSION, NOTHING, Generation
 from waltz.wire.storage_protocol import SessionInfo
 
@@ -43,10 +48,10 @@ class Life:
 
     def __init__(self) -> None:
         self.servers = Servers()
-        self.number = self.servers.number(Server(Generation(1), assigned_seen=ASSIGNED))
+        self.number = self.servers.number(ModelServer(Generation(1), assigned_seen=ASSIGNED))
         self.notes: list[Note] = []
 
-    def now(self) -> Server:
+    def now(self) -> ModelServer:
         return self.servers[self.number]
 
     def tell(self, *happenings: Happening) -> Life:
@@ -97,29 +102,29 @@ def test_requests_wait_in_the_order_they_were_sent() -> None:
 def test_it_says_what_was_resolved_opened_and_committed() -> None:
     life = Life().open()
     assert life.now().is_open
-    assert life.notes == [Resolved(0, NOTHING), Opened(0, NOTHING, (0, 1))]  # type: ignore[arg-type]
-    life.tell(Submit((1,)))
+    assert life.notes == [MarkResolved(0, NOTHING), SessionOpened(0, NOTHING, (0, 1))]  # type: ignore[arg-type]
+    life.tell(SubmitTokens((1,)))
     assert life.now().submitted == (1,)
     for replica in (0, 1):
         (request,) = life.now().queues[replica] or ()
-        assert isinstance(request, AppendRecords)
+        assert isinstance(request, AppendToReplica)
         life.answer(replica)
     assert life.notes[2:] == [CommittedTokens(0, 0, (1,))]  # type: ignore[arg-type]
     assert (life.now().submitted, life.now().high_water_mark) == ((), 0)
 
 
 def test_what_was_on_its_way_haunts_the_replicas_when_a_session_ends() -> None:
-    life = Life().open().tell(Submit((1,)), Lose(0))
+    life = Life().open().tell(SubmitTokens((1,)), Lose(0))
     assert not life.now().is_open
     (ghost,) = life.notes[2:]
     assert isinstance(ghost, Ghost)
     assert (ghost.replica, ghost.session_id) == (1, 0)
-    assert [type(request) for request in ghost.requests] == [AppendRecords]
+    assert [type(request) for request in ghost.requests] == [AppendToReplica]
     assert life.now().reads_metadata, "the next session follows"
 
 
 def test_a_broken_connection_swallows_what_is_sent() -> None:
-    life = Life().open().tell(Break(0), Submit((1,)))
+    life = Life().open().tell(Break(0), SubmitTokens((1,)))
     assert life.now().broken == (0,)
     assert life.now().queues[0] == ()
     assert life.now().queues[1] != ()
@@ -128,7 +133,7 @@ def test_a_broken_connection_swallows_what_is_sent() -> None:
 
 
 def test_what_was_left_open_is_decided_by_the_next_session() -> None:
-    life = Life().open().tell(Submit((1,)), Lose(0))
+    life = Life().open().tell(SubmitTokens((1,)), Lose(0))
     stored = freeze(life_metadata())
     life.tell(ReadAnswer(stored, 2, ASSIGNED), WriteAnswer(3))
     for replica in (0, 1):
@@ -165,7 +170,7 @@ def test_time_passes_only_when_it_is_told_to() -> None:
 def test_the_same_step_is_taken_once() -> None:
     life = Life().open()
     count, number = life.servers.step_count, life.number
-    again = life.servers.number(Server(Generation(1), assigned_seen=ASSIGNED))
+    again = life.servers.number(ModelServer(Generation(1), assigned_seen=ASSIGNED))
     life.number = again
     life.open()
     assert (life.servers.step_count, life.number) == (count, number)

@@ -8,7 +8,7 @@ import pytest
 
 from proofs.model.ledger import Ledger, ViolationError
 from proofs.model.replica import ReplicaRules
-from proofs.model.scene import Scene
+from proofs.model.scene import ModelScene
 from proofs.model.scope import Scope
 from proofs.model.world import World
 from tests.proofs.played import Play
@@ -95,7 +95,7 @@ def reached(scope: Scope) -> tuple[set[object], set[Ledger], int]:
             if successor not in seen:
                 seen.add(successor)
                 states.append(successor)
-    scenes = [Scene(world, state) for state in states]
+    scenes = [ModelScene(world, state) for state in states]
     outside: set[object] = set()
     for scene in scenes:
         coordinator = world.coordinators[scene.coordinator]

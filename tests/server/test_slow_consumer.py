@@ -23,7 +23,7 @@ from waltz.server.feeding.backlog import (
     request_bytes,
 )
 from waltz.server.server_shell import Server
-from waltz.store.requests import AppendRecords, ReplicaLink, ReplicaRequest
+from waltz.store.requests import AppendToReplica, ReplicaLink, ReplicaRequest
 from waltz.system import tcp_network as system_network
 from waltz.types import NOTHING, TransactionId
 from waltz.wire.before_batches import joined
@@ -204,7 +204,7 @@ def test_small_append_beside_much_of_others_leaves_for_the_replicas_at_once(
     """An append of a client of versions 0 to 4 took five turns of the loop from its arrival to its
     sending, and three from the replicas' answers to the feed, in each of which all others had
     their batches done."""
-    sent: list[AppendRecords] = []
+    sent: list[AppendToReplica] = []
 
     async def main() -> None:
         async with running_server(tmp_path) as (host, server):
@@ -217,7 +217,7 @@ def test_small_append_beside_much_of_others_leaves_for_the_replicas_at_once(
 
             def noted(link: ReplicaLink, request: ReplicaRequest) -> None:
                 note_sent(link, request)
-                if isinstance(request, AppendRecords):
+                if isinstance(request, AppendToReplica):
                     sent.append(request)
 
             monkeypatch.setattr(store, "_send", noted)

@@ -15,7 +15,7 @@ from waltz.record import NewRecord, pack_records
 from waltz.store.events import AppendsFailed, Committed, StoreClosed, StoreOpened
 from waltz.store.read_router import READ_AVOID_SECONDS, READ_HEDGE_SECONDS_MAX, ReadRouter
 from waltz.store.requests import (
-    AppendRecords,
+    AppendToReplica,
     MetadataRead,
     MetadataReadFailed,
     MetadataWriteFailed,
@@ -26,8 +26,8 @@ from waltz.store.requests import (
 )
 from waltz.store.routed_read import (
     READ_LOOK_SECONDS,
+    HolderFailed,
     HoldersSeen,
-    ReadFailed,
     RecordsArrived,
     RoutedRead,
 )
@@ -109,7 +109,7 @@ def test_r1_no_session_takes_appends_before_its_replica_states_are_written() -> 
     world.settle(coordinates=False)
     assert isinstance(world.newest(), StoreClosed)
     sent = [wire.requests for wire in world.wires if wire.link.session_id == 1]
-    assert not any(isinstance(each, AppendRecords) for requests in sent for each in requests)
+    assert not any(isinstance(each, AppendToReplica) for requests in sent for each in requests)
     world.coordinate(world.server, fails=False)
     assert isinstance(world.newest(), StoreOpened)
     assert world.metadata.replica_states[ReplicaId("c:1")].closing_high_water_mark is not None
@@ -480,7 +480,7 @@ def test_r9_what_could_not_be_read_is_asked_for_again() -> None:
     router = ReadRouter()
     failing = RoutedRead(router, TransactionId(0), 0.0)
     failing.step([HoldersSeen(links("a"))], 0.0)
-    failing.step([ReadFailed(links("a")[0], "transaction 0 is damaged", True)], 0.0)
+    failing.step([HolderFailed(links("a")[0], "transaction 0 is damaged", True)], 0.0)
     assert failing.failure is not None
     other = RoutedRead(router, TransactionId(1), 0.0)
     assert len(other.step([HoldersSeen(links("a"))], 0.0)) == 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from waltz.cluster.partition_metadata import ReplicaState
-from waltz.store.judgement import Standing, has_joined_since, judge
+from waltz.store.judgement import RecoveryStanding, has_joined_since, judge
 from waltz.types import ReplicaId, SessionId, TransactionId
 from waltz.wire.storage_protocol import SessionInfo
 
@@ -23,30 +23,30 @@ def closed(session: int, mark: int) -> ReplicaState:
 @pytest.mark.parametrize(
     ("states", "info", "standing", "cut_to"),
     [
-        ({}, (-1, -1), Standing.CANDIDATE, None),
-        ({}, (0, -1), Standing.CANDIDATE, None),
-        ({}, (3, 10), Standing.UNKNOWN, None),
-        ({B: open_state(4)}, (4, 10), Standing.NEW, 10),
-        ({A: open_state(4)}, (3, 10), Standing.INCONSISTENT, 10),
-        ({A: closed(4, 20)}, (3, 10), Standing.INCONSISTENT, 10),
-        ({A: open_state(4)}, (-1, -1), Standing.INCONSISTENT, -1),
-        ({A: open_state(4)}, (4, 10), Standing.CANDIDATE, None),
-        ({A: open_state(4)}, (5, 10), Standing.CANDIDATE, None),
-        ({A: closed(4, 20), B: open_state(5)}, (4, 10), Standing.CLOSED, 20),
-        ({A: closed(4, 20), B: open_state(6)}, (5, 30), Standing.CLOSED, 20),
-        ({A: closed(4, 20), B: open_state(6)}, (6, 30), Standing.CLOSED, 20),
-        ({A: closed(4, 20), B: open_state(6)}, (7, 30), Standing.CLOSED, 30),
-        ({A: closed(-1, 20), B: open_state(6)}, (3, 12), Standing.CLOSED, 12),
-        ({A: closed(-1, 20), B: open_state(6)}, (3, 25), Standing.CLOSED, 20),
-        ({A: closed(-1, 20), B: open_state(6)}, (6, 25), Standing.CLOSED, 20),
-        ({A: closed(-1, 20), B: open_state(6)}, (7, 25), Standing.CLOSED, 25),
-        ({A: closed(-1, 20), B: open_state(6)}, (-1, -1), Standing.CLOSED, -1),
+        ({}, (-1, -1), RecoveryStanding.CANDIDATE, None),
+        ({}, (0, -1), RecoveryStanding.CANDIDATE, None),
+        ({}, (3, 10), RecoveryStanding.UNKNOWN, None),
+        ({B: open_state(4)}, (4, 10), RecoveryStanding.NEW, 10),
+        ({A: open_state(4)}, (3, 10), RecoveryStanding.INCONSISTENT, 10),
+        ({A: closed(4, 20)}, (3, 10), RecoveryStanding.INCONSISTENT, 10),
+        ({A: open_state(4)}, (-1, -1), RecoveryStanding.INCONSISTENT, -1),
+        ({A: open_state(4)}, (4, 10), RecoveryStanding.CANDIDATE, None),
+        ({A: open_state(4)}, (5, 10), RecoveryStanding.CANDIDATE, None),
+        ({A: closed(4, 20), B: open_state(5)}, (4, 10), RecoveryStanding.CLOSED, 20),
+        ({A: closed(4, 20), B: open_state(6)}, (5, 30), RecoveryStanding.CLOSED, 20),
+        ({A: closed(4, 20), B: open_state(6)}, (6, 30), RecoveryStanding.CLOSED, 20),
+        ({A: closed(4, 20), B: open_state(6)}, (7, 30), RecoveryStanding.CLOSED, 30),
+        ({A: closed(-1, 20), B: open_state(6)}, (3, 12), RecoveryStanding.CLOSED, 12),
+        ({A: closed(-1, 20), B: open_state(6)}, (3, 25), RecoveryStanding.CLOSED, 20),
+        ({A: closed(-1, 20), B: open_state(6)}, (6, 25), RecoveryStanding.CLOSED, 20),
+        ({A: closed(-1, 20), B: open_state(6)}, (7, 25), RecoveryStanding.CLOSED, 25),
+        ({A: closed(-1, 20), B: open_state(6)}, (-1, -1), RecoveryStanding.CLOSED, -1),
     ],
 )
 def test_the_first_fitting_case_decides(
     states: dict[ReplicaId, ReplicaState],
     info: tuple[int, int],
-    standing: Standing,
+    standing: RecoveryStanding,
     cut_to: int | None,
 ) -> None:
     """ST-23, ST-24, ST-25, ST-37."""

@@ -9,7 +9,7 @@ import pytest
 
 from waltz.cluster.partition_metadata import ReplicaState
 from waltz.majority import majority
-from waltz.store.membership import Membership, choose_members
+from waltz.store.membership import SessionMembers, choose_members
 from waltz.types import ReplicaId, SessionId, TransactionId
 
 
@@ -57,7 +57,7 @@ def test_those_take_over_that_can_open_a_session(
 ) -> None:
     chosen = choose_members(states(last, written_off), ids(assigned), None)
     is_change = bool(last) and {*last} != {*assigned}
-    assert chosen == Membership(ids(assigned), ids(members), ids(guests), is_change)
+    assert chosen == SessionMembers(ids(assigned), ids(members), ids(guests), is_change)
     assert chosen.is_complete == (members == assigned)
     assert not chosen.settled().is_change
 
@@ -65,7 +65,7 @@ def test_those_take_over_that_can_open_a_session(
 def test_new_ones_take_over_once_a_majority_of_those_assigned_is_filled() -> None:
     last, assigned = states("abc"), ids("def")
     assert choose_members(last, assigned, ids("d")).members == ids("abc")
-    assert choose_members(last, assigned, ids("df")) == Membership(
+    assert choose_members(last, assigned, ids("df")) == SessionMembers(
         assigned, assigned, ids("abc"), is_change=True
     )
 

@@ -9,13 +9,13 @@ from waltz.errors import RemoteProtocolError
 from waltz.record import NewRecord, empty_batch, pack_records
 from waltz.store.messages import RequestFrames, answer_to, message_for, records_or_headers
 from waltz.store.requests import (
-    AppendRecords,
+    AppendToReplica,
     AskCondition,
     AskMaxTransactionId,
     AskSessionInfo,
     Condition,
+    ReadFromReplica,
     ReadHeaders,
-    ReadRecords,
     ReadToRepair,
     RepairRecords,
     ReplicaAnswer,
@@ -83,13 +83,13 @@ PAIRS: list[tuple[ReplicaRequest, StorageMessage, StorageMessage, ReplicaAnswer]
         None,
     ),
     (
-        AppendRecords(NO_RECORDS),
+        AppendToReplica(NO_RECORDS),
         AppendRecordsRequest(*HEAD, records=NO_RECORDS, offline=False),
         SuccessResponse(*HEAD),
         None,
     ),
     (
-        ReadRecords(FIVE, 20, None),
+        ReadFromReplica(FIVE, 20, None),
         RecordListRequest(*HEAD, first_transaction_id=FIVE, count_max=20),
         RecordListResponse(*HEAD, records=NO_RECORDS),
         NO_RECORDS,
@@ -139,7 +139,7 @@ def test_the_frames_of_one_append_differ_by_their_number_only(version: int) -> N
     frames, wire = RequestFrames(PartitionId(3)), agreed(version)
     for first in (0, 2):
         records = [NewRecord(b"r" * 16, 5, b"data", crc32(b"data"))] * 2
-        request = AppendRecords(pack_records(TransactionId(first), records))
+        request = AppendToReplica(pack_records(TransactionId(first), records))
         for number in (41, 42, 2**40):
             made = frames.frame(request, LINK, wire, number)
             assert made == wire.encode(message_for(request, LINK, PartitionId(3), number))
@@ -168,8 +168,8 @@ def test_headers_are_asked_for_without_their_data() -> None:
     answer = RecordHeaderListResponse(*HEAD, headers=headers)
     assert records_or_headers(request, answer) == headers
     records = RecordListResponse(*HEAD, records=NO_RECORDS)
-    assert records_or_headers(ReadRecords(FIVE, 20, None), records) == NO_RECORDS
+    assert records_or_headers(ReadFromReplica(FIVE, 20, None), records) == NO_RECORDS
     with pytest.raises(RemoteProtocolError, match="RecordListResponse as the answer to ReadH"):
         records_or_headers(request, records)
     with pytest.raises(RemoteProtocolError, match="RecordHeaderListResponse as the answer"):
-        records_or_headers(ReadRecords(FIVE, 20, None), answer)
+        records_or_headers(ReadFromReplica(FIVE, 20, None), answer)

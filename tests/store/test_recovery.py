@@ -19,7 +19,7 @@ from waltz.cluster.partition_metadata import (
     last_session,
 )
 from waltz.record import NewRecord, RecordBatch, join_batches, pack_records
-from waltz.store.judgement import Standing, judge
+from waltz.store.judgement import RecoveryStanding, judge
 from waltz.store.recovery import (
     AdmitReplicas,
     CopyRecords,
@@ -31,7 +31,7 @@ from waltz.store.recovery import (
     recovered_metadata,
 )
 from waltz.store.requests import (
-    AppendRecords,
+    AppendToReplica,
     AskMaxTransactionId,
     AskSessionInfo,
     DropReplica,
@@ -39,8 +39,8 @@ from waltz.store.requests import (
     MetadataReadFailed,
     MetadataWriteFailed,
     MetadataWritten,
+    ReadFromReplica,
     ReadMetadata,
-    ReadRecords,
     ReplicaConnected,
     ReplicaLink,
     ReplicaLost,
@@ -105,7 +105,7 @@ class Bench:
 
     def fail_to_read(self, copy: RecoveryEffect) -> None:
         assert isinstance(copy, CopyRecords)
-        read = ReadRecords(copy.first, 10, self.link(copy.replica_id))
+        read = ReadFromReplica(copy.first, 10, self.link(copy.replica_id))
         self.feed(RequestFailed(self.link(copy.source), read, "unreadable"))
 
     def feed(self, *events: RecoveryEvent) -> None:
@@ -138,7 +138,7 @@ class Bench:
                 if not found:
                     self.fail_to_read(effect)
                     return
-                append = AppendRecords(join_batches(found))
+                append = AppendToReplica(join_batches(found))
                 self.nodes[replica_id].process(self.recovery.session_id, append)
                 self.feed(RequestAnswered(self.link(replica_id), append, None))
             case WriteMetadata(metadata, version):
@@ -304,7 +304,7 @@ def test_a_blank_or_rolled_back_replica_never_lowers_a_vote(session: int) -> Non
     for mark, last in ((-1, -1), (-1, 60), (40, 60), (110, 114)):
         info = SessionInfo(SessionId(session), TransactionId(mark), TransactionId(mark))
         for known in (states, states | {B: closed(4, 118)}):
-            assert judge(B, known, info) == (Standing.INCONSISTENT, mark)
+            assert judge(B, known, info) == (RecoveryStanding.INCONSISTENT, mark)
         nodes = [node(A, 4, 110, 120), node(B, session, mark, last), node(C, 4, 110, 115)]
         bench = Bench(5, states, nodes)
         assert bench.reach(B, C).mark() is None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from waltz.cluster.partition_metadata import PartitionMetadata, ReplicaState
 from waltz.store.recovery import Recovery
 from waltz.store.repair_scope import scope_of_abstaining, scopes, silent
-from waltz.store.repairer import Repairer, Scope
+from waltz.store.repairer import Repairer, RepairScope
 from waltz.store.replica_session import ReplicaSession
 from waltz.store.requests import (
     AskCondition,
@@ -69,7 +69,7 @@ class Ward:
         self.answer(replica_id, AskSessionInfo(), INFO)
         self.answer(replica_id, AskMaxTransactionId(), t(last))
 
-    def found(self, committed: int | None = None) -> dict[ReplicaId, Scope]:
+    def found(self, committed: int | None = None) -> dict[ReplicaId, RepairScope]:
         mark = None if committed is None else t(committed)
         return scopes(self.replicas.values(), self.states, self.recovery, self.repairer, mark)
 
@@ -88,7 +88,7 @@ def test_before_the_mark_is_known_the_replicas_of_the_last_session_help_each_oth
     ward = Ward()
     assert ward.scope() == (9, 9, False)
     ward.vote(B, 8)
-    assert ward.found()[B] == Scope(ward.replicas[B].link, t(8), NOTHING, is_cut=False)
+    assert ward.found()[B] == RepairScope(ward.replicas[B].link, t(8), NOTHING, is_cut=False)
     assert ward.scope() == (9, 9, False)
 
 
@@ -158,10 +158,12 @@ def test_a_live_replica_gives_and_keeps_what_is_committed() -> None:
     ward.connect(B)
     ward.replicas[B].touch()
     ward.replicas[B].admit(t(12))
-    assert ward.found(committed=11)[B] == Scope(ward.replicas[B].link, t(11), t(11), is_cut=False)
+    assert ward.found(committed=11)[B] == RepairScope(
+        ward.replicas[B].link, t(11), t(11), is_cut=False
+    )
 
 
 def test_of_a_partition_that_was_never_seen_nothing_is_kept() -> None:
     link = ReplicaSession(NOW, A).link
     scope = scope_of_abstaining(link, Condition(INFO, t(9), ()), {}, NOTHING)
-    assert scope == Scope(link, NOTHING, NOTHING, is_cut=False)
+    assert scope == RepairScope(link, NOTHING, NOTHING, is_cut=False)

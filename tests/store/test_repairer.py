@@ -16,9 +16,9 @@ from waltz.store.repairer import (
     DamageAccepted,
     RepairEffect,
     Repairer,
+    RepairScope,
     ReplicaDamage,
     ReplicaMended,
-    Scope,
     damage_text,
 )
 from waltz.store.requests import (
@@ -58,12 +58,12 @@ def ranges(*damaged: tuple[int, int]) -> tuple[DamagedRange, ...]:
     return tuple(DamagedRange(t(first), t(following)) for first, following in damaged)
 
 
-def live(link: ReplicaLink, through: int = 99) -> Scope:
-    return Scope(link, t(through), t(99), is_cut=False)
+def live(link: ReplicaLink, through: int = 99) -> RepairScope:
+    return RepairScope(link, t(through), t(99), is_cut=False)
 
 
-def abstaining(link: ReplicaLink, kept: int = 50) -> Scope:
-    return Scope(link, NOTHING, t(kept), is_cut=True)
+def abstaining(link: ReplicaLink, kept: int = 50) -> RepairScope:
+    return RepairScope(link, NOTHING, t(kept), is_cut=True)
 
 
 def answer(
@@ -92,7 +92,7 @@ def cuts(effects: Sequence[RepairEffect]) -> list[TruncateReplica]:
 class Ward:
     """A repairer and the scopes of three replicas; A is the patient."""
 
-    def __init__(self, patient: Scope) -> None:
+    def __init__(self, patient: RepairScope) -> None:
         self.repairer = Repairer()
         self.scopes = {A.replica_id: patient, B.replica_id: live(B), C.replica_id: live(C)}
         self.now = 0.0
@@ -102,7 +102,7 @@ class Ward:
         else:
             self.repairer.watch(A)
 
-    def step(self, scopes: Mapping[ReplicaId, Scope] | None = None) -> list[RepairEffect]:
+    def step(self, scopes: Mapping[ReplicaId, RepairScope] | None = None) -> list[RepairEffect]:
         effects = self.repairer.step(scopes or self.scopes, self.now, is_open=self.is_open)
         self.repairer.check_invariants()
         return effects
@@ -279,7 +279,7 @@ def test_a_live_replica_that_does_not_answer_is_asked_again() -> None:
 def test_what_is_missing_before_the_session_is_open_is_no_news() -> None:
     ward = Ward(abstaining(A))
     ward.is_open = False
-    ward.scopes = {A.replica_id: Scope(A, NOTHING, t(50), is_cut=False)}
+    ward.scopes = {A.replica_id: RepairScope(A, NOTHING, t(50), is_cut=False)}
     told, _ = ward.condition((3, 4))
     assert told == report((3, 4))
 
@@ -308,7 +308,7 @@ class Loss:
         self.repairer = Repairer()
         kept = t(90) if is_cut else t(last)
         self.scopes = {
-            each.replica_id: Scope(each, kept, kept, is_cut=is_cut) for each in (A, B, C)
+            each.replica_id: RepairScope(each, kept, kept, is_cut=is_cut) for each in (A, B, C)
         }
         self.damaged = dict(zip((A, B, C), damaged, strict=True))
         for link in self.damaged:

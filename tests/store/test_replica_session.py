@@ -5,14 +5,14 @@ from __future__ import annotations
 from waltz.limits import BATCHES_IN_FLIGHT_MAX, RETRY_SECONDS_MAX
 from waltz.record import NewRecord, RecordBatch, pack_records
 from waltz.store.catch_up import RecentBatches
-from waltz.store.replica_session import Phase, ReplicaSession
+from waltz.store.replica_session import ReplicaPhase, ReplicaSession
 from waltz.store.requests import (
-    AppendRecords,
+    AppendToReplica,
     AskMaxTransactionId,
     AskSessionInfo,
     ConnectReplica,
     DropReplica,
-    ReadRecords,
+    ReadFromReplica,
     ReplicaConnected,
     ReplicaLink,
     SetLowWaterMark,
@@ -52,7 +52,7 @@ def test_one_lost_before_anything_was_changed_is_tried_again_ever_later() -> Non
         assert drop == DropReplica(old, "cut")
         assert isinstance(connect, ConnectReplica)
         assert connect.link == ReplicaLink(SessionId(3), A, attempt + 1)
-        assert replica.phase is Phase.CONNECTING
+        assert replica.phase is ReplicaPhase.CONNECTING
         assert not replica.is_busy
         delays.append(connect.delay_seconds)
     assert delays[:3] == [0.1, 0.2, 0.4]
@@ -68,7 +68,7 @@ def test_one_lost_after_a_change_is_out_of_this_session() -> None:
         link = replica.link
         again = link._replace(attempt=2)
         assert replica.lose("cut") == [DropReplica(link, "cut"), ConnectReplica(again, 0.1)]
-        assert replica.phase is Phase.EXCLUDED
+        assert replica.phase is ReplicaPhase.EXCLUDED
         assert replica.is_excluded
         replica.connected(ReplicaConnected(replica.link))
         assert replica.phase.name == "RETURNED"
@@ -84,24 +84,24 @@ def test_appends_go_out_in_order_up_to_the_window() -> None:
     replica = live()
     sent = replica.feed(recent)
     assert [effect.request for effect in sent] == [
-        AppendRecords(batch(number)) for number in range(BATCHES_IN_FLIGHT_MAX)
+        AppendToReplica(batch(number)) for number in range(BATCHES_IN_FLIGHT_MAX)
     ]
     assert replica.feed(recent) == []
     replica.appended(batch(0))
-    assert [effect.request for effect in replica.feed(recent)] == [AppendRecords(batch(4))]
+    assert [effect.request for effect in replica.feed(recent)] == [AppendToReplica(batch(4))]
     replica.check_invariants()
 
 
 def test_the_newest_batch_goes_at_once_to_one_that_lacks_nothing_else() -> None:
     replica = live()
-    assert replica.append(AppendRecords(batch(1))) is None
-    first = AppendRecords(batch(0))
+    assert replica.append(AppendToReplica(batch(1))) is None
+    first = AppendToReplica(batch(0))
     sent = replica.append(first)
     assert sent is not None
     assert sent.request is first
     for number in range(1, BATCHES_IN_FLIGHT_MAX):
-        assert replica.append(AppendRecords(batch(number))) is not None
-    assert replica.append(AppendRecords(batch(BATCHES_IN_FLIGHT_MAX))) is None
+        assert replica.append(AppendToReplica(batch(number))) is not None
+    assert replica.append(AppendToReplica(batch(BATCHES_IN_FLIGHT_MAX))) is None
     replica.check_invariants()
 
 
@@ -128,9 +128,9 @@ def test_it_reads_one_batch_at_a_time_and_waits_longer_after_failures() -> None:
     replica, source = live(4), ReplicaSession(SessionId(3), B)
     read = replica.read_from(source, TransactionId(5), TransactionId(9))
     assert read.link == source.link
-    assert read.request == ReadRecords(TransactionId(5), 5, replica.link)
+    assert read.request == ReadFromReplica(TransactionId(5), 5, replica.link)
     assert not replica.has_room
-    assert isinstance(read.request, ReadRecords)
+    assert isinstance(read.request, ReadFromReplica)
     assert replica.is_reading(B, read.request)
     assert not replica.is_reading(A, read.request)
     replica.read_failed()
@@ -140,7 +140,7 @@ def test_it_reads_one_batch_at_a_time_and_waits_longer_after_failures() -> None:
     assert again.delay_seconds == 0.1
     assert not replica.is_busy
     replica.read_succeeded(batch(5, 5))
-    copied = AppendRecords(batch(5, 5))
+    copied = AppendToReplica(batch(5, 5))
     sent = replica.append(copied)
     assert sent is not None
     assert sent.request is copied

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from waltz.store.requests import ReadRecords, ReplicaLink
+from waltz.store.requests import ReadFromReplica, ReplicaLink
 from waltz.types import ReplicaId, SessionId, TransactionId
 
 
@@ -12,4 +12,4 @@ def test_links_of_two_sessions_or_attempts_differ() -> None:
 
 def test_reads_for_two_readers_differ() -> None:
     link = ReplicaLink(SessionId(1), ReplicaId("a:1"), 1)
-    assert ReadRecords(TransactionId(4), 1, link) != ReadRecords(TransactionId(4), 1, None)
+    assert ReadFromReplica(TransactionId(4), 1, link) != ReadFromReplica(TransactionId(4), 1, None)

@@ -12,9 +12,9 @@ from waltz.store.read_router import ReadRouter
 from waltz.store.requests import ReplicaLink
 from waltz.store.routed_read import (
     READ_LOOK_SECONDS,
+    HolderFailed,
     HoldersSeen,
     ReadEvent,
-    ReadFailed,
     RecordsArrived,
     RoutedRead,
 )
@@ -68,7 +68,7 @@ def test_one_that_answers_in_its_usual_time_is_the_only_one_asked() -> None:
 def test_the_late_one_of_two_may_still_win() -> None:
     reading = Reading(A, B)
     assert reading.at_deadline() == [B]
-    assert reading.step(ReadFailed(B, "damaged", True)) == []
+    assert reading.step(HolderFailed(B, "damaged", True)) == []
     reading.step(RecordsArrived(A, records()), seconds=3.0)
     assert reading.read.batch == records()
 
@@ -91,8 +91,8 @@ def test_a_hung_replica_costs_a_moment_once_and_less_later() -> None:
 @pytest.mark.parametrize(
     "answer",
     [
-        ReadFailed(A, "transaction 5 is damaged", True),
-        ReadFailed(A, "no answer in 10 s", False),
+        HolderFailed(A, "transaction 5 is damaged", True),
+        HolderFailed(A, "no answer in 10 s", False),
         RecordsArrived(A, empty_batch(FIRST)),
         RecordsArrived(A, records(FIRST + 1)),
     ],
@@ -108,7 +108,7 @@ def test_another_one_is_asked_at_once_after_a_failure(answer: ReadEvent) -> None
 def test_a_refusal_of_a_session_that_is_over_says_nothing_about_the_replica() -> None:
     reading = Reading(A)
     reading.holders = later = tuple(link._replace(session_id=SessionId(4)) for link in (A,))
-    assert reading.step(ReadFailed(A, "session id has changed", True)) == [*later]
+    assert reading.step(HolderFailed(A, "session id has changed", True)) == [*later]
     reading.step(RecordsArrived(later[0], records()))
     assert reading.read.batch == records()
 
@@ -116,8 +116,8 @@ def test_a_refusal_of_a_session_that_is_over_says_nothing_about_the_replica() ->
 def test_when_all_who_hold_it_cannot_read_it_there_is_an_error_at_once_and_none_later() -> None:
     """R9: the next read, a while later, finds what was repaired meanwhile."""
     reading = Reading(A, B)
-    assert reading.step(ReadFailed(A, "damaged", True)) == [B]
-    assert reading.step(ReadFailed(B, "missing", True)) == []
+    assert reading.step(HolderFailed(A, "damaged", True)) == [B]
+    assert reading.step(HolderFailed(B, "missing", True)) == []
     failure = reading.read.failure
     assert failure is not None
     assert "a:1: damaged" in failure

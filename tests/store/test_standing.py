@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from waltz.store.replica_session import Phase, ReplicaSession
+from waltz.store.replica_session import ReplicaPhase, ReplicaSession
 from waltz.store.requests import Condition, ReplicaConnected
 from waltz.store.standing import NO_STORE, ReplicaWords, StoreReport, store_report
 from waltz.types import NO_SESSION, NOTHING, ReplicaId, SessionId, TransactionId
@@ -52,7 +52,10 @@ def report(
     opened_at: float = OPENED,
 ) -> StoreReport:
     return store_report(
-        [(each, finding or ("" if each.phase is Phase.LIVE else "votes")) for each in replicas],
+        [
+            (each, finding or ("" if each.phase is ReplicaPhase.LIVE else "votes"))
+            for each in replicas
+        ],
         words,
         session_id=SESSION,
         mark=MARK,
@@ -176,7 +179,7 @@ def test_without_a_session_nothing_is_writable_and_replicas_are_on_their_way() -
 def test_what_was_released_is_not_reported_and_no_store_is_no_majority() -> None:
     released = live(A)
     released.release("no longer assigned")
-    assert released.phase is Phase.RELEASED
+    assert released.phase is ReplicaPhase.RELEASED
     assert report(ReplicaWords(), released).replicas == ()
     assert (NO_STORE.session_id, NO_STORE.is_writable) == (NO_SESSION, False)
     assert report(ReplicaWords(), live(A), live(B)).is_writable is None

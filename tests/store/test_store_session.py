@@ -14,14 +14,14 @@ from waltz.limits import BATCHES_IN_FLIGHT_MAX
 from waltz.record import NewRecord, RecordBatch, pack_records
 from waltz.store.events import Committed
 from waltz.store.requests import (
-    AppendRecords,
+    AppendToReplica,
     ConnectReplica,
     DropReplica,
     MetadataRead,
     MetadataWriteFailed,
     MetadataWritten,
+    ReadFromReplica,
     ReadMetadata,
-    ReadRecords,
     ReplicaConnected,
     ReplicaLink,
     ReplicaLost,
@@ -190,7 +190,7 @@ def test_a_replica_that_lags_beyond_memory_reads_from_another() -> None:
             bench.answer(replica_id)
     reads = [
         effect for effect in bench.log
-        if isinstance(effect, SendRequest) and isinstance(effect.request, ReadRecords)
+        if isinstance(effect, SendRequest) and isinstance(effect.request, ReadFromReplica)
     ]  # fmt: skip
     assert {effect.link.replica_id for effect in reads} == {A, B}
     assert bench.replicas[C].last == BATCHES_IN_FLIGHT_MAX + 5
@@ -234,7 +234,7 @@ def test_a_lost_replica_never_rejoins() -> None:
     again = bench.links[C]
     assert again == link._replace(attempt=link.attempt + 1)
     assert bench.step(ReplicaConnected(link)) == []
-    assert bench.step(RequestAnswered(link, AppendRecords(batch(0)), None)) == []
+    assert bench.step(RequestAnswered(link, AppendToReplica(batch(0)), None)) == []
     assert not list(bench.session.returned)
     assert bench.step(ReplicaConnected(again)) == []
     assert list(bench.session.returned) == [C]
@@ -336,7 +336,7 @@ def test_no_replica_acknowledges_a_part_of_a_batch_in_flight() -> None:
             bench.session.check_invariants()
         lag = [
             effect for effect in bench.log
-            if isinstance(effect, SendRequest) and isinstance(effect.request, ReadRecords)
+            if isinstance(effect, SendRequest) and isinstance(effect.request, ReadFromReplica)
         ]  # fmt: skip
         assert lag or seed, "the first one lags beyond what is remembered"
 

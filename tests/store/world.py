@@ -21,7 +21,7 @@ from waltz.store.messages import fence_in
 from waltz.store.recovery import HighWaterMarkResolved
 from waltz.store.requests import (
     AcceptDamage,
-    AppendRecords,
+    AppendToReplica,
     AskCondition,
     AskMaxTransactionId,
     AskSessionInfo,
@@ -32,8 +32,8 @@ from waltz.store.requests import (
     MetadataReadFailed,
     MetadataWriteFailed,
     MetadataWritten,
+    ReadFromReplica,
     ReadMetadata,
-    ReadRecords,
     ReadToRepair,
     RepairRecords,
     ReplicaAnswer,
@@ -121,13 +121,13 @@ class FakeReplica:
                 self.session_id, self.low_water_mark = session_id, mark
                 self.local_low_water_mark = self.last
                 return None
-            case AppendRecords(batch):
+            case AppendToReplica(batch):
                 if batch.first_transaction_id != len(self.log):
                     raise RefusedError(f"out of order: {batch.first_transaction_id} {self.last}")
                 first = batch.first_transaction_id
                 self.log += [batch.slice(TransactionId(first + i), 1) for i in range(len(batch))]
                 return None
-            case ReadRecords(first, count_max) | ReadToRepair(first, count_max):
+            case ReadFromReplica(first, count_max) | ReadToRepair(first, count_max):
                 return self.read(first, count_max)
             case AskCondition():
                 assert self.is_repairable
@@ -422,7 +422,7 @@ class World:
                 request, RequestFailed(wire.link, request, str(error), fence_in(str(error)))
             )
             return
-        if isinstance(request, AppendRecords):
+        if isinstance(request, AppendToReplica):
             wire.unsynced.append((request, answer))
         else:
             self.sync(wire.replica)

@@ -1,4 +1,4 @@
-"""What a replica lacks, whom to read it from, and in what batches.
+"""Catching up: the records that a replica lacks, the replica to read them from, and batch sizes.
 
 A session remembers the batches it packed last. A replica that lags a little is fed from this
 memory; one that lags more reads from another replica, a bounded batch at a time.
@@ -80,7 +80,7 @@ def choose_source(
 
 
 class CopySize:
-    """How many records to ask for, so that an answer stays near `CATCH_UP_BYTES_MAX`.
+    """The number of records to ask for, so that an answer stays near `CATCH_UP_BYTES_MAX`.
 
     The storage protocol bounds an answer by count alone.
     """

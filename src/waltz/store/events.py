@@ -1,8 +1,8 @@
-"""What a store partition tells its server.
+"""The events that a store partition tells its server.
 
 Per partition, events come in this order: one `StoreOpened`, any number of outcomes, one
-`StoreClosed`, and so on again. Outcomes come in the order of the appends: `Committed` settles as
-many of the oldest ones as its batch has records, `AppendsFailed` as many as it counts. An outcome
+`StoreClosed`, and so on again. Outcomes come in the order of the appends: `Committed` settles one
+of the oldest appends per record of its batch, `AppendsFailed` settles `count` of them. An outcome
 that a change of sessions brings to light comes just before the `StoreOpened` of the new session,
 which announces a mark that already includes it. Once the partition is closed, or has a later owner,
 nothing follows: what is undecided then stays unknown here.

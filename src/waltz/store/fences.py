@@ -15,7 +15,7 @@ from waltz.wire.storage_protocol import SessionInfo
 
 
 class Fences:
-    """What the replicas of one session that has not opened have promised instead of it."""
+    """Sessions that the replicas of a session that has not opened have promised instead of it."""
 
     def __init__(self, session_id: SessionId) -> None:
         self._session_id = session_id

@@ -1,4 +1,4 @@
-"""What a replica's word is worth to a recovery, by the metadata and by its own word.
+"""Judge the worth of a replica's word to a recovery, by the metadata and by that word.
 
 Pure: no replica is asked, nothing is counted. `recovery.py` asks and counts, `repair_scope.py`
 judges replicas that cannot vote as they would be judged if they could.
@@ -15,8 +15,8 @@ from waltz.types import NO_SESSION, NOTHING, ReplicaId, TransactionId
 from waltz.wire.storage_protocol import SessionInfo
 
 
-class Standing(Enum):
-    """What a replica's word is worth in this recovery."""
+class RecoveryStanding(Enum):
+    """The worth of a replica's word in this recovery."""
 
     INCONSISTENT = "missed or lost what its last session wrote; cut to its own low-water mark"
     NEW = "no part of the last session; cut to its own low-water mark"
@@ -29,7 +29,7 @@ class Standing(Enum):
 
 def judge(
     replica_id: ReplicaId, states: Mapping[ReplicaId, ReplicaState], info: SessionInfo
-) -> tuple[Standing, TransactionId | None]:
+) -> tuple[RecoveryStanding, TransactionId | None]:
     """Return a replica's standing and what to cut it to; None: ask for its last transaction ID.
 
     A closed replica is cut to its closing mark. If it has got a low-water mark since the last
@@ -44,20 +44,20 @@ def judge(
     """
     if not states:
         found = info.low_water_mark > NOTHING
-        return (Standing.UNKNOWN if found else Standing.CANDIDATE), None
+        return (RecoveryStanding.UNKNOWN if found else RecoveryStanding.CANDIDATE), None
     state = states.get(replica_id)
     if state is None:
-        return Standing.NEW, info.low_water_mark
+        return RecoveryStanding.NEW, info.low_water_mark
     if info.session_id < state.session_id:
-        return Standing.INCONSISTENT, info.low_water_mark
+        return RecoveryStanding.INCONSISTENT, info.low_water_mark
     closing_mark = state.closing_high_water_mark
     if closing_mark is None:
-        return Standing.CANDIDATE, None
+        return RecoveryStanding.CANDIDATE, None
     if info.session_id > last_session(states):
-        return Standing.CLOSED, max(closing_mark, info.low_water_mark)
+        return RecoveryStanding.CLOSED, max(closing_mark, info.low_water_mark)
     if state.session_id == NO_SESSION:
-        return Standing.CLOSED, min(closing_mark, info.low_water_mark)
-    return Standing.CLOSED, closing_mark
+        return RecoveryStanding.CLOSED, min(closing_mark, info.low_water_mark)
+    return RecoveryStanding.CLOSED, closing_mark
 
 
 def has_joined_since(
@@ -68,8 +68,8 @@ def has_joined_since(
 ) -> bool:
     """Return whether a replica that `states` call closed was in the last session all the same.
 
-    A session sends a late replica what lies beyond its low-water mark once the metadata name it. If
-    they do not, the coordinator was set back to a moment before that; or the mark was set, and
+    A session sends a late replica what lies beyond its low-water mark once the metadata names it.
+    If it does not, the coordinator was set back to a moment before that; or the mark was set, and
     records were copied by a recovery that went no further. They are records of that session
     either way, and may be what makes a majority: the replica votes with what it holds.
     """

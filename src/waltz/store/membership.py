@@ -2,8 +2,8 @@
 
 Pure arithmetic on who took part in the last session, who is wanted, and who is known to hold the
 log. Recovery counts votes of the last session's replicas only, and a session needs a majority of
-its own replicas that hold everything. So a change that would exchange too many at once is made in
-two steps: the last session's replicas go on and the new ones are filled beside them, then the new
+its own replicas that hold everything. So a change that would replace too many at once is made in
+two steps: the last session's replicas go on and the new ones are filled next to them, then the new
 ones take over. Replicas taken away take part in the recovery in which they go, for their votes and
 their records. Decision record 12 says why; hazard R4 is what the original does.
 """
@@ -19,7 +19,7 @@ from waltz.types import ReplicaId
 
 
 @dataclass(frozen=True, slots=True)
-class Membership:
+class SessionMembers:
     """The replicas of one session.
 
     assigned  what the assignment asks for.
@@ -39,19 +39,19 @@ class Membership:
         """Whether nothing of the change is left to do once the session is open."""
         return self.members == self.assigned
 
-    def settled(self) -> Membership:
+    def settled(self) -> SessionMembers:
         """Return what is left of a complete one once its session is open."""
-        return Membership(self.assigned, self.members, (), is_change=False)
+        return SessionMembers(self.assigned, self.members, (), is_change=False)
 
 
 def choose_members(
     states: Mapping[ReplicaId, ReplicaState],
     assigned: Sequence[ReplicaId],
     holders: Collection[ReplicaId] | None,
-) -> Membership:
+) -> SessionMembers:
     """Return who takes part in the session that follows the one that left `states`.
 
-    holders  replicas known to hold the log, or nearly; None: whoever took part in the last session.
+    holders  replicas known to hold the log, or nearly; None: those of the last session.
     """
     if holders is None:
         holders = [
@@ -64,6 +64,6 @@ def choose_members(
     is_change = bool(states) and set(states) != set(assigned)
     if can_open or not is_change:
         removed = tuple(replica_id for replica_id in states if replica_id not in assigned)
-        return Membership(tuple(assigned), tuple(assigned), removed, is_change)
+        return SessionMembers(tuple(assigned), tuple(assigned), removed, is_change)
     added = tuple(replica_id for replica_id in assigned if replica_id not in states)
-    return Membership(tuple(assigned), tuple(states), added, is_change)
+    return SessionMembers(tuple(assigned), tuple(states), added, is_change)

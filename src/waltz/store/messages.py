@@ -9,13 +9,13 @@ from waltz.errors import RemoteProtocolError
 from waltz.record import RecordBatch
 from waltz.store.requests import (
     AcceptDamage,
-    AppendRecords,
+    AppendToReplica,
     AskCondition,
     AskMaxTransactionId,
     AskSessionInfo,
     Condition,
+    ReadFromReplica,
     ReadHeaders,
-    ReadRecords,
     ReadToRepair,
     RepairRecords,
     ReplicaAnswer,
@@ -62,9 +62,9 @@ def message_for(
     """Return the message that asks `request` in the name of the link's session."""
     head = (link.session_id, sequence_number, partition_id)
     match request:
-        case AppendRecords(batch):
+        case AppendToReplica(batch):
             return AppendRecordsRequest(*head, records=batch, offline=False)
-        case ReadRecords(first, count_max) | ReadToRepair(first, count_max):
+        case ReadFromReplica(first, count_max) | ReadToRepair(first, count_max):
             return RecordListRequest(*head, first_transaction_id=first, count_max=count_max)
         case ReadHeaders(first, count_max):
             return RecordHeaderListRequest(*head, first_transaction_id=first, count_max=count_max)
@@ -111,7 +111,7 @@ class RequestFrames:
         Raises LocalProtocolError: the version agreed on there lacks the message.
         """
         version = wire.version
-        if type(request) is AppendRecords and version is not None and version >= BLOCKS_SINCE:
+        if type(request) is AppendToReplica and version is not None and version >= BLOCKS_SINCE:
             if request.batch is not self._batch:
                 self._batch, self._body = request.batch, append_body(request.batch)
             return append_frame(
@@ -121,11 +121,11 @@ class RequestFrames:
 
 
 def records_or_headers(
-    request: ReadRecords | ReadHeaders, message: StorageMessage
+    request: ReadFromReplica | ReadHeaders, message: StorageMessage
 ) -> RecordBatch | HeaderColumns:
     """Return what `message` answers. Raises RemoteProtocolError: it answers something else."""
     match request, message:
-        case ReadRecords(), RecordListResponse(records=batch):
+        case ReadFromReplica(), RecordListResponse(records=batch):
             return batch
         case ReadHeaders(), RecordHeaderListResponse(headers=headers):
             return headers
@@ -139,11 +139,11 @@ def answer_to(request: ReplicaRequest, message: StorageMessage) -> ReplicaAnswer
     """Return what `message` answers. Raises RemoteProtocolError: it answers something else."""
     match request, message:
         case (
-            AppendRecords() | SetLowWaterMark() | RepairRecords() | AcceptDamage(),
+            AppendToReplica() | SetLowWaterMark() | RepairRecords() | AcceptDamage(),
             SuccessResponse(),
         ):
             return None
-        case ReadRecords() | ReadToRepair(), RecordListResponse(records=batch):
+        case ReadFromReplica() | ReadToRepair(), RecordListResponse(records=batch):
             return batch
         case AskSessionInfo(), LastSessionInfoResponse(session_info=session_info):
             return session_info

@@ -1,4 +1,4 @@
-"""Which replica answers a read: the one with the least expected work before it.
+"""Choose the replica that answers a read: the one with the least expected work before it.
 
 Owns one weight and one expected latency per replica of a partition, and who lacked which record a
 moment ago. Choosing a replica adds its expected latency to its weight, so that reads spread in

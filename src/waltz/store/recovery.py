@@ -25,10 +25,10 @@ from waltz.cluster.partition_metadata import (
 )
 from waltz.limits import METADATA_RETRY_SECONDS_MAX, METADATA_RETRY_SECONDS_MIN
 from waltz.majority import majority
-from waltz.store.judgement import Standing, has_joined_since, judge
+from waltz.store.judgement import RecoveryStanding, has_joined_since, judge
 from waltz.store.quorum import last_opened, resolve_high_water_mark
 from waltz.store.requests import (
-    AppendRecords,
+    AppendToReplica,
     AskMaxTransactionId,
     AskSessionInfo,
     DropReplica,
@@ -37,8 +37,8 @@ from waltz.store.requests import (
     MetadataReadFailed,
     MetadataWriteFailed,
     MetadataWritten,
+    ReadFromReplica,
     ReadMetadata,
-    ReadRecords,
     ReplicaConnected,
     ReplicaLink,
     ReplicaLost,
@@ -139,13 +139,13 @@ class _Replica:
     state: ReplicaState | None
     link: ReplicaLink | None = None
     """None: it cannot be asked."""
-    standing: Standing | None = None
+    standing: RecoveryStanding | None = None
     info: SessionInfo | None = None
-    """What it has said last."""
+    """Its last word."""
     cut_to: TransactionId | None = None
-    """What its standing lets it keep."""
+    """The last record that its standing lets it keep."""
     last: TransactionId | None = None
-    """What it holds, while its standing is not known or it is not to be counted."""
+    """The last record it holds, while its standing is not known or it is not to be counted."""
     holding: TransactionId | None = None
     vote: TransactionId | None = None
     busy: bool = False
@@ -172,9 +172,9 @@ class _Replica:
         That of a closed replica counts as well: it holds nothing that the last session wrote, but
         may have made a majority for a mark in a recovery that went no further.
         """
-        if self.standing is Standing.STALE:
+        if self.standing is RecoveryStanding.STALE:
             return False
-        return self.holding is None or self.standing is Standing.BEHIND
+        return self.holding is None or self.standing is RecoveryStanding.BEHIND
 
 
 class Recovery:
@@ -202,7 +202,7 @@ class Recovery:
         self.deadline: float | None = None
         self._first_states = metadata.replica_states
         self.is_set_back = is_set_back(metadata)
-        """Whether the replicas' own word counts, and not what the metadata say of them."""
+        """Whether the replicas' own word counts, and not what the metadata says of them."""
         self._opened: SessionId | None = None
         """The last session that was open, by the replicas' word."""
         self._metadata = metadata
@@ -246,7 +246,7 @@ class Recovery:
         return min(awaited, default=None)
 
     def finding(self, replica_id: ReplicaId) -> str:
-        """What is known of a replica, for people."""
+        """Return a sentence for people about a replica."""
         replica = self._replicas[replica_id]
         if replica.standing is None:
             return "has not said yet what it holds"
@@ -260,7 +260,7 @@ class Recovery:
 
     @property
     def votes(self) -> Mapping[ReplicaId, TransactionId]:
-        """What those hold that have voted, up to the mark once that is known."""
+        """The last record of each replica that has voted, up to the mark once that is known."""
         mark = self.high_water_mark
         return {
             replica.replica_id: _held(replica) if mark is None else min(_held(replica), mark)
@@ -270,12 +270,12 @@ class Recovery:
 
     @property
     def holdings(self) -> Mapping[ReplicaId, TransactionId]:
-        """What of the log those hold that have said it, voters or not, up to the mark once that is
-        known; `NOTHING` of one that lost a part of its log."""
+        """The last record of each replica that has said it, voter or not, up to the mark once that
+        is known; `NOTHING` for a replica that lost a part of its log."""
         mark = self.high_water_mark
         return {
             replica.replica_id: NOTHING
-            if replica.standing is Standing.BEHIND
+            if replica.standing is RecoveryStanding.BEHIND
             else min(replica.holding, replica.holding if mark is None else mark)
             for replica in self._replicas.values()
             if replica.holding is not None
@@ -303,7 +303,7 @@ class Recovery:
     def check_invariants(self) -> None:
         mark = self.high_water_mark
         for replica in self._replicas.values():
-            assert replica.vote is None or replica.standing is Standing.CANDIDATE
+            assert replica.vote is None or replica.standing is RecoveryStanding.CANDIDATE
             assert replica.vote is None or not self._first_states or replica.state is not None
             assert not replica.recovered or replica.holding == mark
             assert not replica.low_water_mark_set or mark is not None
@@ -321,7 +321,7 @@ class Recovery:
                 self._ask(replica, AskSessionInfo())
             case RequestAnswered():
                 self._take_answer(event)
-            case RequestFailed(source, ReadRecords(reader=ReplicaLink() as reader)):
+            case RequestFailed(source, ReadFromReplica(reader=ReplicaLink() as reader)):
                 self._replicas[reader.replica_id].busy = False
                 key = (reader.replica_id, source.replica_id)
                 self._failed_reads[key] = self._failed_reads.get(key, 0) + 1
@@ -345,7 +345,7 @@ class Recovery:
                 replica.holding = TransactionId(last)
             case SetLowWaterMark(), None:
                 replica.low_water_mark_set = True
-            case AppendRecords(batch), None:
+            case AppendToReplica(batch), None:
                 replica.holding = batch.last_transaction_id
             case _:
                 raise AssertionError(f"no answer to a recovery: {event}")
@@ -356,7 +356,7 @@ class Recovery:
             return
         states = self._first_states
         replica.standing, replica.cut_to = judge(replica.replica_id, states, info)
-        if replica.standing is Standing.UNKNOWN:
+        if replica.standing is RecoveryStanding.UNKNOWN:
             self._refuse(replica, f"low-water mark {info.low_water_mark}")
         elif replica.cut_to is None or info.session_id == last_session(states):
             self._ask(replica, AskMaxTransactionId())
@@ -368,7 +368,7 @@ class Recovery:
         if self.is_set_back:
             replica.last = last
         elif has_joined_since(self._first_states, replica.replica_id, replica.info, last):
-            replica.standing, replica.cut_to = Standing.CANDIDATE, None
+            replica.standing, replica.cut_to = RecoveryStanding.CANDIDATE, None
             self._take_candidate(replica, last)
         elif replica.cut_to is not None:
             self._ask(replica, TruncateReplica(replica.cut_to))
@@ -377,12 +377,12 @@ class Recovery:
 
     def _take_candidate(self, replica: _Replica, last: TransactionId) -> None:
         if not self._first_states and last > NOTHING:
-            replica.standing = Standing.UNKNOWN
+            replica.standing = RecoveryStanding.UNKNOWN
             self._refuse(replica, f"records up to {last}")
             return
         replica.holding = last
         if last < replica.low_water_mark:
-            replica.standing = Standing.BEHIND
+            replica.standing = RecoveryStanding.BEHIND
         else:
             replica.vote = last
 
@@ -417,7 +417,7 @@ class Recovery:
     # Decisions
 
     def _believe_replicas(self) -> None:
-        """Judge by the sessions that began on the replicas, for the metadata are older.
+        """Judge by the sessions that began on the replicas, for the metadata is older.
 
         Those on which the last session, or a later one that never opened, has begun are as that one
         left them. Any other may hold what nobody else has: it counts for nothing, and is cut to its
@@ -439,12 +439,12 @@ class Recovery:
             if replica.last is None or replica.standing is not None:
                 continue
             if replica.session_id == NO_SESSION:
-                replica.standing = Standing.INCONSISTENT
+                replica.standing = RecoveryStanding.INCONSISTENT
             elif replica.session_id >= self._opened and replica.state is not None:
-                replica.standing = Standing.CANDIDATE
+                replica.standing = RecoveryStanding.CANDIDATE
                 self._take_candidate(replica, replica.last)
             else:
-                replica.standing = Standing.STALE
+                replica.standing = RecoveryStanding.STALE
 
     def _resolve(self) -> None:
         if self.high_water_mark is not None:
@@ -485,7 +485,7 @@ class Recovery:
         if mark is None:
             # One that lost a part of its log is not filled up before the mark is known: should
             # this recovery fail, the next one could no longer tell it from a sound one.
-            if replica.standing is not Standing.BEHIND:
+            if replica.standing is not RecoveryStanding.BEHIND:
                 self._copy(replica)
         elif replica.holding > mark:
             self._ask(replica, TruncateReplica(mark))
@@ -506,11 +506,15 @@ class Recovery:
         """
         if replica.low_water_mark_set or replica.low_water_mark > mark:
             return False
-        if self._admitted and replica.standing is Standing.NEW:
+        if self._admitted and replica.standing is RecoveryStanding.NEW:
             return True  # early: should it be lost while it catches up, it keeps what it has
         if replica.holding != mark:
             return False
-        if replica.standing in (Standing.CLOSED, Standing.INCONSISTENT, Standing.STALE):
+        if replica.standing in (
+            RecoveryStanding.CLOSED,
+            RecoveryStanding.INCONSISTENT,
+            RecoveryStanding.STALE,
+        ):
             return True
         keepers = [
             other
@@ -531,7 +535,7 @@ class Recovery:
             for source in self._replicas.values()
             if _held(source) > _held(replica)
             and (mark is not None or source.replica_id in self._first_states)
-            and source.standing is not Standing.BEHIND
+            and source.standing is not RecoveryStanding.BEHIND
         ]
         if not sources:
             return
@@ -614,11 +618,11 @@ def _held(replica: _Replica) -> TransactionId:
 
 def _is_doubtful(replica: _Replica) -> bool:
     return (
-        replica.standing is Standing.INCONSISTENT
+        replica.standing is RecoveryStanding.INCONSISTENT
         and replica.state is not None
         and replica.state.closing_high_water_mark is None
     )
 
 
 def _is_trusted(replica: _Replica) -> bool:
-    return replica.standing is not Standing.BEHIND and not _is_doubtful(replica)
+    return replica.standing is not RecoveryStanding.BEHIND and not _is_doubtful(replica)

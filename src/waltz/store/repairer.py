@@ -54,21 +54,21 @@ next: about 20 MiB/s, and an append waits for one such batch at most."""
 Damage: TypeAlias = tuple[DamagedRange, ...]
 
 
-class Scope(NamedTuple):
-    """What of a replica is the log's, as far as that is known now."""
+class RepairScope(NamedTuple):
+    """The part of a replica that is the log's, as far as that is known now."""
 
     link: ReplicaLink
     supplies_through: TransactionId
-    """What can be read there for others; NOTHING: nothing."""
+    """The last record that can be read there for others; NOTHING: none."""
     kept_through: TransactionId
-    """What is to be repaired if it is damaged."""
+    """The last record that is to be repaired if it is damaged."""
     is_cut: bool
     """Whether what it holds beyond `kept_through` is to be removed, damaged or not."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReplicaDamage:
-    """What is known of a replica's damage, told whenever that changes. `unsupplied` is the part of
+    """The known damage of a replica, told whenever that changes. `unsupplied` is the part of
     `damaged` that no other replica can give now. `repaired_count` records were put back so far."""
 
     link: ReplicaLink
@@ -108,7 +108,7 @@ class _Patient:
     asked_at: float = 0.0
     condition: Condition | None = None
     damaged: Damage = ()
-    """Of the last answer, less what was put back since."""
+    """The damage of the last answer, less what was put back since."""
     unsupplied: Damage = ()
     """The part of `damaged` that no replica can give now."""
     is_stuck: bool = False
@@ -118,14 +118,14 @@ class _Patient:
     accepted: frozenset[DamagedRange] = frozenset()
     """With what damage it takes part in this session."""
     request: ReadToRepair | RepairRecords | AcceptDamage | TruncateReplica | None = None
-    """What is under way on it, or for it."""
+    """The request that is under way on it, or for it."""
     source: ReplicaId | None = None
     size: CopySize = field(default_factory=lambda: CopySize(REPAIR_BYTES_MAX))
     failures: dict[ReplicaId, int] = field(default_factory=dict)
     failed: set[tuple[TransactionId, ReplicaId]] = field(default_factory=set)
-    """Who could not supply which record since the last answer."""
+    """Records and the replicas that could not supply them since the last answer."""
     refused: set[TransactionId] = field(default_factory=set)
-    """What the replica did not let be repaired since the last answer."""
+    """Records that the replica did not let be repaired since the last answer."""
     repaired_count: int = 0
     given_up: str | None = None
     """Why nothing more can be learned of it."""
@@ -170,7 +170,7 @@ class Repairer:
         return tuple(report for report in reports if report is not None and report.damaged)
 
     def condition(self, replica_id: ReplicaId) -> Condition | None:
-        """What the replica has answered last."""
+        """Return the last answer of the replica."""
         patient = self._patients.get(replica_id)
         return None if patient is None else patient.condition
 
@@ -180,7 +180,7 @@ class Repairer:
         return patient is not None and patient.condition is not None and not patient.must_look
 
     def finding(self, replica_id: ReplicaId) -> str | None:
-        """What is known of a replica's damage, for people; None: nothing is known to be damaged, or
+        """Return a sentence for people about a replica's damage; None: it has no known damage, or
         it has not been asked."""
         patient = self._patients.get(replica_id)
         if patient is None or not patient.damaged:
@@ -323,7 +323,7 @@ class Repairer:
 
     def step(
         self,
-        scopes: Mapping[ReplicaId, Scope],
+        scopes: Mapping[ReplicaId, RepairScope],
         now: float,
         *,
         is_open: bool,
@@ -339,7 +339,7 @@ class Repairer:
         return effects
 
     def _advance(
-        self, patient: _Patient, scopes: Mapping[ReplicaId, Scope], now: float
+        self, patient: _Patient, scopes: Mapping[ReplicaId, RepairScope], now: float
     ) -> list[RepairEffect]:
         if patient.given_up is not None:
             return [DropReplica(patient.link, patient.given_up)]
@@ -358,7 +358,7 @@ class Repairer:
         return effects
 
     def _treat(
-        self, patient: _Patient, scope: Scope, scopes: Mapping[ReplicaId, Scope]
+        self, patient: _Patient, scope: RepairScope, scopes: Mapping[ReplicaId, RepairScope]
     ) -> list[RepairEffect]:
         if not patient.damaged and patient.reason is not None and not patient.awaits_answer:
             if patient.was_damaged:
@@ -401,8 +401,8 @@ class Repairer:
         self,
         patient: _Patient,
         damaged: DamagedRange,
-        scope: Scope,
-        scopes: Mapping[ReplicaId, Scope],
+        scope: RepairScope,
+        scopes: Mapping[ReplicaId, RepairScope],
     ) -> bool:
         """Whether the replica may take part although it cannot give these records.
 
@@ -435,7 +435,7 @@ class Repairer:
         return SendRequest(patient.link, request, REPAIR_LOOK_SECONDS if delayed else 0.0)
 
     def _read(
-        self, patient: _Patient, source: Scope, first: TransactionId, through: TransactionId
+        self, patient: _Patient, source: RepairScope, first: TransactionId, through: TransactionId
     ) -> SendRequest:
         count = patient.size.count(first, through)
         patient.source = source.link.replica_id
@@ -444,8 +444,8 @@ class Repairer:
         return SendRequest(source.link, patient.request, delay_seconds)
 
     def _source(
-        self, patient: _Patient, first: TransactionId, scopes: Mapping[ReplicaId, Scope]
-    ) -> Scope | None:
+        self, patient: _Patient, first: TransactionId, scopes: Mapping[ReplicaId, RepairScope]
+    ) -> RepairScope | None:
         holdings = [
             (replica_id, scope.supplies_through)
             for replica_id, scope in scopes.items()

@@ -18,12 +18,12 @@ from waltz.limits import BATCHES_IN_FLIGHT_MAX, RETRY_SECONDS_MAX, RETRY_SECONDS
 from waltz.record import RecordBatch
 from waltz.store.catch_up import CopySize, RecentBatches
 from waltz.store.requests import (
-    AppendRecords,
+    AppendToReplica,
     AskMaxTransactionId,
     AskSessionInfo,
     ConnectReplica,
     DropReplica,
-    ReadRecords,
+    ReadFromReplica,
     RepairerRequest,
     ReplicaConnected,
     ReplicaLink,
@@ -33,7 +33,17 @@ from waltz.store.requests import (
 from waltz.types import NOTHING, ReplicaId, SessionId, TransactionId
 
 
-class Phase(Enum):
+class ReplicaPhase(Enum):
+    """The phases of a replica within a session. `ReplicaSession` moves it from one to the next:
+
+    connected   CONNECTING -> RECOVERING, EXCLUDED -> RETURNED
+    abstain     RECOVERING -> ABSTAINING
+    vote_again  ABSTAINING -> RECOVERING
+    admit       RECOVERING -> LIVE
+    lose        any -> CONNECTING, or -> EXCLUDED once something was changed on the replica
+    release     any -> RELEASED
+    """
+
     CONNECTING = "waiting for a connection"
     RECOVERING = "in recovery, or waiting to be admitted"
     ABSTAINING = "does not vote, for it may be damaged; repaired before it recovers"
@@ -46,7 +56,7 @@ class Phase(Enum):
 class ReplicaSession:
     def __init__(self, session_id: SessionId, replica_id: ReplicaId) -> None:
         self.link = ReplicaLink(session_id, replica_id, 1)
-        self.phase = Phase.CONNECTING
+        self.phase = ReplicaPhase.CONNECTING
         self.acknowledged_through: TransactionId | None = None
         """None until admitted. Stays when the replica is lost: what it synced stays synced."""
         self.is_repairable = False
@@ -56,12 +66,12 @@ class ReplicaSession:
         self.trouble = ""
         """Why the last attempt ended."""
         self.source: ReplicaId | None = None
-        """Where a read on this replica's behalf is under way."""
-        self.reading: ReadRecords | None = None
+        """The replica where a read on this one's behalf is under way."""
+        self.reading: ReadFromReplica | None = None
         """The read that is under way there, or was the last."""
         self._sent_through = NOTHING
         self._in_flight_count = 0
-        """Of appends to a live one; `_request_count` has the other requests but reads."""
+        """Appends under way while it is live; `_request_count` has the other requests but reads."""
         self._changed = False
         self._request_count = 0
         self._retry_seconds = 0.0
@@ -73,16 +83,16 @@ class ReplicaSession:
 
     @property
     def is_excluded(self) -> bool:
-        return self.phase is Phase.EXCLUDED or self.phase is Phase.RETURNED
+        return self.phase is ReplicaPhase.EXCLUDED or self.phase is ReplicaPhase.RETURNED
 
     @property
     def absence(self) -> str | None:
         """Why it is not in the session now, for people; None if it is, or is asked to be."""
-        if self.phase is Phase.CONNECTING:
+        if self.phase is ReplicaPhase.CONNECTING:
             return f"is not connected ({self.trouble or 'never was in this session'})"
-        if self.phase is Phase.RETURNED:
+        if self.phase is ReplicaPhase.RETURNED:
             return f"was lost ({self.trouble}), is back, and waits for the next session"
-        return f"was lost ({self.trouble})" if self.phase is Phase.EXCLUDED else None
+        return f"was lost ({self.trouble})" if self.phase is ReplicaPhase.EXCLUDED else None
 
     @property
     def is_busy(self) -> bool:
@@ -100,28 +110,28 @@ class ReplicaSession:
         if self.acknowledged_through is not None:
             assert self._changed
             assert self.acknowledged_through <= self._sent_through
-        assert (self.phase is Phase.LIVE) <= (self.acknowledged_through is not None)
+        assert (self.phase is ReplicaPhase.LIVE) <= (self.acknowledged_through is not None)
 
     def connect(self) -> ConnectReplica:
         return ConnectReplica(self.link, self._retry_seconds)
 
     def connected(self, event: ReplicaConnected) -> None:
-        if self.phase is Phase.EXCLUDED:
-            self.phase = Phase.RETURNED
+        if self.phase is ReplicaPhase.EXCLUDED:
+            self.phase = ReplicaPhase.RETURNED
             return
-        assert self.phase is Phase.CONNECTING
-        self.phase = Phase.RECOVERING
+        assert self.phase is ReplicaPhase.CONNECTING
+        self.phase = ReplicaPhase.RECOVERING
         self.is_repairable, self.is_tolerant = event.repairable, event.tolerant
 
     def abstain(self) -> None:
         """Its word was asked for, and refused."""
-        assert self.phase is Phase.RECOVERING
-        self.phase = Phase.ABSTAINING
+        assert self.phase is ReplicaPhase.RECOVERING
+        self.phase = ReplicaPhase.ABSTAINING
         self._request_count = 0
 
     def vote_again(self) -> None:
-        assert self.phase is Phase.ABSTAINING
-        self.phase = Phase.RECOVERING
+        assert self.phase is ReplicaPhase.ABSTAINING
+        self.phase = ReplicaPhase.RECOVERING
 
     def touch(self) -> None:
         """Something is changed there, by what does not pass through here."""
@@ -129,22 +139,22 @@ class ReplicaSession:
 
     def asked(self, request: ReplicaRequest) -> None:
         """Note a request that is sent outside of the stream of appends."""
-        if isinstance(request, ReadRecords | RepairerRequest):
+        if isinstance(request, ReadFromReplica | RepairerRequest):
             return
-        assert self.phase is Phase.RECOVERING or self.phase is Phase.ABSTAINING
+        assert self.phase is ReplicaPhase.RECOVERING or self.phase is ReplicaPhase.ABSTAINING
         self._request_count += 1
         if not isinstance(request, AskSessionInfo | AskMaxTransactionId):
             self._changed = True
 
     def answered(self, request: ReplicaRequest) -> None:
         """Note the answer to a request of which `asked` was told."""
-        if not isinstance(request, ReadRecords | RepairerRequest):
+        if not isinstance(request, ReadFromReplica | RepairerRequest):
             self._request_count -= 1
 
     def lose(self, reason: str) -> list[DropReplica | ConnectReplica]:
         """Give the present attempt up and start another one, to take part if that is safe."""
         effects: list[DropReplica | ConnectReplica] = [self._give_up(reason)]
-        self.phase = Phase.EXCLUDED if self._changed else Phase.CONNECTING
+        self.phase = ReplicaPhase.EXCLUDED if self._changed else ReplicaPhase.CONNECTING
         self.link = self.link._replace(attempt=self.link.attempt + 1)
         self._retry_seconds = min(
             max(2 * self._retry_seconds, RETRY_SECONDS_MIN), RETRY_SECONDS_MAX
@@ -153,7 +163,7 @@ class ReplicaSession:
         return effects
 
     def release(self, reason: str) -> DropReplica:
-        self.phase = Phase.RELEASED
+        self.phase = ReplicaPhase.RELEASED
         return self._give_up(reason)
 
     def _give_up(self, reason: str) -> DropReplica:
@@ -169,12 +179,12 @@ class ReplicaSession:
     ) -> SendRequest:
         """Ask `source` for a bounded batch that this replica lacks."""
         assert self.source is None
-        assert self.phase is Phase.RECOVERING or self.phase is Phase.LIVE
+        assert self.phase is ReplicaPhase.RECOVERING or self.phase is ReplicaPhase.LIVE
         self.source = source.replica_id
-        self.reading = ReadRecords(first, self.copy_size.count(first, through), self.link)
+        self.reading = ReadFromReplica(first, self.copy_size.count(first, through), self.link)
         return SendRequest(source.link, self.reading, self._read_retry_seconds)
 
-    def is_reading(self, source: ReplicaId, request: ReadRecords) -> bool:
+    def is_reading(self, source: ReplicaId, request: ReadFromReplica) -> bool:
         """Whether this is what is being waited for, and not an answer given up before."""
         return self.source == source and self.reading == request
 
@@ -195,14 +205,14 @@ class ReplicaSession:
     # The stream of appends
 
     def admit(self, high_water_mark: TransactionId) -> None:
-        assert self.phase is Phase.RECOVERING
-        self.phase = Phase.LIVE
+        assert self.phase is ReplicaPhase.RECOVERING
+        self.phase = ReplicaPhase.LIVE
         self._sent_through = self.acknowledged_through = high_water_mark
 
     @property
     def has_room(self) -> bool:
         return (
-            self.phase is Phase.LIVE
+            self.phase is ReplicaPhase.LIVE
             and self.source is None
             and self._in_flight_count < BATCHES_IN_FLIGHT_MAX
         )
@@ -212,13 +222,13 @@ class ReplicaSession:
         effects: list[SendRequest] = []
         while self.lacks < recent.end and self.has_room:
             batch = recent.starting_at(self.lacks)
-            sent = None if batch is None else self.append(AppendRecords(batch))
+            sent = None if batch is None else self.append(AppendToReplica(batch))
             if sent is None:
                 break
             effects.append(sent)
         return effects
 
-    def append(self, request: AppendRecords) -> SendRequest | None:
+    def append(self, request: AppendToReplica) -> SendRequest | None:
         """Send a batch to a live replica; None if it lacks records before it, or has no room."""
         batch = request.batch
         if (

@@ -1,4 +1,4 @@
-"""What the store's machines ask of replicas and of the coordinator, and what comes back.
+"""Requests of the store's machines to replicas and the coordinator, and what comes back.
 
 Values only. A `ReplicaLink` names one attempt of one store session to talk to one replica; answers
 repeat it, so that what belongs to an attempt given up can be told from the present one.
@@ -51,14 +51,14 @@ class SetLowWaterMark:
 
 
 @dataclass(frozen=True, slots=True)
-class AppendRecords:
+class AppendToReplica:
     """Answered by None once `batch`, and all before it, is synced."""
 
     batch: RecordBatch
 
 
 @dataclass(frozen=True, slots=True)
-class ReadRecords:
+class ReadFromReplica:
     """Answered by a batch that starts at `first`, empty if the replica lacks it.
 
     `reader` is the replica the records are for; None: for nobody in the session.
@@ -71,14 +71,14 @@ class ReadRecords:
 
 @dataclass(frozen=True, slots=True)
 class ReadHeaders:
-    """As `ReadRecords` for nobody in the session, without the data; answered by `HeaderColumns`."""
+    """Read for nobody in the session, without the data; answered by `HeaderColumns`."""
 
     first: TransactionId
     count_max: int
 
 
 class Condition(NamedTuple):
-    """What a replica says of itself, damaged or not."""
+    """A replica's word on itself, damaged or not."""
 
     session_info: SessionInfo
     last: TransactionId
@@ -99,7 +99,7 @@ class AskCondition:
 
 @dataclass(frozen=True, slots=True)
 class ReadToRepair:
-    """As `ReadRecords`, for the replica of the link `patient`, where these are damaged."""
+    """As `ReadFromReplica`, for the replica of the link `patient`, where these are damaged."""
 
     first: TransactionId
     count_max: int
@@ -128,8 +128,8 @@ ReplicaRequest: TypeAlias = (
     | AskMaxTransactionId
     | TruncateReplica
     | SetLowWaterMark
-    | AppendRecords
-    | ReadRecords
+    | AppendToReplica
+    | ReadFromReplica
     | RepairerRequest
 )
 

@@ -41,7 +41,7 @@ class RecordsArrived:
 
 
 @dataclass(frozen=True, slots=True)
-class ReadFailed:
+class HolderFailed:
     """`has_answered`: the replica is well, but cannot read these records."""
 
     link: ReplicaLink
@@ -54,7 +54,7 @@ class AskForRecords:
     link: ReplicaLink
 
 
-ReadEvent: TypeAlias = HoldersSeen | RecordsArrived | ReadFailed
+ReadEvent: TypeAlias = HoldersSeen | RecordsArrived | HolderFailed
 
 
 class RoutedRead:
@@ -112,7 +112,7 @@ class RoutedRead:
                 else:
                     self._note(link, "it does not have the record", now)
                     self._unable.append(link)
-            case ReadFailed(link, reason, has_answered):
+            case HolderFailed(link, reason, has_answered):
                 del self._asked_at[link]
                 if has_answered:
                     self._unable.append(link)

@@ -49,7 +49,7 @@ from waltz.record import (
     pack_records,
 )
 from waltz.store.events import AppendsFailed, Committed, StoreClosed, StoreEvent, StoreOpened
-from waltz.store.membership import Membership, choose_members
+from waltz.store.membership import SessionMembers, choose_members
 from waltz.store.repairer import ReplicaDamage
 from waltz.store.requests import (
     MetadataEvent,
@@ -74,7 +74,7 @@ BATCH_RECORDS_MAX: Final = 4_000
 """Records of one append to the replicas (storage.maxBatchSize; the original: 100)."""
 
 MEMBER_CHANGE_SECONDS_MAX: Final = 10.0
-"""How long a session with other replicas may take to open, before the last ones go on instead."""
+"""Time for a session with other replicas to open; then the last session's replicas resume."""
 
 MEMBER_CHANGE_PAUSE_SECONDS: Final = 60.0
 """Between a change of replicas that did not succeed and the next attempt."""
@@ -114,7 +114,7 @@ KeeperEffect: TypeAlias = SessionEffect | StoreEvent | LoseOwnership
 
 
 class _Coordination(Enum):
-    """What the coordinator was asked for; one thing at a time."""
+    """The question to the coordinator that is under way; one at a time."""
 
     NOTHING = "nothing"
     AHEAD = "read, to end the session that runs and open the next one"
@@ -138,19 +138,19 @@ class SessionKeeper:
         self._queue: deque[NewRecords] = deque()
         self._unsettled: deque[RecordBatch] = deque()
         self._coordination = _Coordination.NOTHING
-        self._proposed: tuple[PartitionMetadata, Membership] | None = None
-        self._membership = Membership((), (), (), is_change=False)
+        self._proposed: tuple[PartitionMetadata, SessionMembers] | None = None
+        self._membership = SessionMembers((), (), (), is_change=False)
         self._filled: tuple[ReplicaId, ...] | None = None
         self._change_at = 0.0
         self._change_wake_at: float | None = None
         self._fenced = False
         self._outrun: SessionId | None = None
-        """What replicas have promised, and the coordinator may not know."""
+        """The session that replicas have promised, and the coordinator may not know."""
         self._renewal: str | None = None
         self._renew_at = 0.0
         self._is_urgent = False
         self._ahead: MetadataRead | None = None
-        """For the next session; while there is one, this session takes no more appends."""
+        """Metadata for the next session; while there is any, this session takes no more appends."""
         self._held: ReadMetadata | WriteMetadata | None = None
         self._lost_at: float | None = None
         self._started_at = 0.0
@@ -221,7 +221,7 @@ class SessionKeeper:
 
     @property
     def damage(self) -> tuple[ReplicaDamage, ...]:
-        """What is known now of damaged replicas; their servers repair what another replica has."""
+        """The known damage of replicas; their nodes repair what another replica has."""
         return () if self._session is None else self._session.damage
 
     def check_invariants(self) -> None:
@@ -415,7 +415,7 @@ class SessionKeeper:
         self._effects.append(effect)
 
     def _next_batch(self) -> NewRecords:
-        """Take the next records out of the queue: as many as a batch holds, at least one."""
+        """Take the next records out of the queue: at most what a batch holds, at least one."""
         parts: list[NewRecords] = []
         count = size = 0
         while self._queue and count < BATCH_RECORDS_MAX:
@@ -453,7 +453,7 @@ class SessionKeeper:
     def _consider_change(self, now: float) -> None:
         """Go on with a change of replicas, or give it up for a while.
 
-        New ones are filled beside those that serve until a round took little time, then take over.
+        New ones are filled next to those that serve until a round took little time, then take over.
         The first round waits for all that can be reached, the others a moment for the slow ones.
         When that does not succeed soon, those of before go on: they lack nothing.
         """
@@ -526,13 +526,13 @@ class SessionKeeper:
             self._renew_at = max(now, self._started_at + self._longer_delay(now))
 
     def _longer_delay(self, now: float) -> float:
-        """How long after this session's start the next one may start, should this one fail now."""
+        """Return the least time from this session's start to the next one's, if it fails now."""
         if now - self._started_at >= RETRY_SECONDS_MAX:
             return RETRY_SECONDS_MIN
         return min(max(2 * self._delay_seconds, RETRY_SECONDS_MIN), RETRY_SECONDS_MAX)
 
     def _consider_renewal(self, reason: str, now: float) -> None:
-        """End the session if that is due. An open one, once the metadata are read, takes no more
+        """End the session if that is due. An open one, once the metadata is read, takes no more
         appends, and ends when none is in flight; one that is opening is given up if that is
         urgent, or when only the missing replica could help it."""
         session = self._session
@@ -565,7 +565,7 @@ class SessionKeeper:
         if is_planned:
             self._next_start_at = now
         else:
-            # A session that was short of a replica has not lasted, however late it is exchanged.
+            # A session that was short of a replica has not lasted, however late it is replaced.
             self._delay_seconds = self._longer_delay(now if lost_at is None else lost_at)
             self._next_start_at = self._started_at + self._delay_seconds
         if self._announced:

@@ -1,9 +1,9 @@
-"""Which replicas of a partition take part now, and whether it takes appends: what is known of it.
+"""Report which replicas of a partition take part now, and whether the partition takes appends.
 
 Owns what each replica has said last and when, and what follows from that. Pure. Nothing is assumed:
 a replica counts only by its own word, and only while that word is recent; what nobody has said is
 unknown. Status, health and metrics are all made from these reports, and from nothing in the
-coordinator: the metadata say who took part when the store session opened, not who does now.
+coordinator: the metadata says who took part when the store session opened, not who does now.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from waltz.majority import majority
-from waltz.store.replica_session import Phase, ReplicaSession
+from waltz.store.replica_session import ReplicaPhase, ReplicaSession
 from waltz.store.requests import Condition
 from waltz.types import NO_SESSION, NOTHING, ReplicaId, SessionId, TransactionId
 from waltz.wire.report_protocol import Standing
@@ -83,7 +83,7 @@ NO_STORE = StoreReport(NO_SESSION, None, "it has no store", (), ())
 
 @dataclass(slots=True)
 class _Word:
-    """What one replica has said last, by kind; times are None before the first of the kind."""
+    """The last words of one replica, by kind; times are None before the first of the kind."""
 
     asked_mark: TransactionId = NOTHING
     """The last commit when the replica was asked last."""
@@ -104,7 +104,7 @@ class _Word:
 
 
 class ReplicaWords:
-    """What the replicas of one partition have said, across its sessions."""
+    """The last words of the replicas of one partition, across its sessions."""
 
     def __init__(self) -> None:
         self._words: defaultdict[ReplicaId, _Word] = defaultdict(_Word)
@@ -159,7 +159,7 @@ class ReplicaWords:
 
         if replica.absence is not None:
             return found(Standing.ABSENT, False, replica.absence)
-        if replica.phase is not Phase.LIVE:
+        if replica.phase is not ReplicaPhase.LIVE:
             return found(Standing.RECOVERING, False, finding)
         if heard_at is None or heard_at < not_before:
             ago = "never" if age is None else f"{age:.0f} s ago"
@@ -187,7 +187,7 @@ class ReplicaWords:
 
 
 def _takes_appends(word: _Word, not_before: float) -> bool | None:
-    """What the replica has said of appends last; None: nothing that is recent."""
+    """Return whether the replica takes appends, by its last word; None: no word is recent."""
     said: list[tuple[float, bool]] = []
     if word.told_at is not None and word.says_refusal:
         said.append((word.told_at, word.refusal is None))
@@ -229,6 +229,6 @@ def store_report(
             opened_at=opened_at,
         )
         for replica, finding in replicas
-        if replica.phase is not Phase.RELEASED
+        if replica.phase is not ReplicaPhase.RELEASED
     )
     return StoreReport(session_id, mark, obstacle, tuple(members), reports)

@@ -1,7 +1,7 @@
 """Connections to storage nodes: one per node, shared by all partitions of a server (ST-43).
 
 Owns sockets, sequence numbers, time-outs and the back-off between attempts. Must not know sessions:
-a request is bytes with a number, and an answer belongs to whoever asked. What was not answered when
+a request is bytes with a number, and an answer belongs to its request. What was not answered when
 a connection ends is unknown, and nothing is ever sent twice.
 """
 
@@ -79,7 +79,7 @@ class StorageExchange:
         self._connection = connection
         self._link = link
         self._requests: dict[int, tuple[float, Done | None]] = {}
-        """Of each its deadline, and whom to tell: None once it has timed out; the late answer is
+        """Deadline and listener per request, None once it has timed out: the late answer is
         then expected and dropped."""
         self._next_sequence_number = 0
         self._received_at = host.clock.now()
@@ -91,7 +91,7 @@ class StorageExchange:
 
     @property
     def silent_seconds(self) -> float:
-        """How long ago something came over it, or it was opened."""
+        """Seconds since something came over it, or it was opened."""
         return self._clock.now() - self._received_at
 
     @property
@@ -389,7 +389,7 @@ class StorageConnections:
         return connection
 
     def grow(self, partition_count: int) -> None:
-        """The cluster has so many partitions now."""
+        """Note the number of partitions that the cluster has now."""
         if partition_count != self._params.partition_count:
             self._params = replace(self._params, partition_count=partition_count)
             for connection in self._connections.values():

@@ -49,7 +49,7 @@ from waltz.store.read_router import ReadRouter
 from waltz.store.recovery import HighWaterMarkResolved
 from waltz.store.repairer import ReplicaDamage, damage_text
 from waltz.store.requests import (
-    AppendRecords,
+    AppendToReplica,
     AskCondition,
     Condition,
     ConnectReplica,
@@ -58,9 +58,9 @@ from waltz.store.requests import (
     MetadataReadFailed,
     MetadataWriteFailed,
     MetadataWritten,
+    ReadFromReplica,
     ReadHeaders,
     ReadMetadata,
-    ReadRecords,
     ReplicaConnected,
     ReplicaLink,
     ReplicaLost,
@@ -72,9 +72,9 @@ from waltz.store.requests import (
     WriteMetadata,
 )
 from waltz.store.routed_read import (
+    HolderFailed,
     HoldersSeen,
     ReadEvent,
-    ReadFailed,
     RecordsArrived,
     RoutedRead,
 )
@@ -95,11 +95,11 @@ from waltz.wire.header_columns import HeaderColumns, header_columns
 from waltz.wire.storage_protocol import ReplicaStateResponse, StorageMessage
 
 REPLICA_WORD_SECONDS_MAX: Final = 15.0
-"""How old what a replica said of itself may be to be believed by `/health` and `/metrics`: three
+"""The age up to which a replica's word on itself is believed by `/health` and `/metrics`: three
 times the pause between two looks at it (REPAIR_LOOK_SECONDS)."""
 
 REPLICA_LOOK_SECONDS_MAX: Final = 2.0
-"""How long a server waits for what replicas say when a tool asks."""
+"""Time that a server waits for the words of replicas when a tool asks."""
 
 REPLICA_LOOK_SECONDS_MIN: Final = 0.2
 """From the beginning of a look at the replicas of a partition, which a tool has asked for, to the
@@ -153,7 +153,7 @@ class StorePartition:
         self._opened_at = 0.0
         self._look: asyncio.Task[None] | None = None
         self._looked_at: float | None = None
-        """When the last look that has ended began."""
+        """The beginning of the last look that has ended."""
 
     def append(self, records: Sequence[NewRecord], *, at_once: bool = False) -> None:
         """Append `records` in order. Their outcomes come as events, in the same order.
@@ -200,7 +200,7 @@ class StorePartition:
     async def look(self) -> StoreReport:
         """Ask every replica that takes part, and return what they say; one that does not answer in
         `REPLICA_LOOK_SECONDS_MAX` is reported as silent. Nothing is returned that was said before
-        the call; whoever asks during a look shares the next one, and looks keep a pause."""
+        the call; all who ask during a look share the next one, and looks keep a pause."""
         asked_at = self._host.clock.now()
         while self._looked_at is None or self._looked_at < asked_at:
             if self._look is None or self._look.done():
@@ -254,7 +254,7 @@ class StorePartition:
         Raises UnavailableError: no session is open, or no replica that holds the record has
         answered in `READ_SECONDS_MAX`; the text says what each said.
         """
-        batch = await self._read(ReadRecords(first, count_max, None))
+        batch = await self._read(ReadFromReplica(first, count_max, None))
         assert isinstance(batch, RecordBatch)
         return batch
 
@@ -263,7 +263,7 @@ class StorePartition:
         batch = await self._read(ReadHeaders(first, count_max))
         return header_columns(batch) if isinstance(batch, RecordBatch) else batch
 
-    async def _read(self, wanted: ReadRecords | ReadHeaders) -> RecordBatch | HeaderColumns:
+    async def _read(self, wanted: ReadFromReplica | ReadHeaders) -> RecordBatch | HeaderColumns:
         """Ask for headers where they are known, else for records. Raises as `read`."""
         first = wanted.first
         mark = await self._committed()
@@ -307,12 +307,12 @@ class StorePartition:
     def _ask(
         self,
         link: ReplicaLink,
-        wanted: ReadRecords | ReadHeaders,
+        wanted: ReadFromReplica | ReadHeaders,
         answers: Mailbox[ReadEvent],
     ) -> None:
         exchange, request = self._exchanges[link], wanted
         if isinstance(wanted, ReadHeaders) and not exchange.gives_headers:
-            request = ReadRecords(wanted.first, wanted.count_max, None)
+            request = ReadFromReplica(wanted.first, wanted.count_max, None)
 
         def done(result: StorageMessage | WaltzError) -> None:
             try:
@@ -322,14 +322,14 @@ class StorePartition:
                 answers.put(RecordsArrived(link, batch.slice(request.first, request.count_max)))
             except WaltzError as error:
                 has_answered = isinstance(error, RemoteStorageError)
-                answers.put(ReadFailed(link, str(error), has_answered))
+                answers.put(HolderFailed(link, str(error), has_answered))
                 if has_answered:
                     self._mailbox.put(ReplicaSuspected(link))
 
         try:
             exchange.request(partial(self._frames.frame, request, link), done)
         except ConnectionLostError as error:
-            answers.put(ReadFailed(link, str(error), False))
+            answers.put(HolderFailed(link, str(error), False))
 
     # Effects
 
@@ -472,11 +472,11 @@ class StorePartition:
         now = self._host.clock.now()
         exchange = self._exchanges.get(link)
         if isinstance(result, RemoteStorageError):
-            if isinstance(request, AppendRecords | AskCondition):
+            if isinstance(request, AppendToReplica | AskCondition):
                 self._words.refused(link.replica_id, str(result), now)
         elif isinstance(result, WaltzError) or exchange is None:
             return
-        elif isinstance(request, AppendRecords):
+        elif isinstance(request, AppendToReplica):
             self._words.appended(link.replica_id, now)
         elif isinstance(request, AskCondition) and isinstance(result, ReplicaStateResponse):
             self._words.told(
@@ -501,7 +501,7 @@ class StorePartition:
             self._mailbox.put(RequestFailed(link, request, str(error)))
             return
         answered = RequestAnswered(link, request, answer)
-        is_small = type(request) is AppendRecords and len(request.batch.block) <= SMALL_BYTES_MAX
+        is_small = type(request) is AppendToReplica and len(request.batch.block) <= SMALL_BYTES_MAX
         if is_small and self._lane() is not None:
             self._take_at_once(answered)
         else:

@@ -41,9 +41,9 @@ from waltz.store.repairer import (
     ReplicaDamage,
     ReplicaMended,
 )
-from waltz.store.replica_session import Phase, ReplicaSession
+from waltz.store.replica_session import ReplicaPhase, ReplicaSession
 from waltz.store.requests import (
-    AppendRecords,
+    AppendToReplica,
     AskMaxTransactionId,
     AskSessionInfo,
     ConnectReplica,
@@ -53,8 +53,8 @@ from waltz.store.requests import (
     MetadataReadFailed,
     MetadataWriteFailed,
     MetadataWritten,
+    ReadFromReplica,
     ReadMetadata,
-    ReadRecords,
     ReadToRepair,
     RepairerRequest,
     ReplicaConnected,
@@ -113,7 +113,7 @@ class StoreSession:
         self.is_open = False
         """Whether it takes appends: it has recovered, and has not ended."""
         self.next_transaction_id = NOTHING
-        """Of the next batch; NOTHING before the session is open."""
+        """The first of the next batch; NOTHING before the session is open."""
         self.in_flight: deque[RecordBatch] = deque()
         """Packed and not committed, in order."""
         self.excluded: tuple[ReplicaId, ...] = ()
@@ -121,7 +121,7 @@ class StoreSession:
         self.returned: tuple[ReplicaId, ...] = ()
         """Those of the excluded that can be reached again."""
         self.outrun: SessionId | None = None
-        """What replicas have promised and the next session must be above."""
+        """The session that replicas have promised; the next session must be above it."""
         self._fences = Fences(self.session_id)
         self._quorum = majority(len(self.assigned))
         self.would_gain_a_replica = False
@@ -152,7 +152,7 @@ class StoreSession:
 
     @property
     def obstacle(self) -> str:
-        """What the session waits for before it opens, replica by replica, for people."""
+        """A sentence for people: what the session waits for before it opens, replica by replica."""
         states = [
             f"{replica.replica_id} {replica.absence or finding}"
             for replica, finding in self.replicas
@@ -173,7 +173,9 @@ class StoreSession:
 
     def _finding(self, replica: ReplicaSession) -> str:
         damage = self._repairer.finding(replica.replica_id)
-        if replica.phase is Phase.LIVE or (damage and replica.phase is Phase.ABSTAINING):
+        if replica.phase is ReplicaPhase.LIVE or (
+            damage and replica.phase is ReplicaPhase.ABSTAINING
+        ):
             return damage or ""
         return self._recovery.finding(replica.replica_id)
 
@@ -183,7 +185,8 @@ class StoreSession:
         if self._recovery.awaits_coordinator or self._repairer.is_repairing:
             return False
         return not any(
-            replica.is_busy or replica.phase is Phase.LIVE for replica in self._replicas.values()
+            replica.is_busy or replica.phase is ReplicaPhase.LIVE
+            for replica in self._replicas.values()
         )
 
     @property
@@ -197,7 +200,7 @@ class StoreSession:
         is_filling = self._recovery.awaits_coordinator
         for replica_id in wanted:
             replica = self._replicas[replica_id]
-            if replica.phase is Phase.LIVE:
+            if replica.phase is ReplicaPhase.LIVE:
                 is_filled = replica.lacks + CATCH_UP_RECORDS_MAX > self.next_transaction_id
             else:
                 is_filled = self._recovery.is_filled(replica_id)
@@ -211,14 +214,14 @@ class StoreSession:
         return tuple(
             replica.link
             for replica in self._replicas.values()
-            if replica.phase is Phase.LIVE
+            if replica.phase is ReplicaPhase.LIVE
             and replica.acknowledged_through is not None
             and replica.acknowledged_through >= first
         )
 
     @property
     def damage(self) -> tuple[ReplicaDamage, ...]:
-        """What is known of the damage of the replicas that can be asked."""
+        """The known damage of the replicas that can be asked."""
         return self._repairer.known
 
     def check_invariants(self) -> None:
@@ -247,12 +250,15 @@ class StoreSession:
                 assert mark is None or mark <= self.high_water_mark or mark in ends
         if self.is_open and self._is_fed:
             for replica in self._replicas.values():
-                assert replica.phase is not Phase.LIVE or replica.lacks >= self.next_transaction_id
+                assert (
+                    replica.phase is not ReplicaPhase.LIVE
+                    or replica.lacks >= self.next_transaction_id
+                )
 
     # What the keeper may do
 
     def append(self, batch: RecordBatch) -> Sequence[SessionEffect]:
-        """Take `batch` into flight, and send it to whoever lacks nothing else."""
+        """Take `batch` into flight, and send it to every replica that lacks nothing else."""
         assert self.is_open
         assert self.high_water_mark is not None
         assert batch.first_transaction_id == self.next_transaction_id
@@ -260,9 +266,9 @@ class StoreSession:
         self._recent.add(batch)
         self._recent.forget(self.high_water_mark)
         self.next_transaction_id = self._recent.end
-        request = AppendRecords(batch)
+        request = AppendToReplica(batch)
         for replica in self._replicas.values():
-            if replica.phase is Phase.LIVE:
+            if replica.phase is ReplicaPhase.LIVE:
                 if (sent := replica.append(request)) is not None:
                     self._effects.append(sent)
                 else:
@@ -279,7 +285,7 @@ class StoreSession:
         return [
             DropReplica(replica.link, reason)
             for replica in self._replicas.values()
-            if replica.phase is not Phase.RELEASED
+            if replica.phase is not ReplicaPhase.RELEASED
         ]
 
     def step(self, events: Sequence[SessionEvent], now: float) -> Sequence[SessionEffect]:
@@ -307,11 +313,11 @@ class StoreSession:
 
     def _take(self, event: SessionEvent, now: float) -> None:
         match event:
-            case RequestAnswered(link, AppendRecords(batch)):
+            case RequestAnswered(link, AppendToReplica(batch)):
                 replica = self._current(link)
                 if replica is None:
                     return
-                if replica.phase is Phase.LIVE:
+                if replica.phase is ReplicaPhase.LIVE:
                     replica.appended(batch)
                     mark = self.high_water_mark
                     # What the slowest replica answers is committed as a rule.
@@ -331,7 +337,7 @@ class StoreSession:
         match event:
             case ReplicaConnected():
                 replica.connected(event)
-                if replica.phase is Phase.RECOVERING:
+                if replica.phase is ReplicaPhase.RECOVERING:
                     self._to_recovery.append(event)
             case ReplicaLost(_, reason):
                 self._lose(replica, reason)
@@ -355,20 +361,22 @@ class StoreSession:
 
     def _current(self, link: ReplicaLink) -> ReplicaSession | None:
         replica = self._replicas.get(link.replica_id)
-        if replica is None or replica.link != link or replica.phase is Phase.RELEASED:
+        if replica is None or replica.link != link or replica.phase is ReplicaPhase.RELEASED:
             return None
         return replica
 
     def _take_answer(self, replica: ReplicaSession, event: RequestAnswered, now: float) -> None:
         match event:
-            case RequestAnswered(_, ReadRecords() as request, RecordBatch() as batch):
+            case RequestAnswered(_, ReadFromReplica() as request, RecordBatch() as batch):
                 self._take_read(replica, request, batch)
-            case RequestAnswered(_, TruncateReplica()) if replica.phase is Phase.ABSTAINING:
+            case RequestAnswered(_, TruncateReplica()) if replica.phase is ReplicaPhase.ABSTAINING:
                 self._repairer.take(event, now)
             case _:
                 self._to_recovery.append(event)
 
-    def _take_read(self, source: ReplicaSession, request: ReadRecords, batch: RecordBatch) -> None:
+    def _take_read(
+        self, source: ReplicaSession, request: ReadFromReplica, batch: RecordBatch
+    ) -> None:
         try:
             copy = checked_copy(batch, request.first, request.count_max)
         except (CorruptionError, RemoteProtocolError) as error:
@@ -378,8 +386,8 @@ class StoreSession:
         if reader is None:
             return
         reader.read_succeeded(copy)
-        append = AppendRecords(copy)
-        if reader.phase is Phase.LIVE:
+        append = AppendToReplica(copy)
+        if reader.phase is ReplicaPhase.LIVE:
             sent = reader.append(append)
             assert sent is not None, "it read what it lacked, and had room"
             self._effects.append(sent)
@@ -389,7 +397,7 @@ class StoreSession:
     def _take_failure(self, replica: ReplicaSession, event: RequestFailed) -> None:
         """A failed read says nothing about the replica; what else fails has an unknown outcome."""
         match event.request:
-            case ReadRecords():
+            case ReadFromReplica():
                 self._fail_read(replica, event.request, event.reason)
             case AskSessionInfo() | AskMaxTransactionId() if replica.is_repairable:
                 self._to_recovery.append(event)
@@ -398,13 +406,13 @@ class StoreSession:
             case request:
                 self._lose(replica, f"{type(request).__name__} failed: {event.reason}")
 
-    def _fail_read(self, source: ReplicaSession, request: ReadRecords, reason: str) -> None:
+    def _fail_read(self, source: ReplicaSession, request: ReadFromReplica, reason: str) -> None:
         if reader := self._reader(source, request):
             reader.read_failed()
-            if reader.phase is Phase.RECOVERING:
+            if reader.phase is ReplicaPhase.RECOVERING:
                 self._to_recovery.append(RequestFailed(source.link, request, reason))
 
-    def _reader(self, source: ReplicaSession, request: ReadRecords) -> ReplicaSession | None:
+    def _reader(self, source: ReplicaSession, request: ReadFromReplica) -> ReplicaSession | None:
         """Return the replica that waits for the answer; None if it has given the read up."""
         assert request.reader is not None, "a session reads only for its replicas"
         reader = self._current(request.reader)
@@ -420,7 +428,7 @@ class StoreSession:
     def _lose(self, replica: ReplicaSession, reason: str) -> None:
         self._repairer.forget(replica.replica_id)
         self._stop_reading_from(replica, reason)
-        if replica.phase is Phase.RECOVERING or replica.phase is Phase.LIVE:
+        if replica.phase is ReplicaPhase.RECOVERING or replica.phase is ReplicaPhase.LIVE:
             self._to_recovery.append(ReplicaLost(replica.link, reason))
         self._effects += replica.lose(reason)
 
@@ -464,7 +472,7 @@ class StoreSession:
         mark = self._recovery.high_water_mark
         assert mark is not None
         for replica_id in replica_ids:
-            if self._replicas[replica_id].phase is Phase.RECOVERING:
+            if self._replicas[replica_id].phase is ReplicaPhase.RECOVERING:
                 self._replicas[replica_id].admit(mark)
                 if self._replicas[replica_id].is_repairable:
                     self._repairer.watch(self._replicas[replica_id].link)
@@ -507,7 +515,7 @@ class StoreSession:
         assert self.high_water_mark is not None
         self._is_fed = True
         for replica in self._replicas.values():
-            if replica.phase is not Phase.LIVE:
+            if replica.phase is not ReplicaPhase.LIVE:
                 continue
             self._effects += replica.feed(self._recent)
             lacks = replica.lacks
@@ -522,7 +530,7 @@ class StoreSession:
         holdings = (
             (source.replica_id, source.acknowledged_through)
             for source in self._replicas.values()
-            if source.phase is Phase.LIVE and source.acknowledged_through is not None
+            if source.phase is ReplicaPhase.LIVE and source.acknowledged_through is not None
         )
         source_id = choose_source(replica.lacks, holdings, replica.read_failures)
         if source_id is not None and source_id != replica.replica_id:
@@ -537,7 +545,7 @@ class StoreSession:
         self, replica: ReplicaSession, event: RequestAnswered | RequestFailed, now: float
     ) -> None:
         has_failed = isinstance(event, RequestFailed) and isinstance(event.request, ReadToRepair)
-        if has_failed and replica.is_repairable and replica.phase is Phase.RECOVERING:
+        if has_failed and replica.is_repairable and replica.phase is ReplicaPhase.RECOVERING:
             self._repairer.watch(replica.link)  # it may have damage that nobody knew of
         if (repair := self._repairer.take(event, now)) is not None:
             if self._recovery.high_water_mark is None:
@@ -576,7 +584,7 @@ class StoreSession:
         if self.low_water_mark is None:
             left = sum(not replica.is_excluded for replica in assigned)
         else:
-            left = sum(replica.phase is Phase.LIVE for replica in assigned)
+            left = sum(replica.phase is ReplicaPhase.LIVE for replica in assigned)
         if left < self._quorum:
             self._end(
                 f"{left} of {len(assigned)} replicas left, {self._quorum} needed; lost: "
@@ -590,7 +598,7 @@ class StoreSession:
     def _absent(self) -> tuple[tuple[ReplicaId, ...], tuple[ReplicaId, ...]]:
         """Return who is excluded, and who of them can be reached again."""
         excluded = [replica for replica in self._replicas.values() if replica.is_excluded]
-        returned = [replica for replica in excluded if replica.phase is Phase.RETURNED]
+        returned = [replica for replica in excluded if replica.phase is ReplicaPhase.RETURNED]
         return (
             tuple(replica.replica_id for replica in excluded),
             tuple(replica.replica_id for replica in returned),
