@@ -60,7 +60,6 @@ from waltz.types import Address, ClientId, Generation, PartitionId, TransactionI
 from waltz.wire.batch_protocol import DataWanted
 from waltz.wire.client_protocol import BATCHES_SINCE
 from waltz.wire.fed import FedRun
-from waltz.wire.message import Message
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -126,9 +125,7 @@ class AsyncLogReader:
             await self.close()
             raise
         self._free_client_ids.append(client_id)
-        self._requests = Requests(
-            self._host, self._tasks, client_id, self._send_requests, self._break_off
-        )
+        self._requests = Requests(self._host, self._tasks, client_id)
         self._connections = Connections(
             self._host,
             self._tasks,
@@ -137,7 +134,7 @@ class AsyncLogReader:
             open_server=self._source.open,
             watchers=(self._source,),
         )
-        self._requests.start()
+        self._requests.start(self._connections.send, self._connections.break_off)
         self._connections.start()
         self._change_view(self._source.current)
 
@@ -198,10 +195,11 @@ class AsyncLogReader:
     ) -> AsyncGenerator[TransactionColumns, None]:
         """Yield the transactions from `first` to `end` - 1: dense, in order, complete.
 
-        With `wants_data` only the data of those whose header it is true for is fetched, one by
-        one; the others' is empty. That pays where few are wanted. Raises NotFoundError: no such
-        partition, or the log ends before `end`; UnavailableError: no progress in time;
-        LocalProtocolError: not a range; ClientAheadError.
+        Fetches ahead. With `wants_data`, a function of many headers that says for which of them
+        the data is wanted, only that data is fetched, one by one; the others' is empty. That pays
+        where few are wanted. Raises NotFoundError: no such partition, or the log ends before
+        `end`; UnavailableError: no progress for `timeout_seconds`; LocalProtocolError: not a
+        range; ClientAheadError.
         """
         if not 0 <= first <= end:
             raise LocalProtocolError(
@@ -212,7 +210,10 @@ class AsyncLogReader:
         return self._read(PartitionId(partition_id), first, end, wants_data)
 
     def follow(self, partition_id: int, first: int) -> AsyncGenerator[TransactionColumns, None]:
-        """Yield the transactions from `first` on as they come, for ever. Raises as `read`."""
+        """Yield the transactions from `first` on as they come, for ever.
+
+        Raises as `read`; NotFoundError, ClientAheadError: the log ends before `first` - 1.
+        """
         if first < 0:
             raise LocalProtocolError(f"transaction {first}; expected at least 0")
         self._check_partition(partition_id)
@@ -525,14 +526,6 @@ class AsyncLogReader:
             f"no progress with partition {partition_id} in {self._timeout_seconds:g} s: waited for"
             f" {what}{'' if trouble is None else f'; the server said: {trouble}'}"
         )
-
-    def _send_requests(self, connection_sequence: int, messages: Sequence[Message]) -> None:
-        assert self._connections is not None, "started"
-        self._connections.send(connection_sequence, messages)
-
-    def _break_off(self, connection_sequence: int, reason: str) -> None:
-        assert self._connections is not None, "started"
-        self._connections.break_off(connection_sequence, reason)
 
     def _crash(self, error: BaseException) -> None:
         self._end(ClientClosedError(f"reader failed: {error!r}"))

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import chain
-from typing import Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from waltz.client.bulk import Bulk, ManyAppends
 from waltz.client.transaction import (
@@ -20,10 +20,17 @@ from waltz.client.transaction import (
 from waltz.errors import NotFoundError, OperationTimeoutError, PartitionBlockedError
 from waltz.types import NOTHING, PartitionId, RequestId, TransactionId
 
+if TYPE_CHECKING:
+    from waltz.client.partitions.partition_runner_shell import PartitionRunner
+
+Finished: TypeAlias = "Callable[[Submission, Exception | None], None]"
+"""Called once a submission has ended, with the error that ended it."""
+
 
 class Submission:
-    """`draft` is what the last execution wants in the log; None once the context has ended.
-    `undecided` is empty once somebody has claimed the verdict.
+    """`runner` is that of the partition, once the context has chosen one. `draft` is what the last
+    execution wants in the log; None once the context has ended. `undecided` is empty once the
+    verdict has been claimed.
 
     `client_high_water_mark` was sampled before that execution: what the application read is not
     older. `transaction_id` is known once the feed has shown it.
@@ -43,6 +50,7 @@ class Submission:
         "on_finished",
         "partition_id",
         "refused_lock_hash",
+        "runner",
         "transaction_id",
         "undecided",
         "waited_seconds",
@@ -52,6 +60,7 @@ class Submission:
         self.number = number
         self.context = context
         self.partition_id = partition_id
+        self.runner: PartitionRunner
         self.client_high_water_mark = NOTHING
         self.draft: TransactionBuilder | None = None
         self.bulk: Bulk | None = None
@@ -66,7 +75,7 @@ class Submission:
         self.completed = False
         self.attempts = 0
         self.cancel_expiration: Callable[[], None] | None = None
-        self.on_finished: Callable[[Submission, Exception | None], None] | None = None
+        self.on_finished: Finished | None = None
         self.undecided = [None]
 
     def execute(self, client_high_water_mark: TransactionId) -> bool:

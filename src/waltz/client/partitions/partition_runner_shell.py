@@ -1,4 +1,4 @@
-"""One partition at work: its machine, its messages, its callbacks, and the gate for submits.
+"""One partition at work: its machine, its messages, its callbacks, and the gate of its submits.
 
 Decides nothing of the protocol: that is `ClientPartition`. Owns the mark that submits sample, which
 moves as soon as the application has applied.
@@ -11,9 +11,10 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol, TypeVar, assert_never
+from typing import Protocol, TypeAlias, TypeVar, assert_never
 from uuid import UUID
 
+from waltz.client.appends.gate import Gate
 from waltz.client.appends.submission import Submission
 from waltz.client.applying.blocked import (
     REMEDY,
@@ -28,7 +29,6 @@ from waltz.client.applying.calls import (
     ApplyOutcome,
     apply_in_order,
     apply_narrowed,
-    call_for,
     calls_nothing,
     choose_prefetch,
     load_mark,
@@ -68,7 +68,6 @@ from waltz.errors import (
     HistoryChangedError,
     LocalProtocolError,
     PartitionBlockedError,
-    PartitionNotReadyError,
     PostponedError,
 )
 from waltz.host import Host
@@ -82,108 +81,28 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-
-class Gate(Protocol):
-    """Where submits wait for their partition and for room; told on the loop only. `why` returns
-    what is to be added to an error about a partition without a server."""
-
-    why: Callable[[], str]
-
-    def set_mounted(self, mounted: bool) -> None: ...
-
-    def release(self, count: int) -> None:
-        """So many that went in have left."""
-        ...
-
-    def fail(self, error: Exception) -> None:
-        """Nobody gets in any more: everybody gets `error`."""
-        ...
+Send: TypeAlias = Callable[[int, Sequence[Message]], list[tuple[Message, LocalProtocolError]]]
+"""Sends messages on a connection; returns those that cannot be sent, and why."""
 
 
-class LoopGate:
-    """A gate for tasks."""
+class Call(Protocol):
+    """Runs an application's callback on a worker."""
 
-    def __init__(self, capacity: int) -> None:
-        self._room = capacity
-        self.why: Callable[[], str] = str
-        self._mounted = False
-        self._error: Exception | None = None
-        self._changed = asyncio.Event()
-
-    async def enter(
-        self, mount_seconds_max: float, registration_seconds_max: float, nudge: Callable[[], None]
-    ) -> None:
-        """Return once the partition is mounted and has room, which is taken.
-
-        Raises PartitionNotReadyError: no server in time; and what the gate failed with.
-        """
-        try:
-            async with asyncio.timeout(mount_seconds_max):
-                await self._until(lambda: self._mounted)
-        except TimeoutError:
-            raise PartitionNotReadyError(
-                f"the partition had no usable server for {mount_seconds_max:g} s{self.why()}"
-            ) from None
-        while self._room <= 0:
-            try:
-                async with asyncio.timeout(registration_seconds_max):
-                    await self._until(lambda: self._room > 0)
-            except TimeoutError:
-                nudge()
-        self._room -= 1
-
-    async def enter_within(
-        self,
-        timeout_seconds: float | None,
-        mount_seconds_max: float,
-        registration_seconds_max: float,
-        nudge: Callable[[], None],
-    ) -> bool:
-        """As `enter`, and True; False: the context's time is up, and no room is taken."""
-        try:
-            async with asyncio.timeout(timeout_seconds):
-                await self.enter(mount_seconds_max, registration_seconds_max, nudge)
-        except TimeoutError:
-            return False
-        return True
-
-    async def _until(self, condition: Callable[[], bool]) -> None:
-        while True:
-            if self._error is not None:
-                raise self._error
-            if condition():
-                return
-            await self._changed.wait()
-
-    def set_mounted(self, mounted: bool) -> None:
-        self._mounted = mounted
-        self._tell()
-
-    def release(self, count: int) -> None:
-        self._room += count
-        self._tell()
-
-    def fail(self, error: Exception) -> None:
-        self._error = self._error or error
-        self._tell()
-
-    def _tell(self) -> None:
-        self._changed.set()
-        self._changed = asyncio.Event()
+    def __call__(self, function: Callable[[], T], /) -> Awaitable[T]: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Services:
-    """What a partition needs of its client; `client` marks calls as coming from its callbacks."""
+    """What a partition needs of its client."""
 
-    client: object
     host: Host
+    call: Call
     callbacks: WaltzClientCallbacks
     options: ClientOptions
     tasks: Tasks
     requests: Requests
     fetch_blocking: FetchData
-    send: Callable[[int, Sequence[Message]], list[tuple[Message, LocalProtocolError]]]
+    send: Send
     retry: Callable[[Sequence[Submission]], None]
     finish: Callable[[Sequence[Submission]], None]
     fail: Callable[[Submission, Exception], None]
@@ -195,10 +114,6 @@ class Services:
     snapshot: Callable[[], ClusterSnapshot]
     mounted: Callable[[PartitionId, bool], None]
     see_to_client_id: Callable[[ClientIdRunsOut | AppendsSettled], None]
-
-    def call(self, function: Callable[[], T]) -> Awaitable[T]:
-        """Run an application's callback on a worker."""
-        return self.host.workers.run_blocking(partial(call_for, self.client, function))
 
 
 class PartitionRunner:
