@@ -80,11 +80,12 @@ class WaltzClient(ClientFacts, FaceForThreads[AsyncWaltzClient]):
             thread or LoopThread("waltz-client"),
             _open_client(new_host, callbacks, options, new_engine),
         )
+        self._engine: ClientEngine = self._there.engine
 
     @property
     def engine(self) -> ClientEngine:
         self._thread.check_process()
-        return self._there.engine
+        return self._engine
 
     get_high_water_mark = blocking(AsyncWaltzClient.get_high_water_mark)
     wait_until_applied = blocking(AsyncWaltzClient.wait_until_applied)
@@ -115,7 +116,7 @@ class WaltzClient(ClientFacts, FaceForThreads[AsyncWaltzClient]):
         append_locks: Sequence[Lock] = (),
         timeout_seconds: float | None = None,
     ) -> TransactionId:
-        refuse_inside_callbacks(self._there.engine, "append")
+        refuse_inside_callbacks(self._engine, "append")
         context = PlainAppend(partition_id, data, header, write_locks, read_locks, append_locks)
         context.timeout_seconds = timeout_seconds
         return self._append(context)
@@ -129,7 +130,7 @@ class WaltzClient(ClientFacts, FaceForThreads[AsyncWaltzClient]):
         timeout_seconds: float | None = None,
         **columns: Unpack[RowColumns],
     ) -> NDArray[np.int64]:
-        refuse_inside_callbacks(self._there.engine, "append_many")
+        refuse_inside_callbacks(self._engine, "append_many")
         context = ManyAppends(partition_id, BulkRows(data, **columns), timeout_seconds)
         if len(context.rows):
             self._append(context)
@@ -148,7 +149,7 @@ class WaltzClient(ClientFacts, FaceForThreads[AsyncWaltzClient]):
         return result
 
     def _submit(self, context: TransactionContext, on_finished: Finished | None = None) -> None:
-        engine = self._there.engine
+        engine = self._engine
         submissions = engine.submissions
         submission = submissions.new(context, on_finished)
         try:
@@ -188,7 +189,7 @@ class WaltzClient(ClientFacts, FaceForThreads[AsyncWaltzClient]):
         it does nothing, for everything is the other process's. A client that is left open is closed
         when the interpreter exits.
         """
-        refuse_inside_callbacks(self._there.engine, "close")
+        refuse_inside_callbacks(self._engine, "close")
         self._close_in_time(self._there.close(), self.options.close_seconds_max)
 
 

@@ -138,7 +138,7 @@ class AsyncWaltzClient(ClientFacts):
         Raises NoNodeError: there is no cluster. CoordinatorLostError. With `options.servers`
         ConnectionFailedError: none of them in time; RemoteProtocolError: no server of ours.
         """
-        await self.engine.start()
+        await self._engine.start()
 
     async def close(self) -> None:
         """End everything; contexts that have no verdict yet get ClientClosedError.
@@ -146,7 +146,7 @@ class AsyncWaltzClient(ClientFacts):
         Waits for callbacks that are running, `close_seconds_max` at most. Idempotent. Raises
         LocalProtocolError: called inside a callback, which it would wait for.
         """
-        await self.engine.close()
+        await self._engine.close()
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -171,7 +171,7 @@ class AsyncWaltzClient(ClientFacts):
         ClientClosedError, ClusterChangedError, OperationTimeoutError; ConnectionLostError: the
         retry policy wants no more attempts.
         """
-        engine = self.engine
+        engine = self._engine
         engine.check_loop()
         return await engine.get_high_water_mark(partition_id, timeout_seconds)
 
@@ -189,7 +189,7 @@ class AsyncWaltzClient(ClientFacts):
         before; NotFoundError, PartitionInactiveError, HistoryChangedError, ClientClosedError;
         LocalProtocolError: called inside a callback.
         """
-        engine = self.engine
+        engine = self._engine
         engine.check_waits("wait_until_applied")
         chosen = self.active_partitions() if partitions is None else partitions
         runners = [engine.runner(number) for number in dict.fromkeys(chosen)]
@@ -241,7 +241,7 @@ class AsyncWaltzClient(ClientFacts):
         looked through. By default it has no time limit. Raises NotFoundError, ClientClosedError,
         PartitionInactiveError, OperationTimeoutError; LocalProtocolError: never sent, old server.
         """
-        engine = self.engine
+        engine = self._engine
         engine.check_loop()
         asking = engine.runner(request_id.partition_id).outcome(request_id, TransactionId(after))
         try:
@@ -254,7 +254,7 @@ class AsyncWaltzClient(ClientFacts):
 
         The error of one that does not answer is its answer, in bounded time.
         """
-        engine = self.engine
+        engine = self._engine
         serving = dict.fromkeys(address for address, _ in engine.snapshot.partitions.values())
         return await ask_servers(engine.host, list(serving))
 
@@ -268,7 +268,7 @@ class AsyncWaltzClient(ClientFacts):
         Raises NotFoundError: no such partition; UnavailableError: it does not answer, and may have
         taken note.
         """
-        engine = self.engine
+        engine = self._engine
         for number in (*add, *remove):
             engine.check_partition(number)
         return await prefer_partitions(
@@ -285,7 +285,7 @@ class AsyncWaltzClient(ClientFacts):
         then get PartitionInactiveError, and may be in the log all the same (CI-28). Raises
         LocalProtocolError: this client follows all, or a callback calls; NotFoundError.
         """
-        engine = self.engine
+        engine = self._engine
         engine.check_waits("set_partitions")
         if self.options.partitions is None:
             raise LocalProtocolError(
@@ -305,7 +305,7 @@ class AsyncWaltzClient(ClientFacts):
         PartitionInactiveError, PartitionNotReadyError, ClientAheadError, ClientClosedError,
         LocalProtocolError, and what `execute` raises.
         """
-        self.engine.check_loop()
+        self._engine.check_loop()
         await self._submit(context)
 
     async def append(
@@ -326,7 +326,7 @@ class AsyncWaltzClient(ClientFacts):
         Raises as `submit`; PartitionBlockedError: the application cannot apply one before it; these
         and ClientClosedError may leave it in the log.
         """
-        self.engine.check_waits("append")
+        self._engine.check_waits("append")
         context = PlainAppend(partition_id, data, header, write_locks, read_locks, append_locks)
         context.timeout_seconds = timeout_seconds
         return await self._append(context)
@@ -346,7 +346,7 @@ class AsyncWaltzClient(ClientFacts):
         which come later: two of one call that write the same lock wait for each other. Not all or
         nothing: what raises may leave some in the log, as a rule from the first on.
         """
-        self.engine.check_waits("append_many")
+        self._engine.check_waits("append_many")
         context = ManyAppends(partition_id, BulkRows(data, **columns), timeout_seconds)
         if len(context.rows):
             await self._append(context)
@@ -359,7 +359,7 @@ class AsyncWaltzClient(ClientFacts):
         for a transaction that the application cannot apply; LocalProtocolError: called inside a
         callback.
         """
-        engine = self.engine
+        engine = self._engine
         engine.check_waits("flush")
         if isinstance(engine.error, HistoryChangedError):
             raise engine.error
@@ -396,10 +396,12 @@ class AsyncWaltzClient(ClientFacts):
     async def _submit(
         self, context: TransactionContext, on_finished: Finished | None = None
     ) -> None:
-        engine, submissions = self.engine, self.engine.submissions
+        engine, submissions = self._engine, self._engine.submissions
         submission = submissions.new(context, on_finished)
         try:
-            entry = submissions.begin(submission, waits=not is_called_by(engine))
+            # A call that waits for the end is not inside a callback: that was refused.
+            waits = on_finished is not None or not is_called_by(engine)
+            entry = submissions.begin(submission, waits=waits)
             if entry is not None:
                 try:
                     await _wait_at(entry, engine.host.clock)
@@ -412,7 +414,8 @@ class AsyncWaltzClient(ClientFacts):
                 submissions.register(
                     submission, holds_room=True, waited_seconds=entry.waited_seconds
                 )
-            submissions.expire_in_time(submission)
+            if context.timeout_seconds is not None:
+                submissions.expire_in_time(submission)
             runner = submission.runner
             if await engine.call(lambda: submission.execute(runner.high_water_mark)):
                 if submission.undecided:

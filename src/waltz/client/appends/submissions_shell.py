@@ -238,12 +238,11 @@ class Submissions:
         self._given_up.pop(partition_id, None)
 
     def expire_in_time(self, submission: Submission) -> None:
-        """Give the context up once its time has passed, if it has a limit (PM-14)."""
+        """Give a context that has a time limit up once that has passed (PM-14)."""
         seconds = submission.context.timeout_seconds
-        if seconds is not None:
-            left = max(0.0, seconds - submission.waited_seconds)
-            timer = self._loop.call_later(left, self._expire, submission)
-            submission.cancel_expiration = timer.cancel
+        assert seconds is not None, "a limit"
+        left = max(0.0, seconds - submission.waited_seconds)
+        submission.cancel_expiration = self._loop.call_later(left, self._expire, submission).cancel
 
     def _expire(self, submission: Submission) -> None:
         if submission.claim_verdict():

@@ -51,9 +51,8 @@ def refuse_inside_callbacks(client: object, verb: str) -> None:
 
 def calls_nothing(callbacks: WaltzClientCallbacks, own: Mapping[TransactionId, Submission]) -> bool:
     """Whether applying runs no code of the application, and so needs no worker."""
-    return type(callbacks) is NoCallbacks and all(
-        type(submission.context) is PlainAppend for submission in own.values()
-    )
+    kinds = {type(submission.context) for submission in own.values()}
+    return type(callbacks) is NoCallbacks and kinds <= {PlainAppend}
 
 
 class LoadedMark(NamedTuple):

@@ -250,7 +250,7 @@ class PartitionRunner:
             case ApplyTransactions():
                 self._room.set()
                 if calls_nothing(services.callbacks, effect.own):
-                    self._apply_at_once(effect)
+                    self._apply_nothing(effect)
                 else:
                     self._idle.clear()
                     services.tasks.start(self._apply(effect))
@@ -353,13 +353,14 @@ class PartitionRunner:
         self.mailbox.put(HighWaterMarkLoaded(TransactionId(mark)))
         self._tell_applied(TransactionId(mark))
 
-    def _apply_at_once(self, effect: ApplyTransactions) -> None:
-        """Without a worker, and without the two threads that would be woken: who writes, and
-        follows nothing, waits for as much less."""
-        transactions = self._prepare(effect)
-        callbacks, own = self._services.callbacks, effect.own
-        outcome = apply_in_order(callbacks, self.partition_id, transactions, own, self._move_mark)
-        self._applied(own, transactions, outcome)
+    def _apply_nothing(self, effect: ApplyTransactions) -> None:
+        """Apply on the loop, for an application that has nothing to call: a worker would cost each
+        append two switches of threads."""
+        for submission in effect.own.values():
+            submission.claim_verdict()
+        last = effect.transactions.last_transaction_id
+        self._move_mark(last)
+        self._applied_all(effect.own, last)
 
     async def _apply(self, effect: ApplyTransactions) -> None:
         transactions = self._prepare(effect)
@@ -416,23 +417,28 @@ class PartitionRunner:
         transactions: Transactions,
         outcome: ApplyOutcome,
     ) -> None:
-        """Finish what has been applied, and say how far that is."""
+        """Finish what has been applied, and say how far that is and when the rest is tried."""
         last, error = outcome.last_transaction_id, outcome.error
+        if error is None:
+            self._applied_all(own, last)
+            return
         self._services.finish([own[each] for each in own if each <= last])
         self._tell_applied(last)
-        if error is None:
-            self._failed.end()
-            self._stalled = False
-            self.blocked = None
-            self._prepared = None
-            self.mailbox.put(Applied(last))
-            return
         left = transactions.after(last)
         delay = self._fail(left, error, is_alone=outcome.is_alone)
         self._prepared = left if len(left) else None
         self._stalled = True
         self._room.set()
         self.mailbox.put(Applied(last, delay))
+
+    def _applied_all(self, own: Mapping[TransactionId, Submission], last: TransactionId) -> None:
+        self._services.finish([*own.values()])
+        self._tell_applied(last)
+        self._failed.end()
+        self._stalled = False
+        self.blocked = None
+        self._prepared = None
+        self.mailbox.put(Applied(last))
 
     def _fail(self, left: Transactions, error: Exception, *, is_alone: bool) -> float:
         """Tell why `left` is not applied; return in how many seconds it is to be tried again."""
