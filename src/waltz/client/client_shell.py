@@ -1,6 +1,6 @@
-"""The client for asyncio, and what every client knows without asking anybody.
+"""The client for asyncio, and the questions that every client answers by itself.
 
-Owns how tasks submit and wait. What is behind it is the `ClientEngine`, for threads as well.
+Owns how tasks submit and wait. A `ClientEngine` does the work, for threads as well.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ NewEngine = Callable[..., ClientEngine]
 
 
 class ClientFacts(ABC):
-    """What a client knows without asking anybody, for tasks and for any thread alike."""
+    """The attributes and verbs of a client that need no server and no waiting; for any thread."""
 
     options: ClientOptions
 
@@ -265,8 +265,8 @@ class AsyncWaltzClient(ClientFacts):
     ) -> bool:
         """Let a server prefer these partitions, or no longer; return whether it has taken note.
 
-        Raises NotFoundError: no such partition; UnavailableError: it does not answer, and may have
-        taken note.
+        Raises NotFoundError: no such partition; UnavailableError: the server does not answer, and
+        may have taken note.
         """
         engine = self._engine
         for number in (*add, *remove):
@@ -385,7 +385,7 @@ class AsyncWaltzClient(ClientFacts):
             async with asyncio.timeout(context.timeout_seconds):
                 await self._submit(context, finished)
         except BaseException as error:
-            # The caller gets this exception; nobody is left to take the context's own result.
+            # The caller gets this exception; no one is left to take the context's own result.
             if not done.cancel():
                 done.exception()
             if isinstance(error, TimeoutError):

@@ -1,4 +1,4 @@
-"""What runs behind a client from its start to its close, whichever face an application has of it.
+"""The engine of a client: it runs behind the face for tasks or threads, from start to close.
 
 Owns the view of the cluster, which partitions are active, and the end. Submissions, partitions,
 connections and requests have shells of their own; user code runs on workers.
@@ -84,7 +84,7 @@ class ClientEngine:
         self.runners: dict[PartitionId, PartitionRunner] = {}
         """The active partitions."""
         self.error: Exception | None = None
-        """What a call gets that comes after the end."""
+        """The exception that calls after the end raise."""
         self._callbacks = callbacks
         self._options = options
         self._release_host = release_host
@@ -104,7 +104,7 @@ class ClientEngine:
         )
         self.listening = Listening(host, self._tasks, options.listener)
         self._counts_from: int | None = None
-        """How many partitions there were at the start: later ones were added since."""
+        """The number of partitions at the start: later ones were added since."""
         self._partitions = options.partitions
         self._stream_side = self.new_stream_side()
         self._choosing = asyncio.Lock()

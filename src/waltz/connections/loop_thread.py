@@ -86,7 +86,7 @@ class LoopThread:
         return os.getpid() != self._process_id
 
     def check_process(self) -> None:
-        """Raises LocalProtocolError: this is another process, which has no such thread."""
+        """Raises LocalProtocolError: this is another process, without the thread."""
         if os.getpid() != self._process_id:
             raise LocalProtocolError(FORK_REMEDY)
 
@@ -110,7 +110,7 @@ class LoopThread:
             self._loop.close()
 
     async def wind_up(self) -> None:
-        """End what was cut short, so that nobody complains of it later. The loop's last work."""
+        """End tasks that were cut short, or asyncio would complain. The loop's last work."""
         tasks = asyncio.all_tasks() - {asyncio.current_task()}
         for task in tasks:
             task.cancel()
@@ -150,7 +150,7 @@ OPEN: dict[Closable, None] = {}
 
 
 class FaceForThreads(Closable, Generic[A]):
-    """What threads have of an `A`, which works on the loop of `thread`, from its `start` on."""
+    """The base of faces for threads: the `A` behind the face works on the loop of `thread`."""
 
     def __init__(self, thread: LoopThread, begin: Coroutine[Any, Any, A]) -> None:
         """`begin` makes the A and starts it. Raises what that raises; the thread then ends."""
@@ -228,6 +228,6 @@ def _iterate(thread: LoopThread, there: AsyncGenerator[T, None]) -> Generator[T,
 
 @atexit.register
 def _close_all() -> None:
-    """The interpreter exits: end in order what nobody has closed, in bounded time."""
+    """Close what is still open when the interpreter exits, in order and in bounded time."""
     for each in list(OPEN):
         each.close()

@@ -65,8 +65,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 READER_ROWS_MAX: Final = 10_000
+"""Runs of the feed are joined until they have this many rows, and are then yielded."""
+
 READER_BYTES_MAX: Final = 16 * 1024 * 1024
-"""What a reader yields at a time: at most so many rows, and no more once it has so many bytes."""
+"""Runs of the feed are joined until they have this many bytes, and are then yielded."""
 
 
 logger = logging.getLogger(__name__)
@@ -271,7 +273,7 @@ class AsyncLogReader:
     async def _next(
         self, fetching: _Ahead, feeding: asyncio.Task[None]
     ) -> _Fetch | TransactionColumns | None:
-        """What comes next, whole or being fetched; None at the end. Raises what ended the feed."""
+        """Return the next run, or its fetch; None at the end. Raises what ended the feed."""
         while True:
             if fetching.empty() and feeding.done():
                 feeding.result()
@@ -534,7 +536,7 @@ class AsyncLogReader:
         self._end(error)
 
     def _end(self, error: Exception) -> None:
-        """Nothing can be read any more; whoever reads or waits learns why."""
+        """End all reads with `error`."""
         self._error = self._error or error
         self._view_changed.set()
         if self._requests is not None:
@@ -551,7 +553,7 @@ def _ignore_generation(_: PartitionId, __: Generation) -> None:
 
 _Fetch: TypeAlias = asyncio.Task[TransactionColumns]
 _Ahead: TypeAlias = asyncio.Queue[_Fetch | TransactionColumns | None]
-"""What is on its way to be yielded, in order: with its data, or while these are fetched."""
+"""Runs that are to be yielded, in order: with their data, or while it is fetched."""
 
 
 def _wake(queue: asyncio.Queue[Any]) -> None:

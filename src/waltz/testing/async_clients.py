@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 
 class FaceForLoops(Generic[A]):
-    """What any loop has of an `A` of the cluster's loop: every verb of it that waits.
+    """The base of faces for any loop: every verb of A that waits is run on the cluster's loop.
 
     To be the first base of a class whose second base is A: that one is never initialized.
     """

@@ -68,12 +68,12 @@ class Faults:
         self._fault_rate = share
 
     def fail_next_append(self, count: int = 1) -> None:
-        """Lose the next appends, so many of them."""
+        """Lose the next `count` appends."""
         with self._lock:
             self._appends_to_lose += count
 
     def fail_next_lock(self, count: int = 1) -> None:
-        """Refuse the next appends that have a read or a write lock, so many of them."""
+        """Refuse the next `count` appends that have a read or a write lock."""
         with self._lock:
             self._locks_to_refuse += count
 
@@ -138,7 +138,7 @@ class _FaultyStreamSide(StreamSide):
 
 
 class FaultyEngine(ClientEngine):
-    """What runs behind a client, with faults between it and its servers."""
+    """The engine of a client, with faults between it and its servers."""
 
     def __init__(
         self,

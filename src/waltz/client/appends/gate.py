@@ -51,7 +51,7 @@ class Gate:
         self._wake_all()
 
     def fail(self, error: Exception) -> None:
-        """Let nobody in any more: `error` is raised instead."""
+        """Raise `error` for each submit that waits or comes from now on."""
         self.error = self.error or error
         self._wake_all()
 
@@ -89,7 +89,7 @@ class Entry:
         self.is_waiting = False
         """Whether the gate wakes this entry; any thread may ask."""
         self.waited_seconds = 0.0
-        """How long the submit had waited at the last step."""
+        """The time from the submit to the last step."""
         self._gate = gate
         self._came = now
         self._deadline = float("inf") if timeout_seconds is None else now + timeout_seconds

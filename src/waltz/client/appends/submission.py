@@ -64,14 +64,14 @@ class Submission:
         self.client_high_water_mark = NOTHING
         self.draft: TransactionBuilder | None = None
         self.bulk: Bulk | None = None
-        """What it wants in the log if that is more than one transaction."""
+        """The rows that the context wants in the log, if they are more than one transaction."""
         self.transaction_id: TransactionId | None = None
         self.lock_failure: TransactionId | None = None
         self.refused_lock_hash: int | None = None
-        """Of the lock that it was refused for; None if the server's version does not say."""
+        """The hash of the lock that was refused; None if the server's version does not say."""
         self.holds_room = False
         self.waited_seconds = 0.0
-        """For a server and for room, before it was registered."""
+        """The time spent waiting for a server and for room, before the registration."""
         self.completed = False
         self.attempts = 0
         self.cancel_expiration: Callable[[], None] | None = None
@@ -130,7 +130,7 @@ def note_requests(first: RequestId, submissions: Sequence[Submission]) -> None:
 
 
 def checked_partition(context: TransactionContext, partition_count: int) -> PartitionId:
-    """Return the partition the context chooses. Raises NotFoundError: there is no such (PM-06)."""
+    """Return the partition the context chooses. Raises NotFoundError: it does not exist (PM-06)."""
     partition_id = context.partition_id(partition_count)
     if not 0 <= partition_id < partition_count:
         raise NotFoundError(

@@ -47,7 +47,7 @@ TRANSACTION_RETRY_SECONDS_MAX: Final = 1.0
 """Back-off, with jitter, between attempts of one transaction context."""
 
 RETRIES_PER_CALL_MAX: Final = 100
-"""Contexts that one retry thread executes again in one go."""
+"""Contexts that one retry thread executes again at once."""
 
 
 class _Flush:
@@ -70,7 +70,7 @@ class Submissions:
         call: Call,
     ) -> None:
         self.partition_count = 0
-        """How many partitions the cluster has, as far as the client knows."""
+        """The number of partitions that the cluster has, as far as the client knows."""
         self._runners = runners
         self._tasks = tasks
         self._clock = host.clock
@@ -141,7 +141,7 @@ class Submissions:
     def register(
         self, submission: Submission, *, holds_room: bool, waited_seconds: float = 0.0
     ) -> None:
-        """Note a submission that has entered, after it has waited for so long.
+        """Register a submission that has entered, after `waited_seconds` at the gate.
 
         Raises what the client has closed with, or the partition was given up with.
         """
@@ -199,7 +199,7 @@ class Submissions:
     # Ends
 
     def finish(self, submission: Submission, error: Exception | None = None) -> None:
-        """The context has been told its end; forget it, once."""
+        """Forget a context that has been told its end, once."""
         self.finish_all((submission,), error)
 
     def finish_all(self, submissions: Sequence[Submission], error: Exception | None = None) -> None:
@@ -226,7 +226,7 @@ class Submissions:
         self._start_telling(submission, partial(tell_exception, submission, error), error)
 
     def give_up(self, partition_id: PartitionId, error: Exception) -> None:
-        """Nothing can be written to the partition any more, unless it is taken up again."""
+        """End all contexts of a partition that takes no more, unless it is taken up again."""
         self._given_up[partition_id] = error
         self._runners[partition_id].gate.fail(error)
         for submission in list(self._unfinished.values()):
@@ -234,7 +234,7 @@ class Submissions:
                 self.fail(submission, error)
 
     def take_up(self, partition_id: PartitionId) -> None:
-        """The partition is active, for the first time or again."""
+        """Admit contexts to a partition that is active, for the first time or again."""
         self._given_up.pop(partition_id, None)
 
     def expire_in_time(self, submission: Submission) -> None:
@@ -263,13 +263,13 @@ class Submissions:
         self.finish(submission, error)
 
     def refuse(self, error: Exception) -> None:
-        """Admit nobody any more."""
+        """Raise `error` for each context that is submitted from now on."""
         self._error = error
 
     async def end_all(self, error: Exception) -> None:
         """Tell all contexts how they stand: in the log as far as known, else `error` (PM-44).
 
-        What is being told already comes first: nobody else would tell it.
+        Contexts that are being told their end already come first.
         """
         await self.all_told()
         unfinished = list(self._unfinished.values())
@@ -284,12 +284,12 @@ class Submissions:
         self.forget_all(error)
 
     async def all_told(self) -> None:
-        """Return once nobody is being told the end of a context."""
+        """Return once no context is being told its end."""
         while self._telling:
             await asyncio.wait([*self._telling])
 
     def forget_all(self, error: Exception) -> None:
-        """Let whoever waits for a context go; those that are stuck are not told any more."""
+        """End all waiting for contexts; contexts that are stuck are no longer told their end."""
         for submission in list(self._unfinished.values()):
             self.finish(submission, error)
 
@@ -327,7 +327,7 @@ class Submissions:
             self._flushes.remove(flush)
 
     def let_go(self, partition_id: PartitionId, error: PartitionBlockedError) -> None:
-        """Whoever waits for submissions of the partition waits no longer; they go on."""
+        """End all waiting for submissions of the partition with `error`; the submissions go on."""
         for submission in list(self._unfinished.values()):
             on_finished = submission.on_finished
             if submission.partition_id == partition_id and on_finished is not None:
@@ -355,7 +355,7 @@ class Submissions:
             self._loop.call_later(delay, self._retries.put_nowait, submission)
 
     async def _execute_retries(self) -> None:
-        """What one retry thread does: contexts whose time has come, many in one go."""
+        """Execute contexts whose time has come, many at once; runs once per retry thread."""
         while True:
             batch = [await self._retries.get()]
             while len(batch) < RETRIES_PER_CALL_MAX and not self._retries.empty():

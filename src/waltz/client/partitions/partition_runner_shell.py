@@ -93,7 +93,7 @@ class Call(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Services:
-    """What a partition needs of its client."""
+    """The doors of a client that its partitions use."""
 
     host: Host
     call: Call
@@ -110,7 +110,7 @@ class Services:
     end: Callable[[Exception], None]
     """Ends the client."""
     blocked: Callable[[PartitionId, PartitionBlockedError, float], None]
-    """The partition is blocked, for so many seconds by now."""
+    """Called with how many seconds the partition has been blocked by now."""
     snapshot: Callable[[], ClusterSnapshot]
     mounted: Callable[[PartitionId, bool], None]
     see_to_client_id: Callable[[ClientIdRunsOut | AppendsSettled], None]
@@ -154,7 +154,7 @@ class PartitionRunner:
         self._room = asyncio.Event()
         self._stalled = False
         self.parked_count = 0
-        """How many transactions this client has parked."""
+        """The number of transactions that this client has parked."""
         self._history: UUID | None = None
         self._failed = FailedAttempts(
             partition_id, services.options.on_apply_failure, services.options.apply_attempts_max
@@ -171,7 +171,7 @@ class PartitionRunner:
         )
 
     def end(self) -> None:
-        """Nothing is to happen any more."""
+        """Stop at once."""
         if self._running is not None:
             self._running.cancel()
 
@@ -211,11 +211,11 @@ class PartitionRunner:
                 future.set_result(None)
 
     def fail_waiting(self, error: Exception) -> None:
-        """Let whoever waits for what is applied go."""
+        """End all waiting for transactions to be applied with `error`."""
         for _, future in self._waiting:
             if not future.done():
                 future.set_exception(error)
-                future.exception()  # whoever waited may have gone
+                future.exception()  # the caller may have gone
 
     def _tell_outcome(self, effect: OutcomeKnown | OutcomeRefused) -> None:
         for future in self._outcomes.pop(effect.request_id, ()):
@@ -227,13 +227,13 @@ class PartitionRunner:
                 future.set_exception(effect.error)
 
     def end_questions(self, error: Exception) -> None:
-        """Nobody will answer any more."""
+        """End all questions with `error`: no answer will come."""
         self.fail_waiting(error)
         for futures in self._outcomes.values():
             for future in futures:
                 if not future.done():
                     future.set_exception(error)
-                    future.exception()  # whoever asked may have gone
+                    future.exception()  # the caller may have gone
         self._outcomes.clear()
 
     async def idle(self) -> None:
