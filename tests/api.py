@@ -249,8 +249,7 @@ def _is_internal(thing: type, name: str) -> bool:
 
 
 INTERNAL: Final = {
-    *(("AsyncWaltzClient", name) for name in ("submissions", "snapshot", "stamp", "runner")),
-    *(("AsyncWaltzClient", name) for name in ("nudge", "new_stream_side", "runner_of", "send")),
+    *((name, "engine") for name in ("AsyncWaltzClient", "WaltzClient")),
     ("Transaction", "provide_data"),
     ("TransactionColumns", "of"),
     *(("Faults", name) for name in ("loses", "refuses", "hold_up")),
@@ -291,7 +290,7 @@ def _attribute_docs(thing: type) -> dict[str, str]:
 def _signature(name: str, what: Any, *, bound: bool = False) -> str:
     signature = inspect.signature(what)
     parameters = list(signature.parameters.values())[bound:]
-    parameters = [each for each in parameters if each.name not in ("on_finished", "new_core")]
+    parameters = [each for each in parameters if each.name != "new_engine"]
     text = str(signature.replace(parameters=parameters)).replace("'", "")
     prefix = "async " if inspect.iscoroutinefunction(what) else ""
     return f"{prefix}{name}{text.removesuffix(' -> None') if '__init__' in what.__name__ else text}"

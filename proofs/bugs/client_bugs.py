@@ -77,11 +77,11 @@ def _claiming_always(_: Callable[..., bool]) -> Callable[..., bool]:
 
 
 def _sending_again(execute: Callable[..., Any]) -> Callable[..., Any]:
-    def executed(submission: Any, mark: Any) -> Any:
+    def executed(submission: Any) -> Any:
         if submission.draft is None:
-            return execute(submission, mark)
+            return execute(submission)
         calls.tell_lock_failure(submission)
-        submission.client_high_water_mark = mark(submission.partition_id)
+        submission.client_high_water_mark = submission.runner.high_water_mark
         return True
 
     return executed

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from proofs.bugs.bug import Bug, Scene
 from proofs.patches import Patch
-from waltz.client.client_shell import AsyncWaltzClient
+from waltz.client.engine_shell import ClientEngine
 from waltz.cluster.cluster_shell import ServerMembership
 from waltz.operators import cluster_growth_shell as operating
 
@@ -21,7 +21,7 @@ def _without_taking(_: Callable[..., Any]) -> Callable[..., Any]:
 
 def _of_the_start_only(change: Callable[..., None]) -> Callable[..., None]:
     def changed(self: Any, snapshot: Any) -> None:
-        first = self._snapshot
+        first = getattr(self, "snapshot", None)
         if first is not None:
             count = min(first.partition_count, snapshot.partition_count)
             snapshot = type(snapshot)(
@@ -61,7 +61,7 @@ GROWTH_BUGS: Final[tuple[Bug, ...]] = (
     _bug(
         "a client keeps the number of partitions that it started with",
         Scene(0, "append", "growing_cluster"),
-        Patch(AsyncWaltzClient, "_change_view", _of_the_start_only),
+        Patch(ClientEngine, "_change_view", _of_the_start_only),
     ),
     _bug(
         "a server that registers again does not look how many partitions there are",

@@ -12,7 +12,7 @@ import pytest
 from tests.client.applications import WRITTEN, Note, Recorder
 from tests.client.fake_cluster import FakeServer, hosts_for, server_thread
 from waltz.client.applying.callbacks import WaltzClientCallbacks
-from waltz.client.blocking_client import ThreadGate, WaltzClient
+from waltz.client.blocking_client import WaltzClient
 from waltz.client.client_options import ClientOptions
 from waltz.client.transaction import Transaction
 from waltz.errors import (
@@ -20,7 +20,6 @@ from waltz.errors import (
     LocalProtocolError,
     NotFoundError,
     OperationTimeoutError,
-    PartitionNotReadyError,
 )
 
 
@@ -213,30 +212,6 @@ def test_a_context_out_of_time_before_there_is_room_is_given_up(server: FakeServ
         client.submit(second)
         assert second.story == ["expired"]
         wait_until(lambda: first.story == ["execute", "expired"])
-
-
-def test_a_gate_of_a_partition_without_a_server_says_so() -> None:
-    """CI-11."""
-    gate = ThreadGate(1)
-    with pytest.raises(PartitionNotReadyError):
-        gate.enter(0.01, 1.0, lambda: None, None)
-    assert not gate.enter(1.0, 1.0, lambda: None, time.monotonic() + 0.01)
-
-
-def test_a_gate_nudges_while_there_is_no_room() -> None:
-    """PM-42."""
-    gate = ThreadGate(1)
-    gate.set_mounted(True)
-    assert gate.enter(1.0, 1.0, lambda: None, None)
-    nudges: list[None] = []
-
-    def nudge() -> None:
-        nudges.append(None)
-        if len(nudges) == 3:
-            gate.release(1)
-
-    assert gate.enter(1.0, 0.01, nudge, None)
-    assert len(nudges) == 3
 
 
 def test_a_call_out_of_time_is_cancelled(server: FakeServer) -> None:

@@ -245,7 +245,7 @@ def test_an_append_and_an_outcome_that_are_interrupted_leave_the_client_whole(
     interrupt(client.has_pending_transactions)
     with pytest.raises(KeyboardInterrupt):
         client.append(0, b"x")
-    runner = client._core.runners[P0]
+    runner = client.engine.runners[P0]
     asked = [each for each, _ in runner.machine.own.monitor.items()]
     interrupt(lambda: bool(runner._outcomes))
     with pytest.raises(KeyboardInterrupt):

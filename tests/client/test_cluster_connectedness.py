@@ -97,8 +97,7 @@ def test_a_node_is_restored_by_another_address_of_its_name(tmp_path: Path) -> No
                 for proxy in proxies:
                     proxy.cut()
                 assert await client.append(0, b"second") == 1
-                connections = client._connections
-                assert connections is not None
+                connections = client.engine._connections
                 await until(lambda: all(each.is_carried for each in connections._open.values()))
                 assert connections._machine._next_sequence == 2, "none but those of the beginning"
                 assert server.state().connections == 2

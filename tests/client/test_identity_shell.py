@@ -117,10 +117,10 @@ def test_a_partition_that_comes_while_appends_are_held_holds_its_own(
         async def work() -> None:
             async with cluster.open_async_client(Recorder(), partitions=[0]) as client:
                 before = client.client_id
-                real = client._there  # type: ignore[attr-defined]
+                identity = client.engine.identity
 
                 async def renew() -> None:
-                    real._identity.see_to(ClientIdRunsOut())
+                    identity.see_to(ClientIdRunsOut())
 
                 await client._do(renew())  # type: ignore[attr-defined]
                 await client.set_partitions([0, 1])

@@ -94,8 +94,7 @@ def test_appends_are_written_once_and_end_once_while_connections_are_cut(
                 assert [recorder.data[each] for each in ids] == data
                 assert recorder.applied_in(0) == list(range(count))
                 assert await client.get_high_water_mark(0) == count - 1
-                connections = client._connections
-                assert connections is not None
+                connections = client.engine._connections
                 assert connections._machine._next_sequence == 2, "one for each role"
                 assert caplog.text.count("client_restored") > 4
                 assert "client_unknown" not in caplog.text
@@ -138,8 +137,7 @@ def test_a_connection_that_cannot_be_restored_in_time_is_replaced(tmp_path: Path
                 proxy.target = target
                 assert await appending == 1
                 assert recorder.data == [b"first", b"second"]
-                connections = client._connections
-                assert connections is not None
+                connections = client.engine._connections
                 assert connections._machine._next_sequence > 2
 
     asyncio.run(main())

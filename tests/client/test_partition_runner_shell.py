@@ -1,67 +1,16 @@
-"""The gate for tasks, and what a partition does about callbacks that postpone.
+"""What a partition does about callbacks that postpone.
 
-The rest of the shell is covered beside a server, in `test_shell.py`.
+The rest of the shell is covered next to a server, in `test_client_shell.py`.
 """
 
 from __future__ import annotations
 
-import asyncio
-
-import pytest
-
 from tests.client.applications import Note, Recorder
 from tests.client.fake_cluster import FakeCluster, run_with_cluster, until
 from waltz.client.client_shell import AsyncWaltzClient
-from waltz.client.partitions.partition_runner_shell import LoopGate
 from waltz.client.transaction import Transaction
-from waltz.errors import ClientClosedError, PartitionNotReadyError, PostponedError
+from waltz.errors import PostponedError
 from waltz.types import PartitionId, TransactionId
-
-
-def test_a_gate_opens_when_the_partition_is_mounted() -> None:
-    async def main() -> None:
-        gate = LoopGate(1)
-        entering = asyncio.create_task(gate.enter(10.0, 10.0, lambda: None))
-        await asyncio.sleep(0)
-        gate.set_mounted(False)
-        await asyncio.sleep(0)
-        assert not entering.done()
-        gate.set_mounted(True)
-        await entering
-
-    asyncio.run(main())
-
-
-def test_a_gate_lets_in_as_many_as_have_room() -> None:
-    async def main() -> None:
-        nudges: list[None] = []
-        gate = LoopGate(2)
-        gate.set_mounted(True)
-        entering = [
-            asyncio.create_task(gate.enter(1.0, 0.01, lambda: nudges.append(None)))
-            for _ in range(3)
-        ]
-        await asyncio.sleep(0.05)
-        assert sum(each.done() for each in entering) == 2
-        assert nudges
-        gate.release(1)
-        await asyncio.gather(*entering)
-
-    asyncio.run(main())
-
-
-def test_a_gate_that_stays_shut_or_fails_says_so() -> None:
-    async def main() -> None:
-        gate = LoopGate(1)
-        with pytest.raises(PartitionNotReadyError):
-            await gate.enter(0.01, 1.0, lambda: None)
-        entering = asyncio.create_task(gate.enter(10.0, 10.0, lambda: None))
-        await asyncio.sleep(0)
-        gate.fail(ClientClosedError("closed"))
-        with pytest.raises(ClientClosedError):
-            await entering
-
-    asyncio.run(main())
 
 
 class Postponing(Recorder):

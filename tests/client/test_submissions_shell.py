@@ -1,25 +1,31 @@
-"""Ends and retries of contexts; the whole way of a context is covered in `test_shell.py`."""
+"""Ends and retries of contexts; the whole way of a context is covered in `test_client_shell.py`."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from tests.client.applications import Note
 from tests.client.fake_cluster import until
+from waltz.client.appends.gate import Gate
 from waltz.client.appends.submission import Submission
 from waltz.client.appends.submissions_shell import Submissions
+from waltz.client.client_options import ClientOptions
 from waltz.client.partitions.client_partition_events import Submitted
 from waltz.connections.tasks_shell import Tasks
 from waltz.errors import (
+    AlreadyClosedError,
     ClientAheadError,
     ClientClosedError,
+    NotFoundError,
     OperationTimeoutError,
     PartitionInactiveError,
 )
+from waltz.system.clock import RealClock
 from waltz.types import PartitionId, TransactionId
 
 P0 = PartitionId(0)
@@ -32,19 +38,23 @@ class Runner:
 
     def __init__(self) -> None:
         self.mailbox = self
-        self.gate = self
+        self.partition_id = P0
+        self.gate = Gate(ROOM)
+        self.gate.set_mounted(True)
         self.events: list[Submitted] = []
-        self.released = 0
-        self.error: Exception | None = None
 
     def put(self, event: Submitted) -> None:
         self.events.append(event)
 
-    def release(self, count: int) -> None:
-        self.released += count
+    def room_left(self) -> int:
+        count = 0
+        while self.gate.take_room():
+            count += 1
+        self.gate.release(count)
+        return count
 
-    def fail(self, error: Exception) -> None:
-        self.error = error
+
+ROOM = 8
 
 
 class NoJitter:
@@ -59,10 +69,11 @@ class World:
         self.submissions = Submissions(
             {P0: self.runner},  # type: ignore[dict-item]
             self.tasks,
-            NoJitter(),  # type: ignore[arg-type]
+            SimpleNamespace(clock=RealClock(), random=NoJitter()),  # type: ignore[arg-type]
+            ClientOptions(retry_threads=retry_threads),
             self._call,
-            retry_threads=retry_threads,
         )
+        self.submissions.partition_count = 1
         self.submissions.start()
 
     async def _call(self, function: Callable[[], Any]) -> Any:
@@ -70,10 +81,60 @@ class World:
         return function()
 
     def admit(self, note: Note) -> Submission:
-        return self.submissions.admit(note, P0, holds_room=True)
+        made = self.submissions.new(note)
+        assert self.submissions.begin(made, waits=True) is None
+        return made
 
     async def turn(self) -> None:
         await asyncio.sleep(0.005)
+
+
+def test_what_has_no_room_waits_and_is_registered_once_it_has() -> None:
+    """PM-42; inside a callback nothing waits."""
+
+    async def main() -> None:
+        world = World()
+        several = [world.admit(Note()) for _ in range(ROOM)]
+        late = world.submissions.new(Note(timeout_seconds=1.0))
+        entry = world.submissions.begin(late, waits=True)
+        assert entry is not None
+        entry.wake = lambda: None
+        assert entry.step(0.0) is not None
+        assert len(world.submissions) == ROOM
+        inside = world.submissions.new(Note())
+        assert world.submissions.begin(inside, waits=False) is None
+        assert len(world.submissions) == ROOM + 1
+        world.submissions.finish(inside)
+        assert world.runner.room_left() == 0
+        world.submissions.finish(several[0])
+        assert entry.step(0.0) is None
+        entry.leave()
+        world.submissions.register(late, holds_room=True)
+        assert world.runner.room_left() == 0
+        world.submissions.finish(late)
+        assert world.runner.room_left() == 1
+        await world.tasks.stop()
+
+    asyncio.run(main())
+
+
+def test_what_cannot_be_admitted_is_refused_with_the_reason() -> None:
+    """PM-06."""
+
+    async def main() -> None:
+        world = World()
+        world.submissions.partition_count = 2
+        with pytest.raises(NotFoundError):
+            world.submissions.begin(world.submissions.new(Note(partition=2)), waits=True)
+        with pytest.raises(PartitionInactiveError, match=r"1 is not one of \[0\]"):
+            world.submissions.begin(world.submissions.new(Note(partition=1)), waits=True)
+        world.submissions.refuse(AlreadyClosedError())
+        with pytest.raises(AlreadyClosedError):
+            world.submissions.begin(world.submissions.new(Note(partition=2)), waits=True)
+        assert len(world.submissions) == 0
+        await world.tasks.stop()
+
+    asyncio.run(main())
 
 
 def test_many_hand_overs_wake_the_loop_once() -> None:
@@ -114,7 +175,7 @@ def test_a_retry_that_ends_gives_its_room_back() -> None:
             [world.admit(Note(write=False)), world.admit(Note(write=ValueError()))]
         )
         await world.turn()
-        assert world.runner.released == 2
+        assert world.runner.room_left() == ROOM
         assert len(world.submissions) == 0
         await world.tasks.stop()
 
@@ -175,10 +236,17 @@ def test_nobody_is_admitted_to_a_partition_that_was_given_up_until_it_is_taken_u
         world = World()
         error = PartitionInactiveError("not active")
         world.submissions.give_up(P0, error)
+        made = world.submissions.new(Note())
         with pytest.raises(PartitionInactiveError):
-            world.admit(Note())
+            world.submissions.begin(made, waits=False)
+        entry = world.submissions.begin(made, waits=True)
+        assert entry is not None
+        with pytest.raises(PartitionInactiveError):
+            entry.step(0.0)
         assert len(world.submissions) == 0
         world.submissions.take_up(P0)
+        world.runner.gate = Gate(ROOM)
+        world.runner.gate.set_mounted(True)
         world.admit(Note())
         assert len(world.submissions) == 1
         await world.tasks.stop()
@@ -196,7 +264,7 @@ def test_giving_up_a_partition_tells_its_contexts() -> None:
         world.submissions.give_up(P0, error)
         await world.turn()
         assert note.story == [error]
-        assert world.runner.error is error
+        assert world.runner.gate.error is error
         await world.tasks.stop()
 
     asyncio.run(main())
@@ -217,7 +285,7 @@ def test_a_flush_waits_for_those_before_it_only() -> None:
         world.submissions.finish(before)
         world.submissions.finish(before)
         await flushing
-        assert world.runner.released == 2
+        assert world.runner.room_left() == ROOM
         world.admit(Note())
         with pytest.raises(OperationTimeoutError, match="1 transactions"):
             await world.submissions.flush(0.001, lambda: None)

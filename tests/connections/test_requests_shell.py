@@ -29,14 +29,11 @@ class World:
         self.broken: list[tuple[int, str]] = []
         host = host_with(MemoryCoordinator())
         self.tasks = Tasks(pytest.fail)  # type: ignore[arg-type]
-        self.requests = Requests(
-            host,
-            self.tasks,
-            ClientId(1),
+        self.requests = Requests(host, self.tasks, ClientId(1))
+        self.requests.start(
             lambda _, messages: self.asked.extend(messages),
             lambda sequence, reason: self.broken.append((sequence, reason)),
         )
-        self.requests.start()
         self.requests.attach(P0, 0, knows_batches=True)
 
     async def answer(self) -> None:

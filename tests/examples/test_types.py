@@ -14,7 +14,7 @@ EXAMPLES = ROOT / "examples"
 
 MISUSE = """
 import waltz
-from waltz import AsyncWaltzClient, TransactionBuilder, WaltzClient
+from waltz import AsyncWaltzClient, LogReader, TransactionBuilder, WaltzClient
 
 
 class NoExecute(waltz.TransactionContext):
@@ -38,6 +38,18 @@ def threads(client: WaltzClient, builder: TransactionBuilder) -> None:
     client.flush(timeout="1")  # wrong
     at: int = client.outcome(waltz.RequestId(*[]))  # wrong
     print(at)
+    client.get_high_water_mark("0")  # wrong
+    client.wait_until_applied([0])  # wrong
+    client.append_many(0, [b"x"], headers=["1"])  # wrong
+    count: str = client.partition_count  # wrong
+    print(count)
+
+
+def readers(reader: LogReader) -> None:
+    for columns in reader.read("0", 0, 1):  # wrong
+        print(columns.headers)
+    for columns in reader.follow(0, 0):
+        columns.nothing()  # wrong
 
 
 async def tasks(client: AsyncWaltzClient) -> None:

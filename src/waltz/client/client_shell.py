@@ -1,91 +1,118 @@
-"""The client: one asyncio core for tasks, for threads (`blocking.py`), and for the simulator.
+"""The client for asyncio, and the questions that every client answers by itself.
 
-Owns which contexts are unfinished and which of them wait to be executed again. Partitions,
-connections and requests have shells of their own; user code runs on workers.
+Owns how tasks submit and wait. A `ClientEngine` does the work, for threads as well.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import logging
-from collections.abc import Awaitable, Callable, Collection, Sequence
-from dataclasses import replace
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Self, Unpack
 from uuid import UUID
 
-from waltz.client.appends.submission import Submission, checked_partition
-from waltz.client.appends.submissions_shell import Submissions
-from waltz.client.applying.blocked import check_policy
+from waltz.arrays import np
+from waltz.client.appends.gate import Entry
+from waltz.client.appends.submission import Finished, Submission, append_result
+from waltz.client.applying.blocked import BlockedPartition
 from waltz.client.applying.callbacks import WaltzClientCallbacks
 from waltz.client.applying.calls import is_called_by, tell_exception, tell_expiration, tell_refusal
+from waltz.client.bulk import BulkRows, ManyAppends, RowColumns
 from waltz.client.client_options import ClientOptions
-from waltz.client.identity_shell import ClientIdentity
-from waltz.client.lifecycle_events import ClusterChanged
-from waltz.client.listening_shell import Listening
-from waltz.client.partitions.activation_shell import deactivate, end_submissions
-from waltz.client.partitions.client_partition_events import (
-    FlushWanted,
-    GenerationRaised,
-    PartitionClosed,
-    Submitted,
-)
-from waltz.client.partitions.partition_runner_shell import Gate, LoopGate, PartitionRunner, Services
-from waltz.client.partitions.streams_shell import StreamSide
-from waltz.client.transaction import TransactionContext
-from waltz.client.verbs_shell import PlainVerbs
+from waltz.client.engine_shell import ClientEngine
+from waltz.client.partitions.client_partition_events import Submitted
+from waltz.client.partitions.partition_runner_shell import PartitionRunner
+from waltz.client.transaction import Lock, PlainAppend, TransactionContext
 from waltz.cluster.cluster_shell import ClusterSnapshot
-from waltz.connections.cluster_connection import Role
-from waltz.connections.connection_shell import Connections
-from waltz.connections.discovery_shell import DiscoverySettings, source_for
-from waltz.connections.requests_shell import Requests, running_loop, wait_on_loop
-from waltz.connections.retry import Operation
-from waltz.connections.retrying_shell import with_retries
-from waltz.connections.tasks_shell import Tasks
 from waltz.errors import (
-    AlreadyClosedError,
-    ClientClosedError,
-    ClusterChangedError,
     HistoryChangedError,
     LocalProtocolError,
-    NotFoundError,
     OperationTimeoutError,
-    PartitionBlockedError,
-    PartitionInactiveError,
     SubmitCancelledError,
     UnavailableError,
 )
-from waltz.host import Host
+from waltz.host import Clock, Host
 from waltz.operators.questions_shell import ServerReport, ask_servers, prefer_partitions
-from waltz.types import (
-    NOTHING,
-    Address,
-    ClientId,
-    Generation,
-    PartitionId,
-    RequestId,
-    TransactionId,
-)
-from waltz.wire.message import Message
+from waltz.types import NOTHING, Address, ClientId, PartitionId, RequestId, TransactionId
 
-logger = logging.getLogger(__name__)
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
-ANOTHER_LOOP = (
-    "this client belongs to another event loop; open one in each loop, and in each process after"
-    " the fork"
-)
-
-T = TypeVar("T")
+NewEngine = Callable[..., ClientEngine]
+"""Makes what runs behind a client, with the arguments of `ClientEngine`."""
 
 
-class AsyncWaltzClient(PlainVerbs):
+class ClientFacts(ABC):
+    """The attributes and verbs of a client that need no server and no waiting; for any thread."""
+
+    options: ClientOptions
+
+    @property
+    @abstractmethod
+    def engine(self) -> ClientEngine: ...
+
+    @property
+    def client_id(self) -> ClientId:
+        """The one in use: another one takes its place before its 2^31 sequence numbers end."""
+        return self.engine.identity.client_id
+
+    @property
+    def snapshot(self) -> ClusterSnapshot:
+        return self.engine.snapshot
+
+    @property
+    def partition_count(self) -> int:
+        return self.engine.snapshot.partition_count
+
+    @property
+    def cluster_key(self) -> UUID:
+        return self.engine.snapshot.cluster_key
+
+    @property
+    def cluster_name(self) -> str:
+        return self.engine.snapshot.name
+
+    @property
+    def connected_servers(self) -> frozenset[Address]:
+        """The servers to which there is a connection, be it one that is just being restored.
+
+        With none the client is not connected to its cluster; it goes on trying.
+        """
+        return self.engine.listening.connected_servers
+
+    def has_pending_transactions(self) -> bool:
+        """Whether a submitted context has not ended yet (PM-39)."""
+        return len(self.engine.submissions) > 0
+
+    def client_high_water_mark(self, partition_id: int) -> TransactionId:
+        """Return the last transaction of the partition that was applied here."""
+        return self.engine.runner(partition_id).high_water_mark
+
+    def active_partitions(self) -> list[PartitionId]:
+        """Return the partitions that this client follows."""
+        return sorted(self.engine.runners)
+
+    def blocked_partitions(self) -> dict[PartitionId, BlockedPartition]:
+        """Return the partitions whose next transaction the application cannot apply now, and why.
+
+        Each is tried again, later and later, while the others go on (PM-38).
+        """
+        runners = list(self.engine.runners.values())
+        return {each.partition_id: each.blocked for each in runners if each.blocked is not None}
+
+    def parked_transactions(self) -> dict[PartitionId, int]:
+        """Return how many transactions this client has parked, per partition that has some."""
+        runners = list(self.engine.runners.values())
+        return {each.partition_id: each.parked_count for each in runners if each.parked_count}
+
+
+class AsyncWaltzClient(ClientFacts):
     """Submits transactions and applies the log, for asyncio.
 
     An async context manager; or `start`, then `close`. With `release_host` closing ends the
-    coordinator session, too, and calls it. `new_gate` makes the place where submits of a
-    partition wait.
+    coordinator session, too, and calls it. `new_engine` makes what runs behind the client.
     """
 
     def __init__(
@@ -95,44 +122,15 @@ class AsyncWaltzClient(PlainVerbs):
         options: ClientOptions | None = None,
         *,
         release_host: Callable[[], None] | None = None,
-        new_gate: Callable[[int], Gate] = LoopGate,
+        new_engine: NewEngine = ClientEngine,
     ) -> None:
         self.options = options or ClientOptions()
-        check_policy(self.options.on_apply_failure, callbacks)
-        self.runners: dict[PartitionId, PartitionRunner] = {}
-        self._host = host
-        self._callbacks = callbacks
-        self._release_host = release_host
-        self._new_gate = new_gate
-        self._tasks = Tasks(self._crash)
-        self._source = source_for(
-            host,
-            self._tasks,
-            self.options.root,
-            DiscoverySettings(
-                self.options.servers,
-                self.options.connection_seconds_max,
-                self.options.reconnect_seconds_max,
-                self.options.refresh_seconds,
-            ),
-            self._change_view,
-            self._change_cluster,
-        )
-        self._listening = Listening(host, self._tasks, self.options.listener)
-        self._snapshot: ClusterSnapshot | None = None
-        self._identity: ClientIdentity | None = None
-        self._counts_from: int | None = None
-        """How many partitions there were at the start: later ones were added since."""
-        self._partitions = self.options.partitions
-        self._stream_side = self.new_stream_side()
-        self._choosing = asyncio.Lock()
-        self._generations: dict[PartitionId, Generation] = {}
-        self._services: Services | None = None
-        self._connections: Connections | None = None
-        self._submissions: Submissions | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._error: Exception | None = None
-        self._closing: asyncio.Task[None] | None = None
+        self._engine = new_engine(host, callbacks, self.options, release_host)
+        self._engine.face = self
+
+    @property
+    def engine(self) -> ClientEngine:
+        return self._engine
 
     async def start(self) -> None:
         """Learn the cluster, take a client ID and begin to follow.
@@ -140,63 +138,7 @@ class AsyncWaltzClient(PlainVerbs):
         Raises NoNodeError: there is no cluster. CoordinatorLostError. With `options.servers`
         ConnectionFailedError: none of them in time; RemoteProtocolError: no server of ours.
         """
-        self._loop = asyncio.get_running_loop()
-        try:
-            client_id = await self._source.start()
-        except BaseException:
-            await self._stop_all()
-            raise
-        requests = Requests(
-            self._host, self._tasks, client_id, self._send_requests, self._break_off
-        )
-        self._connections = Connections(
-            self._host,
-            self._tasks,
-            {
-                Role.STREAM: self._source.side(Role.STREAM, self._stream_side),
-                Role.REQUESTS: self._source.side(Role.REQUESTS, requests),
-            },
-            self._raise_generation,
-            replace(self.options.connections, token=self._host.random.uuid().bytes),
-            open_server=self._source.open,
-            watchers=(self._source, self._listening),
-            reconnect_seconds_max=self.options.reconnect_seconds_max,
-        )
-        renew = partial(self._connections.renew, Role.STREAM)
-        identity = self._identity = ClientIdentity(
-            self._host, self._tasks, self._source, self.runners, client_id, renew
-        )
-        submissions = self._submissions = Submissions(
-            self.runners,
-            self._tasks,
-            self._host.random,
-            self._call,
-            retry_threads=self.options.retry_threads,
-        )
-        self._services = Services(
-            client=self,
-            host=self._host,
-            callbacks=self._callbacks,
-            options=self.options,
-            tasks=self._tasks,
-            requests=requests,
-            fetch_blocking=self._fetch_blocking,
-            send=self.send,
-            retry=submissions.retry,
-            finish=submissions.finish_all,
-            fail=submissions.fail,
-            give_up=submissions.give_up,
-            end=self._end,
-            blocked=self._block,
-            snapshot=lambda: self.snapshot,
-            mounted=self._listening.partition_mounted,
-            see_to_client_id=identity.see_to,
-        )
-        self._listening.start()
-        requests.start()
-        self._connections.start()
-        submissions.start()
-        self._change_view(self._source.current)
+        await self._engine.start()
 
     async def close(self) -> None:
         """End everything; contexts that have no verdict yet get ClientClosedError.
@@ -204,12 +146,9 @@ class AsyncWaltzClient(PlainVerbs):
         Waits for callbacks that are running, `close_seconds_max` at most. Idempotent. Raises
         LocalProtocolError: called inside a callback, which it would wait for.
         """
-        self._refuse_inside_callbacks("close")
-        if self._closing is None:
-            self._closing = asyncio.create_task(self._close())
-        await asyncio.shield(self._closing)
+        await self._engine.close()
 
-    async def __aenter__(self) -> AsyncWaltzClient:
+    async def __aenter__(self) -> Self:
         await self.start()
         return self
 
@@ -221,198 +160,76 @@ class AsyncWaltzClient(PlainVerbs):
     ) -> None:
         await self.close()
 
-    # What it knows
-
-    @property
-    def client_id(self) -> ClientId:
-        """The one in use: another one takes its place before its 2^31 sequence numbers end."""
-        assert self._identity is not None, "started"
-        return self._identity.client_id
-
-    @property
-    def submissions(self) -> Submissions:
-        assert self._submissions is not None, "started"
-        return self._submissions
-
-    @property
-    def snapshot(self) -> ClusterSnapshot:
-        assert self._snapshot is not None, "started"
-        return self._snapshot
-
-    @property
-    def partition_count(self) -> int:
-        assert self._snapshot is not None, "started"
-        return self._snapshot.partition_count
-
-    @property
-    def cluster_key(self) -> UUID:
-        return self.snapshot.cluster_key
-
-    @property
-    def cluster_name(self) -> str:
-        return self.snapshot.name
-
-    @property
-    def connected_servers(self) -> frozenset[Address]:
-        """The servers to which there is a connection, be it one that is just being restored.
-
-        With none the client is not connected to its cluster; it goes on trying.
-        """
-        return self._listening.connected_servers
-
-    def has_pending_transactions(self) -> bool:
-        """Whether a submitted context has not ended yet."""
-        return len(self.submissions) > 0
-
-    def client_high_water_mark(self, partition_id: int) -> TransactionId:
-        """Return the last transaction of the partition that was applied here."""
-        return self.runner(partition_id).high_water_mark
+    # Questions
 
     async def get_high_water_mark(
         self, partition_id: int, timeout_seconds: float | None = None
     ) -> TransactionId:
-        """Return the last transaction in the partition's log, -1 for none, as its server knows it.
+        """Return the last transaction in the partition's log, -1 for none, by its server (PM-36).
 
         Waits for a server, by default `operation_seconds_max`. Raises NotFoundError,
         ClientClosedError, ClusterChangedError, OperationTimeoutError; ConnectionLostError: the
         retry policy wants no more attempts.
         """
-        self._check_loop()
-        self._check_open()
-        self._check_partition(partition_id)
-        assert self._services is not None, "started"
-        ask = self._services.requests.high_water_mark
-        return await self._repeat(
-            Operation.HIGH_WATER_MARK,
-            partial(ask, PartitionId(partition_id), fragile=True),
-            timeout_seconds,
-        )
+        engine = self._engine
+        engine.check_loop()
+        return await engine.get_high_water_mark(partition_id, timeout_seconds)
 
-    async def _repeat(
+    async def wait_until_applied(
         self,
-        operation: Operation,
-        attempt: Callable[[], Awaitable[T]],
-        timeout_seconds: float | None = None,
-    ) -> T:
-        limit = self.options.operation_seconds_max if timeout_seconds is None else timeout_seconds
-        policy = self.options.retry_policy
-        return await with_retries(self._host, self, policy, operation, attempt, limit)
-
-    # Servers
-
-    async def ask_servers(self) -> dict[Address, ServerReport | UnavailableError]:
-        """Ask every server that serves a partition how it is (CI-31).
-
-        The error of one that does not answer is its answer, in bounded time.
-        """
-        serving = dict.fromkeys(address for address, _ in self.snapshot.partitions.values())
-        return await ask_servers(self._host, list(serving))
-
-    async def prefer_partitions(
-        self, server: Address, *, add: Sequence[int] = (), remove: Sequence[int] = ()
-    ) -> bool:
-        """Let a server prefer these partitions, or no longer; return whether it has taken note.
-
-        Raises NotFoundError: no such partition; UnavailableError: it does not answer, and may have
-        taken note.
-        """
-        for number in (*add, *remove):
-            self._check_partition(number)
-        return await prefer_partitions(
-            self._host,
-            server,
-            add=[PartitionId(number) for number in add],
-            remove=[PartitionId(number) for number in remove],
-        )
-
-    # Active partitions
-
-    async def set_partitions(self, partitions: Collection[int]) -> None:
-        """Follow these partitions and write to them, and to no others (PM-35).
-
-        Those that leave are flushed first, for `mount_seconds_max`; contexts that have no verdict
-        then get PartitionInactiveError, and may be in the log all the same (CI-28). Raises
-        LocalProtocolError: this client follows all, or a callback calls; NotFoundError.
-        """
-        self._refuse_inside_callbacks("set_partitions")
-        if self.options.partitions is None:
-            raise LocalProtocolError(
-                "this client follows all partitions; open it with partitions=[...] to choose them"
-            )
-        for number in partitions:
-            self._check_partition(number)
-        async with self._choosing:
-            await self._set_partitions(frozenset(map(PartitionId, partitions)))
-
-    async def _set_partitions(self, chosen: frozenset[PartitionId]) -> None:
-        if self._error is not None:
-            raise self._error
-        self._partitions = chosen
-        leaving = [each for number, each in self.runners.items() if number not in chosen]
-        error = PartitionInactiveError(f"not one of the partitions {sorted(chosen)} any more")
-        await deactivate(
-            leaving, self.submissions, error, self.options.mount_seconds_max, self._nudge_all
-        )
-        for runner in leaving:
-            if self.runners.get(runner.partition_id) is runner:
-                del self.runners[runner.partition_id]
-            if self._identity is not None:
-                self._identity.forget(runner)
-            runner.end()
-        self._change_view(self._source.current)
-
-    # Writing
-
-    async def submit(
-        self,
-        context: TransactionContext,
         *,
-        on_finished: Callable[[Submission, Exception | None], None] | None = None,
-    ) -> None:
-        """Execute `context` and send what it wants in the log; do not wait for the verdict (PM-05).
+        partitions: Collection[int] | None = None,
+        timeout_seconds: float | None = None,
+    ) -> dict[PartitionId, TransactionId]:
+        """Return once all that the log holds at this moment has been applied here.
 
-        Waits for the partition's server and for room. Whatever is raised was told to the context's
-        `on_exception` before: NotFoundError, PartitionInactiveError, PartitionNotReadyError,
-        ClientAheadError, ClientClosedError, LocalProtocolError, and what `execute` raises.
+        Asks the servers for the high-water marks of `partitions`, by default all that this client
+        follows, and returns them. By default it has no time limit. Raises OperationTimeoutError,
+        with what is missing; PartitionBlockedError: the application cannot apply a transaction
+        before; NotFoundError, PartitionInactiveError, HistoryChangedError, ClientClosedError;
+        LocalProtocolError: called inside a callback.
         """
-        self._check_loop()
-        self.stamp(context)
-        submission = Submission(0, context, PartitionId(-1))  # until it is admitted
+        engine = self._engine
+        engine.check_waits("wait_until_applied")
+        chosen = self.active_partitions() if partitions is None else partitions
+        runners = [engine.runner(number) for number in dict.fromkeys(chosen)]
+        marks: dict[PartitionId, TransactionId] = {}
+
+        async def wait(runner: PartitionRunner) -> None:
+            mark = await self._mark_within(runner.partition_id, timeout_seconds)
+            marks[runner.partition_id] = mark
+            await runner.applied(mark)
+
+        tasks = [asyncio.create_task(wait(runner)) for runner in runners]
         try:
-            runner = self.runner_of(context)
-            holds_room = not is_called_by(self)
-            came = self._host.clock.now()
-            if holds_room:
-                assert isinstance(runner.gate, LoopGate)
-                if not await runner.gate.enter_within(
-                    context.timeout_seconds,
-                    self.options.mount_seconds_max,
-                    self.options.registration_seconds_max,
-                    partial(runner.mailbox.put, FlushWanted()),
-                ):
-                    submission.claim_verdict()  # a cancellation meanwhile tells nothing else
-                    await self._call(partial(tell_expiration, submission))
-                    return
-            submission = self.submissions.admit(context, runner.partition_id, holds_room=holds_room)
-            submission.on_finished = on_finished
-            submission.waited_seconds = self._host.clock.now() - came
-            self.submissions.expire_in_time(submission)
-            if await self._call(lambda: submission.execute(runner.high_water_mark)):
-                if submission.undecided:
-                    runner.mailbox.put(Submitted([submission]))
-                return
-            await self._call(partial(tell_refusal, submission))
-            self.submissions.finish(submission)
-        except asyncio.CancelledError:
-            self.submissions.fail(submission, SubmitCancelledError("nothing was sent"))
-            raise
-        except Exception as error:
-            if self._error is not None:  # the workers may be gone
-                tell_exception(submission, error)
-            else:
-                await self._call(partial(tell_exception, submission, error))
-            self.submissions.finish(submission, error)
-            raise
+            async with asyncio.timeout(timeout_seconds):
+                await asyncio.gather(*tasks)
+        except TimeoutError:
+            missing = [
+                f"partition {each.partition_id} is at {each.high_water_mark} of"
+                f" {marks.get(each.partition_id, 'an unknown mark')}"
+                for each in runners
+                if each.high_water_mark < marks.get(each.partition_id, each.high_water_mark + 1)
+            ]
+            raise OperationTimeoutError(
+                f"not applied in {timeout_seconds} s: {'; '.join(missing)}"
+            ) from None
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+        return dict(sorted(marks.items()))
+
+    async def _mark_within(
+        self, partition_id: PartitionId, timeout_seconds: float | None
+    ) -> TransactionId:
+        """Ask until a server answers, for as long as the caller has."""
+        while True:
+            try:
+                return await self.get_high_water_mark(partition_id, timeout_seconds)
+            except OperationTimeoutError:
+                if timeout_seconds is not None:
+                    raise
 
     async def outcome(
         self, request_id: RequestId, after: int = NOTHING, *, timeout_seconds: float | None = None
@@ -424,190 +241,211 @@ class AsyncWaltzClient(PlainVerbs):
         looked through. By default it has no time limit. Raises NotFoundError, ClientClosedError,
         PartitionInactiveError, OperationTimeoutError; LocalProtocolError: never sent, old server.
         """
-        self._check_loop()
-        asking = self.runner(request_id.partition_id).outcome(request_id, TransactionId(after))
+        engine = self._engine
+        engine.check_loop()
+        asking = engine.runner(request_id.partition_id).outcome(request_id, TransactionId(after))
         try:
             return await asyncio.wait_for(asking, timeout_seconds)
         except TimeoutError:
-            raise OperationTimeoutError(f"no answer in {timeout_seconds} s") from None
+            raise OperationTimeoutError(f"no result in {timeout_seconds} s") from None
+
+    async def ask_servers(self) -> dict[Address, ServerReport | UnavailableError]:
+        """Ask every server that serves a partition how it is (CI-31).
+
+        The error of one that does not answer is its answer, in bounded time.
+        """
+        engine = self._engine
+        serving = dict.fromkeys(address for address, _ in engine.snapshot.partitions.values())
+        return await ask_servers(engine.host, list(serving))
+
+    # Changes
+
+    async def prefer_partitions(
+        self, server: Address, *, add: Sequence[int] = (), remove: Sequence[int] = ()
+    ) -> bool:
+        """Let a server prefer these partitions, or no longer; return whether it has taken note.
+
+        Raises NotFoundError: no such partition; UnavailableError: the server does not answer, and
+        may have taken note.
+        """
+        engine = self._engine
+        for number in (*add, *remove):
+            engine.check_partition(number)
+        return await prefer_partitions(
+            engine.host,
+            server,
+            add=[PartitionId(number) for number in add],
+            remove=[PartitionId(number) for number in remove],
+        )
+
+    async def set_partitions(self, partitions: Collection[int]) -> None:
+        """Follow these partitions and write to them, and to no others (PM-35).
+
+        Those that leave are flushed first, for `mount_seconds_max`; contexts that have no verdict
+        then get PartitionInactiveError, and may be in the log all the same (CI-28). Raises
+        LocalProtocolError: this client follows all, or a callback calls; NotFoundError.
+        """
+        engine = self._engine
+        engine.check_waits("set_partitions")
+        if self.options.partitions is None:
+            raise LocalProtocolError(
+                "this client follows all partitions; open it with partitions=[...] to choose them"
+            )
+        for number in partitions:
+            engine.check_partition(number)
+        await engine.set_partitions(frozenset(map(PartitionId, partitions)))
+
+    # Writing
+
+    async def submit(self, context: TransactionContext) -> None:
+        """Execute `context` and send what it wants in the log; do not wait for the verdict (PM-05).
+
+        Waits until the partition has a server and room (PM-42); inside a callback it does not wait
+        for room. Whatever is raised was told to the context's `on_exception` before: NotFoundError,
+        PartitionInactiveError, PartitionNotReadyError, ClientAheadError, ClientClosedError,
+        LocalProtocolError, and what `execute` raises.
+        """
+        self._engine.check_loop()
+        await self._submit(context)
+
+    async def append(
+        self,
+        partition_id: int,
+        data: bytes,
+        *,
+        header: int = 0,
+        write_locks: Sequence[Lock] = (),
+        read_locks: Sequence[Lock] = (),
+        append_locks: Sequence[Lock] = (),
+        timeout_seconds: float | None = None,
+    ) -> TransactionId:
+        """Append one transaction and return its ID once it is in the log and applied here.
+
+        For data that does not depend on what was applied: a refused lock is tried again with the
+        same data. By default it has no time limit; one that passes raises OperationTimeoutError.
+        Raises as `submit`; PartitionBlockedError: the application cannot apply one before it; these
+        and ClientClosedError may leave it in the log.
+        """
+        self._engine.check_waits("append")
+        context = PlainAppend(partition_id, data, header, write_locks, read_locks, append_locks)
+        context.timeout_seconds = timeout_seconds
+        return await self._append(context)
+
+    async def append_many(
+        self,
+        partition_id: int,
+        data: Sequence[bytes],
+        *,
+        timeout_seconds: float | None = None,
+        **columns: Unpack[RowColumns],
+    ) -> NDArray[np.int64]:
+        """Append many transactions, and return their IDs once all are in the log and applied here.
+
+        As `append` for each of them, at a fraction of its cost; `columns` are those of
+        `RowColumns`. They come into the log in order, but for those that are refused for a lock,
+        which come later: two of one call that write the same lock wait for each other. Not all or
+        nothing: what raises may leave some in the log, as a rule from the first on.
+        """
+        self._engine.check_waits("append_many")
+        context = ManyAppends(partition_id, BulkRows(data, **columns), timeout_seconds)
+        if len(context.rows):
+            await self._append(context)
+        return context.transaction_ids
 
     async def flush(self, timeout_seconds: float | None = None) -> None:
         """Return once every context submitted before has ended, retries included (PM-37).
 
-        Raises OperationTimeoutError; PartitionBlockedError: one of them waits for a transaction
-        that the application cannot apply; LocalProtocolError: called inside a callback.
+        Raises OperationTimeoutError, ClientClosedError; PartitionBlockedError: one of them waits
+        for a transaction that the application cannot apply; LocalProtocolError: called inside a
+        callback.
         """
-        self._refuse_inside_callbacks("flush")
-        if isinstance(self._error, HistoryChangedError):
-            raise self._error
-        await self.submissions.flush(timeout_seconds, self._nudge_all)
+        engine = self._engine
+        engine.check_waits("flush")
+        if isinstance(engine.error, HistoryChangedError):
+            raise engine.error
+        await engine.submissions.flush(timeout_seconds, engine.nudge_all)
 
-    def _block(
-        self, partition_id: PartitionId, error: PartitionBlockedError, seconds: float
+    async def _append(self, context: TransactionContext) -> TransactionId:
+        """Submit `context` and return its ID once it is in the log and applied here.
+
+        Raises as `submit`; OperationTimeoutError: its time is up; and what it ended with.
+        """
+        done: asyncio.Future[TransactionId] = asyncio.get_running_loop().create_future()
+
+        def finished(submission: Submission, error: Exception | None) -> None:
+            result = append_result(submission, error)
+            if done.done():
+                return
+            if isinstance(result, Exception):
+                done.set_exception(result)
+            else:
+                done.set_result(result)
+
+        try:
+            async with asyncio.timeout(context.timeout_seconds):
+                await self._submit(context, finished)
+        except BaseException as error:
+            # The caller gets this exception; no one is left to take the context's own result.
+            if not done.cancel():
+                done.exception()
+            if isinstance(error, TimeoutError):
+                raise OperationTimeoutError(f"not sent in {context.timeout_seconds} s") from None
+            raise
+        return await done
+
+    async def _submit(
+        self, context: TransactionContext, on_finished: Finished | None = None
     ) -> None:
-        """An attempt to apply has failed; those that wait for the partition may wait no longer."""
-        if seconds >= self.options.blocked_seconds_max:
-            self.runners[partition_id].fail_waiting(error)
-            self.submissions.let_go(partition_id, error)
-
-    def _nudge_all(self) -> None:
-        for runner in self.runners.values():
-            runner.mailbox.put(FlushWanted())
-
-    # For threads, too
-
-    def stamp(self, context: TransactionContext) -> None:
-        """Note when the context came."""
-        # Contexts may be frozen dataclasses.
-        object.__setattr__(context, "creation_time", self._host.clock.wall_milliseconds())
-
-    def runner(self, partition_id: int) -> PartitionRunner:
-        """Raises NotFoundError, PartitionInactiveError, ClientClosedError, ClusterChangedError."""
-        if self._error is not None:
-            raise self._error
-        runner = self.runners.get(PartitionId(partition_id))
-        if runner is None:
-            self._check_partition(partition_id)
-            raise PartitionInactiveError(
-                f"partition {partition_id} is not one of {sorted(self._partitions or ())}"
-            )
-        return runner
-
-    def runner_of(self, context: TransactionContext) -> PartitionRunner:
-        """Return that of the partition which the context chooses. Raises as `runner`."""
-        return self.runner(checked_partition(context, self.partition_count))
-
-    def nudge(self, runner: PartitionRunner) -> None:
-        """Ask for verdicts where submits wait for room. Any thread."""
-        self.submissions.wake(partial(runner.mailbox.put, FlushWanted()))
-
-    def _fetch_blocking(self, partition_id: PartitionId, transaction_id: TransactionId) -> bytes:
-        """Fetch one body from a worker's thread."""
-        loop, services = self._loop, self._services
-        assert loop is not None, "started"
-        assert services is not None, "started"
-        fetch = partial(services.requests.fetch, partition_id, [transaction_id], fragile=True)
-        work = partial(self._repeat, Operation.TRANSACTION_DATA, fetch)
-        return wait_on_loop(loop, work, f"data of transaction {transaction_id}")[0]
-
-    def _call(self, function: Callable[[], Any]) -> Awaitable[Any]:
-        assert self._services is not None, "started"
-        return self._services.call(function)
-
-    # Connections and views; `waltz.testing` lets what these two pass on be late or lost
-
-    def new_stream_side(self) -> StreamSide:
-        """Return what takes everything that comes on the stream connections."""
-        return StreamSide(self.runners)
-
-    def send(
-        self, connection_sequence: int, messages: Sequence[Message]
-    ) -> list[tuple[Message, LocalProtocolError]]:
-        """Send `messages` on a stream connection; return those that cannot be, and why."""
-        assert self._connections is not None, "started"
-        return self._connections.send(connection_sequence, messages)
-
-    def _change_view(self, snapshot: ClusterSnapshot) -> None:
-        self._snapshot = snapshot
-        if self._counts_from is None:
-            self._counts_from = snapshot.partition_count
-        identity = self._identity
-        if self._connections is None or self._services is None or identity is None:
-            return  # told again once everything is there
-        for number in range(snapshot.partition_count):
-            partition_id = PartitionId(number)
-            chosen = self._partitions is None or number in self._partitions
-            if chosen and partition_id not in self.runners:
-                gate = self._new_gate(self.options.max_concurrent_transactions)
-                gate.why = partial(self._connections.trouble_of, partition_id)
-                last = identity.last_number(partition_id)
-                runner = self.runners[partition_id] = PartitionRunner(
-                    self._services,
-                    self.client_id,
-                    partition_id,
-                    gate,
-                    sequence_number=last,
-                    is_added=self._partitions is None and number >= self._counts_from,
+        engine, submissions = self._engine, self._engine.submissions
+        submission = submissions.new(context, on_finished)
+        try:
+            # A call that waits for the end is not inside a callback: that was refused.
+            waits = on_finished is not None or not is_called_by(engine)
+            entry = submissions.begin(submission, waits=waits)
+            if entry is not None:
+                try:
+                    await _wait_at(entry, engine.host.clock)
+                except OperationTimeoutError as error:
+                    submission.claim_verdict()  # a cancellation meanwhile tells nothing else
+                    await engine.call(partial(tell_expiration, submission))
+                    if on_finished is not None:
+                        on_finished(submission, error)
+                    return
+                submissions.register(
+                    submission, holds_room=True, waited_seconds=entry.waited_seconds
                 )
-                runner.start()
-                identity.welcome(runner)
-                self.submissions.take_up(partition_id)
-                if partition_id in self._generations:
-                    runner.mailbox.put(GenerationRaised(self._generations[partition_id]))
-                self._stream_side.welcome(runner)
-        self._connections.change_view(snapshot.partitions)
+            if context.timeout_seconds is not None:
+                submissions.expire_in_time(submission)
+            runner = submission.runner
+            if await engine.call(lambda: submission.execute(runner.high_water_mark)):
+                if submission.undecided:
+                    runner.mailbox.put(Submitted([submission]))
+                return
+            await engine.call(partial(tell_refusal, submission))
+            submissions.finish(submission)
+        except asyncio.CancelledError:
+            submissions.fail(submission, SubmitCancelledError("nothing was sent"))
+            raise
+        except Exception as error:
+            if engine.error is not None:  # the workers may be gone
+                tell_exception(submission, error)
+            else:
+                await engine.call(partial(tell_exception, submission, error))
+            submissions.finish(submission, error)
+            raise
 
-    def _raise_generation(self, partition_id: PartitionId, generation: Generation) -> None:
-        self._generations[partition_id] = generation
-        if partition_id in self.runners:
-            self.runners[partition_id].mailbox.put(GenerationRaised(generation))
 
-    def _send_requests(self, connection_sequence: int, messages: Sequence[Message]) -> None:
-        assert self._connections is not None, "started"
-        self._connections.send(connection_sequence, messages)
-
-    def _break_off(self, connection_sequence: int, reason: str) -> None:
-        assert self._connections is not None, "started"
-        self._connections.break_off(connection_sequence, reason)
-
-    def _check_open(self) -> None:
-        if self._error is not None:
-            raise self._error
-
-    def _check_partition(self, partition_id: int) -> None:
-        if not 0 <= partition_id < self.partition_count:
-            raise NotFoundError(
-                f"partition {partition_id}; expected 0 to {self.partition_count - 1}"
-            )
-
-    def _check_loop(self) -> None:
-        if self._loop is not None and running_loop() is not self._loop:
-            raise LocalProtocolError(ANOTHER_LOOP)
-
-    def _refuse_inside_callbacks(self, verb: str) -> None:
-        self._check_loop()
-        if is_called_by(self):
-            raise LocalProtocolError(f"{verb} called inside a callback, which it would wait for")
-
-    # Closing
-
-    def _crash(self, error: BaseException) -> None:
-        """A task of ours failed: nothing can be relied on any more."""
-        self._end(ClientClosedError(f"client failed: {error!r}"))
-
-    def _change_cluster(self, error: ClusterChangedError, expected: UUID, found: UUID) -> None:
-        """Nothing of the other cluster was taken, and nothing will be: this client is done."""
-        self._listening.tell(ClusterChanged(expected, found))
-        self._end(error)
-
-    def _end(self, error: Exception) -> None:
-        self._error = self._error or error
-        if self._closing is None:
-            self._closing = asyncio.create_task(self._close())
-
-    async def _close(self) -> None:
-        # Whoever waits learns another thing than whoever calls from now on.
-        error = self._error or ClientClosedError("client closed before the outcome was known")
-        self._error = self._error or AlreadyClosedError()
-        for runner in self.runners.values():
-            runner.gate.fail(error)
-            runner.end_questions(error)
-            runner.mailbox.put(PartitionClosed())
-        if self._services is not None:
-            self._services.requests.stop(error)
-        if self._submissions is not None:
-            self._submissions.refuse(self._error)
-            runners, seconds_max = self.runners.values(), self.options.close_seconds_max
-            await end_submissions(runners, self._submissions, error, seconds_max)
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(self.options.close_seconds_max):
-                await self._listening.told()
-        await self._stop_all()
-
-    async def _stop_all(self) -> None:
-        await self._tasks.stop()
-        await self._source.stop()
-        release, self._release_host = self._release_host, None
-        if release is not None:
-            await self._host.coordinator.close()
-            release()
+async def _wait_at(entry: Entry, clock: Clock) -> None:
+    """Return once the entry has room. Raises as its `step`."""
+    woken = asyncio.Event()
+    entry.wake = woken.set
+    try:
+        while (seconds := entry.step(clock.now())) is not None:
+            try:
+                async with asyncio.timeout(seconds):
+                    await woken.wait()
+            except TimeoutError:
+                pass  # the next step knows what that means
+            woken.clear()
+    finally:
+        entry.leave()

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+import inspect
 import os
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
 from concurrent.futures import Future
+from functools import wraps
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
 
 from waltz.errors import (
     AlreadyClosedError,
@@ -25,6 +27,8 @@ from waltz.errors import (
 from waltz.host import Host
 from waltz.limits import CLIENT_CLOSE_SECONDS
 
+A = TypeVar("A")
+P = ParamSpec("P")
 T = TypeVar("T")
 
 NewHost = Callable[[], tuple[Host, Callable[[], None]]]
@@ -82,7 +86,7 @@ class LoopThread:
         return os.getpid() != self._process_id
 
     def check_process(self) -> None:
-        """Raises LocalProtocolError: this is another process, which has no such thread."""
+        """Raises LocalProtocolError: this is another process, without the thread."""
         if os.getpid() != self._process_id:
             raise LocalProtocolError(FORK_REMEDY)
 
@@ -106,7 +110,7 @@ class LoopThread:
             self._loop.close()
 
     async def wind_up(self) -> None:
-        """End what was cut short, so that nobody complains of it later. The loop's last work."""
+        """End tasks that were cut short, or asyncio would complain. The loop's last work."""
         tasks = asyncio.all_tasks() - {asyncio.current_task()}
         for task in tasks:
             task.cancel()
@@ -141,24 +145,89 @@ class Closable(ABC):
         self.close()
 
 
-def close_in_time(thread: LoopThread, work: Coroutine[Any, Any, None], seconds_max: float) -> None:
-    if thread.is_elsewhere:
-        work.close()
-        return
-    try:
-        thread.call(work, seconds_max + CLIENT_CLOSE_SECONDS)
-    except (ClientClosedError, OperationTimeoutError):
-        pass  # closed before, or as far as could be waited for
-    finally:
-        thread.stop()
-
-
 OPEN: dict[Closable, None] = {}
 """Clients and readers that were not closed; the thread of each keeps it alive anyway."""
 
 
+class FaceForThreads(Closable, Generic[A]):
+    """The base of faces for threads: the `A` behind the face works on the loop of `thread`."""
+
+    def __init__(self, thread: LoopThread, begin: Coroutine[Any, Any, A]) -> None:
+        """`begin` makes the A and starts it. Raises what that raises; the thread then ends."""
+        self._thread = thread
+        try:
+            self._there = thread.call(begin)
+        except BaseException:
+            thread.stop()
+            raise
+        OPEN[self] = None
+
+    def __init_subclass__(cls) -> None:
+        """Let `help` and tracebacks name verbs from elsewhere as verbs of this class."""
+        for name, verb in vars(cls).items():
+            if hasattr(verb, "__wrapped__"):
+                verb.__qualname__, verb.__module__ = f"{cls.__qualname__}.{name}", cls.__module__
+
+    def _close_in_time(self, work: Coroutine[Any, Any, None], seconds_max: float) -> None:
+        """Close the A with `work`, and end the thread; does nothing in a forked process."""
+        OPEN.pop(self, None)
+        if self._thread.is_elsewhere:
+            work.close()
+            return
+        try:
+            self._thread.call(work, seconds_max + CLIENT_CLOSE_SECONDS)
+        except (ClientClosedError, OperationTimeoutError):
+            pass  # closed before, or as far as could be waited for
+        finally:
+            self._thread.stop()
+
+
+def blocking(
+    verb: Callable[Concatenate[A, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate[FaceForThreads[A], P], T]:
+    """Return the verb for threads that runs `verb` on the loop and waits for its result."""
+
+    @wraps(verb)
+    def call(self: FaceForThreads[A], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return self._thread.call(verb(self._there, *args, **kwargs))
+
+    return call
+
+
+def iterating(
+    verb: Callable[Concatenate[A, P], AsyncGenerator[T, None]],
+) -> Callable[Concatenate[FaceForThreads[A], P], Generator[T, None, None]]:
+    """Return the verb for threads that yields what `verb` yields on the loop."""
+
+    @wraps(verb)
+    def iterate(
+        self: FaceForThreads[A], /, *args: P.args, **kwargs: P.kwargs
+    ) -> Generator[T, None, None]:
+        return _iterate(self._thread, verb(self._there, *args, **kwargs))
+
+    signature = inspect.signature(verb)
+    returns = str(signature.return_annotation).replace("AsyncGenerator", "Generator")
+    returns = returns.removesuffix("]") + ", None]"
+    iterate.__signature__ = signature.replace(return_annotation=returns)  # type: ignore[attr-defined]
+    return iterate
+
+
+def _iterate(thread: LoopThread, there: AsyncGenerator[T, None]) -> Generator[T, None, None]:
+    async def advance() -> T | None:
+        return await anext(there, None)
+
+    try:
+        while (found := thread.call(advance())) is not None:
+            yield found
+    finally:
+        try:
+            thread.call(there.aclose())
+        except (ClientClosedError, LocalProtocolError):
+            pass  # closed with its reader, or not this process's to close
+
+
 @atexit.register
 def _close_all() -> None:
-    """The interpreter exits: end in order what nobody has closed, in bounded time."""
+    """Close what is still open when the interpreter exits, in order and in bounded time."""
     for each in list(OPEN):
         each.close()

@@ -49,21 +49,15 @@ class _Fetch:
 class Requests:
     """Fetches bodies and high-water marks, through lost connections and moved partitions.
 
-    A side of `Connections`; it sends through `send` and `break_off`.
+    A side of `Connections`, through which it sends from `start` on.
     """
 
-    def __init__(
-        self,
-        host: Host,
-        tasks: Tasks,
-        client_id: ClientId,
-        send: Callable[[int, Sequence[Message]], object],
-        break_off: Callable[[int, str], None],
-    ) -> None:
+    _send: Callable[[int, Sequence[Message]], object]
+    _break_off: Callable[[int, str], None]
+
+    def __init__(self, host: Host, tasks: Tasks, client_id: ClientId) -> None:
         self._host = host
         self._tasks = tasks
-        self._send = send
-        self._break_off = break_off
         self._machine = PendingRequests(client_id)
         self._mailbox: Mailbox[Event] = Mailbox(host.clock, CLIENT_MAILBOX_EVENTS_MAX)
         self._fetches: dict[tuple[PartitionId, TransactionId], list[_Fetch]] = {}
@@ -72,7 +66,13 @@ class Requests:
         """Calls that end with the connection they were sent on."""
         self._closed: Exception | None = None
 
-    def start(self) -> None:
+    def start(
+        self,
+        send: Callable[[int, Sequence[Message]], object],
+        break_off: Callable[[int, str], None],
+    ) -> None:
+        """`send` and `break_off` are those of `Connections`."""
+        self._send, self._break_off = send, break_off
         self._tasks.start(run(self._machine, self._mailbox, self._host, self._perform))
 
     async def fetch(

@@ -45,7 +45,7 @@ class FeedCursor:
     ) -> None:
         self.position = first
         self.trouble: str | None = None
-        """What a server has said last of the record at `position`; None: it has not refused it."""
+        """The last refusal of a server to send the record at `position`; None: none was refused."""
         self.phase = FeedPhase.MOUNTING
         self.client_id = client_id
         self._partition_id = partition_id

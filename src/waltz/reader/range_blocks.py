@@ -30,7 +30,7 @@ from waltz.wire.batch_protocol import ReadRequest, RecordBlock
 from waltz.wire.message import Message
 
 READER_BLOCK_BYTES_AIM: Final = READER_BLOCK_BYTES_MAX * 3 // 4
-"""A block is asked for with as many rows as have so many bytes, by the last one."""
+"""Rows asked for per block are estimated, from the last block's row size, to be this many bytes."""
 
 
 class BlockCursor:
@@ -46,10 +46,10 @@ class BlockCursor:
         self._sequence_number = 0
         self._asked: dict[int, range] = {}
         self._unasked: deque[range] = deque()
-        """What has come short of what was asked for."""
+        """Rows that were asked for and did not come with their block."""
         self._next = first
         self._rows: int | None = None
-        """How many make a block of the size aimed at, by the last one; None: nothing has come."""
+        """Rows per block of the size aimed at, by the last block; None: no block has come."""
         self._arrived: dict[int, RecordBatch] = {}
 
     @property

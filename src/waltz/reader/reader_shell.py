@@ -59,14 +59,15 @@ from waltz.record import RecordBatch
 from waltz.types import Address, ClientId, Generation, PartitionId, TransactionId
 from waltz.wire.batch_protocol import DataWanted
 from waltz.wire.fed import FedRun
-from waltz.wire.message import Message
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 READER_ROWS_MAX: Final = 10_000
+"""Runs of the feed are joined until they have this many rows, and are then yielded."""
+
 READER_BYTES_MAX: Final = 16 * 1024 * 1024
-"""What a reader yields at a time: at most so many rows, and no more once it has so many bytes."""
+"""Runs of the feed are joined until they have this many bytes, and are then yielded."""
 
 
 logger = logging.getLogger(__name__)
@@ -125,9 +126,7 @@ class AsyncLogReader:
             await self.close()
             raise
         self._free_client_ids.append(client_id)
-        self._requests = Requests(
-            self._host, self._tasks, client_id, self._send_requests, self._break_off
-        )
+        self._requests = Requests(self._host, self._tasks, client_id)
         self._connections = Connections(
             self._host,
             self._tasks,
@@ -136,7 +135,7 @@ class AsyncLogReader:
             open_server=self._source.open,
             watchers=(self._source,),
         )
-        self._requests.start()
+        self._requests.start(self._connections.send, self._connections.break_off)
         self._connections.start()
         self._change_view(self._source.current)
 
@@ -197,10 +196,11 @@ class AsyncLogReader:
     ) -> AsyncGenerator[TransactionColumns, None]:
         """Yield the transactions from `first` to `end` - 1: dense, in order, complete.
 
-        With `wants_data` only the data of those whose header it is true for is fetched, one by
-        one; the others' is empty. That pays where few are wanted. Raises NotFoundError: no such
-        partition, or the log ends before `end`; UnavailableError: no progress in time;
-        LocalProtocolError: not a range; ClientAheadError.
+        Fetches ahead. With `wants_data`, a function of many headers that says for which of them
+        the data is wanted, only that data is fetched, one by one; the others' is empty. That pays
+        where few are wanted. Raises NotFoundError: no such partition, or the log ends before
+        `end`; UnavailableError: no progress for `timeout_seconds`; LocalProtocolError: not a
+        range; ClientAheadError.
         """
         if not 0 <= first <= end:
             raise LocalProtocolError(
@@ -211,7 +211,10 @@ class AsyncLogReader:
         return self._read(PartitionId(partition_id), first, end, wants_data)
 
     def follow(self, partition_id: int, first: int) -> AsyncGenerator[TransactionColumns, None]:
-        """Yield the transactions from `first` on as they come, for ever. Raises as `read`."""
+        """Yield the transactions from `first` on as they come, for ever.
+
+        Raises as `read`; NotFoundError, ClientAheadError: the log ends before `first` - 1.
+        """
         if first < 0:
             raise LocalProtocolError(f"transaction {first}; expected at least 0")
         self._check_partition(partition_id)
@@ -269,7 +272,7 @@ class AsyncLogReader:
     async def _next(
         self, fetching: _Ahead, feeding: asyncio.Task[None]
     ) -> _Fetch | TransactionColumns | None:
-        """What comes next, whole or being fetched; None at the end. Raises what ended the feed."""
+        """Return the next run, or its fetch; None at the end. Raises what ended the feed."""
         while True:
             if fetching.empty() and feeding.done():
                 feeding.result()
@@ -525,14 +528,6 @@ class AsyncLogReader:
             f" {what}{'' if trouble is None else f'; the server said: {trouble}'}"
         )
 
-    def _send_requests(self, connection_sequence: int, messages: Sequence[Message]) -> None:
-        assert self._connections is not None, "started"
-        self._connections.send(connection_sequence, messages)
-
-    def _break_off(self, connection_sequence: int, reason: str) -> None:
-        assert self._connections is not None, "started"
-        self._connections.break_off(connection_sequence, reason)
-
     def _crash(self, error: BaseException) -> None:
         self._end(ClientClosedError(f"reader failed: {error!r}"))
 
@@ -540,7 +535,7 @@ class AsyncLogReader:
         self._end(error)
 
     def _end(self, error: Exception) -> None:
-        """Nothing can be read any more; whoever reads or waits learns why."""
+        """End all reads with `error`."""
         self._error = self._error or error
         self._view_changed.set()
         if self._requests is not None:
@@ -557,7 +552,7 @@ def _ignore_generation(_: PartitionId, __: Generation) -> None:
 
 _Fetch: TypeAlias = asyncio.Task[TransactionColumns]
 _Ahead: TypeAlias = asyncio.Queue[_Fetch | TransactionColumns | None]
-"""What is on its way to be yielded, in order: with its data, or while these are fetched."""
+"""Runs that are to be yielded, in order: with their data, or while it is fetched."""
 
 
 def _wake(queue: asyncio.Queue[Any]) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import takewhile
 from random import Random
@@ -18,8 +18,9 @@ import numpy as np
 
 from waltz.client.applying.callbacks import WaltzClientCallbacks
 from waltz.client.client_options import ClientOptions
-from waltz.client.client_shell import AsyncWaltzClient
+from waltz.client.engine_shell import ClientEngine
 from waltz.client.partitions.client_partition_events import FlushWanted, Received
+from waltz.client.partitions.partition_runner_shell import Send
 from waltz.client.partitions.streams_shell import StreamSide
 from waltz.errors import ConfigurationError, LocalProtocolError
 from waltz.host import Host
@@ -136,26 +137,29 @@ class _FaultyStreamSide(StreamSide):
             await super().receive(connection_sequence, rest)
 
 
-class FaultyClient(AsyncWaltzClient):
-    """A client with faults between it and its servers."""
+class FaultyEngine(ClientEngine):
+    """The engine of a client, with faults between it and its servers."""
 
     def __init__(
         self,
         host: Host,
         callbacks: WaltzClientCallbacks,
         options: ClientOptions,
+        release_host: Callable[[], None] | None = None,
         *,
         faults: Faults,
-        **others: Any,
     ) -> None:
         self._faults = faults
-        super().__init__(host, callbacks, options, **others)
+        super().__init__(host, callbacks, options, release_host)
 
     def new_stream_side(self) -> StreamSide:
         return _FaultyStreamSide(self.runners, self._faults)
 
-    def send(
-        self, connection_sequence: int, messages: Sequence[Message]
+    def new_sender(self, send: Send) -> Send:
+        return partial(self._send_with_faults, send)
+
+    def _send_with_faults(
+        self, send: Send, connection_sequence: int, messages: Sequence[Message]
     ) -> list[tuple[Message, LocalProtocolError]]:
         kept: list[Message] = []
         for message in messages:
@@ -163,7 +167,7 @@ class FaultyClient(AsyncWaltzClient):
                 kept += self._let_through(connection_sequence, message)
             else:
                 kept.append(message)
-        return super().send(connection_sequence, kept)
+        return send(connection_sequence, kept)
 
     def _let_through(self, connection_sequence: int, batch: AppendBatch) -> list[AppendBatch]:
         """Return the appends of `batch` that reach the server, as batches of consecutive

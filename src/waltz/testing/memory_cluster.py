@@ -37,7 +37,7 @@ from waltz.sim.sites import Sites
 from waltz.system.random import RealRandom
 from waltz.system.workers import RealWorkers
 from waltz.testing.async_clients import AsyncTestClient, AsyncTestReader
-from waltz.testing.cluster_faults import Faults, FaultyClient
+from waltz.testing.cluster_faults import Faults, FaultyEngine
 from waltz.testing.paced_loop import PacedLoop, SharedThread
 
 CALM: Final = NetworkWeather(
@@ -130,7 +130,7 @@ class InMemoryCluster(Closable):
             callbacks,
             options_from(options),
             thread=self._thread,
-            new_core=partial(FaultyClient, faults=faults or self.faults),
+            new_engine=partial(FaultyEngine, faults=faults or self.faults),
         )
         self._clients.append(client)
         return client
@@ -142,11 +142,14 @@ class InMemoryCluster(Closable):
 
         The cluster closes it at the latest. Raises ConfigurationError.
         """
-        settings, knobs = options_from(options), faults or self.faults
+        settings = options_from(options)
+        new_engine = partial(FaultyEngine, faults=faults or self.faults)
 
         def new_client() -> AsyncWaltzClient:
             host, release_host = self._new_host()
-            return FaultyClient(host, callbacks, settings, faults=knobs, release_host=release_host)
+            return AsyncWaltzClient(
+                host, callbacks, settings, release_host=release_host, new_engine=new_engine
+            )
 
         client = AsyncTestClient(self._thread, settings, new_client)
         self._async_clients.append(client)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import chain
-from typing import Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from waltz.client.bulk import Bulk, ManyAppends
 from waltz.client.transaction import (
@@ -20,10 +20,17 @@ from waltz.client.transaction import (
 from waltz.errors import NotFoundError, OperationTimeoutError, PartitionBlockedError
 from waltz.types import NOTHING, PartitionId, RequestId, TransactionId
 
+if TYPE_CHECKING:
+    from waltz.client.partitions.partition_runner_shell import PartitionRunner
+
+Finished: TypeAlias = "Callable[[Submission, Exception | None], None]"
+"""Called once a submission has ended, with the error that ended it."""
+
 
 class Submission:
-    """`draft` is what the last execution wants in the log; None once the context has ended.
-    `undecided` is empty once somebody has claimed the verdict.
+    """`runner` is that of the partition, once the context has chosen one. `draft` is what the last
+    execution wants in the log; None once the context has ended. `undecided` is empty once the
+    verdict has been claimed.
 
     `client_high_water_mark` was sampled before that execution: what the application read is not
     older. `transaction_id` is known once the feed has shown it.
@@ -43,6 +50,7 @@ class Submission:
         "on_finished",
         "partition_id",
         "refused_lock_hash",
+        "runner",
         "transaction_id",
         "undecided",
         "waited_seconds",
@@ -52,21 +60,22 @@ class Submission:
         self.number = number
         self.context = context
         self.partition_id = partition_id
+        self.runner: PartitionRunner
         self.client_high_water_mark = NOTHING
         self.draft: TransactionBuilder | None = None
         self.bulk: Bulk | None = None
-        """What it wants in the log if that is more than one transaction."""
+        """The rows that the context wants in the log, if they are more than one transaction."""
         self.transaction_id: TransactionId | None = None
         self.lock_failure: TransactionId | None = None
         self.refused_lock_hash: int | None = None
-        """Of the lock that it was refused for; None if the server's version does not say."""
+        """The hash of the lock that was refused; None if the server's version does not say."""
         self.holds_room = False
         self.waited_seconds = 0.0
-        """For a server and for room, before it was registered."""
+        """The time spent waiting for a server and for room, before the registration."""
         self.completed = False
         self.attempts = 0
         self.cancel_expiration: Callable[[], None] | None = None
-        self.on_finished: Callable[[Submission, Exception | None], None] | None = None
+        self.on_finished: Finished | None = None
         self.undecided = [None]
 
     def execute(self, client_high_water_mark: TransactionId) -> bool:
@@ -121,7 +130,7 @@ def note_requests(first: RequestId, submissions: Sequence[Submission]) -> None:
 
 
 def checked_partition(context: TransactionContext, partition_count: int) -> PartitionId:
-    """Return the partition the context chooses. Raises NotFoundError: there is no such (PM-06)."""
+    """Return the partition the context chooses. Raises NotFoundError: it does not exist (PM-06)."""
     partition_id = context.partition_id(partition_count)
     if not 0 <= partition_id < partition_count:
         raise NotFoundError(

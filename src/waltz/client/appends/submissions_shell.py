@@ -1,7 +1,8 @@
-"""The contexts of a client that have not ended: handed over, sent, waiting to be executed again.
+"""The contexts of a client that have not ended: admitted, sent, waiting to be executed again.
 
-Owns that every one of them ends exactly once and that whoever flushes learns of it. What becomes
-of an append is decided by the partitions; user code runs on workers, through `call`.
+Owns the one way in, for tasks and for threads, that each context ends exactly once, and that
+flushes learn of it. What becomes of an append is decided by the partitions; user code runs on
+workers, through `call`.
 """
 
 from __future__ import annotations
@@ -9,11 +10,16 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections import deque
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
-from typing import Any, Final, Protocol
+from typing import Final
 
-from waltz.client.appends.submission import Submission, append_result
+from waltz.client.appends.gate import Entry
+from waltz.client.appends.submission import (
+    Finished,
+    Submission,
+    checked_partition,
+)
 from waltz.client.applying.calls import (
     execute_again,
     tell_end,
@@ -22,41 +28,30 @@ from waltz.client.applying.calls import (
     tell_lock_failure,
     tell_refusal,
 )
-from waltz.client.partitions.client_partition_events import Submitted
-from waltz.client.partitions.partition_runner_shell import PartitionRunner
+from waltz.client.client_options import ClientOptions
+from waltz.client.partitions.client_partition_events import FlushWanted, Submitted
+from waltz.client.partitions.partition_runner_shell import Call, PartitionRunner
 from waltz.client.transaction import TransactionContext
 from waltz.connections.tasks_shell import Tasks
-from waltz.errors import ClientClosedError, OperationTimeoutError, PartitionBlockedError
-from waltz.host import Random
-from waltz.types import PartitionId, TransactionId
+from waltz.errors import (
+    ClientClosedError,
+    OperationTimeoutError,
+    PartitionBlockedError,
+    PartitionInactiveError,
+)
+from waltz.host import Host
+from waltz.types import NOTHING, PartitionId
 
 TRANSACTION_RETRY_SECONDS_MIN: Final = 0.001
 TRANSACTION_RETRY_SECONDS_MAX: Final = 1.0
 """Back-off, with jitter, between attempts of one transaction context."""
 
 RETRIES_PER_CALL_MAX: Final = 100
-"""Contexts that one retry thread executes again in one go."""
-
-
-class Call(Protocol):
-    """Runs an application's callback on a worker."""
-
-    def __call__(self, function: Callable[[], Any]) -> Awaitable[Any]: ...
-
-
-class Submit(Protocol):
-    """Submits a context; `on_finished` is called on the loop once it has ended."""
-
-    def __call__(
-        self,
-        context: TransactionContext,
-        *,
-        on_finished: Callable[[Submission, Exception | None], None],
-    ) -> Awaitable[None]: ...
+"""Contexts that one retry thread executes again at once."""
 
 
 class _Flush:
-    """Somebody who waits for the end of these submissions."""
+    """A call that waits for the end of these submissions."""
 
     def __init__(self, numbers: dict[int, Submission]) -> None:
         self.numbers = {number: each.partition_id for number, each in numbers.items()}
@@ -64,22 +59,25 @@ class _Flush:
 
 
 class Submissions:
-    """See the module. Made on the loop; `admit`, `hand_over` and `withdraw` are for any thread."""
+    """See the module. Made on the loop."""
 
     def __init__(
         self,
         runners: Mapping[PartitionId, PartitionRunner],
         tasks: Tasks,
-        random: Random,
+        host: Host,
+        options: ClientOptions,
         call: Call,
-        *,
-        retry_threads: int,
     ) -> None:
+        self.partition_count = 0
+        """The number of partitions that the cluster has, as far as the client knows."""
         self._runners = runners
         self._tasks = tasks
-        self._random = random
+        self._clock = host.clock
+        self._random = host.random
+        self._options = options
         self._call = call
-        self._retry_threads = retry_threads
+        self._retry_threads = options.retry_threads
         self._loop = asyncio.get_running_loop()
         self._error: Exception | None = None
         self._numbers = itertools.count(1)
@@ -92,7 +90,7 @@ class Submissions:
         """After how many takes the loop was woken for one more."""
         self._retries: asyncio.Queue[Submission] = asyncio.Queue()
         self._telling: dict[asyncio.Task[None], None] = {}
-        """Those that tell a context how it ended."""
+        """Tasks that tell a context how it ended."""
 
     def __len__(self) -> int:
         return len(self._unfinished)
@@ -101,23 +99,59 @@ class Submissions:
         for _ in range(self._retry_threads):
             self._tasks.start(self._execute_retries())
 
-    # From any thread
+    # The way in, for any thread
 
-    def admit(
-        self, context: TransactionContext, partition_id: PartitionId, *, holds_room: bool
-    ) -> Submission:
-        """Register a context that has passed the gate.
+    def new(self, context: TransactionContext, on_finished: Finished | None = None) -> Submission:
+        """Return the submission of a context that comes now; it is not registered yet.
 
-        Raises what the client closed with, or the partition was given up with.
+        `on_finished` is called on the loop once it has ended.
         """
-        submission = Submission(next(self._numbers), context, partition_id)
+        # Contexts may be frozen dataclasses.
+        object.__setattr__(context, "creation_time", self._clock.wall_milliseconds())
+        submission = Submission(next(self._numbers), context, PartitionId(NOTHING))
+        submission.on_finished = on_finished
+        return submission
+
+    def begin(self, submission: Submission, *, waits: bool) -> Entry | None:
+        """Let the context choose its partition, and register the submission if there is room; it
+        needs none unless it `waits`. Otherwise return its entry: once that has room, `register`.
+
+        Raises NotFoundError, PartitionInactiveError, and what the client has closed with.
+        """
+        if self._error is not None:
+            raise self._error
+        context = submission.context
+        partition_id = checked_partition(context, self.partition_count)
+        runner = self._runners.get(partition_id)
+        if runner is None:
+            raise not_active(partition_id, self._runners)
+        submission.runner, submission.partition_id = runner, partition_id
+        if waits and not runner.gate.enter():
+            return Entry(
+                runner.gate,
+                self._clock.now(),
+                timeout_seconds=context.timeout_seconds,
+                mount_seconds_max=self._options.mount_seconds_max,
+                registration_seconds_max=self._options.registration_seconds_max,
+                nudge=partial(self._wake, partial(runner.mailbox.put, FlushWanted())),
+            )
+        self.register(submission, holds_room=waits)
+        return None
+
+    def register(
+        self, submission: Submission, *, holds_room: bool, waited_seconds: float = 0.0
+    ) -> None:
+        """Register a submission that has entered, after `waited_seconds` at the gate.
+
+        Raises what the client has closed with, or the partition was given up with.
+        """
         submission.holds_room = holds_room
+        submission.waited_seconds = waited_seconds
         self._unfinished[submission.number] = submission
-        error = self._error or self._given_up.get(partition_id)
+        error = self._error or self._given_up.get(submission.partition_id)
         if error is not None:  # closing and giving up look at what was registered before
             del self._unfinished[submission.number]
             raise error
-        return submission
 
     def hand_over(self, submission: Submission) -> None:
         """Send what was executed; wakes the loop once for all that waits.
@@ -130,7 +164,7 @@ class Submissions:
         if self._woken_after == takes:
             return  # the next take is still to come
         try:
-            self.wake(self._take_handed)
+            self._wake(self._take_handed)
         except ClientClosedError as error:
             tell_exception(submission, error)
             raise
@@ -138,9 +172,9 @@ class Submissions:
 
     def withdraw(self, submission: Submission, error: Exception | None) -> None:
         """Forget a submission that was never sent and has been told its end."""
-        self.wake(partial(self.finish, submission, error))
+        self._wake(partial(self.finish, submission, error))
 
-    def wake(self, function: Callable[[], None]) -> None:
+    def _wake(self, function: Callable[[], None]) -> None:
         """Run `function` on the loop. Raises ClientClosedError: there is none any more."""
         try:
             self._loop.call_soon_threadsafe(function)
@@ -148,27 +182,24 @@ class Submissions:
             raise ClientClosedError("client closed") from None
 
     def _take_handed(self) -> None:
-        self._takes += 1  # first: who appends from now on wakes the loop again
+        self._takes += 1  # first: what is handed over from now on wakes the loop again
         handed = self._handed
-        runs: dict[PartitionId, list[Submission]] = {}
+        runs: dict[PartitionRunner, list[Submission]] = {}
         while handed:
             submission = handed.popleft()
             if submission.context.timeout_seconds is not None:
                 self.expire_in_time(submission)
-            partition_id = submission.partition_id
-            if partition_id in runs:
-                runs[partition_id].append(submission)
+            if submission.runner in runs:
+                runs[submission.runner].append(submission)
             else:
-                runs[partition_id] = [submission]
-        for partition_id, submissions in runs.items():
-            runner = self._runners.get(partition_id)
-            if runner is not None:  # else they have been told that it is not active
-                runner.mailbox.put(Submitted(submissions))
+                runs[submission.runner] = [submission]
+        for runner, submissions in runs.items():
+            runner.mailbox.put(Submitted(submissions))
 
     # Ends
 
     def finish(self, submission: Submission, error: Exception | None = None) -> None:
-        """The context has been told its end; forget it, once."""
+        """Forget a context that has been told its end, once."""
         self.finish_all((submission,), error)
 
     def finish_all(self, submissions: Sequence[Submission], error: Exception | None = None) -> None:
@@ -181,9 +212,7 @@ class Submissions:
                 submission.cancel_expiration()
             if submission.holds_room:
                 submission.holds_room = False
-                runner = self._runners.get(submission.partition_id)
-                if runner is not None:  # else it is not active any more, and nobody waits there
-                    runner.gate.release(1)
+                submission.runner.gate.release(1)
             submission.draft = None
             if submission.on_finished is not None:
                 submission.on_finished(submission, error)
@@ -197,7 +226,7 @@ class Submissions:
         self._start_telling(submission, partial(tell_exception, submission, error), error)
 
     def give_up(self, partition_id: PartitionId, error: Exception) -> None:
-        """Nothing can be written to the partition any more, unless it is taken up again."""
+        """End all contexts of a partition that takes no more, unless it is taken up again."""
         self._given_up[partition_id] = error
         self._runners[partition_id].gate.fail(error)
         for submission in list(self._unfinished.values()):
@@ -205,16 +234,15 @@ class Submissions:
                 self.fail(submission, error)
 
     def take_up(self, partition_id: PartitionId) -> None:
-        """The partition is active, for the first time or again."""
+        """Admit contexts to a partition that is active, for the first time or again."""
         self._given_up.pop(partition_id, None)
 
     def expire_in_time(self, submission: Submission) -> None:
-        """Give the context up once its time has passed, if it has a limit (PM-14)."""
+        """Give a context that has a time limit up once that has passed (PM-14)."""
         seconds = submission.context.timeout_seconds
-        if seconds is not None:
-            left = max(0.0, seconds - submission.waited_seconds)
-            timer = self._loop.call_later(left, self._expire, submission)
-            submission.cancel_expiration = timer.cancel
+        assert seconds is not None, "a limit"
+        left = max(0.0, seconds - submission.waited_seconds)
+        submission.cancel_expiration = self._loop.call_later(left, self._expire, submission).cancel
 
     def _expire(self, submission: Submission) -> None:
         if submission.claim_verdict():
@@ -235,13 +263,13 @@ class Submissions:
         self.finish(submission, error)
 
     def refuse(self, error: Exception) -> None:
-        """Admit nobody any more."""
+        """Raise `error` for each context that is submitted from now on."""
         self._error = error
 
     async def end_all(self, error: Exception) -> None:
         """Tell all contexts how they stand: in the log as far as known, else `error` (PM-44).
 
-        What is being told already comes first: nobody else would tell it.
+        Contexts that are being told their end already come first.
         """
         await self.all_told()
         unfinished = list(self._unfinished.values())
@@ -256,12 +284,12 @@ class Submissions:
         self.forget_all(error)
 
     async def all_told(self) -> None:
-        """Return once nobody is being told the end of a context."""
+        """Return once no context is being told its end."""
         while self._telling:
             await asyncio.wait([*self._telling])
 
     def forget_all(self, error: Exception) -> None:
-        """Let whoever waits for a context go; those that are stuck are not told any more."""
+        """End all waiting for contexts; contexts that are stuck are no longer told their end."""
         for submission in list(self._unfinished.values()):
             self.finish(submission, error)
 
@@ -299,7 +327,7 @@ class Submissions:
             self._flushes.remove(flush)
 
     def let_go(self, partition_id: PartitionId, error: PartitionBlockedError) -> None:
-        """Whoever waits for submissions of the partition waits no longer; they go on."""
+        """End all waiting for submissions of the partition with `error`; the submissions go on."""
         for submission in list(self._unfinished.values()):
             on_finished = submission.on_finished
             if submission.partition_id == partition_id and on_finished is not None:
@@ -327,7 +355,7 @@ class Submissions:
             self._loop.call_later(delay, self._retries.put_nowait, submission)
 
     async def _execute_retries(self) -> None:
-        """What one retry thread does: contexts whose time has come, many in one go."""
+        """Execute contexts whose time has come, many at once; runs once per retry thread."""
         while True:
             batch = [await self._retries.get()]
             while len(batch) < RETRIES_PER_CALL_MAX and not self._retries.empty():
@@ -335,47 +363,22 @@ class Submissions:
             batch = [submission for submission in batch if submission.undecided]
             if not batch:
                 continue
-            outcomes = await self._call(partial(self._execute_all, batch))
+            outcomes = await self._call(partial(_execute_all, batch))
             for submission, outcome in zip(batch, outcomes, strict=True):
                 if outcome is not True:
                     self.finish(submission, outcome or None)
                 elif submission.undecided:
-                    self._runners[submission.partition_id].mailbox.put(Submitted([submission]))
-
-    def _execute_all(self, batch: Sequence[Submission]) -> list[Exception | bool]:
-        return [execute_again(submission, self._mark) for submission in batch]
-
-    def _mark(self, partition_id: PartitionId) -> TransactionId:
-        return self._runners[partition_id].high_water_mark
+                    submission.runner.mailbox.put(Submitted([submission]))
 
 
-async def until_applied(submit: Submit, context: TransactionContext) -> TransactionId:
-    """Submit `context` and return its ID once it is in the log and applied here.
+def not_active(
+    partition_id: PartitionId, active: Collection[PartitionId]
+) -> PartitionInactiveError:
+    return PartitionInactiveError(f"partition {partition_id} is not one of {sorted(active)}")
 
-    Raises as `submit`; OperationTimeoutError: its time is up; and what it ended with.
-    """
-    done: asyncio.Future[TransactionId] = asyncio.get_running_loop().create_future()
 
-    def finished(submission: Submission, error: Exception | None) -> None:
-        result = append_result(submission, error)
-        if done.done():
-            return
-        if isinstance(result, Exception):
-            done.set_exception(result)
-        else:
-            done.set_result(result)
-
-    try:
-        async with asyncio.timeout(context.timeout_seconds):
-            await submit(context, on_finished=finished)
-    except BaseException as error:
-        # Whoever asked is told by this; what the context ends with is nobody's any more.
-        if not done.cancel():
-            done.exception()
-        if isinstance(error, TimeoutError):
-            raise OperationTimeoutError(f"not sent in {context.timeout_seconds} s") from None
-        raise
-    return await done
+def _execute_all(batch: Sequence[Submission]) -> list[Exception | bool]:
+    return [execute_again(each) for each in batch]
 
 
 def _tell_unretried(submission: Submission) -> None:

@@ -19,7 +19,7 @@ from waltz.client.applying.callbacks import NoCallbacks, WaltzClientCallbacks
 from waltz.client.applying.histories import Histories
 from waltz.client.applying.transactions import Transactions
 from waltz.client.transaction import PlainAppend, Transaction
-from waltz.errors import ClientClosedError, PostponedError
+from waltz.errors import ClientClosedError, LocalProtocolError, PostponedError
 from waltz.types import PartitionId, TransactionId
 
 T = TypeVar("T")
@@ -44,11 +44,16 @@ def is_called_by(client: object) -> bool:
     return _CALLED_BY.get() is client
 
 
+def refuse_inside_callbacks(client: object, verb: str) -> None:
+    """Raises LocalProtocolError: the caller is inside a callback of `client`."""
+    if _CALLED_BY.get() is client:
+        raise LocalProtocolError(f"{verb} called inside a callback, which it would wait for")
+
+
 def calls_nothing(callbacks: WaltzClientCallbacks, own: Mapping[TransactionId, Submission]) -> bool:
     """Return whether applying runs no code of the application, and so needs no worker."""
-    return type(callbacks) is NoCallbacks and all(
-        type(submission.context) is PlainAppend for submission in own.values()
-    )
+    kinds = {type(submission.context) for submission in own.values()}
+    return type(callbacks) is NoCallbacks and kinds <= {PlainAppend}
 
 
 class LoadedMark(NamedTuple):
@@ -301,16 +306,14 @@ def tell_lock_failure(submission: Submission) -> None:
         _tell("on_lock_failure", submission.context.on_lock_failure, transaction_id)
 
 
-def execute_again(
-    submission: Submission, high_water_mark: Callable[[PartitionId], TransactionId]
-) -> Exception | bool:
+def execute_again(submission: Submission) -> Exception | bool:
     """Execute a failed context again. Return True to send it, False if it has ended.
 
     An exception of `execute` has been passed to the context and is returned (PM-09, PM-40).
     """
     tell_lock_failure(submission)
     try:
-        if submission.execute(high_water_mark(submission.partition_id)):
+        if submission.execute(submission.runner.high_water_mark):
             return True
     except Exception as error:  # whatever an application raises ends its context only
         tell_exception(submission, error)

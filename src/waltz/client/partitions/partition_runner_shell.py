@@ -1,4 +1,4 @@
-"""One partition at work: its machine, its messages, its callbacks, and the gate for submits.
+"""One partition at work: its machine, its messages, its callbacks, and the gate of its submits.
 
 Decides nothing of the protocol: that is `ClientPartition`. Owns the mark that submits sample, which
 moves as soon as the application has applied.
@@ -11,9 +11,10 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol, TypeVar, assert_never
+from typing import Protocol, TypeAlias, TypeVar, assert_never
 from uuid import UUID
 
+from waltz.client.appends.gate import Gate
 from waltz.client.appends.submission import Submission
 from waltz.client.applying.blocked import (
     REMEDY,
@@ -28,7 +29,6 @@ from waltz.client.applying.calls import (
     ApplyOutcome,
     apply_in_order,
     apply_narrowed,
-    call_for,
     calls_nothing,
     choose_prefetch,
     load_mark,
@@ -68,7 +68,6 @@ from waltz.errors import (
     HistoryChangedError,
     LocalProtocolError,
     PartitionBlockedError,
-    PartitionNotReadyError,
     PostponedError,
 )
 from waltz.host import Host
@@ -82,108 +81,28 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-
-class Gate(Protocol):
-    """Where submits wait for their partition and for room; told on the loop only. `why` returns
-    what is to be added to an error about a partition without a server."""
-
-    why: Callable[[], str]
-
-    def set_mounted(self, mounted: bool) -> None: ...
-
-    def release(self, count: int) -> None:
-        """So many that went in have left."""
-        ...
-
-    def fail(self, error: Exception) -> None:
-        """Nobody gets in any more: everybody gets `error`."""
-        ...
+Send: TypeAlias = Callable[[int, Sequence[Message]], list[tuple[Message, LocalProtocolError]]]
+"""Sends messages on a connection; returns those that cannot be sent, and why."""
 
 
-class LoopGate:
-    """A gate for tasks."""
+class Call(Protocol):
+    """Runs an application's callback on a worker."""
 
-    def __init__(self, capacity: int) -> None:
-        self._room = capacity
-        self.why: Callable[[], str] = str
-        self._mounted = False
-        self._error: Exception | None = None
-        self._changed = asyncio.Event()
-
-    async def enter(
-        self, mount_seconds_max: float, registration_seconds_max: float, nudge: Callable[[], None]
-    ) -> None:
-        """Return once the partition is mounted and has room, which is taken.
-
-        Raises PartitionNotReadyError: no server in time; and what the gate failed with.
-        """
-        try:
-            async with asyncio.timeout(mount_seconds_max):
-                await self._until(lambda: self._mounted)
-        except TimeoutError:
-            raise PartitionNotReadyError(
-                f"the partition had no usable server for {mount_seconds_max:g} s{self.why()}"
-            ) from None
-        while self._room <= 0:
-            try:
-                async with asyncio.timeout(registration_seconds_max):
-                    await self._until(lambda: self._room > 0)
-            except TimeoutError:
-                nudge()
-        self._room -= 1
-
-    async def enter_within(
-        self,
-        timeout_seconds: float | None,
-        mount_seconds_max: float,
-        registration_seconds_max: float,
-        nudge: Callable[[], None],
-    ) -> bool:
-        """As `enter`, and True; False: the context's time is up, and no room is taken."""
-        try:
-            async with asyncio.timeout(timeout_seconds):
-                await self.enter(mount_seconds_max, registration_seconds_max, nudge)
-        except TimeoutError:
-            return False
-        return True
-
-    async def _until(self, condition: Callable[[], bool]) -> None:
-        while True:
-            if self._error is not None:
-                raise self._error
-            if condition():
-                return
-            await self._changed.wait()
-
-    def set_mounted(self, mounted: bool) -> None:
-        self._mounted = mounted
-        self._tell()
-
-    def release(self, count: int) -> None:
-        self._room += count
-        self._tell()
-
-    def fail(self, error: Exception) -> None:
-        self._error = self._error or error
-        self._tell()
-
-    def _tell(self) -> None:
-        self._changed.set()
-        self._changed = asyncio.Event()
+    def __call__(self, function: Callable[[], T], /) -> Awaitable[T]: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Services:
-    """What a partition needs of its client; `client` marks calls as coming from its callbacks."""
+    """The doors of a client that its partitions use."""
 
-    client: object
     host: Host
+    call: Call
     callbacks: WaltzClientCallbacks
     options: ClientOptions
     tasks: Tasks
     requests: Requests
     fetch_blocking: FetchData
-    send: Callable[[int, Sequence[Message]], list[tuple[Message, LocalProtocolError]]]
+    send: Send
     retry: Callable[[Sequence[Submission]], None]
     finish: Callable[[Sequence[Submission]], None]
     fail: Callable[[Submission, Exception], None]
@@ -191,14 +110,10 @@ class Services:
     end: Callable[[Exception], None]
     """Ends the client."""
     blocked: Callable[[PartitionId, PartitionBlockedError, float], None]
-    """The partition is blocked, for so many seconds by now."""
+    """Called with how many seconds the partition has been blocked by now."""
     snapshot: Callable[[], ClusterSnapshot]
     mounted: Callable[[PartitionId, bool], None]
     see_to_client_id: Callable[[ClientIdRunsOut | AppendsSettled], None]
-
-    def call(self, function: Callable[[], T]) -> Awaitable[T]:
-        """Run an application's callback on a worker."""
-        return self.host.workers.run_blocking(partial(call_for, self.client, function))
 
 
 class PartitionRunner:
@@ -239,7 +154,7 @@ class PartitionRunner:
         self._room = asyncio.Event()
         self._stalled = False
         self.parked_count = 0
-        """How many transactions this client has parked."""
+        """The number of transactions that this client has parked."""
         self._history: UUID | None = None
         self._failed = FailedAttempts(
             partition_id, services.options.on_apply_failure, services.options.apply_attempts_max
@@ -256,7 +171,7 @@ class PartitionRunner:
         )
 
     def end(self) -> None:
-        """Nothing is to happen any more."""
+        """Stop at once."""
         if self._running is not None:
             self._running.cancel()
 
@@ -296,11 +211,11 @@ class PartitionRunner:
                 future.set_result(None)
 
     def fail_waiting(self, error: Exception) -> None:
-        """Let whoever waits for what is applied go."""
+        """End all waiting for transactions to be applied with `error`."""
         for _, future in self._waiting:
             if not future.done():
                 future.set_exception(error)
-                future.exception()  # whoever waited may have gone
+                future.exception()  # the caller may have gone
 
     def _tell_outcome(self, effect: OutcomeKnown | OutcomeRefused) -> None:
         for future in self._outcomes.pop(effect.request_id, ()):
@@ -312,13 +227,13 @@ class PartitionRunner:
                 future.set_exception(effect.error)
 
     def end_questions(self, error: Exception) -> None:
-        """Nobody will answer any more."""
+        """End all questions with `error`: no answer will come."""
         self.fail_waiting(error)
         for futures in self._outcomes.values():
             for future in futures:
                 if not future.done():
                     future.set_exception(error)
-                    future.exception()  # whoever asked may have gone
+                    future.exception()  # the caller may have gone
         self._outcomes.clear()
 
     async def idle(self) -> None:
@@ -335,7 +250,7 @@ class PartitionRunner:
             case ApplyTransactions():
                 self._room.set()
                 if calls_nothing(services.callbacks, effect.own):
-                    self._apply_at_once(effect)
+                    self._apply_nothing(effect)
                 else:
                     self._idle.clear()
                     services.tasks.start(self._apply(effect))
@@ -438,13 +353,14 @@ class PartitionRunner:
         self.mailbox.put(HighWaterMarkLoaded(TransactionId(mark)))
         self._tell_applied(TransactionId(mark))
 
-    def _apply_at_once(self, effect: ApplyTransactions) -> None:
-        """Without a worker, and without the two threads that would be woken: who writes, and
-        follows nothing, waits for as much less."""
-        transactions = self._prepare(effect)
-        callbacks, own = self._services.callbacks, effect.own
-        outcome = apply_in_order(callbacks, self.partition_id, transactions, own, self._move_mark)
-        self._applied(own, transactions, outcome)
+    def _apply_nothing(self, effect: ApplyTransactions) -> None:
+        """Apply on the loop, for an application that has nothing to call: a worker would cost each
+        append two switches of threads."""
+        for submission in effect.own.values():
+            submission.claim_verdict()
+        last = effect.transactions.last_transaction_id
+        self._move_mark(last)
+        self._applied_all(effect.own, last)
 
     async def _apply(self, effect: ApplyTransactions) -> None:
         transactions = self._prepare(effect)
@@ -501,23 +417,28 @@ class PartitionRunner:
         transactions: Transactions,
         outcome: ApplyOutcome,
     ) -> None:
-        """Finish what has been applied, and say how far that is."""
+        """Finish what has been applied, and say how far that is and when the rest is tried."""
         last, error = outcome.last_transaction_id, outcome.error
+        if error is None:
+            self._applied_all(own, last)
+            return
         self._services.finish([own[each] for each in own if each <= last])
         self._tell_applied(last)
-        if error is None:
-            self._failed.end()
-            self._stalled = False
-            self.blocked = None
-            self._prepared = None
-            self.mailbox.put(Applied(last))
-            return
         left = transactions.after(last)
         delay = self._fail(left, error, is_alone=outcome.is_alone)
         self._prepared = left if len(left) else None
         self._stalled = True
         self._room.set()
         self.mailbox.put(Applied(last, delay))
+
+    def _applied_all(self, own: Mapping[TransactionId, Submission], last: TransactionId) -> None:
+        self._services.finish([*own.values()])
+        self._tell_applied(last)
+        self._failed.end()
+        self._stalled = False
+        self.blocked = None
+        self._prepared = None
+        self.mailbox.put(Applied(last))
 
     def _fail(self, left: Transactions, error: Exception, *, is_alone: bool) -> float:
         """Tell why `left` is not applied; return in how many seconds it is to be tried again."""

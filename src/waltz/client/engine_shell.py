@@ -1,0 +1,356 @@
+"""The engine of a client: it runs behind the face for tasks or threads, from start to close.
+
+Owns the view of the cluster, which partitions are active, and the end. Submissions, partitions,
+connections and requests have shells of their own; user code runs on workers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from functools import partial
+from typing import TypeVar
+from uuid import UUID
+
+from waltz.client.appends.gate import Gate
+from waltz.client.appends.submissions_shell import Submissions, not_active
+from waltz.client.applying.blocked import check_policy
+from waltz.client.applying.callbacks import WaltzClientCallbacks
+from waltz.client.applying.calls import call_for, refuse_inside_callbacks
+from waltz.client.client_options import ClientOptions
+from waltz.client.identity_shell import ClientIdentity
+from waltz.client.lifecycle_events import ClusterChanged
+from waltz.client.listening_shell import Listening
+from waltz.client.partitions.activation_shell import deactivate, end_submissions
+from waltz.client.partitions.client_partition_events import (
+    FlushWanted,
+    GenerationRaised,
+    PartitionClosed,
+)
+from waltz.client.partitions.partition_runner_shell import PartitionRunner, Send, Services
+from waltz.client.partitions.streams_shell import StreamSide
+from waltz.cluster.cluster_shell import ClusterSnapshot
+from waltz.connections.cluster_connection import Role
+from waltz.connections.connection_shell import Connections
+from waltz.connections.discovery_shell import DiscoverySettings, source_for
+from waltz.connections.requests_shell import Requests, running_loop, wait_on_loop
+from waltz.connections.retry import Operation
+from waltz.connections.retrying_shell import with_retries
+from waltz.connections.tasks_shell import Tasks
+from waltz.errors import (
+    AlreadyClosedError,
+    ClientClosedError,
+    ClusterChangedError,
+    LocalProtocolError,
+    NotFoundError,
+    PartitionBlockedError,
+    PartitionInactiveError,
+)
+from waltz.host import Host
+from waltz.types import Generation, PartitionId, TransactionId
+
+ANOTHER_LOOP = (
+    "this client belongs to another event loop; open one in each loop, and in each process after"
+    " the fork"
+)
+
+T = TypeVar("T")
+
+
+class ClientEngine:
+    """See the module. With `release_host` closing ends the coordinator session and calls it."""
+
+    identity: ClientIdentity
+    submissions: Submissions
+    services: Services
+    snapshot: ClusterSnapshot
+    _requests: Requests
+    _connections: Connections
+    """These are there from `start` on."""
+
+    def __init__(
+        self,
+        host: Host,
+        callbacks: WaltzClientCallbacks,
+        options: ClientOptions,
+        release_host: Callable[[], None] | None = None,
+    ) -> None:
+        check_policy(options.on_apply_failure, callbacks)
+        self.host = host
+        self.face: object = None
+        """The client that applications see: policies for retries are told who asks."""
+        self.runners: dict[PartitionId, PartitionRunner] = {}
+        """The active partitions."""
+        self.error: Exception | None = None
+        """The exception that calls after the end raise."""
+        self._callbacks = callbacks
+        self._options = options
+        self._release_host = release_host
+        self._tasks = Tasks(self._crash)
+        self._source = source_for(
+            host,
+            self._tasks,
+            options.root,
+            DiscoverySettings(
+                options.servers,
+                options.connection_seconds_max,
+                options.reconnect_seconds_max,
+                options.refresh_seconds,
+            ),
+            self._change_view,
+            self._change_cluster,
+        )
+        self.listening = Listening(host, self._tasks, options.listener)
+        self._counts_from: int | None = None
+        """The number of partitions at the start: later ones were added since."""
+        self._partitions = options.partitions
+        self._stream_side = self.new_stream_side()
+        self._choosing = asyncio.Lock()
+        self._generations: dict[PartitionId, Generation] = {}
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._is_started = False
+        self._closing: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Learn the cluster, take a client ID and begin to follow."""
+        self._loop = asyncio.get_running_loop()
+        host, options, tasks = self.host, self._options, self._tasks
+        try:
+            client_id = await self._source.start()
+        except BaseException:
+            await self._stop_all()
+            raise
+        self._requests = Requests(host, tasks, client_id)
+        self._connections = Connections(
+            host,
+            tasks,
+            {
+                Role.STREAM: self._source.side(Role.STREAM, self._stream_side),
+                Role.REQUESTS: self._source.side(Role.REQUESTS, self._requests),
+            },
+            self._raise_generation,
+            replace(options.connections, token=host.random.uuid().bytes),
+            open_server=self._source.open,
+            watchers=(self._source, self.listening),
+            reconnect_seconds_max=options.reconnect_seconds_max,
+        )
+        renew = partial(self._connections.renew, Role.STREAM)
+        self.identity = ClientIdentity(host, tasks, self._source, self.runners, client_id, renew)
+        submissions = self.submissions = Submissions(self.runners, tasks, host, options, self.call)
+        self.services = Services(
+            host=host,
+            call=self.call,
+            callbacks=self._callbacks,
+            options=options,
+            tasks=tasks,
+            requests=self._requests,
+            fetch_blocking=self._fetch_blocking,
+            send=self.new_sender(self._connections.send),
+            retry=submissions.retry,
+            finish=submissions.finish_all,
+            fail=submissions.fail,
+            give_up=submissions.give_up,
+            end=self._end,
+            blocked=self._block,
+            snapshot=lambda: self.snapshot,
+            mounted=self.listening.partition_mounted,
+            see_to_client_id=self.identity.see_to,
+        )
+        self._is_started = True
+        self.listening.start()
+        self._requests.start(self._connections.send, self._connections.break_off)
+        self._connections.start()
+        submissions.start()
+        self._change_view(self._source.current)
+
+    async def close(self) -> None:
+        """End everything. Idempotent. Raises LocalProtocolError: called inside a callback."""
+        self.check_waits("close")
+        if self._closing is None:
+            self._closing = asyncio.create_task(self._close())
+        await asyncio.shield(self._closing)
+
+    # Calls
+
+    def runner(self, partition_id: int) -> PartitionRunner:
+        """Raises NotFoundError, PartitionInactiveError, ClientClosedError, ClusterChangedError."""
+        self.check_open()
+        runner = self.runners.get(PartitionId(partition_id))
+        if runner is None:
+            self.check_partition(partition_id)
+            raise not_active(PartitionId(partition_id), self.runners)
+        return runner
+
+    def check_open(self) -> None:
+        if self.error is not None:
+            raise self.error
+
+    def check_partition(self, partition_id: int) -> None:
+        count = self.snapshot.partition_count
+        if not 0 <= partition_id < count:
+            raise NotFoundError(f"partition {partition_id}; expected 0 to {count - 1}")
+
+    def check_loop(self) -> None:
+        if self._loop is not None and running_loop() is not self._loop:
+            raise LocalProtocolError(ANOTHER_LOOP)
+
+    def check_waits(self, verb: str) -> None:
+        """Raises LocalProtocolError: called on another loop, or inside a callback."""
+        self.check_loop()
+        refuse_inside_callbacks(self, verb)
+
+    def call(self, function: Callable[[], T]) -> Awaitable[T]:
+        """Run an application's callback on a worker, marked as one of this client."""
+        return self.host.workers.run_blocking(partial(call_for, self, function))
+
+    async def get_high_water_mark(
+        self, partition_id: int, timeout_seconds: float | None
+    ) -> TransactionId:
+        self.check_open()
+        self.check_partition(partition_id)
+        ask = partial(self._requests.high_water_mark, PartitionId(partition_id), fragile=True)
+        return await self._repeat(Operation.HIGH_WATER_MARK, ask, timeout_seconds)
+
+    def _fetch_blocking(self, partition_id: PartitionId, transaction_id: TransactionId) -> bytes:
+        """Fetch one body from a worker's thread."""
+        assert self._loop is not None, "started"
+        fetch = partial(self._requests.fetch, partition_id, [transaction_id], fragile=True)
+        work = partial(self._repeat, Operation.TRANSACTION_DATA, fetch)
+        return wait_on_loop(self._loop, work, f"data of transaction {transaction_id}")[0]
+
+    async def _repeat(
+        self,
+        operation: Operation,
+        attempt: Callable[[], Awaitable[T]],
+        timeout_seconds: float | None = None,
+    ) -> T:
+        limit = self._options.operation_seconds_max if timeout_seconds is None else timeout_seconds
+        policy = self._options.retry_policy
+        return await with_retries(self.host, self.face, policy, operation, attempt, limit)
+
+    # Active partitions
+
+    async def set_partitions(self, chosen: frozenset[PartitionId]) -> None:
+        """Follow these partitions, and no others; those that leave are flushed first."""
+        async with self._choosing:
+            self.check_open()
+            self._partitions = chosen
+            leaving = [each for number, each in self.runners.items() if number not in chosen]
+            error = PartitionInactiveError(f"not one of the partitions {sorted(chosen)} any more")
+            seconds_max = self._options.mount_seconds_max
+            await deactivate(leaving, self.submissions, error, seconds_max, self.nudge_all)
+            for runner in leaving:
+                if self.runners.get(runner.partition_id) is runner:
+                    del self.runners[runner.partition_id]
+                self.identity.forget(runner)
+                runner.end()
+            self._change_view(self._source.current)
+
+    def _block(
+        self, partition_id: PartitionId, error: PartitionBlockedError, seconds: float
+    ) -> None:
+        """An attempt to apply has failed; calls that wait for the partition may wait no longer."""
+        if seconds >= self._options.blocked_seconds_max:
+            self.runners[partition_id].fail_waiting(error)
+            self.submissions.let_go(partition_id, error)
+
+    def nudge_all(self) -> None:
+        """Ask for verdicts in all partitions."""
+        for runner in self.runners.values():
+            runner.mailbox.put(FlushWanted())
+
+    # Connections and views; `waltz.testing` lets what these two pass on be late or lost
+
+    def new_stream_side(self) -> StreamSide:
+        """Return what takes everything that comes on the stream connections."""
+        return StreamSide(self.runners)
+
+    def new_sender(self, send: Send) -> Send:
+        """Return what partitions send with: `send`, which sends on a stream connection."""
+        return send
+
+    def _change_view(self, snapshot: ClusterSnapshot) -> None:
+        self.snapshot = snapshot
+        if self._counts_from is None:
+            self._counts_from = snapshot.partition_count
+        if not self._is_started:
+            return  # called again once everything is there
+        self.submissions.partition_count = snapshot.partition_count
+        for partition_id in map(PartitionId, range(snapshot.partition_count)):
+            chosen = self._partitions is None or partition_id in self._partitions
+            if chosen and partition_id not in self.runners:
+                is_added = self._partitions is None and partition_id >= self._counts_from
+                self._activate(partition_id, is_added=is_added)
+        self._connections.change_view(snapshot.partitions)
+
+    def _activate(self, partition_id: PartitionId, *, is_added: bool) -> None:
+        gate = Gate(self._options.max_concurrent_transactions)
+        gate.why = partial(self._connections.trouble_of, partition_id)
+        runner = self.runners[partition_id] = PartitionRunner(
+            self.services,
+            self.identity.client_id,
+            partition_id,
+            gate,
+            sequence_number=self.identity.last_number(partition_id),
+            is_added=is_added,
+        )
+        runner.start()
+        self.identity.welcome(runner)
+        self.submissions.take_up(partition_id)
+        if partition_id in self._generations:
+            runner.mailbox.put(GenerationRaised(self._generations[partition_id]))
+        self._stream_side.welcome(runner)
+
+    def _raise_generation(self, partition_id: PartitionId, generation: Generation) -> None:
+        self._generations[partition_id] = generation
+        if partition_id in self.runners:
+            self.runners[partition_id].mailbox.put(GenerationRaised(generation))
+
+    # The end
+
+    def _crash(self, error: BaseException) -> None:
+        """A task of the client failed: nothing can be relied on any more."""
+        self._end(ClientClosedError(f"client failed: {error!r}"))
+
+    def _change_cluster(self, error: ClusterChangedError, expected: UUID, found: UUID) -> None:
+        """Nothing of the other cluster was taken, and nothing will be: the client ends."""
+        self.listening.tell(ClusterChanged(expected, found))
+        self._end(error)
+
+    def _end(self, error: Exception) -> None:
+        self._refuse(error)
+        if self._closing is None:
+            self._closing = asyncio.create_task(self._close())
+
+    def _refuse(self, error: Exception) -> None:
+        """Let calls that come from now on get `error`, if they do not get another one already."""
+        self.error = self.error or error
+        if self._is_started:
+            self.submissions.refuse(self.error)
+
+    async def _close(self) -> None:
+        # Calls that wait are told something else than calls that come from now on.
+        error = self.error or ClientClosedError("client closed before the outcome was known")
+        self._refuse(AlreadyClosedError())
+        for runner in self.runners.values():
+            runner.gate.fail(error)
+            runner.end_questions(error)
+            runner.mailbox.put(PartitionClosed())
+        seconds_max = self._options.close_seconds_max
+        if self._is_started:
+            self._requests.stop(error)
+            await end_submissions(self.runners.values(), self.submissions, error, seconds_max)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds_max):
+                await self.listening.told()
+        await self._stop_all()
+
+    async def _stop_all(self) -> None:
+        await self._tasks.stop()
+        await self._source.stop()
+        release, self._release_host = self._release_host, None
+        if release is not None:
+            await self.host.coordinator.close()
+            release()
