@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,10 +12,12 @@ from tests.server.real_server import running_server
 from waltz.client.applying.callbacks import NoCallbacks
 from waltz.client.client_options import ClientOptions
 from waltz.client.client_shell import AsyncWaltzClient
+from waltz.connections.connection_shell import UNRESTORED
 from waltz.host import Host
 from waltz.reader import reader_shell
 from waltz.reader.reader_shell import AsyncLogReader
 from waltz.reader.transaction_columns import BlockData
+from waltz.wire.client_protocol import CLIENT_CODEC
 
 COUNT = 300
 Row = tuple[int, bytes, int, bytes]
@@ -56,7 +59,8 @@ def test_blocks_have_the_rows_that_the_feed_and_the_bodies_have(
                 transaction_ids = await asyncio.gather(*made)
             blocks, kinds = await rows(host, follow=False)
             followed, _ = await rows(host, follow=True)
-            monkeypatch.setattr(reader_shell, "BATCHES_SINCE", 99)
+            older = replace(UNRESTORED, codec=CLIENT_CODEC.up_to(4))
+            monkeypatch.setattr(reader_shell, "UNRESTORED", older)
             fetched, older_kinds = await rows(host, follow=False)
             assert blocks == fetched == followed
             assert [row[0] for row in blocks] == sorted(transaction_ids) == list(range(COUNT))
