@@ -1,8 +1,8 @@
 """numpy, imported at its first use: a command that moves no records does not pay for it.
 
-Owns `np`, which the modules below every protocol import in the place of numpy: they are part of
-each command that talks, and importing numpy is a quarter of what such a command may cost. Modules
-that only servers and storage nodes have import numpy itself.
+Owns `np`, which the modules below every protocol import instead of numpy: every command that
+connects imports these modules, and importing numpy is a quarter of what such a command may cost.
+Modules that only servers and storage nodes use import numpy itself.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ __all__ = ["np"]
 
 
 class _AtFirstUse(ModuleType):
-    """Becomes numpy when something of it is wanted, and is an ordinary module from then on.
+    """Becomes numpy when an attribute is first used, and is an ordinary module from then on.
 
-    Threads may want it at once: importing waits for the import lock, and what comes after it has
-    the same result however often it is done. (Before Python 3.12 the standard library's LazyLoader
-    gives the second thread half a module.)
+    Several threads may use it first: the import waits for the import lock, and the steps after it
+    have the same result however often they are done. (Before Python 3.12 the standard library's
+    LazyLoader gives the second thread half a module.)
     """
 
     def __getattr__(self, name: str) -> Any:

@@ -1,9 +1,9 @@
-"""CRC-32 of many short texts at once, of texts behind each other, and of the end of a text.
+"""CRC-32 of many short texts at once, of consecutive texts, and of the end of a text.
 
-Owns the arithmetic: CRC-32 is linear, so that the checksum of `a + b` is the one of `a`, moved over
-as many bytes as `b` has, plus (exclusive or) the one of `b`. So whoever has computed the CRC-32 of
-whole records needs no second pass over their data to know its CRC-32 as well: the heads do. Moving
-goes by tables, one per hexadecimal digit of the distance. Source: zlib, `crc32_combine`.
+Owns the arithmetic: CRC-32 is linear, so the checksum of `a + b` is that of `a`, moved over as many
+bytes as `b` has, plus (exclusive or) that of `b`. So from the CRC-32 of whole records and of their
+heads follows that of their data, without a second pass over the data. Moving uses tables, one per
+hexadecimal digit of the distance. Source: zlib, `crc32_combine`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _NEAR: Final = _DIGITS**3
 
 
 def moved(checksums: Checksums, byte_counts: NDArray[np.int64]) -> Checksums:
-    """Return the share of each checksum in that of its text and `byte_counts` more bytes."""
+    """Return each checksum's contribution to that of its text followed by `byte_counts` bytes."""
     result = checksums
     rest, digit = byte_counts, 0
     while rest.any():
@@ -49,10 +49,9 @@ def checksums_of_rows(rows: NDArray[np.uint8]) -> Checksums:
 
 
 def joined(checksums: Checksums, byte_counts: NDArray[np.int64]) -> int:
-    """Return the CRC-32 of all texts, one behind the other, at least one; of each its CRC-32 and
-    its length is given."""
+    """Return the CRC-32 of consecutive texts, at least one, from their CRC-32 and their lengths."""
     distances = np.cumsum(byte_counts[::-1])[::-1] - byte_counts
-    # Near ones share the far end of their way.
+    # Texts at similar distances share the long part of the move.
     near = moved(checksums, distances & (_NEAR - 1))
     far = distances & -_NEAR
     starts = np.flatnonzero(np.diff(far, prepend=-1))
@@ -61,8 +60,8 @@ def joined(checksums: Checksums, byte_counts: NDArray[np.int64]) -> int:
 
 
 def _apply(tables: Checksums, values: Checksums, places: NDArray[np.int64] | int) -> Checksums:
-    """Return what the operator whose tables begin at `places` makes of each of `values`: one table
-    of 256 entries for each byte of a value."""
+    """Apply the operator whose tables begin at `places` to each of `values`: one table of 256
+    entries per byte of a value."""
     split = values.astype("<u4", copy=False).view(np.uint8).reshape(-1, 4).T.astype(np.int64)
     split += _table_starts()
     split += places
@@ -76,7 +75,7 @@ def _table_starts() -> NDArray[np.int64]:
 
 
 def _tables(columns: Checksums) -> Checksums:
-    """Return the four tables, back to back, of the operator that makes `columns` of single bits."""
+    """Return the four tables, back to back, of the operator that maps single bits to `columns`."""
     numbers = np.arange(256)
     found = np.zeros((4, 256), np.uint32)
     for place in range(4):
@@ -87,8 +86,8 @@ def _tables(columns: Checksums) -> Checksums:
 
 @cache
 def _moves(digit: int) -> tuple[Checksums, Checksums]:
-    """Return the tables of all moves by 0 to 15 times 16**digit bytes, back to back, and what the
-    next larger one, 16 times as far, makes of single bits."""
+    """Return the tables of all moves by 0 to 15 times 16**digit bytes, back to back, and the images
+    of single bits under the move 16 times as far."""
     if digit:
         step = _moves(digit - 1)[1]
     else:
@@ -105,7 +104,7 @@ def _moves(digit: int) -> tuple[Checksums, Checksums]:
 
 @cache
 def _byte_tables(row_bytes: int) -> NDArray[np.uint32]:
-    """Return per column what each difference there makes in the checksum of a row."""
+    """Return per column the change of a row's checksum for each difference there."""
     none = crc32(b"\0")
     single = np.array([crc32(bytes([byte])) ^ none for byte in range(256)], np.uint32)
     distances = range(row_bytes - 1, -1, -1)

@@ -1,7 +1,7 @@
-"""What a figure of a process or of one of its partitions is: a name with its unit, and a reading.
+"""A figure of a process or of one of its partitions: a name with its unit, and a reading.
 
-The lists of figures are their owners'; whoever shows them (`/metrics`, JSON, `waltz status`) goes
-through these lists.
+Each owner of figures has a list of them; all views (`/metrics`, JSON, `waltz status`) are made from
+these lists.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ S = TypeVar("S")
 
 @dataclass(frozen=True, slots=True)
 class Metric(Generic[S]):
-    """One figure, None while it is not known. `name` ends with its unit; a counter only grows while
-    the process runs."""
+    """One figure; its reading is None while it is unknown. `name` ends with its unit; a counter
+    only grows while the process runs."""
 
     name: str
     meaning: str

@@ -1,6 +1,6 @@
 """The rule of the majority: how many replicas of a partition decide.
 
-Everybody who counts replicas, from the store to the operator's commands, counts by this rule.
+All code that counts replicas, from the store to the operator's commands, uses this rule.
 Source: Waltz Server, "Quorum Checking in the Recovery Process".
 """
 

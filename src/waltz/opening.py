@@ -1,6 +1,6 @@
 """Opens clients, readers, notes and replicas of a cluster, on the real host of this process.
 
-Each is imported by the function that opens it: who reads the log does not pay for importing the
+Each function imports what it opens: a program that reads the log does not pay for importing the
 client that writes it.
 """
 
@@ -47,10 +47,10 @@ def open_client(
     """Return a client for threads, which follows the log from now on until it is closed.
 
     `cluster` is an address as text, or a `ZooKeeperAddress` with its `access`, which has no text.
-    `tls` None: TLS with whoever answers, and plain to this machine's own address. The other options
-    are those of `ClientOptions`. Raises ConfigurationError: not an address, an unknown
-    option; NoNodeError: there is no cluster; CoordinatorLostError, ConnectionFailedError: nobody
-    answers; RemoteProtocolError: somebody answers who is no server of ours.
+    `tls` None: TLS with any peer, and plain to this machine's own address. The other options are
+    those of `ClientOptions`. Raises ConfigurationError: not an address, an unknown option;
+    NoNodeError: there is no cluster; CoordinatorLostError, ConnectionFailedError: no answer;
+    RemoteProtocolError: the answer does not come from a server of ours.
     """
     from waltz.client.blocking_client import WaltzClient
     from waltz.client.client_options import options_from
@@ -69,7 +69,7 @@ def open_async_client(
 ) -> AsyncWaltzClient:
     """Return a client for asyncio, which starts when it is entered: `async with open_…`.
 
-    To be called on the loop. Raises ConfigurationError; entering raises as `open_client`.
+    Call it on the loop. Raises ConfigurationError; entering raises as `open_client`.
     """
     from waltz.client.client_options import options_from
     from waltz.client.client_shell import AsyncWaltzClient
@@ -114,7 +114,7 @@ def open_async_reader(
     tls: TlsSettings | None = None,
     retry_policy: RetryPolicy | None = None,
 ) -> AsyncLogReader:
-    """Return a reader for asyncio, which starts when it is entered. To be called on the loop."""
+    """Return a reader for asyncio, which starts when it is entered. Call it on the loop."""
     from waltz.reader.reader_shell import AsyncLogReader
 
     address = _parse(cluster)
@@ -131,10 +131,10 @@ def open_async_reader(
 
 
 def open_notes(cluster: str | ClusterAddress, *, tls: TlsSettings | None = None) -> ClusterNotes:
-    """Return small values that the cluster keeps for applications, for threads.
+    """Return access, for threads, to small values that the cluster stores for applications.
 
-    The coordinator keeps them: servers are asked where it is, once, and it has to be reachable from
-    here. Raises ConfigurationError: not an address, or another cluster's coordinator is at the
+    The coordinator stores them: servers are asked once for its address, and it must be reachable
+    from here. Raises ConfigurationError: not an address, or another cluster's coordinator is at the
     address that the servers have; UnavailableError: no server answers; and as `open_client` at the
     first use.
     """
@@ -148,10 +148,10 @@ def open_notes(cluster: str | ClusterAddress, *, tls: TlsSettings | None = None)
 def open_replicas(
     cluster: str | ClusterAddress, *, tls: TlsSettings | None = None
 ) -> ReplicaReader:
-    """Return a reader of what each storage node holds, for threads: to compare their copies.
+    """Return a reader, for threads, of the records that each storage node holds, to compare copies.
 
-    The coordinator knows them all: servers are asked where it is, as by `open_notes`. Raises
-    NoNodeError: there is no cluster; CoordinatorLostError; as `open_notes`.
+    The coordinator knows all storage nodes: servers are asked for its address, as by `open_notes`.
+    Raises NoNodeError: there is no cluster; CoordinatorLostError; as `open_notes`.
     """
     from waltz.operators.replicas_shell import ReplicaReader
 
@@ -161,7 +161,7 @@ def open_replicas(
 
 
 def _parse(cluster: str | ClusterAddress) -> ClusterAddress:
-    """Raises ConfigurationError; what is left out of a list is logged."""
+    """Return the address; log the entries of a list that are ignored. Raises ConfigurationError."""
     address = parse_cluster(cluster) if isinstance(cluster, str) else cluster
     for reason in address.refused if isinstance(address, ServersAddress) else ():
         logger.warning("server_address_ignored reason=%s", reason)
@@ -169,7 +169,7 @@ def _parse(cluster: str | ClusterAddress) -> ClusterAddress:
 
 
 def _coordinator(cluster: str | ClusterAddress, tls: TlsSettings | None) -> CoordinatorAddress:
-    """Return the coordinator's address, which servers are asked for. Raises as `open_notes`."""
+    """Return the coordinator's address, asking servers for it. Raises as `open_notes`."""
     address = _parse(cluster)
     if not isinstance(address, ServersAddress):
         return address
@@ -189,7 +189,7 @@ def _coordinator(cluster: str | ClusterAddress, tls: TlsSettings | None) -> Coor
 
 
 def _options_of(address: ClusterAddress) -> dict[str, Any]:
-    """The options that an address stands for."""
+    """Return the options that an address implies."""
     if isinstance(address, ServersAddress):
         return {"servers": address.servers}
     if isinstance(address, ZooKeeperAddress) and address.root:
@@ -198,8 +198,8 @@ def _options_of(address: ClusterAddress) -> dict[str, Any]:
 
 
 def _real_host(address: ClusterAddress, tls: TlsSettings | None) -> tuple[Host, Callable[[], None]]:
-    """Return the doors of this process, and what closes them."""
+    """Return the doors of this process and the function that closes them."""
     coordinator = None if isinstance(address, ServersAddress) else address
-    # Callbacks run on them, and one that never ends is not to keep the process.
+    # Callbacks run on these threads, and one that never ends must not keep the process alive.
     workers = RealWorkers(daemon=True)
     return replace(real_host(coordinator, tls or TlsSettings()), workers=workers), workers.close

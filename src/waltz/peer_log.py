@@ -1,8 +1,8 @@
-"""Log lines that a peer can cause as often as it likes, and how many of them are written.
+"""Bounds the log lines that a peer can cause at will.
 
-Owns the counts, one per event. Of each event so many lines are written in a period, which begins
-with the first of them; when it is over a line says how many were left out. Who floods a process
-with bad connections does not flood its log.
+Owns the counts, one per event. Of each event at most `PEER_LINES_MAX` lines are written in a
+period, which begins with the first line; at its end one more line says how many were left out. So a
+peer that floods a process with bad connections does not flood its log.
 """
 
 from __future__ import annotations
@@ -12,13 +12,15 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 PEER_LINES_MAX: Final = 20
+"""Log lines written per event and period, about peers that are refused, fall silent or break the
+protocol."""
+
 PEER_LINES_SECONDS: Final = 60.0
-"""Of log lines about peers that are refused, fall silent or break the protocol so many are written
-per event and period; then one says how many were left out."""
+"""Length of a period."""
 
 
 class Timers(Protocol):
-    """What an event loop has."""
+    """The clock and the timers of an event loop."""
 
     def time(self) -> float: ...
 
@@ -26,10 +28,10 @@ class Timers(Protocol):
 
 
 class PeerLog:
-    """Writes to `log`. The first word of a line names its event: those are few."""
+    """Writes to `log`. The first word of a line names its event; there are few events."""
 
     def __init__(self, log: logging.Logger, timers: Callable[[], Timers]) -> None:
-        """`timers` returns the loop that runs."""
+        """`timers` returns the running loop."""
         self._log = log
         self._timers = timers
         self._began: dict[str, float] = {}

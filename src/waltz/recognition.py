@@ -1,6 +1,6 @@
-"""What answers at an address, by its first words, for who has been given the wrong one.
+"""Recognises what listens at a wrong address by the first bytes of its answer.
 
-Owns the greetings and first bytes of everything that a cluster listens with. Knows no connection.
+Owns the greetings and first bytes of all ports of a cluster. Knows no connection.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Final
 
 HELLO_START: Final = b"H\x00\x00"
 FIRST_BYTES_MAX: Final = 128
-"""With fewer every greeting is told from the others."""
+"""Bytes of an answer that suffice to tell all greetings apart."""
 
 SERVER: Final = "a Waltz server"
 STORAGE: Final = "a storage node's data port"
@@ -24,19 +24,19 @@ GREETINGS: Final[Mapping[str, str]] = {
     "Waltz Storage Server": STORAGE,
     "Waltz Storage Admin Server": ADMIN,
 }
-"""Those of the Java original and ours."""
+"""The greetings of the Java original and ours."""
 
 WANTED: Final[Mapping[str, str]] = {
     "Waltz Client": SERVER,
     "Waltz Storage Client": STORAGE,
     "Waltz Storage Admin Client": ADMIN,
 }
-"""What each of those who connect looks for."""
+"""The kind of port that each connecting side looks for, by its greeting."""
 
 
 def mistaken(own_greeting: str, found: str | None) -> str | None:
-    """Return what is wrong when `found` answers to who greets like that; None: nothing is, or
-    nobody knows it."""
+    """Return the error text if `found` answers a side that greets with `own_greeting`; None: it is
+    the right one, or unknown."""
     wanted = WANTED.get(own_greeting)
     if wanted is None or found is None or found == wanted:
         return None
@@ -44,7 +44,7 @@ def mistaken(own_greeting: str, found: str | None) -> str | None:
 
 
 def recognized(data: bytes) -> str | None:
-    """Return what the first bytes of an answer belong to; None: too few, or nothing known."""
+    """Return the kind of port that answers with these first bytes; None: too few, or unknown."""
     if data.startswith(b"HTTP/"):
         return HTTP
     if data.startswith((b"\x15\x03", b"\x16\x03")):
@@ -54,6 +54,6 @@ def recognized(data: bytes) -> str | None:
     if data.startswith(b"{"):
         return COORDINATOR
     if data.startswith(HELLO_START):
-        # Of two greetings one may contain the other's end, never its own beginning.
+        # No greeting contains another one.
         return next((name for text, name in GREETINGS.items() if text.encode() in data), None)
     return None

@@ -1,8 +1,8 @@
-"""The transaction record and the batch: the one layout that lies on disk and flows everywhere.
+"""The transaction record and the batch: one layout, on disk and in all processes.
 
-A batch is the bytes that will lie in the segment file: whole records, back to back, with dense IDs.
-It is packed once, where transaction IDs are given, and goes unsplit to every replica, to disk, to
-readers and to Arrow. Columns are cut from it without a loop.
+A batch is the bytes of the segment file: whole records, back to back, with dense IDs. It is packed
+once, where transaction IDs are given, and goes unsplit to every replica, to disk, to readers and to
+Arrow. Columns are cut from it without a loop.
 
     offset  size  field
          0     8  transaction ID
@@ -42,7 +42,7 @@ RECORD_OVERHEAD_BYTES = RECORD_HEADER_BYTES + 4
 
 _FEW_TO_PACK_MAX = 64
 _FEW_TO_CHECK_MAX = 256
-"""Up to so many records a loop over them is cheaper than columns: to pack, and to check them."""
+"""Up to this many records a loop is cheaper than columns, both to pack and to check them."""
 
 _CHECKSUM = struct.Struct(">I")
 _REQUEST_ID = struct.Struct(">iiii")
@@ -51,8 +51,8 @@ assert RECORD_HEADER_BYTES == 36
 
 
 class NewRecord(NamedTuple):
-    """A transaction that has no ID yet: `request_id` in its 16 wire bytes, `checksum` of `data`,
-    which was verified when they came."""
+    """A transaction that has no ID yet: `request_id` as its 16 wire bytes, and the `checksum` of
+    `data`, which was verified when both arrived."""
 
     request_id: bytes
     header: int
@@ -104,12 +104,12 @@ class NewRecords(Sequence[NewRecord]):
         return hash(self._values())
 
     def sizes(self) -> NDArray[np.int64]:
-        """What each will take in a batch, in bytes."""
+        """Return the bytes that each record will take in a batch."""
         return np.fromiter(map(len, self.data), np.int64, len(self)) + RECORD_OVERHEAD_BYTES
 
     @property
     def byte_count(self) -> int:
-        """What all of them will take in a batch."""
+        """The bytes that all records will take in a batch."""
         return sum(map(len, self.data)) + RECORD_OVERHEAD_BYTES * len(self.data)
 
     def _values(self) -> tuple[bytes, bytes, tuple[bytes, ...], bytes]:
@@ -122,7 +122,7 @@ class NewRecords(Sequence[NewRecord]):
 
 
 class Record(NamedTuple):
-    """One record, for the places where transactions are handled one by one."""
+    """One record, for code that handles transactions one by one."""
 
     transaction_id: TransactionId
     request_id: RequestId
@@ -150,7 +150,7 @@ class RecordBatch:
     is the length, without a call.
     """
 
-    # How many there are is asked dozens of times on the way of a batch: told once.
+    # The count is asked for dozens of times on the way of a batch, so it is computed once.
     __slots__ = (
         "block",
         "count",
@@ -196,40 +196,40 @@ class RecordBatch:
         )
 
     def head(self, first: TransactionId, count_max: int, bytes_max: int) -> RecordBatch:
-        """Return the records from `first` on, which this batch has: at most so many, and no more
-        once they have so many bytes; at least one."""
+        """Return records from `first` on, which this batch has: at least one, at most `count_max`,
+        and no more than `bytes_max` bytes unless the first is larger."""
         start = first - self.first_transaction_id
         limit = int(self.offsets[start]) + bytes_max
         fits = int(np.searchsorted(self.offsets[start + 1 :], limit, side="right"))
         return self.slice(first, max(1, min(fits, count_max)))
 
     def transaction_ids(self) -> NDArray[np.int64]:
-        """As they lie in the block."""
+        """Return the transaction IDs in the block, one per record."""
         return self._column(0, 8).view(">i8").ravel().astype(np.int64)
 
     def headers(self) -> NDArray[np.int32]:
-        """One transaction header per record."""
+        """Return the transaction headers, one per record."""
         return self._column(24, 4).view(">i4").ravel().astype(np.int32)
 
     def request_ids(self) -> NDArray[np.uint8]:
-        """One row of 16 bytes per record."""
+        """Return the request IDs, a row of 16 bytes per record."""
         return self._column(8, 16)
 
     def data_checksums(self) -> NDArray[np.uint32]:
         return self._column(32, 4).view(">u4").ravel().astype(np.uint32)
 
     def data_lengths(self) -> NDArray[np.int32]:
-        """As they lie in the block."""
+        """Return the data lengths in the block, one per record."""
         return self._column(28, 4).view(">i4").ravel().astype(np.int32)
 
     def record_checksums(self) -> NDArray[np.uint32]:
-        """The CRC-32 at the end of each record, of all bytes of the record before it."""
+        """Return the CRC-32 at the end of each record, of all bytes of the record before it."""
         return self._cut_at(self.offsets[1:] - 4, 4).view(">u4").ravel().astype(np.uint32)
 
     def fault(self, *, with_data: bool) -> str | None:
-        """Say what is wrong with the block: offsets that cannot be, IDs that are no dense
-        transaction IDs, lengths that the records do not have, a wrong checksum of a record, or
-        `with_data` of its data. None: nothing is."""
+        """Return what is wrong with the block: impossible offsets, IDs that are not dense, lengths
+        that do not fit the offsets, a wrong checksum of a record or, `with_data`, of its data.
+        None: nothing is wrong."""
         first, count, offsets = self.first_transaction_id, self.count, self.offsets
         if not count:
             return None
@@ -261,8 +261,8 @@ class RecordBatch:
 
     def _checks_out_as_one(self) -> bool:
         """Whether the block has the checksum that follows from those of its records, without a call
-        for each. Where it has, each record has its own, but for a chance of one in 2**32; where it
-        has not, one of them has another one."""
+        per record. If so, all records check out, except for a chance of one in 2**32; if not, at
+        least one record does not."""
         ends = self._cut_at(self.offsets[1:] - _CHECKSUM.size, _CHECKSUM.size)
         told = ends.view(">u4").ravel().astype(np.uint32)
         sizes = np.diff(self.offsets)
@@ -270,7 +270,7 @@ class RecordBatch:
         return joined(whole, sizes) == crc32(self.block)
 
     def _few_check_out(self, with_data: bool) -> bool:
-        """Whether `fault` would find nothing, one record after the other: cheaper for a few."""
+        """Whether `fault` would find nothing; checks record by record, which is cheaper for few."""
         block, first, size = self.block, self.first_transaction_id, len(self.block)
         position = 0
         for index, offset in enumerate(self.offsets.tolist()):
@@ -299,7 +299,7 @@ class RecordBatch:
         return wrong
 
     def _checksums(self, start: int) -> NDArray[np.uint32]:
-        """Compute the CRC-32 of each record from its byte `start` up to its last checksum."""
+        """Return the CRC-32 of each record from its byte `start` up to its last checksum."""
         view = memoryview(self.block)
         starts, ends = (self.offsets[:-1] + start).tolist(), (self.offsets[1:] - 4).tolist()
         pieces = map(view.__getitem__, map(slice, starts, ends))
@@ -318,13 +318,13 @@ class RecordBatch:
         )
 
     def all_data(self) -> list[bytes]:
-        """The data of each record."""
+        """Return the data of each record."""
         starts = (self.offsets[:-1] + RECORD_HEADER_BYTES).tolist()
         ends = (self.offsets[1:] - 4).tolist()
         return list(map(self.block.__getitem__, map(slice, starts, ends)))
 
     def data(self, index: int) -> bytes:
-        """The data of the record at zero-based `index`."""
+        """Return the data of the record at zero-based `index`."""
         return self.block[
             int(self.offsets[index]) + RECORD_HEADER_BYTES : int(self.offsets[index + 1]) - 4
         ]
@@ -353,7 +353,7 @@ class RecordBatch:
 
     def _cut_at(self, places: NDArray[np.int64], size: int) -> NDArray[np.uint8]:
         """Return a row of `size` bytes from each place in the block."""
-        # A view with an element at every byte: each row is then copied as one.
+        # A view with an element at every byte, so that each row is copied with one call.
         count = max(0, len(self.block) - size + 1)
         everywhere: NDArray[np.void] = np.ndarray((count,), f"V{size}", self.block, 0, (1,))
         return everywhere[places].view(np.uint8).reshape(-1, size)
@@ -364,7 +364,7 @@ def empty_batch(first_transaction_id: TransactionId) -> RecordBatch:
 
 
 def new_records(records: Sequence[NewRecord]) -> NewRecords:
-    """Return `records` side by side."""
+    """Return `records` as columns."""
     if isinstance(records, NewRecords):
         return records
     request_ids, headers, data, checksums = zip(*records, strict=True) if records else ((),) * 4
@@ -377,7 +377,7 @@ def new_records(records: Sequence[NewRecord]) -> NewRecords:
 
 
 def join_new_records(parts: Sequence[NewRecords]) -> NewRecords:
-    """Return all of `parts`, at least one, one after the other."""
+    """Return the records of all `parts`, at least one, in order."""
     if len(parts) == 1:
         return parts[0]
     return NewRecords(
@@ -391,9 +391,9 @@ def join_new_records(parts: Sequence[NewRecords]) -> NewRecords:
 def pack_records(first_transaction_id: TransactionId, records: Sequence[NewRecord]) -> RecordBatch:
     """Give `records` the IDs from `first_transaction_id` on and lay them out.
 
-    The checksum of the data is taken over as it came, so that it spans the whole way from the
-    client that computed it to the reader that checks it. It fits: whoever brought them has verified
-    that, and data that have changed since make a record that is refused.
+    The checksum of the data is taken over as it came, so that it protects the data all the way from
+    the client that computed it to the reader that checks it. The caller has verified it; data that
+    has changed since then makes a record that is refused.
     """
     new = records if type(records) is NewRecords else new_records(records)
     count = len(new.data)
@@ -408,10 +408,10 @@ def pack_records(first_transaction_id: TransactionId, records: Sequence[NewRecor
     heads["header"] = new.headers
     heads["length"] = sizes - RECORD_OVERHEAD_BYTES
     heads["checksum"] = new.checksums
-    # Not computed from the data, which may have changed since they were verified: so the checksum
-    # that the client has sent is behind all later ones.
+    # Not computed from the data, which may have changed since it was verified: so all later
+    # checksums rest on the one that the client has sent.
     starts = checksums_of_rows(heads.view(np.uint8).reshape(count, RECORD_HEADER_BYTES))
-    # What lies between two data: the checksum of one record, and the head of the next.
+    # Between the data of two records are the checksum of the first and the head of the second.
     gaps = np.zeros(count + 1, _gaps())
     gaps["checksum"][1:] = moved(starts, sizes - RECORD_OVERHEAD_BYTES) ^ new.checksums
     gaps["head"][:-1] = heads.view(f"V{RECORD_HEADER_BYTES}")
@@ -455,7 +455,8 @@ def _record_headers() -> np.dtype[np.void]:
 
 @cache
 def _gaps() -> np.dtype[np.void]:
-    """What lies between the data of two records: the end of one, and the head of the next."""
+    """Return the type of the bytes between the data of two records: the end of the first, and the
+    head of the second."""
     found = np.dtype([("checksum", ">u4"), ("head", f"V{RECORD_HEADER_BYTES}")])
     assert found.itemsize == RECORD_OVERHEAD_BYTES
     return found
@@ -482,7 +483,7 @@ def join_batches(batches: Sequence[RecordBatch]) -> RecordBatch:
 def scan_records(
     buffer: bytes | memoryview, first_transaction_id: TransactionId, start: int = 0
 ) -> NDArray[np.int64]:
-    """Return the offsets of the valid records from `start` on, and where the last of them ends.
+    """Return the offsets of the valid records from `start` on, and the end of the last one.
 
     The scan stops at the first record that is cut short, has another ID than its place demands, a
     length out of bounds, or a wrong record checksum. The length is checked before it is used.

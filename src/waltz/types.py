@@ -1,6 +1,6 @@
-"""The log's nouns as values: identifiers, addresses, and how connections are secured.
+"""The log's nouns as values: identifiers, addresses, settings of secure connections.
 
-Owns the names everything else speaks in. Knows nothing of bytes on a wire or a disk: records and
+Owns the names that all other modules use. Knows nothing of bytes on a wire or a disk: records and
 their layout are in `record.py`. Source: Waltz Internals, "Terminology".
 """
 
@@ -13,16 +13,16 @@ from typing import Final, NamedTuple, NewType, TypeAlias
 from waltz.errors import ConfigurationError
 
 PartitionId = NewType("PartitionId", int)
-"""Zero-based; a cluster's partition count is fixed when it is created."""
+"""Zero-based; a cluster's number of partitions may grow and never shrinks."""
 
 TransactionId = NewType("TransactionId", int)
 """Dense per partition, from 0. As a mark (high-water, low-water) it may be `NOTHING`."""
 
 Generation = NewType("Generation", int)
-"""How often a partition has changed its server; the first owner has generation 1."""
+"""Counts the changes of a partition's server; the first server has generation 1."""
 
 SessionId = NewType("SessionId", int)
-"""A store session; grows for ever per partition, the first is 0."""
+"""The number of a store session; only grows per partition, the first is 0."""
 
 ClientId = NewType("ClientId", int)
 ServerId = NewType("ServerId", int)
@@ -35,7 +35,7 @@ NO_GENERATION: Final = Generation(-1)
 
 
 SEQUENCE_NUMBER_MAX: Final = 2**31 - 1
-"""The last sequence number of a client ID in a partition: 32 bits with a sign carry it."""
+"""The last sequence number of a client ID in a partition: the field is a signed 32-bit number."""
 
 
 class RequestId(NamedTuple):
@@ -52,8 +52,8 @@ class RequestId(NamedTuple):
 
 
 def following_number(sequence_number: int) -> int:
-    """Return the sequence number after this one where numbers may come again, from 1 on: those of
-    requests that are answered, not of appends, which the log keeps."""
+    """Return the sequence number after this one, after the last one 1 again: for requests that are
+    answered, not for appends, whose numbers the log keeps."""
     return sequence_number % SEQUENCE_NUMBER_MAX + 1
 
 
@@ -61,7 +61,7 @@ PORT_DIGITS_MAX: Final = 5
 
 
 class Address(NamedTuple):
-    """Where a process listens: host name or IP address, and TCP port."""
+    """The address of a listening process: host name or IP address, and TCP port."""
 
     host: str
     port: int
@@ -93,7 +93,7 @@ EVERYWHERE: Final = (ANY_HOST, "::")
 
 
 def is_local(host: str) -> bool:
-    """Whether only this machine reaches what listens at `host`; no name is resolved."""
+    """Whether only this machine can connect to `host`; no name is resolved."""
     return host == "localhost" or is_loopback(host)
 
 
@@ -117,7 +117,7 @@ JAVA_STORE_TO_PEM: Final = (
 
 
 class Plain(Enum):
-    """With whom a process speaks without TLS."""
+    """The peers with which a process speaks without TLS."""
 
     NEVER = "never"
     LOOPBACK = "loopback"
@@ -130,9 +130,9 @@ class TlsSettings:
 
     `certificate` is the chain, own certificate first, `key` its private key (None: in the same
     file). Without a certificate a listening process makes itself a self-signed one. `authorities`
-    are the trusted CAs: with them every peer has to show a certificate, without them anyone is
-    believed, as the original does. `plain` None stands for loopback, or for nobody once a
-    certificate or authorities are given.
+    are the trusted CAs: with them every peer has to show a certificate, without them any peer is
+    believed, as in the original. `plain` None means plain on loopback, or never if a certificate or
+    authorities are given.
     """
 
     certificate: str | None = None
@@ -150,17 +150,17 @@ class TlsSettings:
 
     @property
     def believes_everybody(self) -> bool:
-        """Whether a peer on another machine is believed that shows no certificate of a CA."""
+        """Whether a peer on another machine is believed without a CA's certificate."""
         return self.authorities is None or self.plain_with is Plain.ALWAYS
 
     @property
     def files(self) -> tuple[str, ...]:
-        """All files that are read."""
+        """The paths of all files that are read."""
         return tuple(dict.fromkeys(f for f in (self.certificate, self.key, self.authorities) if f))
 
 
 class ZooKeeperAcl(Enum):
-    """The rights to read and change the nodes that a process makes in a ZooKeeper."""
+    """The rights on nodes that a process creates in a ZooKeeper."""
 
     OPEN = "open"
     CREATOR = "creator"
@@ -168,10 +168,10 @@ class ZooKeeperAcl(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ZooKeeperAccess:
-    """How a ZooKeeper is spoken to, and what its nodes are made with.
+    """The way to connect to a ZooKeeper, and the rights on created nodes.
 
-    `tls` None: plain. `user` and `password` are for ZooKeeper's digest scheme, None: nobody's.
-    Nodes are for everybody (`acl` OPEN), as the original makes them, or for whoever makes them.
+    `tls` None: plain. `user` and `password` are for ZooKeeper's digest scheme; None: no user.
+    Created nodes are open to all (`acl` OPEN), as those of the original, or to their creator only.
     """
 
     tls: TlsSettings | None = None
@@ -186,14 +186,14 @@ OPEN_ACCESS: Final = ZooKeeperAccess()
 ZOOKEEPER_SCHEME: Final = "zookeeper"
 ZOOKEEPER_SESSION_KEY: Final = "sessionTimeout"
 MILLISECONDS_DIGITS_MAX: Final = 9
-"""Of a session's length: eleven days."""
+"""Digits of a session's length: eleven days."""
 
 
 class ZooKeeperAddress(NamedTuple):
-    """Where a cluster is in a ZooKeeper: servers, the cluster's root node, the session's length.
+    """The place of a cluster in a ZooKeeper: servers, the cluster's root node, session length.
 
-    `root` empty stands for the usual one. `session_milliseconds` is asked for; the servers decide.
-    `access` is no part of the text: it holds a password, and paths of one machine.
+    `root` empty means the default. `session_milliseconds` is requested; the servers decide.
+    `access` is not part of the text: it has a password, and paths of one machine.
     """
 
     servers: tuple[Address, ...]
@@ -203,7 +203,7 @@ class ZooKeeperAddress(NamedTuple):
 
     @property
     def connect_string(self) -> str:
-        """The servers as ZooKeeper's own tools write them."""
+        """The servers in the form of ZooKeeper's own tools."""
         return ",".join(map(str, self.servers))
 
     def __str__(self) -> str:
@@ -247,7 +247,7 @@ class ZooKeeperAddress(NamedTuple):
 
 
 ZOOKEEPER_PORT: Final = 2181
-"""Where ZooKeeper listens unless told otherwise."""
+"""ZooKeeper's default port."""
 
 
 def parse_servers(text: str) -> tuple[Address, ...]:
@@ -263,7 +263,7 @@ def _has_port(name: str) -> bool:
 
 
 CoordinatorAddress: TypeAlias = Address | ZooKeeperAddress
-"""Where a cluster's metadata is: in an embedded coordinator, or in a ZooKeeper."""
+"""The place of a cluster's metadata: an embedded coordinator, or a ZooKeeper."""
 
 
 def parse_coordinator(text: str) -> CoordinatorAddress:
@@ -278,7 +278,7 @@ SERVERS_SCHEME: Final = "waltz"
 
 
 class ServersAddress(NamedTuple):
-    """Where some servers of a cluster are; they know the others, and no coordinator is needed.
+    """Addresses of some servers of a cluster; these know the others, so no coordinator is needed.
 
     `refused` are the entries that are no addresses, each with the reason.
     """
